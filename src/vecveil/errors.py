@@ -1,0 +1,82 @@
+"""The exceptions of vecveil.
+
+::
+
+    VecveilError                     every error that vecveil raises on purpose
+    ├── InvalidInputError            an argument is wrong (also a ValueError)
+    ├── ConceptError                 a concept fits the texts badly: no match, too few, everything
+    ├── DataFileError                an input file cannot be used: empty, damaged, a column is missing
+    ├── ProtectorFileError           a saved protector is damaged, truncated or of an unknown format
+    ├── IncompatibleError            two parts do not belong together: another encoder or dimension
+    ├── CalibrationError             the asked utility or noise cannot be reached; says what can
+    ├── ReleaseError                 protection failed, so nothing was released
+    └── MissingDependencyError       an optional package is not installed (also an ImportError)
+
+No message ever holds a text, a vector or a key: only names, shapes, counts and parameters.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CalibrationError",
+    "ConceptError",
+    "DataFileError",
+    "IncompatibleError",
+    "InvalidInputError",
+    "MissingDependencyError",
+    "ProtectorFileError",
+    "ReleaseError",
+    "VecveilError",
+    "message",
+]
+
+
+class VecveilError(Exception):
+    """Base of all errors that vecveil raises on purpose."""
+
+
+class InvalidInputError(VecveilError, ValueError):
+    """An argument has the wrong type, shape or range."""
+
+
+class ConceptError(VecveilError, ValueError):
+    """A concept matches no text, too few texts, or leaves nothing of them."""
+
+
+class DataFileError(VecveilError, ValueError):
+    """An input file is empty, damaged, wrongly encoded, or lacks a column."""
+
+
+class ProtectorFileError(VecveilError, ValueError):
+    """A saved protector cannot be read: truncated, damaged or of an unknown format."""
+
+
+class IncompatibleError(VecveilError, ValueError):
+    """Two parts do not belong together, such as a protector and vectors of another encoder."""
+
+
+class CalibrationError(VecveilError, ValueError):
+    """The asked utility or noise cannot be reached; the message says what can."""
+
+
+class ReleaseError(VecveilError, RuntimeError):
+    """Protection failed after the input was accepted; nothing was released."""
+
+
+class MissingDependencyError(VecveilError, ImportError):
+    """An optional package is not installed; the message has the pip command."""
+
+    def __init__(self, feature: str, package: str, extra: str) -> None:
+        self.package = package
+        self.extra = extra
+        super().__init__(
+            f"{feature} needs the package {package!r}, which is not installed. "
+            f"Install it with: pip install 'vecveil[{extra}]'"
+        )
+
+
+def message(owner: str, param: str, constraint: str, got: object, why: str = "", fix: str = "") -> str:
+    """Return the house's one error sentence: ``Owner: `param` must be constraint; got value. Why. Fix.``"""
+    parts = [f"{owner}: `{param}` must be {constraint}; got {got}."]
+    parts += [part for part in (why, fix) if part]
+    return " ".join(parts)
