@@ -1,0 +1,130 @@
+"""The audit as one self-contained HTML page, drawn from the audit record alone."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import os
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from vecveil.atomic import write_text
+from vecveil.report import leakage, sections
+from vecveil.report.figures import moment
+from vecveil.report.markup import Safe, join, tag
+from vecveil.report.provenance import computed
+from vecveil.report.record import Audit, parse, read
+
+__all__ = ["render_audit", "write_audit_html"]
+
+NAVIGATION = (
+    ("leakage", "Leakage"),
+    ("utility", "Utility"),
+    ("guarantee", "Guarantee"),
+    ("terms", "Terms"),
+    ("computed", "How computed"),
+    ("limits", "Limits"),
+)
+
+
+@functools.cache
+def _style() -> Safe:
+    """Return the packaged style sheet, which is the project's own and needs no escaping."""
+    return Safe(resources.files("vecveil.report").joinpath("style.css").read_text(encoding="utf-8"))
+
+
+def _policy() -> str:
+    """Return a policy that forbids scripts and requests, and names the style sheet by its hash."""
+    digest = base64.b64encode(hashlib.sha256(_style().encode("utf-8")).digest()).decode("ascii")
+    return (
+        f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _head(audit: Audit) -> Safe:
+    return tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=_policy()),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="referrer", content="no-referrer"),
+        tag("meta", name="generator", content=f"vecveil {audit.vecveil}"),
+        tag("title", f"vecveil audit: {audit.concept}"),
+        tag("link", rel="icon", href="data:,"),
+        tag("style", _style()),
+    )
+
+
+def _header(audit: Audit) -> Safe:
+    links = [tag("a", words, href=f"#{name}") for name, words in NAVIGATION]
+    encoder = None if audit.encoder is None else audit.encoder["name"]
+    about = [
+        f"method {audit.method}",
+        f"encoder {encoder}" if encoder else "vectors as given",
+        moment(audit.created),
+    ]
+    return tag(
+        "header",
+        tag("p", "vecveil audit", class_="brand"),
+        tag("h1", "What protected vectors still say about ", tag("bdi", f"“{audit.concept}”")),
+        tag("p", " · ".join(about), class_="meta"),
+        tag("nav", *links, aria_label="Sections"),
+    )
+
+
+def _page(audit: Audit) -> str:
+    main = tag(
+        "main",
+        sections.verdict(audit),
+        leakage.attacks(audit),
+        sections.utility(audit),
+        sections.guarantee(audit),
+        leakage.terms(audit),
+        computed(audit),
+        sections.limits(audit),
+        leakage.secondary(audit),
+    )
+    footer = tag(
+        "footer", tag("p", f"Drawn from the audit record alone, by vecveil {audit.vecveil}.")
+    )
+    body = tag("body", _header(audit), main, footer)
+    return join([Safe("<!doctype html>\n"), tag("html", _head(audit), body, lang="en"), "\n"])
+
+
+def render_audit(record: Mapping[str, Any]) -> str:
+    """Return the audit record as one HTML page that loads nothing and runs nothing.
+
+    Args:
+        record: what :meth:`AuditResult.to_record` returns or ``audit.json`` holds, schema
+            ``vecveil.audit/1``. Concept terms appear on the page only where the record holds them.
+
+    Raises:
+        InvalidInputError: the schema is another one, or a key is missing or has a wrong value; the
+            message names the key.
+    """
+    return _page(parse(record, owner="render_audit"))
+
+
+def write_audit_html(
+    record_or_path: Mapping[str, Any] | str | os.PathLike[str], target: str | os.PathLike[str]
+) -> Path:
+    """Write the audit page to ``target``, whole or not at all, and return its path.
+
+    Args:
+        record_or_path: the record, or the path of an ``audit.json``.
+        target: the HTML file to write; its folder is made if it is not there.
+
+    Raises:
+        InvalidInputError: a record with another schema, or with a missing or wrong key.
+        DataFileError: the same for a file, or a file that cannot be read or is not JSON.
+    """
+    if isinstance(record_or_path, str | os.PathLike):
+        audit = read(record_or_path, owner="write_audit_html")
+    else:
+        audit = parse(record_or_path, owner="write_audit_html")
+    write_text(target, _page(audit))
+    return Path(target)

@@ -1,0 +1,75 @@
+"""The section that says how the figures came about, so that somebody else can get them again."""
+
+from __future__ import annotations
+
+from vecveil.report import figures as f
+from vecveil.report.markup import Safe, join, tag
+from vecveil.report.parts import cell, facts_list, section, table
+from vecveil.report.record import Attack, Audit
+
+__all__ = ["computed"]
+
+
+def _parameters(audit: Audit) -> Safe | str:
+    pairs = [f"{name} = {f.parameter(value)}" for name, value in audit.parameters.items()]
+    return join((tag("span", pair, class_="pair") for pair in pairs), ", ") if pairs else "none"
+
+
+def _attack_row(attack: Attack) -> Safe:
+    who = tag("th", attack.name, tag("small", attack.description), scope="row")
+    return tag(
+        "tr",
+        who,
+        cell("yes" if attack.adaptive else "no"),
+        cell(f.count(attack.n)),
+        cell(f.duration(attack.seconds)),
+    )
+
+
+def _encoder(audit: Audit) -> str:
+    if audit.encoder is None:
+        return "not recorded: the audit was given vectors"
+    known = [(key, audit.encoder[key]) for key in ("name", "precision", "fingerprint")]
+    return ", ".join(
+        value if key != "fingerprint" else f"fingerprint {value}" for key, value in known if value
+    )
+
+
+def computed(audit: Audit) -> Safe:
+    """Return split, seeds, attacks with cost and adaptivity, command and versions."""
+    texts = {key: f.count(number) for key, number in audit.texts.items()}
+    split = {key: each if key == "unit" else f.count(each) for key, each in audit.split.items()}
+    facts = [
+        ("Method", audit.method),
+        ("Parameters", _parameters(audit)),
+        ("Encoder", _encoder(audit)),
+        (
+            "Texts",
+            f"{texts['total']}, of which {texts['with_concept']} hold the concept and "
+            f"{texts['without_concept']} do not; {texts['token_instances']} occurrences "
+            f"of {texts['vocabulary']} concept tokens",
+        ),
+        (
+            "Split",
+            f"by {split['unit']}, {split['groups']} groups: {split['train']} texts to train, "
+            f"{split['validation']} to validate, {split['test']} to test",
+        ),
+        ("Seed", str(audit.seed)),
+        ("Noise of the audited release", audit.randomness),
+        ("Tier", audit.tier),
+        ("Time taken", f.duration(audit.seconds)),
+        ("Made", f"{audit.created} with vecveil {audit.vecveil}"),
+    ]
+    command = (
+        "not recorded"
+        if audit.command is None
+        else tag("pre", tag("code", audit.command), tabindex=0, aria_label="Command")
+    )
+    rows = [_attack_row(attack) for attack in audit.attacks]
+    caption = "Attacks. Adaptive: trained on vectors protected afresh with the audited protector."
+    return section(
+        "computed",
+        "How it was computed",
+        facts_list([*facts, ("Command", command)]),
+        table(caption, ("Attack", "Adaptive", "Test n", "Cost"), "cost", rows),
+    )

@@ -1,0 +1,126 @@
+"""The audit as a few lines of plain text for a terminal, at most 80 columns wide."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+import unicodedata
+from collections.abc import Mapping
+from typing import Any
+
+from vecveil.report.figures import NBSP, percent
+from vecveil.report.markup import clean_text
+from vecveil.report.record import Audit, parse
+from vecveil.report.verdict import against_chance, caveats
+
+__all__ = ["summary_table"]
+
+WIDTH = 80
+BAR = 28
+PROMISES_SHOWN = 3
+
+
+def summary_table(record: Mapping[str, Any]) -> str:
+    """Return leakage before and after, chance, utility kept and what is guaranteed, for a terminal.
+
+    Args:
+        record: an audit record, schema ``vecveil.audit/1``.
+
+    Raises:
+        InvalidInputError: the schema is another one, or a key is missing or has a wrong value.
+    """
+    audit = parse(record, owner="summary_table")
+    blocks = [_heading(audit), _leakage(audit), _utility(audit), _guarantee(audit), _notes(audit)]
+    return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+
+
+def _columns(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def fit(text: str, width: int) -> str:
+    """Return ``text`` on one line, filled or cut to ``width`` terminal columns."""
+    text = " ".join(clean_text(text).split())
+    used, kept = 0, []
+    total = sum(map(_columns, text))
+    for character in text:
+        if total > width and used + _columns(character) > width - 3:
+            kept.append("...")
+            used += 3
+            break
+        kept.append(character)
+        used += _columns(character)
+    return "".join(kept) + " " * (width - used)
+
+
+def _wrapped(text: str, indent: str = "  ", first: str | None = None) -> list[str]:
+    """Return ``text`` as lines; a figure and its percent sign stay on one line."""
+    text = re.sub(r"[^\S\xa0]+", " ", clean_text(text))
+    width = WIDTH // 2 if any(_columns(character) == 2 for character in text) else WIDTH
+    lead = indent if first is None else first
+    lines = textwrap.wrap(text, width, initial_indent=lead, subsequent_indent=indent)
+    return [line.replace(NBSP, " ") for line in lines]
+
+
+def _share(share: float | None) -> str:
+    return percent(share).replace(NBSP, " ").replace("\u2212", "-").replace("–", "-")
+
+
+def _heading(audit: Audit) -> list[str]:
+    return [fit(f'Audit of the concept "{audit.concept}", method {audit.method}', WIDTH).rstrip()]
+
+
+def _leakage(audit: Audit) -> list[str]:
+    figure = audit.worst.figure
+    tried = sum(attack.family == "token-inference" for attack in audit.attacks)
+    which = f"the worst of {tried} attacks" if tried > 1 else "the one attack tried"
+    rows = [
+        ("without protection", figure.clean, figure.clean_low, figure.clean_high),
+        ("with protection", figure.value, figure.low, figure.high),
+        ("guessing (chance)", figure.chance, None, None),
+    ]
+    lines = ["How many of the concept's words an attacker reads from the vectors"]
+    lines += _wrapped(f"({which}: {audit.worst.name}; brackets: 95{NBSP}% interval)")
+    for name, share, low, high in rows:
+        bounds = "" if low is None or high is None else f"({100 * low:.1f} to {100 * high:.1f})"
+        bar = "#" * round(BAR * min(max(share or 0.0, 0.0), 1.0))
+        lines.append(f"  {name:<19}{_share(share):>7} {bounds:<15} {bar}".rstrip())
+    if (place := against_chance(figure)) != "above chance":
+        lines.append(f"  With protection the attack is {place}.")
+    return lines
+
+
+def _utility(audit: Audit) -> list[str]:
+    if not audit.utility:
+        return ["Utility kept", "  not measured"]
+    lines = ["Utility kept (100 % is as good as without protection)"]
+    for each in audit.utility:
+        side = "" if each.sides == "both" else ", documents only"
+        lines.append(f"  {fit(f'{each.label}{side}', 48)} {_share(each.relative):>8}")
+    return lines
+
+
+def _guarantee(audit: Audit) -> list[str]:
+    given = audit.guarantee
+    if given.kind == "formal":
+        lead = "A formal guarantee" + (
+            "" if given.epsilon is None else f", epsilon = {given.epsilon:.4g}"
+        )
+    else:
+        lead = f"No formal guarantee ({given.kind})"
+    lines = ["What is guaranteed", *_wrapped(f"{lead}: {given.statement}")]
+    for item in given.not_promised[:PROMISES_SHOWN]:
+        lines += _wrapped(item, indent="    ", first="  - not promised: ")
+    rest = len(given.not_promised) - PROMISES_SHOWN
+    if rest > 0:
+        lines.append(f"  - and {rest} more in the report")
+    return lines
+
+
+def _notes(audit: Audit) -> list[str]:
+    lines = ["Read this with the figures"]
+    for note in caveats(audit):
+        lines += _wrapped(note, indent="    ", first="  - ")
+    return lines

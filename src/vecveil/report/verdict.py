@@ -1,0 +1,188 @@
+"""The verdict, written from the figures of the record alone, and the caveats that go with it."""
+
+from __future__ import annotations
+
+from vecveil.report.figures import NBSP, interval, percent, scale
+from vecveil.report.record import Audit, Figure, Guarantee
+
+__all__ = [
+    "Strong",
+    "Whole",
+    "against_chance",
+    "against_clean",
+    "caveats",
+    "guarantee_words",
+    "sentence",
+    "status",
+    "utility_range",
+]
+
+BELOW, OVERLAP, ABOVE = (
+    "below clean",
+    "not clearly below clean: the intervals overlap",
+    "above clean",
+)
+AT_CHANCE = "at chance within its interval"
+_LEADS = {OVERLAP: "which is not clearly below the ", ABOVE: "which is above the "}
+
+
+class Strong(str):
+    """A part of the verdict that a report may set in bold."""
+
+    __slots__ = ()
+
+
+class Whole(str):
+    """A part of the verdict that a report should keep on one line."""
+
+    __slots__ = ()
+
+
+def against_clean(figure: Figure) -> str:
+    """Return where the interval on protected vectors lies against that on clean ones, or ``""``."""
+    low, high = figure.low, figure.high
+    if low is None or high is None or figure.clean_low is None or figure.clean_high is None:
+        return ""
+    if high < figure.clean_low:
+        return BELOW
+    return ABOVE if low > figure.clean_high else OVERLAP
+
+
+def against_chance(figure: Figure) -> str:
+    """Return where the interval on protected vectors lies against chance, or ``""``."""
+    if figure.chance is None or figure.low is None or figure.high is None:
+        return ""
+    if figure.low > figure.chance:
+        return "above chance"
+    return AT_CHANCE if figure.high >= figure.chance else "below chance"
+
+
+def status(figure: Figure) -> str:
+    """Return both comparisons of one attack, for example ``above chance, below clean``."""
+    if figure.value is None:
+        return "not measurable on these texts"
+    return ", ".join(part for part in (against_chance(figure), against_clean(figure)) if part)
+
+
+def utility_range(audit: Audit) -> tuple[float, float] | None:
+    """Return the lowest and the highest utility relative to clean, if any was measured."""
+    kept = [each.relative for each in audit.utility if each.relative is not None]
+    return (min(kept), max(kept)) if kept else None
+
+
+def guarantee_words(guarantee: Guarantee) -> str:
+    """Return the kind of guarantee as half a sentence."""
+    if guarantee.kind == "formal":
+        scale_words = "" if guarantee.epsilon is None else f" at ε = {scale(guarantee.epsilon)}"
+        return f"the guarantee is formal{scale_words}"
+    basis = {
+        "empirical": "empirical, so these figures hold for the attacks tried",
+        "obfuscation": "obfuscation, which rests on what an attacker does not know",
+    }[guarantee.kind]
+    return f"there is no formal guarantee ({basis})"
+
+
+def sentence(audit: Audit) -> tuple[str, ...]:
+    """Return the verdict, one sentence, in parts; those of type :class:`Strong` are key figures."""
+    worst, figure = audit.worst, audit.worst.figure
+    tried = sum(attack.family == "token-inference" for attack in audit.attacks)
+    who = (
+        "The token-inference attack tried"
+        if tried == 1
+        else f"The worst of {tried} token-inference attacks"
+    )
+    place = against_chance(figure)
+    beside = "" if place == "above chance" else f": {place}"
+    return (
+        f"{who}, {worst.name}, recovered ",
+        Strong(percent(figure.value)),
+        f" of concept tokens from protected vectors (95{NBSP}% interval ",
+        Whole(interval(figure.low, figure.high)),
+        f"{beside}), ",
+        _LEADS.get(against_clean(figure), "against "),
+        Strong(percent(figure.clean)),
+        " from clean ones (",
+        Whole(interval(figure.clean_low, figure.clean_high)),
+        "); chance is ",
+        Strong(percent(figure.chance)),
+        "; ",
+        *_utility_words(audit),
+        f"; {guarantee_words(audit.guarantee)}.",
+    )
+
+
+def _utility_words(audit: Audit) -> tuple[str, ...]:
+    bounds = utility_range(audit)
+    if bounds is None:
+        return ("utility was not measured",)
+    measured = [each for each in audit.utility if each.relative is not None]
+    if len(measured) == 1:
+        return ("utility kept is ", Strong(percent(bounds[0])), f" of clean ({measured[0].label})")
+    lowest = min(measured, key=lambda each: each.relative or 0.0)
+    return (
+        "utility kept is ",
+        Strong(f"{percent(bounds[0])} to {percent(bounds[1])}"),
+        f" of clean over {len(measured)} measures (lowest: {lowest.label})",
+    )
+
+
+def caveats(audit: Audit) -> tuple[str, ...]:
+    """Return what a reader must know to read the verdict right, the gravest first."""
+    figure, found = audit.worst.figure, []
+    if (
+        figure.chance is not None
+        and figure.clean_low is not None
+        and figure.clean_low <= figure.chance
+    ):
+        found.append(
+            "On clean vectors the attack is not above chance either, so this audit cannot show "
+            "what protection changes."
+        )
+    if against_clean(figure) == OVERLAP:
+        found.append(
+            "This audit does not show that protection lowers leakage: the intervals with and "
+            "without protection overlap."
+        )
+    elif against_clean(figure) == ABOVE:
+        found.append("Leakage is higher with protection than without.")
+    found.append(_guarantee_caveat(audit))
+    if not any(a.adaptive for a in audit.attacks if a.family == "token-inference"):
+        found.append(
+            "No token-inference attack was adaptive, that is, trained on freshly protected "
+            "vectors; an attacker who adapts may recover more."
+        )
+    found += _other_families(audit)
+    if audit.randomness == "seeded":
+        found.append(
+            "The noise of the audited release came from a seed; who knows it can remove the noise."
+        )
+    return tuple(found)
+
+
+def _guarantee_caveat(audit: Audit) -> str:
+    more = "another attack may recover more"
+    if audit.guarantee.kind == "formal":
+        return f"The leakage figure is measured, not part of the guarantee: {more}."
+    kind = audit.guarantee.kind
+    return f"The protection is {kind}: nothing but these measurements supports it, and {more}."
+
+
+def _other_families(audit: Audit) -> list[str]:
+    """Return one note on the attacks of other families that are above chance, or have none."""
+    tops: dict[str, Figure] = {}
+    for attack in audit.attacks:
+        family, figure = attack.family, attack.figure
+        if family == "token-inference" or figure.value is None:
+            continue
+        if against_chance(figure) not in ("above chance", ""):
+            continue
+        if family not in tops or figure.value > (tops[family].value or 0.0):
+            tops[family] = figure
+    if not tops:
+        return []
+    listed = "; ".join(
+        f"{family} {percent(top.value)} ({top.metric}, "
+        f"chance {'not stated' if top.chance is None else percent(top.chance)})"
+        for family, top in tops.items()
+    )
+    return [f"Attacks of other kinds whose interval is not at chance: {listed}."]

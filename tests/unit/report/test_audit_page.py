@@ -1,0 +1,201 @@
+"""The page is well formed, self-contained, escaped and legible."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+import re
+from html.parser import HTMLParser
+from importlib import resources
+
+import pytest
+
+from harness.sample_audit import HOSTILE, VARIANTS, sample_audit
+from vecveil.report import render_audit
+
+VOID = {"meta", "link", "br", "hr"}
+ELEMENTS = VOID | {
+    *("html", "head", "title", "style", "body", "header", "main", "footer", "section", "nav"),
+    *("h1", "h2", "h3", "h4", "p", "ul", "li", "dl", "dt", "dd", "div", "span", "a", "b", "i"),
+    *("strong", "small", "bdi", "table", "caption", "thead", "tbody", "tr", "th", "td"),
+    *("details", "summary", "pre", "code", "svg", "desc", "rect", "line", "circle", "text"),
+}
+
+
+class Reader(HTMLParser):
+    """Collects elements, ids and text, and checks that every element is closed in turn."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.text: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {key: value or "" for key, value in attrs}))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.text.append(data)
+
+
+def read(variant: str) -> Reader:
+    reader = Reader()
+    reader.feed(render_audit(sample_audit(variant)))
+    reader.close()
+    assert not reader.open
+    return reader
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_page_is_well_formed(variant: str) -> None:
+    reader = read(variant)
+    assert {tag for tag, _ in reader.elements} <= ELEMENTS
+    ids = [attrs["id"] for _, attrs in reader.elements if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    for _, attrs in reader.elements:
+        for name in attrs.get("aria-labelledby", "").split():
+            assert name in ids
+        if attrs.get("href", "").startswith("#"):
+            assert attrs["href"][1:] in ids
+    levels = [int(tag[1]) for tag, _ in reader.elements if re.fullmatch("h[1-6]", tag)]
+    assert levels.count(1) == 1
+    assert all(later <= earlier + 1 for earlier, later in itertools.pairwise(levels))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_nothing_is_loaded_and_nothing_runs(variant: str) -> None:
+    reader = read(variant)
+    for tag, attrs in reader.elements:
+        assert tag not in (
+            "script",
+            "img",
+            "iframe",
+            "object",
+            "embed",
+            "base",
+            "form",
+            "image",
+            "use",
+        )
+        assert not any(key.startswith("on") or key in ("style", "src", "srcset") for key in attrs)
+        assert attrs.get("href", "#").startswith(("#", "data:,"))
+    css = resources.files("vecveil.report").joinpath("style.css").read_text(encoding="utf-8")
+    assert not re.search(r"url\(|@import|@font-face|https?:", css)
+
+
+def test_the_policy_names_the_style_sheet_and_nothing_else() -> None:
+    page = render_audit(sample_audit())
+    style = re.search("<style>(.*?)</style>", page, re.DOTALL)
+    policy = re.search('Content-Security-Policy" content="(.*?)"', page)
+    assert style
+    assert policy
+    digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
+    assert policy[1].replace("&#x27;", "'") == (
+        f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; "
+        "form-action 'none'"
+    )
+
+
+def test_hostile_strings_stay_text() -> None:
+    page = render_audit(sample_audit("hostile"))
+    assert "<script" not in page
+    assert "<img" not in page
+    assert "".join(read("hostile").text).count(HOSTILE) > 40
+    assert not re.search("[\x00-\x08\x0e-\x1f\u202a-\u202e\ud800-\udfff]", page)
+    page.encode("utf-8")
+
+
+def test_tables_have_captions_and_scopes_and_drawings_have_titles() -> None:
+    page = render_audit(sample_audit("many-terms"))
+    assert page.count("<table") == page.count("<caption>") > 3
+    assert all("scope=" in head for head in re.findall("<th[ >][^>]*>?", page))
+    drawings = re.findall(r"<svg [^>]*>", page)
+    assert all('role="img"' in svg or 'aria-hidden="true"' in svg for svg in drawings)
+    assert page.count("<desc ") == sum('role="img"' in svg for svg in drawings)
+
+
+def test_the_order_of_the_sections() -> None:
+    page = render_audit(sample_audit())
+    order = re.findall(r'<h2 id="(\w+)"', page)
+    assert order == [
+        "verdict", "leakage", "utility", "guarantee", "terms", "computed", "limits", "secondary"
+    ]  # fmt: skip
+
+
+def test_terms_are_named_only_where_the_record_names_them() -> None:
+    unnamed, named = render_audit(sample_audit()), render_audit(sample_audit("many-terms"))
+    assert "term 1<" in unnamed
+    assert "warfarin" not in unnamed
+    assert "so they are numbered" in unnamed
+    assert "warfarin" in named
+    assert "names the concept’s terms" in named
+
+
+def test_terms_beyond_the_first_are_folded_but_there() -> None:
+    page = render_audit(sample_audit("many-terms"))
+    assert "The other 205 terms" in page
+    assert page.count('class="chart term"') == 225
+
+
+def test_without_terms_utility_limits_and_other_metrics() -> None:
+    record = sample_audit("at-chance")
+    record |= {"terms": [], "limits": [], "utility": {}, "parameters": {}}
+    page = render_audit(record)
+    for words in ("no figures per term", "lists no limits", "No utility was measured"):
+        assert words in page
+    assert 'id="secondary"' not in page
+
+
+def test_what_could_not_be_measured_is_a_dash() -> None:
+    record = sample_audit()
+    gone = dict.fromkeys(("value", "low", "high", "chance", "clean", "clean_low", "clean_high"))
+    record["attacks"][3] |= gone
+    record["attacks"][1]["also"][3] |= gone
+    record["utility"]["retrieval"] |= dict.fromkeys(
+        ("clean", "value", "relative", "low", "high", "n")
+    )
+    for term in record["terms"]:
+        term |= dict.fromkeys(("clean", "value", "chance"))
+    page = render_audit(record)
+    assert page.count("–") > 40
+    assert "None" not in page
+
+
+def luminance(colour: str) -> float:
+    code = colour if len(colour) == 6 else "".join(2 * digit for digit in colour)
+    parts = [int(code[i : i + 2], 16) / 255 for i in (0, 2, 4)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(one: str, two: str) -> float:
+    low, high = sorted((luminance(one), luminance(two)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def palettes() -> list[dict[str, str]]:
+    css = resources.files("vecveil.report").joinpath("style.css").read_text(encoding="utf-8")
+    blocks = re.findall(r":root \{(.*?)\}", css, re.DOTALL)
+    found = [dict(re.findall(r"--([\w-]+): #([0-9a-f]{3,6});", block)) for block in blocks]
+    light, dark, paper = found
+    return [light, dark, light | paper]
+
+
+@pytest.mark.parametrize("palette", palettes(), ids=["light", "dark", "print"])
+def test_contrast(palette: dict[str, str]) -> None:
+    for text in ("ink", "muted", "protected", "chance"):
+        assert contrast(palette[text], palette["paper"]) >= 4.5, text
+    for shape in ("clean", "protected", "chance"):
+        assert contrast(palette[shape], palette["paper"]) >= 3, shape
+
+
+def test_control_the_contrast_check_finds_pale_text() -> None:
+    assert contrast("aaaaaa", "ffffff") < 3
+    assert contrast("000000", "ffffff") == pytest.approx(21)

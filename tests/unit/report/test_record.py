@@ -1,0 +1,193 @@
+"""A record that does not follow the schema is refused, and the error names the key."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.sample_audit import VARIANTS, figure, sample_audit
+from vecveil.errors import DataFileError, InvalidInputError, VecveilError
+from vecveil.report import render_audit, summary_table, write_audit_html
+
+
+def paths(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    """Return the path of every key of the record, those below ``parameters`` left out."""
+    found: list[tuple[str | int, ...]] = []
+    items: Any = ()
+    if isinstance(value, dict) and path != ("parameters",):
+        items = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
+    for key, child in items:
+        here = (*path, key)
+        if isinstance(key, str) and here[:-1] != ("utility",):
+            found.append(here)
+        found += paths(child, here)
+    return found
+
+
+def written(path: tuple[str | int, ...]) -> str:
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return f"`{text.lstrip('.')}`"
+
+
+def parent(record: Any, path: tuple[str | int, ...]) -> Any:
+    for part in path[:-1]:
+        record = record[part]
+    return record
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_variant_is_accepted(variant: str) -> None:
+    render_audit(sample_audit(variant))
+    summary_table(sample_audit(variant))
+
+
+def test_a_missing_key_is_named() -> None:
+    for path in paths(sample_audit()):
+        record = sample_audit()
+        del parent(record, path)[path[-1]]
+        with pytest.raises(InvalidInputError) as caught:
+            render_audit(record)
+        assert f"{written(path)} must be present" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "wrong", [["canary"], {"canary": 1}, object(), math.nan], ids=["list", "object", "other", "nan"]
+)
+def test_a_key_of_another_type_is_named(wrong: object) -> None:
+    refused = 0
+    for path in paths(sample_audit()):
+        record = sample_audit()
+        holder, key = parent(record, path), path[-1]
+        sentences = key in ("promised", "not_promised", "conditional_on", "limits")
+        if isinstance(wrong, list) and sentences:
+            continue  # that is the right type
+        if isinstance(wrong, dict) and key in ("parameters", "utility"):
+            continue  # their keys are free
+        holder[key] = wrong
+        with pytest.raises(InvalidInputError) as caught:
+            render_audit(record)
+        assert written(path).strip("`") in str(caught.value)
+        assert "canary" not in str(caught.value)
+        refused += 1
+    assert refused > 250
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "key"),
+    [
+        (("attacks", 1, "value"), 22.9, "attacks[1].value"),
+        (("attacks", 1, "low"), 0.9, "attacks[1].low"),
+        (("attacks", 1, "clean_low"), 0.9, "attacks[1].clean_low"),
+        (("attacks", 0, "value"), -0.1, "attacks[0].value"),
+        (("attacks", 0, "name"), "mlp-adaptive", "attacks[1].name"),
+        (("attacks", 1, "chance"), None, "attacks[1].chance"),
+        (("attacks", 1, "n"), 2.5, "attacks[1].n"),
+        (("attacks", 1, "adaptive"), 1, "attacks[1].adaptive"),
+        (("attacks", 1, "seconds"), -1, "attacks[1].seconds"),
+        (("worst",), "no such attack", "worst"),
+        (("worst",), "logistic-probe", "worst"),
+        (("worst",), "linear", "worst"),
+        (("guarantee", "kind"), "strong", "guarantee.kind"),
+        (("guarantee", "epsilon"), math.inf, "guarantee.epsilon"),
+        (("utility", "similarity", "sides"), "queries", "utility.similarity.sides"),
+        (("terms", 3, "value"), 1.5, "terms[3].value"),
+        (("texts", "total"), True, "texts.total"),
+    ],
+)
+def test_a_value_that_cannot_be_is_named(
+    path: tuple[str | int, ...], value: object, key: str
+) -> None:
+    record = sample_audit()
+    parent(record, path)[path[-1]] = value
+    with pytest.raises(InvalidInputError, match="must be") as caught:
+        summary_table(record)
+    assert f"summary_table: `{key}` must be" in str(caught.value)
+
+
+def test_the_worst_attack_is_the_worst_by_other_metrics_entries_too() -> None:
+    record = sample_audit()
+    other = record["attacks"][0]
+    other["also"].append(figure("R-precision", 0.5, 0.6, 0.122))
+    other["metric"] = "Leakage"
+    with pytest.raises(InvalidInputError, match="`worst` must be the token-inference attack"):
+        render_audit(record)
+
+
+@pytest.mark.parametrize(
+    ("schema", "shown"), [("vecveil.audit/2", "vecveil.audit/2"), ("<secret>", "another schema")]
+)
+def test_another_schema_is_refused(schema: str, shown: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"`schema` must be vecveil.audit/1") as caught:
+        render_audit(sample_audit() | {"schema": schema})
+    assert f"got {shown}." in str(caught.value)
+
+
+@pytest.mark.parametrize("record", [None, 3, "text", [1]], ids=repr)
+def test_what_is_no_object_is_refused(record: Any) -> None:
+    with pytest.raises(InvalidInputError, match="`record` must be an object"):
+        render_audit(record)
+
+
+def test_numpy_numbers_are_numbers() -> None:
+    record = sample_audit()
+    plain = render_audit(record)
+    record["attacks"][1]["value"] = np.float64(record["attacks"][1]["value"])
+    record["texts"]["total"] = np.int64(record["texts"]["total"])
+    assert render_audit(record) == plain
+
+
+def test_unknown_keys_are_ignored() -> None:
+    record = sample_audit()
+    plain = render_audit(record)
+    record["later"] = record["guarantee"]["later"] = "canary"
+    assert render_audit(record) == plain
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"\xff\xfe", b"[1]", b"{}", b"[" * 200_000, b"NaN", b'"text"'],
+    ids=range(8),
+)
+def test_a_file_that_is_no_record_is_refused(tmp_path: Path, content: bytes) -> None:
+    source, target = tmp_path / "audit.json", tmp_path / "audit.html"
+    source.write_bytes(content)
+    with pytest.raises(DataFileError, match="write_audit_html: `"):
+        write_audit_html(source, target)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["audit.json"]
+
+
+def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
+    for source in (tmp_path / "none.json", tmp_path):
+        with pytest.raises(DataFileError, match="must be a readable file"):
+            write_audit_html(str(source), tmp_path / "audit.html")
+
+
+def test_a_record_in_a_file_and_in_memory_give_the_same_page(tmp_path: Path) -> None:
+    source = tmp_path / "audit.json"
+    source.write_text(json.dumps(sample_audit("hostile")), encoding="utf-8")
+    one = write_audit_html(source, tmp_path / "one.html")
+    two = write_audit_html(sample_audit("hostile"), tmp_path / "folder" / "two.html")
+    assert one.read_bytes() == two.read_bytes()
+    assert one.read_text(encoding="utf-8") == render_audit(sample_audit("hostile"))
+
+
+def test_a_key_error_in_a_file_is_a_file_error(tmp_path: Path) -> None:
+    record = sample_audit()
+    del record["worst"]
+    source = tmp_path / "audit.json"
+    source.write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(DataFileError, match="`worst` must be present"):
+        write_audit_html(source, tmp_path / "audit.html")
+    assert not (tmp_path / "audit.html").exists()
+
+
+def test_all_errors_are_ours() -> None:
+    assert issubclass(InvalidInputError, VecveilError)
+    assert issubclass(DataFileError, VecveilError)

@@ -1,0 +1,77 @@
+"""The terminal summary fits 80 columns and holds what a person must know."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+
+from harness.sample_audit import VARIANTS, sample_audit
+from vecveil.report import summary_table
+
+
+def columns(line: str) -> int:
+    shown = [c for c in line if not unicodedata.combining(c)]
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in shown)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_no_line_is_wider_than_a_terminal(variant: str) -> None:
+    text = summary_table(sample_audit(variant))
+    assert text.endswith("\n")
+    assert max(map(columns, text.splitlines())) <= 80
+    assert all(line == line.rstrip() for line in text.splitlines())
+
+
+@pytest.mark.parametrize("name", ["疾患" * 60, "x" * 300, "e\u0301" * 50, "a\nb\tc"])
+def test_wide_and_long_names_are_cut(name: str) -> None:
+    record = sample_audit()
+    record["concept"] = name
+    record["guarantee"]["statement"] = name
+    for each in record["utility"].values():
+        each["label"] = name
+    assert max(map(columns, summary_table(record).splitlines())) <= 80
+
+
+def test_the_usual_case() -> None:
+    text = summary_table(sample_audit())
+    for line in (
+        'Audit of the concept "drug", method subspace',
+        "  without protection  72.7 % (71.2 to 74.2)  ####################",
+        "  with protection     22.9 % (21.4 to 24.4)  ######",
+        "  guessing (chance)   12.2 %                 ###",
+        "  Retrieval, documents only                          93.0 %",
+    ):
+        assert line in text.splitlines()
+    assert "A formal guarantee, epsilon = 1536: The released vector" in text
+    assert "not promised: That no concept token" in text
+
+
+def test_no_guarantee_and_no_effect_are_said() -> None:
+    text = " ".join(summary_table(sample_audit("empirical")).split())
+    assert "No formal guarantee (obfuscation): Coordinates are permuted" in text
+    assert "does not show that protection lowers leakage" in text
+    assert "at chance within its interval" in summary_table(sample_audit("at-chance"))
+
+
+def test_a_figure_and_its_sign_stay_together() -> None:
+    assert not any(
+        line.lstrip().startswith("%") for line in summary_table(sample_audit()).splitlines()
+    )
+
+
+def test_terminal_escapes_are_inert() -> None:
+    text = summary_table(sample_audit("hostile"))
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    text.encode("utf-8")
+
+
+def test_more_promises_than_shown_are_counted() -> None:
+    record = sample_audit()
+    record["guarantee"]["not_promised"] = [f"Thing {i}." for i in range(7)]
+    assert "  - and 4 more in the report" in summary_table(record).splitlines()
+
+
+def test_no_utility() -> None:
+    assert "Utility kept\n  not measured\n" in summary_table(sample_audit() | {"utility": {}})
