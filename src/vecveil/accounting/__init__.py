@@ -1,1 +1,6 @@
+"""What is promised: guarantees in their own metric, and the advantage that any attacker can have."""
 
+from vecveil.accounting.guarantee import Guarantee, elliptical_laplace_guarantee
+from vecveil.accounting.total_variation import laplace_total_variation
+
+__all__ = ["Guarantee", "elliptical_laplace_guarantee", "laplace_total_variation"]

@@ -1,1 +1,40 @@
+"""Where the concept sits: masks, covariances and subspaces, as noise shapes and linear maps."""
 
+from typing import TYPE_CHECKING, Any
+
+from vecveil.sensitivity.covariance import concept_covariance_shape, optimal_shape
+from vecveil.sensitivity.linear_map import LinearMap
+from vecveil.sensitivity.moments import Moments
+from vecveil.sensitivity.shapes import NoiseShape
+from vecveil.sensitivity.subspace import ConceptDirections, concept_directions, subspace_map
+
+if TYPE_CHECKING:
+    from vecveil.sensitivity.hard_concrete import HardConcreteMask, fit_hard_concrete_mask, seed_stability
+    from vecveil.sensitivity.hard_concrete_options import MaskOptions
+
+__all__ = [
+    "ConceptDirections",
+    "HardConcreteMask",
+    "LinearMap",
+    "MaskOptions",
+    "Moments",
+    "NoiseShape",
+    "concept_covariance_shape",
+    "concept_directions",
+    "fit_hard_concrete_mask",
+    "optimal_shape",
+    "seed_stability",
+    "subspace_map",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "MaskOptions":
+        from vecveil.sensitivity.hard_concrete_options import MaskOptions
+
+        return MaskOptions
+    if name in {"HardConcreteMask", "fit_hard_concrete_mask", "seed_stability"}:
+        from vecveil.sensitivity import hard_concrete
+
+        return getattr(hard_concrete, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,59 @@
+"""vecveil: store and send text embeddings without giving away what the text said about a chosen subject.
+
+``import vecveil`` loads NumPy and SciPy at most; every other name loads its part when it is used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from vecveil.version import __version__
+
+if TYPE_CHECKING:
+    from vecveil import accounting, attacks, errors, metrics
+    from vecveil.auditing import AuditResult, audit
+    from vecveil.concepts import Concept
+    from vecveil.encoders import load_encoder
+    from vecveil.errors import VecveilError
+    from vecveil.protector import Protector, fit, fit_pairs, load
+
+_HOME = {
+    "AuditResult": "vecveil.auditing",
+    "Concept": "vecveil.concepts",
+    "Protector": "vecveil.protector",
+    "VecveilError": "vecveil.errors",
+    "audit": "vecveil.auditing",
+    "fit": "vecveil.protector",
+    "fit_pairs": "vecveil.protector",
+    "load": "vecveil.protector",
+    "load_encoder": "vecveil.encoders",
+}
+_MODULES = ("accounting", "attacks", "errors", "metrics")
+
+__all__ = [
+    "AuditResult",
+    "Concept",
+    "Protector",
+    "VecveilError",
+    "__version__",
+    "accounting",
+    "attacks",
+    "audit",
+    "errors",
+    "fit",
+    "fit_pairs",
+    "load",
+    "load_encoder",
+    "metrics",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    if name in _MODULES:
+        return importlib.import_module(f"vecveil.{name}")
+    raise AttributeError(f"module 'vecveil' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,24 @@
+"""The artefact that protects, and how it is fitted, saved and loaded."""
+
+from typing import TYPE_CHECKING, Any
+
+from vecveil.protector.files import load
+from vecveil.protector.protector import EncoderInfo, Protector
+
+if TYPE_CHECKING:
+    from vecveil.protector.fitting import fit, fit_pairs
+    from vecveil.protector.methods import METHODS
+
+__all__ = ["METHODS", "EncoderInfo", "Protector", "fit", "fit_pairs", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in {"fit", "fit_pairs"}:
+        from vecveil.protector import fitting
+
+        return getattr(fitting, name)
+    if name == "METHODS":
+        from vecveil.protector.methods import METHODS
+
+        return METHODS
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

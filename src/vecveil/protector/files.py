@@ -1,0 +1,148 @@
+"""Protector files: safetensors with JSON metadata. Loading never executes anything from the file."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vecveil.atomic import atomic_path
+from vecveil.errors import ProtectorFileError, VecveilError
+from vecveil.mechanisms import Laplace, Mahalanobis, Mechanism
+from vecveil.protector.protector import EncoderInfo, Protector
+from vecveil.sensitivity.linear_map import LinearMap
+from vecveil.sensitivity.shapes import NoiseShape
+from vecveil.version import __version__
+
+__all__ = ["SCHEMA", "load", "save"]
+
+SCHEMA = "vecveil.protector/1"
+_LARGEST_FILE = 2**31
+_LARGEST_DIMENSION = 65_536
+
+
+def save(protector: Protector, path: str | os.PathLike[str]) -> None:
+    """Write ``protector`` to ``path`` atomically."""
+    from safetensors.numpy import save_file
+
+    record = {
+        "schema": SCHEMA,
+        "vecveil": __version__,
+        "method": protector.method,
+        "mechanism": protector.mechanism.name,
+        "parameters": protector.mechanism.parameters(),
+        "dimension": protector.dimension,
+        "output": protector.output,
+        "encoder": protector.encoder_info.to_record(),
+        "concept": protector.concept,
+        "report": protector.report,
+        "fingerprint": protector.fingerprint,
+    }
+    arrays = {name: np.ascontiguousarray(a, dtype=np.float64) for name, a in protector.arrays().items()}
+    arrays.setdefault("dimension", np.array([protector.dimension], dtype=np.float64))
+    with atomic_path(path) as temporary:
+        save_file(arrays, str(temporary), metadata={"vecveil": json.dumps(record, allow_nan=False)})
+
+
+def load(path: str | os.PathLike[str]) -> Protector:
+    """Return the protector saved at ``path``.
+
+    Raises:
+        ProtectorFileError: missing, truncated, damaged, not a protector, or of a later format.
+    """
+    path = Path(path)
+    record, arrays = _read(path)
+    try:
+        protector = _build(record, arrays)
+    except VecveilError as error:
+        raise _refuse(path, f"holds values that make no protector ({type(error).__name__})") from error
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+        raise _refuse(path, f"lacks a part, or one has the wrong type ({type(error).__name__})") from error
+    if protector.fingerprint != record.get("fingerprint"):
+        raise _refuse(path, "does not match its own checksum")
+    return protector
+
+
+def _refuse(path: Path, what: str) -> ProtectorFileError:
+    return ProtectorFileError(
+        f"vecveil.load: `path` must be a protector file written by Protector.save; {path.name} {what}. "
+        "Copy the file again or fit a new protector."
+    )
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise _refuse(path, "is not there" if not path.exists() else "is not a file")
+    size = path.stat().st_size
+    if size == 0 or size > _LARGEST_FILE:
+        raise _refuse(path, f"has {size} bytes")
+    try:
+        with safe_open(str(path), framework="numpy") as file:
+            metadata = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+    except OSError as error:
+        raise _refuse(path, f"cannot be read ({type(error).__name__})") from error
+    except (SafetensorError, ValueError, TypeError, KeyError, RuntimeError, AttributeError) as error:
+        raise _refuse(path, "is truncated, damaged or not a protector") from error
+    try:
+        record = json.loads(metadata["vecveil"])
+        schema = record["schema"]
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise _refuse(path, "is not a protector") from error
+    if schema != SCHEMA:
+        raise _refuse(path, f"has the format {str(schema)[:40]!r}, and this version reads {SCHEMA!r}")
+    for array in arrays.values():
+        if array.dtype != np.float64 or not np.isfinite(array).all():
+            raise _refuse(path, "holds arrays that are not finite float64")
+    return record, arrays
+
+
+def _build(record: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> Protector:
+    n = record["dimension"]
+    if not isinstance(n, int) or not 1 <= n <= _LARGEST_DIMENSION:
+        raise ValueError("dimension")
+    mechanism = _mechanism(record["mechanism"], float(record["parameters"]["epsilon"]), n, arrays)
+    linear = None
+    if "map.down" in arrays:
+        down, up = arrays["map.down"], arrays.get("map.up")
+        m = down.shape[0]
+        if down.ndim != 2 or down.shape[1] != n or (up is None and m != n):
+            raise ValueError("map.down")
+        if up is not None and up.shape != (n, m):
+            raise ValueError("map.up")
+        linear = LinearMap(down=down, up=up)
+    if record["output"] not in ("full", "reduced") or not isinstance(record["report"], dict):
+        raise ValueError("output")
+    encoder = EncoderInfo(**{key: record["encoder"][key] for key in ("name", "fingerprint", "precision")})
+    if not isinstance(record["method"], str):
+        raise ValueError("method")
+    return Protector(
+        method=record["method"],
+        mechanism=mechanism,
+        map=linear,
+        output=record["output"],
+        encoder_info=encoder,
+        concept=record["concept"],
+        report=record["report"],
+    )
+
+
+def _mechanism(name: str, epsilon: float, n: int, arrays: dict[str, np.ndarray[Any, Any]]) -> Mechanism:
+    if name == Laplace.name:
+        return Laplace(n, epsilon)
+    if name != Mahalanobis.name:
+        raise ValueError("mechanism")
+    if "shape.diagonal" in arrays:
+        diagonal = arrays["shape.diagonal"]
+        if diagonal.shape != (n,) or not (diagonal > 0).all():
+            raise ValueError("shape.diagonal")
+        return Mahalanobis(NoiseShape(diagonal=diagonal), epsilon)
+    matrix = arrays["shape.matrix"]
+    if matrix.shape != (n, n) or not np.allclose(matrix, matrix.T) or np.linalg.eigvalsh(matrix)[0] <= 0:
+        raise ValueError("shape.matrix")
+    return Mahalanobis(NoiseShape(matrix=matrix), epsilon)

@@ -1,0 +1,188 @@
+"""The methods by name: how each turns pairs, labels and ordinary texts into a noise shape and a map."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from vecveil.checks import check_count, check_positive
+from vecveil.errors import InvalidInputError, message
+from vecveil.metrics.tasks import UtilityTask
+from vecveil.protector.candidate import Candidate
+from vecveil.protector.scale import Scale
+from vecveil.protector.search import Setting, SubspaceSearch, directions_of
+from vecveil.sensitivity.covariance import concept_covariance_shape
+from vecveil.sensitivity.linear_map import LinearMap
+from vecveil.sensitivity.moments import Moments
+from vecveil.sensitivity.shapes import NoiseShape
+from vecveil.sensitivity.subspace import subspace_map
+from vecveil.types import Embeddings, Groups, TokenLabels
+
+__all__ = ["METHODS", "FitData", "Method", "method_named"]
+
+Postprocess = Literal["none", "wiener"]
+
+
+@dataclass(frozen=True, eq=False)
+class FitData:
+    """Everything that a method may learn from."""
+
+    positive: Embeddings
+    negative: Embeddings
+    token_labels: TokenLabels | None
+    background: Embeddings | None
+    groups: Groups | None
+    moments: Moments
+    task: UtilityTask
+    scale: Scale
+    seed: int
+    show_progress: bool | None
+    findings: dict[str, Any] = field(default_factory=dict)  # what the fit has to report
+
+    @property
+    def dimension(self) -> int:
+        """Return n."""
+        return int(self.positive.shape[1])
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method's name, what it is, and its builder.
+
+    Attributes:
+        options: option names that `fit` accepts for it.
+        postprocess: its default post-processing of noisy vectors, free of privacy cost.
+    """
+
+    name: str
+    summary: str
+    build: Callable[[FitData, dict[str, Any]], Candidate]
+    options: tuple[str, ...] = ()
+    postprocess: Postprocess = "none"
+    own_map: bool = False
+
+
+def _laplace(data: FitData, options: dict[str, Any]) -> Candidate:
+    return Candidate(shape=NoiseShape.isotropic(data.dimension), map_of=lambda _: None)
+
+
+def _sparse(data: FitData, options: dict[str, Any]) -> Candidate:
+    from vecveil.sensitivity.hard_concrete import fit_hard_concrete_mask
+    from vecveil.sensitivity.hard_concrete_options import MaskOptions
+
+    floor = check_positive(options.pop("floor", 1e-6), owner="fit", param="floor")
+    seeds = check_count(options.pop("stability_seeds", 1), owner="fit", param="stability_seeds")
+    mask_options = MaskOptions(**options)
+    masks = [
+        fit_hard_concrete_mask(
+            data.positive, data.negative, mask_options, seed=data.seed + i, show_progress=data.show_progress
+        )
+        for i in range(seeds)
+    ]
+    data.findings["mask"] = masks[0].to_record()
+    if seeds > 1:
+        values = np.corrcoef(np.stack([np.asarray(m.mask, dtype=np.float64) for m in masks]))
+        data.findings["mask"]["seed_stability"] = float(values[np.triu_indices(seeds, 1)].mean())
+    shape = NoiseShape.from_diagonal(np.asarray(masks[0].mask, dtype=np.float64), floor=floor)
+    return Candidate(shape=shape, map_of=lambda _: None, parameters={"floor": floor, **vars_of(mask_options)})
+
+
+def vars_of(options: Any) -> dict[str, Any]:
+    """Return the JSON-ready settings of a mask training."""
+    record: dict[str, Any] = options.to_record() if hasattr(options, "to_record") else {}
+    return record
+
+
+def _covariance(data: FitData, options: dict[str, Any]) -> Candidate:
+    floor = check_positive(options.pop("floor", 1e-2), owner="fit", param="floor")
+    shape = concept_covariance_shape(data.moments, floor=floor)
+    return Candidate(shape=shape, map_of=lambda _: None, parameters={"floor": floor})
+
+
+def _subspace(data: FitData, options: dict[str, Any]) -> Candidate:
+    n = data.dimension
+    fixed: dict[str, Any] = {}
+    if options.get("rank") is not None:
+        fixed["rank"] = check_count(options["rank"], owner="fit", param="rank", minimum=1, maximum=n - 1)
+    if options.get("kept") is not None:
+        most = n - fixed.get("rank", 1)
+        fixed["kept"] = check_count(options["kept"], owner="fit", param="kept", minimum=1, maximum=most)
+    if options.get("flattening") is not None:
+        fixed["flattening"] = check_positive(
+            options["flattening"], owner="fit", param="flattening", allow_zero=True
+        )
+    if options.get("pairs") is not None:
+        fixed["pairs"] = bool(options["pairs"])
+    if len(fixed) == 4:
+        setting = Setting(**fixed)
+    else:
+        search = SubspaceSearch(
+            data.positive, data.negative, data.token_labels, data.background,
+            task=data.task, groups=data.groups, seed=data.seed,
+        )  # fmt: skip
+        setting = search.run(data.scale, fixed, show_progress=data.show_progress)
+        data.findings["search"] = search.tried
+    directions = directions_of(data.moments, pairs=setting.pairs)
+    linear = subspace_map(
+        directions, erased=setting.rank, kept=min(setting.kept, n - setting.rank), flattening=setting.flattening
+    )
+    data.findings["residual_after_erasure"] = directions.residual(setting.rank)
+    return Candidate(
+        shape=NoiseShape.isotropic(n), map_of=lambda _: linear, parameters=dict(vars(setting))
+    )
+
+
+def with_wiener(candidate: Candidate, moments: Moments) -> Candidate:
+    """Return the candidate followed by the Wiener filter T = K(K + S)⁻¹, S the noise covariance."""
+    n = candidate.shape.dimension
+    covariance = candidate.shape.covariance()
+
+    def map_of(noise: float) -> LinearMap:
+        S = (noise * moments.rms_norm) ** 2 / n * covariance
+        return LinearMap(down=np.linalg.solve(moments.K + S, moments.K).T)
+
+    return Candidate(shape=candidate.shape, map_of=map_of, parameters=candidate.parameters, fixed_map=False)
+
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        Method("laplace", "isotropic Laplace noise", _laplace),
+        Method(
+            "sparse",
+            "SPARSE as published: a learnt mask shapes diagonal Mahalanobis noise",
+            _sparse,
+            options=(
+                "floor", "stability_seeds", "learning_rate", "gate_learning_rate", "regularisation", "epochs",
+                "batch_size", "hidden", "xi", "gamma", "initial_beta", "initial_alpha_sd", "loss", "held_out",
+                "device",
+            ),
+        ),
+        Method(
+            "covariance",
+            "full-matrix Mahalanobis noise shaped by the concept covariance, then the Wiener filter",
+            _covariance,
+            options=("floor",),
+            postprocess="wiener",
+        ),
+        Method(
+            "subspace",
+            "erase the concept's directions, keep the leading ones of the rest, isotropic Laplace noise",
+            _subspace,
+            options=("rank", "kept", "flattening", "pairs"),
+            own_map=True,
+        ),
+    )
+}  # fmt: skip
+
+
+def method_named(name: str) -> Method:
+    """Return the method; raises with the list of names if there is none."""
+    if not isinstance(name, str) or name not in METHODS:
+        raise InvalidInputError(
+            message("fit", "method", "one of " + ", ".join(sorted(METHODS)), repr(name)[:60])
+        )
+    return METHODS[name]

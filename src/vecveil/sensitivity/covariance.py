@@ -1,0 +1,42 @@
+"""The concept covariance as a full noise shape, in closed form."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vecveil.sensitivity.moments import RIDGE, Moments
+from vecveil.sensitivity.shapes import NoiseShape
+from vecveil.types import Matrix
+
+__all__ = ["concept_covariance_shape", "matrix_root", "optimal_shape"]
+
+
+def matrix_root(matrix: Matrix, power: float = 0.5) -> Matrix:
+    """Return a real power of a symmetric positive (semi-)definite matrix."""
+    eigenvalues, vectors = np.linalg.eigh(matrix)
+    eigenvalues = np.maximum(eigenvalues, 0.0)
+    if power < 0:
+        eigenvalues = np.maximum(eigenvalues, 1e-12 * eigenvalues[-1])
+    return (vectors * eigenvalues**power) @ vectors.T
+
+
+def optimal_shape(C: Matrix, M: Matrix) -> Matrix:
+    """Return the Σ that minimises tr(C Σ⁻¹) at fixed tr(Σ M): Σ ∝ M^{-1/2}(M^{1/2} C M^{1/2})^{1/2} M^{-1/2}.
+
+    With M = I this is C^{1/2}. M must be positive definite.
+    """
+    root = matrix_root(M)
+    inverse = matrix_root(M, -0.5)
+    return inverse @ matrix_root(root @ C @ root) @ inverse
+
+
+def concept_covariance_shape(moments: Moments, *, floor: float = 1e-2) -> NoiseShape:
+    """Return the noise shape that hides the pairs' differences best at a given distortion.
+
+    Args:
+        floor: smallest eigenvalue as a share of the mean; smaller values concentrate the noise on the
+            concept's directions and weaken the worst-case guarantee, which is ε/√λ_min.
+    """
+    n = moments.M.shape[0]
+    M = moments.M + RIDGE * np.trace(moments.M) / n * np.eye(n)
+    return NoiseShape.from_matrix(optimal_shape(moments.C, M), floor=floor)

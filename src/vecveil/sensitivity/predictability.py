@@ -1,0 +1,84 @@
+"""How well a non-linear reader predicts the labels from released vectors: what a search minimises.
+
+Kernel ridge regression with a Gaussian kernel is closed form, needs a fraction of a second on two
+thousand texts, and behind linear erasure it reads more than a small neural network does. It compares
+parameter settings while fitting; it is no substitute for an audit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import linalg
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import connected_components
+
+from vecveil.types import Embeddings
+
+__all__ = ["kernel_ridge_scores", "near_duplicate_groups", "share_recovered"]
+
+PENALTIES = (0.1, 0.3)
+_BLOCK = 1024
+
+
+def near_duplicate_groups(X: Embeddings, *, cosine: float = 0.9) -> npt.NDArray[np.intp]:
+    """Return (N,) group ids: rows whose cosine is at least ``cosine`` are in one group, transitively."""
+    rows = np.asarray(X, dtype=np.float32)
+    unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    starts, ends = [], []
+    for start in range(0, len(unit), _BLOCK):
+        near = np.argwhere(unit[start : start + _BLOCK] @ unit.T >= cosine)
+        starts.append(near[:, 0] + start)
+        ends.append(near[:, 1])
+    i, j = np.concatenate(starts), np.concatenate(ends)
+    graph = csr_matrix((np.ones(len(i), dtype=np.int8), (i, j)), shape=(len(unit), len(unit)))
+    return np.asarray(connected_components(graph, directed=False)[1], dtype=np.intp)
+
+
+def _squared_distances(A: Embeddings, B: Embeddings) -> Embeddings:
+    squares = (A * A).sum(axis=1)[:, None] + (B * B).sum(axis=1) - 2 * (A @ B.T)
+    return np.maximum(squares, 0)
+
+
+def kernel_ridge_scores(
+    Y_train: Embeddings, L_train: npt.NDArray[Any], Y_test: Embeddings, *, penalty: float
+) -> npt.NDArray[np.float32]:
+    """Return scores (M, V) of labels by kernel ridge regression; kernel width is the median distance.
+
+    Cost: N³/3 operations and N² float32 of memory.
+    """
+    A = np.asarray(Y_train, dtype=np.float32)
+    mean = A.mean(axis=0)
+    A, B = A - mean, np.asarray(Y_test, dtype=np.float32) - mean
+    between = _squared_distances(A, A)
+    width = max(float(np.median(between)), 1e-12)
+    base = L_train.mean(axis=0, dtype=np.float64).astype(np.float32)
+    kernel = np.exp(-between / width)
+    kernel[np.diag_indices_from(kernel)] += np.float32(penalty)
+    coefficients = linalg.solve(
+        kernel, L_train.astype(np.float32) - base, assume_a="pos", overwrite_a=True, check_finite=False
+    )
+    return np.asarray(np.exp(-_squared_distances(B, A) / width) @ coefficients + base)
+
+
+def share_recovered(scores: npt.NDArray[Any], labels: npt.NDArray[Any]) -> float:
+    """Return R-precision over tokens: of the k labels of a row, the share among its k best scores.
+
+    With one column (with or without the concept) it is the area under the ROC curve.
+    """
+    marks = np.asarray(labels, dtype=bool)
+    if marks.shape[1] == 1:
+        positive, negative = scores[marks[:, 0], 0], scores[~marks[:, 0], 0]
+        if positive.size == 0 or negative.size == 0:
+            return 0.5
+        ranks = np.searchsorted(np.sort(negative), positive, side="left")
+        return float(ranks.mean() / negative.size)
+    held = marks.sum(axis=1)
+    if held.sum() == 0:
+        return 0.0
+    order = np.argsort(-scores, axis=1, kind="stable")
+    hits = np.take_along_axis(marks, order, axis=1)
+    best = np.arange(marks.shape[1]) < held[:, None]
+    return float((hits & best).sum() / held.sum())

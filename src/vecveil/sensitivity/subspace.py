@@ -1,0 +1,98 @@
+"""The concept subspace: erase the concept's directions obliquely, truncate, flatten.
+
+After linear erasure (Belrose et al. 2023, LEACE) no linear reader of the erased labels does better
+than chance on the fitted sample. What is left is non-linear, and lives mostly in directions of low
+variance: truncation takes those away, flattening evens out the rest, which buys back utility.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from vecveil.checks import check_count, check_positive
+from vecveil.errors import InvalidInputError, message
+from vecveil.sensitivity.covariance import matrix_root
+from vecveil.sensitivity.linear_map import LinearMap
+from vecveil.sensitivity.moments import Moments
+from vecveil.types import Matrix, Vector
+
+__all__ = ["ConceptDirections", "concept_directions", "subspace_map"]
+
+
+@dataclass(frozen=True, eq=False)
+class ConceptDirections:
+    """All generalised eigenvectors of (concept covariance, K), the strongest first.
+
+    Attributes:
+        vectors: (n, n), K-orthonormal columns V: Vᵀ K V = I.
+        strengths: (n,) eigenvalues, descending: the share of variance that the concept explains.
+        K: the covariance in whose metric they were found.
+    """
+
+    vectors: Matrix
+    strengths: Vector
+    K: Matrix
+
+    def erasure(self, count: int) -> Matrix:
+        """Return P = I − W (VᵀW)⁻¹ Vᵀ with W = K V, for the ``count`` strongest directions.
+
+        P W = 0 and Vᵀ P = 0. P is oblique: an orthogonal projection on V would leave the concept
+        readable from the directions that correlate with it.
+        """
+        V = self.vectors[:, :count]
+        return np.eye(len(self.K)) - (self.K @ V) @ V.T
+
+    def residual(self, count: int) -> float:
+        """Return the share of the concept's strength that erasing ``count`` directions leaves."""
+        total = float(self.strengths.sum())
+        return float(self.strengths[count:].sum()) / total if total > 0 else 0.0
+
+
+def concept_directions(moments: Moments) -> ConceptDirections:
+    """Return the concept directions of pairs and labels: B/tr(K⁻¹B) + C/tr(K⁻¹C), or what is there of it."""
+    whiten = matrix_root(moments.K, -0.5)
+    target = np.zeros_like(moments.K)
+    for part in (moments.B, moments.C):
+        if part is not None:
+            whitened = whiten @ part @ whiten
+            trace = float(np.trace(whitened))
+            if trace > 0:
+                target += whitened / trace
+    if not target.any():
+        raise InvalidInputError(
+            message("concept_directions", "positive", "different from `negative`", "pairs without any difference",
+                    "Removing the concept changed no embedding, so there is no direction to erase.")
+        )  # fmt: skip
+    strengths, rotation = np.linalg.eigh((target + target.T) / 2)
+    return ConceptDirections(
+        vectors=(whiten @ rotation)[:, ::-1], strengths=np.maximum(strengths[::-1], 0.0), K=moments.K
+    )
+
+
+def subspace_map(
+    directions: ConceptDirections, *, erased: int, kept: int | None = None, flattening: float = 0.0
+) -> LinearMap:
+    """Return T: erase ``erased`` concept directions, keep the ``kept`` leading ones of the rest, flatten.
+
+    Args:
+        erased: k, number of concept directions; more hide more and cost more utility. 0 ≤ k < n.
+        kept: m, number of principal directions of P K Pᵀ that are released; None keeps all n − k.
+        flattening: p ≥ 0; direction i is scaled by (λ_i/λ_1)^{-p/2}: 0 leaves the spectrum as it is, 1 whitens.
+
+    The map is scaled so that embeddings keep their mean square length.
+    """
+    owner = "subspace_map"
+    n = directions.K.shape[0]
+    k = check_count(erased, owner=owner, param="erased", minimum=0, maximum=n - 1)
+    m = n - k if kept is None else check_count(kept, owner=owner, param="kept", minimum=1, maximum=n - k)
+    p = check_positive(flattening, owner=owner, param="flattening", allow_zero=True)
+    P = directions.erasure(k)
+    remaining = P @ directions.K @ P.T
+    eigenvalues, vectors = np.linalg.eigh((remaining + remaining.T) / 2)
+    top = eigenvalues[::-1][:m]
+    U = vectors[:, ::-1][:, :m]
+    scale = (np.maximum(top, 1e-12 * top[0]) / top[0]) ** (-p / 2)
+    scale *= np.sqrt(np.trace(directions.K) / (scale**2 * top).sum())
+    return LinearMap(down=scale[:, None] * (U.T @ P), up=np.ascontiguousarray(U))

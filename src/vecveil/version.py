@@ -1,0 +1,3 @@
+"""The version of the package; kept equal to ``pyproject.toml`` by a test."""
+
+__version__ = "0.1.0"
