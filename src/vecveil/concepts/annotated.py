@@ -1,0 +1,95 @@
+"""Spans that the user already has, one list a text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vecveil.concepts.spans import Span, check_range
+from vecveil.errors import InvalidInputError, message
+
+__all__ = ["AnnotatedSpans"]
+
+
+class AnnotatedSpans:
+    """Hands out given spans; they belong to the texts by position.
+
+    Args:
+        rows: For each text a list of ``{"start", "end", "label"}`` (other keys are ignored,
+            ``label`` may be missing), of :class:`Span`, the same as a JSON string, or None for no
+            span. Offsets count characters.
+        column: The name of the table column that the rows came from, for messages.
+        owner: The name that error messages begin with.
+    """
+
+    positional = True  # must see all texts at once, in their order
+
+    def __init__(
+        self, rows: Sequence[Any], *, column: str | None = None, owner: str = "AnnotatedSpans"
+    ) -> None:
+        if isinstance(rows, str | bytes | Mapping) or not hasattr(rows, "__iter__"):
+            raise InvalidInputError(
+                message(owner, "spans", "a list of spans for each text", type(rows).__name__)
+            )
+        self.column = column
+        self._owner = owner
+        self._rows = [self._row(i, row) for i, row in enumerate(rows)]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __repr__(self) -> str:
+        return f"AnnotatedSpans({len(self)} texts, {sum(map(len, self._rows))} spans)"
+
+    def describe(self) -> dict[str, Any]:
+        """Return kind and counts."""
+        counts = {"texts": len(self), "spans": sum(map(len, self._rows))}
+        return {"kind": "spans", "column": self.column, **counts}
+
+    def detect(self, texts: Sequence[str]) -> list[list[Span]]:
+        """Return the given spans after checking that each lies in its text.
+
+        Raises:
+            InvalidInputError: another number of texts than of rows, or a span outside its text; the
+                message names the row.
+        """
+        if len(texts) != len(self):
+            raise InvalidInputError(
+                message(self._owner, "spans", f"one list for each of {len(texts)} texts", len(self),
+                        "Given spans belong to their texts by position.")
+            )  # fmt: skip
+        for i, (text, row) in enumerate(zip(texts, self._rows, strict=True)):
+            for span in row:
+                start, end = span.start, span.end
+                check_range(start, end, len(text), owner=self._owner, param="spans", row=i)
+        return [list(row) for row in self._rows]
+
+    def _row(self, i: int, row: Any) -> list[Span]:
+        if isinstance(row, str):
+            try:
+                row = json.loads(row) if row.strip() else None
+            except (ValueError, RecursionError):
+                raise self._wrong("valid JSON in every string", "one that is not", i) from None
+        if row is None:
+            return []
+        if isinstance(row, bytes | Mapping) or not hasattr(row, "__iter__"):
+            raise self._wrong("a list of spans for each text", type(row).__name__, i)
+        return [self._span(i, item) for item in row]
+
+    def _span(self, i: int, item: Any) -> Span:
+        if isinstance(item, Span):
+            start, end, label = item.start, item.end, item.label
+        elif isinstance(item, Mapping):
+            if "start" not in item or "end" not in item:
+                raise self._wrong("spans with the keys start and end", "one without", i)
+            start, end, label = item["start"], item["end"], item.get("label", "span")
+        else:
+            raise self._wrong("spans like {start, end, label}", type(item).__name__, i)
+        if not isinstance(label, str):
+            raise self._wrong("spans whose label is a string", type(label).__name__, i)
+        check_range(start, end, None, owner=self._owner, param="spans", row=i)
+        return Span(int(start), int(end), label)
+
+    def _wrong(self, constraint: str, got: str, row: int) -> InvalidInputError:
+        return InvalidInputError(message(self._owner, "spans", constraint, f"{got} in row {row}"))

@@ -1,0 +1,289 @@
+"""The concept: what a user wants hidden, made of one or several detectors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from vecveil.checks import check_count, check_texts
+from vecveil.concepts.annotated import AnnotatedSpans
+from vecveil.concepts.labels import checked_labels
+from vecveil.concepts.matches import ConceptMatches, build_matches
+from vecveil.concepts.patterns import PatternDetector
+from vecveil.concepts.rewriting import remove
+from vecveil.concepts.spans import Detector, Span, checked_spans, merge_spans
+from vecveil.concepts.terms import TermDetector
+from vecveil.errors import ConceptError, DataFileError, InvalidInputError, message
+from vecveil.progress import progress
+
+__all__ = ["Concept"]
+
+_CHUNK = 512  # texts between two moves of the progress bar
+_ENGINES = ("presidio", "spacy", "huggingface")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Concept:
+    """What is to be hidden: a name and detectors that find it in texts.
+
+    Attributes:
+        name: How messages and reports call it; choose one that may be seen.
+        detectors: Each finds spans; overlapping finds are united.
+        spans_column: A table column with spans that is still to be handed over (``with_columns``).
+        labels_column: The same for a column with one label a text.
+        labels: For a concept given by labels, the label of each text, None for none.
+    """
+
+    name: str
+    detectors: tuple[Detector, ...] = ()
+    spans_column: str | None = None
+    labels_column: str | None = None
+    labels: tuple[str | None, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.strip():
+            got = "an empty one" if isinstance(self.name, str) else type(self.name).__name__
+            raise InvalidInputError(message("Concept", "name", "a non-empty string", got))
+        object.__setattr__(self, "detectors", tuple(self.detectors))
+        for i, detector in enumerate(self.detectors):
+            if not isinstance(detector, Detector):
+                raise InvalidInputError(
+                    message("Concept", "detectors", "objects with a method detect(texts)",
+                            f"{type(detector).__name__} at position {i}")
+                )  # fmt: skip
+        by_label = self.labels is not None or self.labels_column is not None
+        if by_label and (self.detectors or self.spans_column is not None):
+            raise InvalidInputError(
+                message("Concept", "labels", "alone", "labels together with detectors",
+                        "A label says nothing about where in the text the concept is.")
+            )  # fmt: skip
+        if not by_label and not self.detectors and self.spans_column is None:
+            raise InvalidInputError(message("Concept", "detectors", "at least one", "none"))
+
+    def __repr__(self) -> str:
+        if self.labels is not None:
+            return f"Concept({self.name!r}, labels of {len(self.labels)} texts)"
+        parts = [repr(d) if hasattr(d, "describe") else type(d).__name__ for d in self.detectors]
+        parts += [f"column {column!r}" for column in self.columns]
+        return f"Concept({self.name!r}, {', '.join(parts)})"
+
+    # Making one ----------------------------------------------------------------------------------
+
+    @classmethod
+    def from_terms(
+        cls, name: str, terms: Iterable[str], *, case_sensitive: bool = False
+    ) -> Concept:
+        """Return a concept of words and phrases; :class:`TermDetector` says what is equal."""
+        owner = "Concept.from_terms"
+        return cls(name, (TermDetector(terms, case_sensitive=case_sensitive, owner=owner),))
+
+    @classmethod
+    def from_patterns(
+        cls, name: str, patterns: Iterable[str], *, time_limit: float = 2.0
+    ) -> Concept:
+        """Return a concept of regular expressions; see :class:`PatternDetector`."""
+        owner = "Concept.from_patterns"
+        return cls(name, (PatternDetector(patterns, time_limit=time_limit, owner=owner),))
+
+    @classmethod
+    def from_entities(
+        cls,
+        name: str,
+        entities: Iterable[str],
+        *,
+        engine: str = "presidio",
+        model: Any = None,
+        language: str = "en",
+    ) -> Concept:
+        """Return a concept of entity types.
+
+        Args:
+            engine: ``"presidio"``, ``"spacy"`` or ``"huggingface"``.
+            model: For Presidio None (pattern recognisers alone), a spaCy pipeline or an
+                ``AnalyzerEngine``; for the others the name or folder of a model, or a loaded one.
+            language: For Presidio; the other engines have the language of their model.
+        """
+        owner = "Concept.from_entities"
+        detector: Detector
+        if engine == "presidio":
+            from vecveil.concepts.presidio import PresidioDetector
+
+            detector = PresidioDetector(entities, model=model, language=language, owner=owner)
+        elif engine == "spacy":
+            from vecveil.concepts.spacy_ner import SpacyDetector
+
+            detector = SpacyDetector(entities, model=model, owner=owner)
+        elif engine == "huggingface":
+            from vecveil.concepts.huggingface import HuggingFaceDetector
+
+            detector = HuggingFaceDetector(entities, model=model, owner=owner)
+        else:
+            raise InvalidInputError(
+                message(owner, "engine", f"one of {', '.join(_ENGINES)}", repr(engine))
+            )
+        return cls(name, (detector,))
+
+    @classmethod
+    def from_spans(cls, name: str, spans: Sequence[Any]) -> Concept:
+        """Return a concept of given spans, for each text a list; see :class:`AnnotatedSpans`."""
+        return cls(name, (AnnotatedSpans(spans, owner="Concept.from_spans"),))
+
+    @classmethod
+    def from_labels(cls, name: str, labels: Sequence[str | int | None]) -> Concept:
+        """Return an abstract concept: one label for each text, None for texts without the concept.
+
+        It has no spans, so there is no D-: only methods that work on token labels can use it.
+        """
+        return cls(name, labels=checked_labels(labels, owner="Concept.from_labels"))
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Concept:
+        """Return the concept of a YAML file; its keys: :mod:`vecveil.concepts.concept_file`."""
+        from vecveil.concepts.concept_file import read_concept
+
+        return read_concept(path)
+
+    @classmethod
+    def combined(cls, name: str, concepts: Sequence[Concept]) -> Concept:
+        """Return the concept that finds whatever one of ``concepts`` finds."""
+        columns = {c.spans_column for c in concepts if c.spans_column is not None}
+        labels = any(c.labels is not None or c.labels_column is not None for c in concepts)
+        if labels or len(columns) > 1:
+            got = "one given by labels" if labels else f"{len(columns)} columns"
+            raise InvalidInputError(
+                message("Concept.combined", "concepts", "concepts with spans, of one column", got)
+            )
+        return cls(name, tuple(d for c in concepts for d in c.detectors), next(iter(columns), None))
+
+    # Columns of a table --------------------------------------------------------------------------
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The table columns that must be handed over before the concept can be used."""
+        return tuple(c for c in (self.spans_column, self.labels_column) if c is not None)
+
+    def with_columns(self, columns: Mapping[str, Sequence[Any]]) -> Concept:
+        """Return the concept with the values of its columns, one for each text.
+
+        Args:
+            columns: At least those that ``self.columns`` names; others are ignored. Spans are lists
+                of ``{start, end, label}`` or the same as JSON strings; labels are strings or
+                integers; None in either for a text without the concept.
+        """
+        for column in self.columns:
+            if column not in columns:
+                known = ", ".join(map(repr, columns)) or "none"
+                owner = f"Concept {self.name!r}"
+                raise DataFileError(message(owner, "columns", f"with {column!r} among them", known))
+        if self.labels_column is not None:
+            owner = f"Concept {self.name!r}, column {self.labels_column!r}"
+            labels = checked_labels(columns[self.labels_column], owner=owner)
+            return replace(self, labels=labels, labels_column=None)
+        if self.spans_column is None:
+            return self
+        owner = f"Concept {self.name!r}, column {self.spans_column!r}"
+        given = AnnotatedSpans(columns[self.spans_column], column=self.spans_column, owner=owner)
+        return replace(self, detectors=(*self.detectors, given), spans_column=None)
+
+    # Using it ------------------------------------------------------------------------------------
+
+    def describe(self) -> dict[str, Any]:
+        """Return kinds and counts, JSON-able, without any term, pattern or text."""
+        kinds = [
+            d.describe() if hasattr(d, "describe") else {"kind": "custom", "type": type(d).__name__}
+            for d in self.detectors
+        ]
+        kinds += [{"kind": "spans", "column": self.spans_column}] if self.spans_column else []
+        kinds += [{"kind": "labels", "column": self.labels_column}] if self.labels_column else []
+        kinds += [{"kind": "labels", "texts": len(self.labels)}] if self.labels is not None else []
+        return {"name": self.name, "detectors": kinds}
+
+    def detect(
+        self, texts: Sequence[str], *, show_progress: bool | None = None
+    ) -> list[list[Span]]:
+        """Return the spans of each text, sorted; overlapping finds are united.
+
+        Raises:
+            ConceptError: the concept is given by labels.
+        """
+        checked = check_texts(texts, owner="Concept.detect", min_rows=0)
+        self._require_columns("Concept.detect")
+        if self.labels is not None:
+            raise ConceptError(
+                message("Concept.detect", "concept", "one with spans",
+                        f"{self.name!r}, which is given by labels")
+            )  # fmt: skip
+        return self._detect(checked, self.detectors, show_progress)
+
+    def find(
+        self, texts: Sequence[str], *, min_texts: int = 20, show_progress: bool | None = None
+    ) -> ConceptMatches:
+        """Return what the concept finds in ``texts``: spans, pairs D+ / D-, token labels.
+
+        Args:
+            min_texts: How many texts must hold the concept; fewer are refused, because nothing
+                reliable can be learnt from them.
+
+        Raises:
+            ConceptError: found nowhere, in fewer than ``min_texts`` texts, or removing it leaves
+                nothing of any text.
+        """
+        owner = "Concept.find"
+        checked = check_texts(texts, owner=owner)
+        minimum = check_count(min_texts, owner=owner, param="min_texts")
+        self._require_columns(owner)
+        if self.labels is not None:
+            if len(self.labels) != len(checked):
+                raise InvalidInputError(
+                    message(owner, "texts", f"as many as the concept's labels ({len(self.labels)})",
+                            len(checked), "Labels belong to their texts by position.")
+                )  # fmt: skip
+            none: list[list[Span]] = [[] for _ in checked]
+            return build_matches(
+                self.name, checked, none, [], self.labels, min_texts=minimum, owner=owner
+            )
+        spans = self._detect(checked, self.detectors, show_progress)
+        rests = [remove(text, row) for text, row in zip(checked, spans, strict=True) if row]
+        rests = self._removed_again(rests)
+        return build_matches(self.name, checked, spans, rests, None, min_texts=minimum, owner=owner)
+
+    def _removed_again(self, rests: list[str]) -> list[str]:
+        """Return ``rests`` after removing what the first removal has joined into a new match."""
+        repeatable = tuple(d for d in self.detectors if getattr(d, "rescans", False))
+        todo = list(range(len(rests))) if repeatable else []
+        while todo:  # ends: every round makes its texts shorter
+            spans = self._detect([rests[i] for i in todo], repeatable, show_progress=False)
+            for i, row in zip(todo, spans, strict=True):
+                rests[i] = remove(rests[i], row)
+            todo = [i for i, row in zip(todo, spans, strict=True) if row]
+        return rests
+
+    def _detect(
+        self, texts: Sequence[str], detectors: Sequence[Detector], show_progress: bool | None
+    ) -> list[list[Span]]:
+        found: list[list[Span]] = [[] for _ in texts]
+        whole = [d for d in detectors if getattr(d, "positional", False)]
+        for detector in whole:
+            _add(found, detector, texts, 0)
+        piecewise = [d for d in detectors if d not in whole]
+        starts = range(0, len(texts), _CHUNK) if piecewise else range(0)
+        for start in progress(starts, f"finding {self.name}", show=show_progress, unit="block"):
+            chunk = texts[start : start + _CHUNK]
+            for detector in piecewise:
+                _add(found, detector, chunk, start)
+        return [merge_spans(text, spans) for text, spans in zip(texts, found, strict=True)]
+
+    def _require_columns(self, owner: str) -> None:
+        if self.columns:
+            raise InvalidInputError(
+                message(owner, "concept", f"given its column {self.columns[0]!r}", "none",
+                        fix="Call concept.with_columns({...}) with the values of the table.")
+            )  # fmt: skip
+
+
+def _add(found: list[list[Span]], detector: Detector, texts: Sequence[str], start: int) -> None:
+    spans = checked_spans(detector.detect(texts), texts, owner=type(detector).__name__)
+    for row, items in enumerate(spans, start):
+        found[row].extend(items)

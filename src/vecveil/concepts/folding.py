@@ -1,0 +1,112 @@
+"""One spelling for all: case, Unicode composition, whitespace and apostrophes folded away.
+
+Two strings that fold to the same string are canonical caseless matches (Unicode 3.13, D145), with
+runs of whitespace equal to one space, and typographic apostrophes and hyphens equal to ``'`` and
+``-``. Folding may change the length (ß, İ, ligatures, accents); :func:`offsets` says which
+character of the original each folded character came from.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+
+__all__ = ["canonical", "fold", "is_boundary", "offsets", "without_surrogates", "words"]
+
+_RUN = re.compile(r"(?: \s|[^\S ])\s*")  # whitespace that is not exactly one space
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_PLAIN = {"’": "'", "‐": "-", "‑": "-"}
+# Scripts written without spaces: any character may begin or end a word.
+_SPACELESS = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003ffff]"
+)
+
+
+def without_surrogates(text: str) -> str:
+    """Return ``text`` with every lone surrogate replaced by U+FFFD; offsets stay the same."""
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+
+
+def fold(text: str, *, case_sensitive: bool = False) -> str:
+    """Return the folded form of ``text``: decomposed (NFD), casefolded, whitespace as one space."""
+    if text.isascii():
+        folded = text if case_sensitive else text.lower()
+    else:
+        folded = without_surrogates(text)
+        for typographic, plain in _PLAIN.items():
+            folded = folded.replace(typographic, plain)
+        folded = unicodedata.normalize("NFD", folded)
+        if not case_sensitive:
+            folded = unicodedata.normalize("NFD", folded.casefold())
+    return _RUN.sub(" ", folded)
+
+
+def offsets(text: str, *, case_sensitive: bool = False) -> list[int]:
+    """Return for each character of ``fold(text)`` the offset in ``text`` that it came from.
+
+    One entry more than folded characters: the last is ``len(text)``; none is smaller than the one
+    before. A folded run of whitespace points to the first character of the run. Among combining
+    marks, which folding may reorder, the offsets stay in the order of the text: no word begins or
+    ends between them.
+    """
+    result: list[int] = []
+    spaces = False
+    for i, char in enumerate(without_surrogates(text)):
+        if char.isspace():
+            if not spaces:
+                result.append(i)
+            spaces = True
+        else:
+            spaces = False
+            pieces = unicodedata.normalize("NFD", char)
+            if not case_sensitive:
+                pieces = unicodedata.normalize("NFD", pieces.casefold())
+            result.extend([i] * len(pieces))
+    result.append(len(text))
+    return result
+
+
+def canonical(text: str) -> str:
+    """Return the form that terms are counted in: folded, composed (NFC), ends stripped."""
+    folded = fold(text).strip()
+    return folded if folded.isascii() else unicodedata.normalize("NFC", folded)
+
+
+def is_boundary(folded: str, position: int) -> bool:
+    """Return whether a word may begin or end before ``folded[position]``.
+
+    True unless both neighbours belong to words; a combining mark belongs to what it stands on; in
+    scripts written without spaces every character is a word.
+    """
+    if position <= 0 or position >= len(folded):
+        return True
+    char = folded[position]
+    if _is_mark(char):
+        return False
+    if not _joins(char):
+        return True
+    before = position - 1
+    while before and _is_mark(folded[before]):
+        before -= 1
+    return not _joins(folded[before])
+
+
+def _is_mark(char: str) -> bool:
+    return not char.isascii() and unicodedata.category(char)[0] == "M"
+
+
+def _joins(char: str) -> bool:
+    return (char.isalnum() or char == "_") and (char.isascii() or not _SPACELESS.match(char))
+
+
+@lru_cache(maxsize=65536)
+def words(term: str) -> tuple[str, ...]:
+    """Return the words of a canonical ``term``: letters, digits, marks and inner apostrophes.
+
+    Words without a letter or digit are left out.
+    """
+    kept = [char if char.isalnum() or char in "_'" or _is_mark(char) else " " for char in term]
+    pieces = (word.strip("'_") for word in "".join(kept).split())
+    return tuple(word for word in pieces if any(char.isalnum() for char in word))

@@ -1,0 +1,241 @@
+"""What a concept found in given texts: spans, pairs D+ and D-, token labels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vecveil.checks import check_count
+from vecveil.concepts.folding import canonical, words
+from vecveil.concepts.spans import Span
+from vecveil.errors import ConceptError, InvalidInputError, message
+
+__all__ = ["ConceptMatches", "TokenVocabulary", "build_matches"]
+
+Indices = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenVocabulary:
+    """The words whose leakage is measured; column ``j`` of token labels belongs to ``tokens[j]``.
+
+    The tokens are text of the concept, so the repr shows their number only.
+    """
+
+    tokens: tuple[str, ...]
+    _columns: dict[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.tokens, str):
+            owner = "TokenVocabulary"
+            raise InvalidInputError(message(owner, "tokens", "a sequence of strings", "str"))
+        tokens = tuple(self.tokens)
+        if len(set(tokens)) != len(tokens):
+            repeated = len(tokens) - len(set(tokens))
+            raise InvalidInputError(
+                message("TokenVocabulary", "tokens", "all different", f"{repeated} repetitions")
+            )
+        object.__setattr__(self, "tokens", tokens)
+        object.__setattr__(self, "_columns", {token: j for j, token in enumerate(tokens)})
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tokens)
+
+    def __contains__(self, token: object) -> bool:
+        return token in self._columns
+
+    def __repr__(self) -> str:
+        return f"TokenVocabulary({len(self)} tokens)"
+
+    def index(self, token: str) -> int:
+        """Return the column of ``token``; raises KeyError without naming it."""
+        try:
+            return self._columns[token]
+        except KeyError:
+            raise KeyError("TokenVocabulary.index: the token is not in the vocabulary") from None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ConceptMatches:
+    """What a concept found in given texts. It holds the texts: keep it in memory, never save it.
+
+    Every text is in exactly one of ``with_concept``, ``without_concept`` and ``emptied``.
+
+    Attributes:
+        name: The name of the concept.
+        texts: The texts, D+ where they hold the concept.
+        spans: For each text its spans, sorted and not overlapping; empty for a concept that is
+            given by labels.
+        with_concept: Indices of the texts that hold the concept and something beside it: the pairs.
+        without_concept: Indices of the texts in which nothing was found.
+        emptied: Indices of the texts of which removal leaves no letter or digit; they make no pair.
+        labels: For a concept given by labels, the label of each text; else None.
+    """
+
+    name: str
+    texts: tuple[str, ...]
+    spans: tuple[tuple[Span, ...], ...]
+    with_concept: Indices
+    without_concept: Indices
+    emptied: Indices
+    labels: tuple[str | None, ...] | None = None
+    _negatives: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        found = f"{len(self.with_concept)} with the concept"
+        return f"ConceptMatches({self.name!r}, {len(self.texts)} texts, {found})"
+
+    def positives(self) -> list[str]:
+        """Return D+: the texts with the concept, aligned with ``with_concept``."""
+        return [self.texts[i] for i in self.with_concept]
+
+    def negatives(self) -> list[str]:
+        """Return D-: the same texts with the concept removed, aligned with ``with_concept``.
+
+        Raises:
+            ConceptError: the concept is given by labels, so there is nothing to remove.
+        """
+        if self.labels is not None:
+            raise ConceptError(
+                message("ConceptMatches.negatives", "concept", "one with spans",
+                        f"{self.name!r}, which is given by labels",
+                        "A label names no words to remove.",
+                        "Use token_labels, or a concept of terms, patterns, entities or spans.")
+            )  # fmt: skip
+        return list(self._negatives)
+
+    def tokens(self) -> list[tuple[str, ...]]:
+        """Return for each text with the concept the different words inside its spans, casefolded.
+
+        For a concept given by labels it is the label alone.
+        """
+        if self.labels is not None:
+            return [(str(self.labels[i]),) for i in self.with_concept]
+        return [
+            tuple(dict.fromkeys(word for span in self.spans[i] for word in words(span.term)))
+            for i in self.with_concept
+        ]
+
+    def token_labels(
+        self, vocabulary: TokenVocabulary | None = None, min_count: int = 15
+    ) -> tuple[npt.NDArray[np.uint8], TokenVocabulary]:
+        """Return which words of the concept each text holds, and the words.
+
+        Only words inside spans count: a text that has the word elsewhere has 0 in its column.
+
+        Args:
+            vocabulary: The columns, for example those of the training texts; None makes one of
+                the words that at least ``min_count`` texts hold, most frequent first.
+            min_count: Lower, and rare words are measured on few examples. If no word reaches it the
+                array has no column.
+
+        Returns:
+            A 0/1 array of shape (len(with_concept), V), dtype uint8, and the vocabulary.
+        """
+        minimum = check_count(min_count, owner="ConceptMatches.token_labels", param="min_count")
+        tokens = self.tokens()
+        if vocabulary is None:
+            counts = Counter(word for row in tokens for word in row)
+            kept = [word for word, count in counts.items() if count >= minimum]
+            vocabulary = TokenVocabulary(
+                tuple(sorted(kept, key=lambda word: (-counts[word], word)))
+            )
+        labels = np.zeros((len(tokens), len(vocabulary)), dtype=np.uint8)
+        for i, row in enumerate(tokens):
+            for word in row:
+                if word in vocabulary:
+                    labels[i, vocabulary.index(word)] = 1
+        return labels, vocabulary
+
+    def report(self) -> dict[str, Any]:
+        """Return the counts, JSON-able, without any text."""
+        by_label = Counter(span.label for spans in self.spans for span in spans)
+        return {
+            "concept": self.name,
+            "texts": len(self.texts),
+            "with_concept": len(self.with_concept),
+            "without_concept": len(self.without_concept),
+            "emptied": len(self.emptied),
+            "spans": by_label.total(),
+            "spans_by_label": dict(sorted(by_label.items())),
+        }
+
+
+def build_matches(
+    name: str,
+    texts: Sequence[str],
+    spans: Sequence[Sequence[Span]],
+    negatives: Sequence[str],
+    labels: Sequence[str | None] | None,
+    *,
+    min_texts: int,
+    owner: str,
+) -> ConceptMatches:
+    """Return the matches, after refusing a concept that is found nowhere, too rarely or alone.
+
+    Args:
+        negatives: One for each text with spans, in order; empty for a concept given by labels.
+    """
+    if labels is not None:
+        holding = [i for i, label in enumerate(labels) if label is not None]
+        empty: list[int] = []
+        kept: list[str] = []
+    else:
+        found = [i for i, row in enumerate(spans) if row]
+        pairs = list(zip(found, negatives, strict=True))
+        holding = [i for i, rest in pairs if any(map(str.isalnum, rest))]
+        kept = [rest for _, rest in pairs if any(map(str.isalnum, rest))]
+        empty = sorted(set(found) - set(holding))
+    rest = sorted(set(range(len(texts))) - set(holding) - set(empty))
+    asked = f"at least {min_texts} texts that hold the concept {name!r} and something beside it"
+    if not holding and not empty:
+        raise ConceptError(
+            message(owner, "texts", asked, f"0 of {len(texts)}", "The concept matches nothing.",
+                    "Check its terms, patterns or entity types, and the column of the texts.")
+        )  # fmt: skip
+    if not holding:
+        partly = f"every text that it matches ({len(empty)} of {len(texts)})"
+        whole = partly if rest else "every text"
+        raise ConceptError(
+            message(owner, "texts", asked, "0", f"The concept covers the whole of {whole}: "
+                    "removing it leaves nothing.",
+                    "Narrow the concept to the words that are to be hidden.")
+        )  # fmt: skip
+    if len(holding) < min_texts:
+        alone = f" ({len(empty)} more consist of it alone)" if empty else ""
+        raise ConceptError(
+            message(owner, "texts", asked, f"{len(holding)} of {len(texts)}{alone}",
+                    "From so few nothing reliable can be learnt.",
+                    "Give more texts or a wider concept, or lower min_texts.")
+        )  # fmt: skip
+    complete = tuple(
+        tuple(
+            s if s.term else Span(s.start, s.end, s.label, canonical(texts[i][s.start : s.end]))
+            for s in row
+        )
+        for i, row in enumerate(spans)
+    )
+    return ConceptMatches(
+        name=name,
+        texts=tuple(texts),
+        spans=complete,
+        with_concept=_indices(holding),
+        without_concept=_indices(rest),
+        emptied=_indices(empty),
+        labels=None if labels is None else tuple(labels),
+        _negatives=tuple(kept),
+    )
+
+
+def _indices(values: list[int]) -> Indices:
+    array = np.asarray(values, dtype=np.int64)
+    array.setflags(write=False)
+    return array

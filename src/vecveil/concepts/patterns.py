@@ -1,0 +1,126 @@
+"""Patterns: regular expressions, with a limit on the time that one text may take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from vecveil.checks import check_positive
+from vecveil.concepts.spans import Span
+from vecveil.errors import InvalidInputError, MissingDependencyError, message
+
+__all__ = ["PatternDetector"]
+
+
+class PatternDetector:
+    """Finds what regular expressions match, in the syntax of the ``regex`` package.
+
+    Patterns are taken as written: case matters unless a pattern begins with ``(?i)``, and nothing
+    asks for whole words unless the pattern does (``\\b``).
+
+    Args:
+        patterns: At least one pattern; none may match the empty string.
+        time_limit: Seconds that all patterns together may take on one text; beyond it ``detect``
+            raises. Raise it for very long texts; lower it to fail sooner on bad patterns.
+        label: The label of the spans.
+        owner: The name that error messages begin with.
+    """
+
+    rescans = True
+
+    def __init__(
+        self,
+        patterns: Iterable[str],
+        *,
+        time_limit: float = 2.0,
+        label: str = "pattern",
+        owner: str = "PatternDetector",
+    ) -> None:
+        try:
+            import regex
+        except ImportError:
+            raise MissingDependencyError("Finding patterns", "regex", "concepts") from None
+        if isinstance(patterns, str | bytes) or not hasattr(patterns, "__iter__"):
+            raise InvalidInputError(
+                message(owner, "patterns", "a sequence of strings", type(patterns).__name__)
+            )
+        self.time_limit = check_positive(time_limit, owner=owner, param="time_limit")
+        self.label = label
+        self._owner = owner
+        self._patterns: list[Any] = []
+        for i, pattern in enumerate(patterns):
+            if not isinstance(pattern, str):
+                raise InvalidInputError(
+                    message(owner, "patterns", "a sequence of strings",
+                            f"{type(pattern).__name__} at position {i}")
+                )  # fmt: skip
+            try:
+                compiled = regex.compile(pattern)
+            except (regex.error, RecursionError, OverflowError, MemoryError, ValueError) as error:
+                place = getattr(error, "pos", None)
+                where = "" if place is None else f", wrong at its character {place}"
+                raise InvalidInputError(
+                    message(owner, "patterns", "regular expressions that compile",
+                            f"one at position {i} that does not{where}",
+                            fix="The syntax is that of the Python package regex.")
+                ) from None  # fmt: skip
+            self._patterns.append(compiled)
+            try:
+                empty = compiled.match("", timeout=self.time_limit)
+            except TimeoutError:
+                raise self._too_slow(i, None) from None
+            if empty is not None:
+                raise self._matches_nothing(i)
+        if not self._patterns:
+            raise InvalidInputError(message(owner, "patterns", "at least one pattern", "none"))
+
+    def __len__(self) -> int:
+        return len(self._patterns)
+
+    def __repr__(self) -> str:
+        return f"PatternDetector({len(self)} patterns, time_limit={self.time_limit:g})"
+
+    def describe(self) -> dict[str, Any]:
+        """Return kind and counts, without any pattern."""
+        return {"kind": "patterns", "patterns": len(self), "time_limit": self.time_limit}
+
+    def detect(self, texts: Sequence[str]) -> list[list[Span]]:
+        """Return for each text what the patterns match, pattern by pattern.
+
+        Raises:
+            InvalidInputError: one text takes longer than the time limit, or a pattern matches the
+                empty string somewhere.
+        """
+        return [self._spans(row, text) for row, text in enumerate(texts)]
+
+    def _spans(self, row: int, text: str) -> list[Span]:
+        spans: list[Span] = []
+        deadline = time.monotonic() + self.time_limit
+        for i, pattern in enumerate(self._patterns):
+            left = max(deadline - time.monotonic(), 1e-3)
+            try:
+                for match in pattern.finditer(text, timeout=left):
+                    start, end = match.span()
+                    if start == end:
+                        raise self._matches_nothing(i)
+                    spans.append(Span(start, end, self.label))
+            except TimeoutError:
+                raise self._too_slow(i, row) from None
+        return spans
+
+    def _matches_nothing(self, i: int) -> InvalidInputError:
+        return InvalidInputError(
+            message(self._owner, "patterns", "patterns that match at least one character",
+                    f"one at position {i} that matches the empty string",
+                    fix="Use + instead of *, and let lookarounds enclose something.")
+        )  # fmt: skip
+
+    def _too_slow(self, i: int, row: int | None) -> InvalidInputError:
+        where = "" if row is None else f" on the text in row {row}"
+        return InvalidInputError(
+            message(self._owner, "patterns", f"done with one text in {self.time_limit:g} seconds",
+                    f"more{where}, in the pattern at position {i}",
+                    "It probably backtracks without end, as nested repetitions do.",
+                    "Simplify it, or make its repetitions possessive (++ and *+).")
+        )  # fmt: skip

@@ -1,0 +1,108 @@
+"""Concept files: every key, and one clear error for each way to get it wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vecveil.concepts import Concept
+from vecveil.errors import DataFileError, InvalidInputError
+
+
+def read(folder: Path, content: str | bytes) -> Concept:
+    path = folder / "concept.yaml"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return Concept.from_file(path)
+
+
+def test_all_keys_combine(tmp_path: Path) -> None:
+    (tmp_path / "more.txt").write_text("\ufeffvitamin d\n\n  straße \n", encoding="utf-8")
+    concept = read(
+        tmp_path,
+        "name: drug\nterms: [aspirin, 'no']\nterms_file: more.txt\ncase_sensitive: true\n"
+        "patterns: ['\\b\\d+ ?mg\\b']\nspans_column: gold\n",
+    )
+    assert concept.name == "drug"
+    assert concept.columns == ("gold",)
+    assert concept.describe()["detectors"][0] == {
+        "kind": "terms", "terms": 4, "case_sensitive": True,
+    }  # fmt: skip
+    text = "no aspirin Aspirin 5 mg vitamin d Straße straße z"
+    end = len(text)
+    bound = concept.with_columns({"gold": [[{"start": end - 1, "end": end}]]})
+    found = [text[s.start : s.end] for s in bound.detect([text])[0]]
+    assert found == ["no", "aspirin", "5 mg", "vitamin d", "straße", "z"]
+
+
+def test_only_a_terms_file_or_labels(tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text("one\ntwo\n")
+    assert read(tmp_path, "name: a\nterms_file: t.txt\n").describe()["detectors"][0]["terms"] == 2
+    assert read(tmp_path, "name: a\nlabels_column: topic\n").columns == ("topic",)
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "complaint"),
+    [
+        ("", DataFileError, "an empty one"),
+        ("# nothing\n", DataFileError, "an empty one"),
+        ("name: [secret\n", DataFileError, "wrong at line 2"),
+        ("name: a\nterms: [secret]]\n", DataFileError, "wrong at line 2"),
+        ("name: a\nterms: !!python/object/apply:os.system [secret]\n", DataFileError, "line 2"),
+        ("name: a\nterms: [&x secret, *y]\n", DataFileError, "line 2"),
+        ("name: a\nterms: [2020-13-45]\n", DataFileError, "not one"),
+        (b"name: \xff\xfe secret\n", DataFileError, "a UTF-8 file; got 'concept.yaml', wrong at b"),
+        ("name: \x00secret", DataFileError, "a YAML file"),
+        ("[" * 100_000, DataFileError, "YAML"),
+        ("? {a: b}\n: c\n", DataFileError, "YAML"),
+        ("--- {name: a}\n--- {name: b}\n", DataFileError, "YAML"),
+        ("- secret\n", InvalidInputError, "a mapping with keys such as name; got list"),
+        ("secret\n", InvalidInputError, "got str"),
+        ("name: a\nterm: [secret]\n", InvalidInputError, "Did you mean 'terms'?"),
+        ("name: a\nsecret: 1\nterms: [x]\n", InvalidInputError, "an unknown key at position 1"),
+        ("name: a\n5: 1\nterms: [x]\n", InvalidInputError, "an unknown key at position 1"),
+        ("name: a\nterms: [secret]\nterms: [x]\n", InvalidInputError, "a second one in line 3"),
+        ("terms: [secret]\n", InvalidInputError, "`name` must be given"),
+        ("name: 5\nterms: [secret]\n", InvalidInputError, "`name` must be a string; got int"),
+        ("name: a\n", InvalidInputError, "at least one of terms, terms_file, patterns"),
+        ("name: a\nterms:\n", InvalidInputError, "`terms` must be a list of strings; got nothing"),
+        ("name: a\nterms: secret\n", InvalidInputError, "`terms` must be a list of strings; got s"),
+        ("name: a\nterms: []\n", InvalidInputError, "at least one term"),
+        ("name: a\nterms: [secret, no]\n", InvalidInputError, "bool at position 1. In YAML, put"),
+        ("name: a\nterms: [secret, 5]\n", InvalidInputError, "int at position 1"),
+        ("name: a\npatterns: ['(secret']\n", InvalidInputError, "position 0 that does not"),
+        ("name: a\npatterns: secret\n", InvalidInputError, "`patterns` must be a list"),
+        ("name: a\npatterns: [b]\ncase_sensitive: true\n", InvalidInputError, "beside terms"),
+        ("name: a\nterms: [b]\ncase_sensitive: 1\n", InvalidInputError, "true or false; got int"),
+        ("name: a\nterms_file: none.txt\n", DataFileError, "a file that exists; got 'none.txt'"),
+        ("name: a\nterms_file: concept.yaml/x\n", DataFileError, "`terms_file` must be"),
+        ('name: a\nterms_file: "a\\0b"\n', DataFileError, "`terms_file` must be a readable file"),
+        ("name: a\nterms_file: .\n", DataFileError, "a readable file"),
+        ("name: a\nentities: EMAIL\n", InvalidInputError, "`entities` must be a list of types or"),
+        ("name: a\nentities: {engine: spacy}\n", InvalidInputError, "`types` must be given"),
+        ("name: a\nentities: {type: [A]}\n", InvalidInputError, "Did you mean 'types'?"),
+        ("name: a\nentities: {types: [A], engine: x}\n", InvalidInputError, "`engine` must be one"),
+        ("name: a\nspans_column: 3\n", InvalidInputError, "the name of a column; got int"),
+        ("name: a\nspans_column: ''\n", InvalidInputError, "the name of a column; got nothing"),
+        ("name: a\nspans_column: s\nlabels_column: l\n", InvalidInputError, "must be alone"),
+    ],
+)
+def test_refused_files(
+    tmp_path: Path, content: str | bytes, kind: type[Exception], complaint: str
+) -> None:
+    with pytest.raises(kind) as error:
+        read(tmp_path, content)
+    assert complaint in str(error.value)
+    assert "secret" not in str(error.value)
+    assert str(tmp_path) not in str(error.value)
+
+
+def test_an_empty_terms_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text("\n \n")
+    with pytest.raises(DataFileError, match="got an empty one"):
+        read(tmp_path, "name: a\nterms_file: t.txt\n")
+
+
+def test_a_missing_file_is_one_error(tmp_path: Path) -> None:
+    with pytest.raises(DataFileError, match="a file that exists"):
+        Concept.from_file(tmp_path / "none.yaml")

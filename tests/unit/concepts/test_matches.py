@@ -1,0 +1,153 @@
+"""Pairs, token labels and the refusals of a concept that fits its texts badly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from vecveil.concepts import Concept, Span, TokenVocabulary
+from vecveil.errors import ConceptError, InvalidInputError
+
+DRUGS = Concept.from_terms("drug", ["aspirin", "vitamin d", "co-trimoxazole", "foo bar"])
+TEXTS = [
+    "He took Aspirin, then slept.",
+    "Nothing here.",
+    "Aspirin!",
+    "Vitamin  D and aspirin help",
+    "Take Co-Trimoxazole now, not ASPIRIN",
+]
+
+
+def test_every_text_is_in_one_of_three_groups() -> None:
+    matches = DRUGS.find(TEXTS, min_texts=3)
+    assert matches.with_concept.tolist() == [0, 3, 4]
+    assert matches.without_concept.tolist() == [1]
+    assert matches.emptied.tolist() == [2]
+    assert matches.positives() == [TEXTS[i] for i in (0, 3, 4)]
+    assert matches.negatives() == ["He took, then slept.", "and help", "Take now, not"]
+    assert matches.report() == {
+        "concept": "drug", "texts": 5, "with_concept": 3, "without_concept": 1, "emptied": 1,
+        "spans": 6, "spans_by_label": {"term": 6},
+    }  # fmt: skip
+
+
+def test_token_labels_are_single_words_inside_spans() -> None:
+    labels, vocabulary = DRUGS.find(TEXTS, min_texts=1).token_labels(min_count=1)
+    assert vocabulary.tokens == ("aspirin", "co", "d", "trimoxazole", "vitamin")
+    assert labels.dtype == np.uint8
+    assert labels.tolist() == [[1, 0, 0, 0, 0], [1, 0, 1, 0, 1], [1, 1, 0, 1, 0]]
+
+
+def test_rare_words_are_left_out_and_counted_once_a_text() -> None:
+    matches = DRUGS.find([*TEXTS, "aspirin aspirin vitamin d vitamin d x"], min_texts=1)
+    assert matches.token_labels(min_count=4)[1].tokens == ("aspirin",)
+    labels, none = matches.token_labels(min_count=5)
+    assert labels.shape == (4, 0)
+    assert len(none) == 0
+
+
+def test_a_given_vocabulary_keeps_its_columns() -> None:
+    vocabulary = TokenVocabulary(("unseen", "vitamin"))
+    labels, same = DRUGS.find(TEXTS, min_texts=1).token_labels(vocabulary)
+    assert same is vocabulary
+    assert labels.tolist() == [[0, 0], [0, 1], [0, 0]]
+
+
+def test_a_word_outside_its_span_does_not_count() -> None:
+    labels, _ = DRUGS.find(["vitamin d is a vitamin", "aspirin d"], min_texts=1).token_labels(
+        TokenVocabulary(("d",))
+    )
+    assert labels.tolist() == [[1], [0]]
+
+
+def test_what_removal_joins_is_removed_as_well() -> None:
+    assert DRUGS.find(["x foo aspirin bar y"], min_texts=1).negatives() == ["x y"]
+    by_position = Concept.from_spans("given", [[{"start": 2, "end": 3}]])
+    assert by_position.find(["a b c"], min_texts=1).negatives() == ["a c"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "minimum", "complaint"),
+    [
+        (["no", "not"], 1, "got 0 of 2. The concept matches nothing"),
+        (TEXTS, 4, r"at least 4 texts .* got 3 of 5 \(1 more consist of it alone\)"),
+        (TEXTS, 20, "at least 20 texts"),
+        (["aspirin", "Aspirin."], 1, "covers the whole of every text"),
+        (["aspirin", "no"], 1, r"every text that it matches \(1 of 2\)"),
+    ],
+)
+def test_refusals(texts: list[str], minimum: int, complaint: str) -> None:
+    with pytest.raises(ConceptError, match=complaint) as error:
+        DRUGS.find(texts, min_texts=minimum)
+    assert "aspirin" not in str(error.value).lower()
+
+
+def test_the_default_minimum_is_twenty() -> None:
+    with pytest.raises(ConceptError, match="at least 20 texts"):
+        DRUGS.find(["take aspirin"] * 19)
+    assert len(DRUGS.find(["take aspirin"] * 20).with_concept) == 20
+
+
+@pytest.mark.parametrize("texts", ["one text", [], ["a", None], 5])
+def test_refused_texts(texts: object) -> None:
+    with pytest.raises(InvalidInputError):
+        DRUGS.find(texts)  # type: ignore[arg-type]
+
+
+def test_index_arrays_cannot_be_written() -> None:
+    matches = DRUGS.find(TEXTS, min_texts=1)
+    with pytest.raises(ValueError, match="read-only"):
+        matches.with_concept[0] = 1
+
+
+def test_labels_are_one_hot_and_have_no_negatives() -> None:
+    concept = Concept.from_labels("topic", ["sad", None, "", "glad", "sad", 3])
+    matches = concept.find(["a", "b", "c", "d", "e", "f"], min_texts=2)
+    labels, vocabulary = matches.token_labels(min_count=1)
+    assert matches.with_concept.tolist() == [0, 3, 4, 5]
+    assert matches.without_concept.tolist() == [1, 2]
+    assert vocabulary.tokens == ("sad", "3", "glad")
+    assert labels.tolist() == [[1, 0, 0], [0, 0, 1], [1, 0, 0], [0, 1, 0]]
+    with pytest.raises(ConceptError, match="given by labels"):
+        matches.negatives()
+    with pytest.raises(ConceptError, match="given by labels"):
+        concept.detect(["a"])
+    with pytest.raises(InvalidInputError, match="by position"):
+        concept.find(["a"])
+    with pytest.raises(ConceptError, match="matches nothing"):
+        Concept.from_labels("topic", [None]).find(["a"])
+
+
+@pytest.mark.parametrize("labels", ["abc", [1.5], [True], [["x"]], None])
+def test_refused_labels(labels: object) -> None:
+    with pytest.raises(InvalidInputError, match=r"Concept\.from_labels: `labels` must be"):
+        Concept.from_labels("topic", labels)  # type: ignore[arg-type]
+
+
+def test_numpy_labels_are_accepted() -> None:
+    concept = Concept.from_labels("topic", np.array([1, 2, 1]))
+    assert concept.labels == ("1", "2", "1")
+
+
+def test_vocabulary_is_frozen_indexed_and_silent() -> None:
+    vocabulary = TokenVocabulary(["canary", "b"])  # type: ignore[arg-type]
+    assert (len(vocabulary), vocabulary.index("b"), list(vocabulary)) == (2, 1, ["canary", "b"])
+    assert "canary" in vocabulary
+    assert repr(vocabulary) == "TokenVocabulary(2 tokens)"
+    assert vocabulary == TokenVocabulary(("canary", "b"))
+    with pytest.raises(KeyError) as error:
+        vocabulary.index("secret")
+    assert "secret" not in str(error.value)
+    with pytest.raises(AttributeError):
+        vocabulary.tokens = ()  # type: ignore[misc]
+    with pytest.raises(InvalidInputError, match="all different; got 1 repetitions"):
+        TokenVocabulary(("a", "a"))
+    with pytest.raises(InvalidInputError, match="a sequence of strings"):
+        TokenVocabulary("ab")  # type: ignore[arg-type]
+
+
+def test_no_repr_holds_text() -> None:
+    matches = DRUGS.find(TEXTS, min_texts=1)
+    shown = repr(matches) + repr(matches.spans) + repr(DRUGS) + str(matches.report())
+    assert "spirin" not in shown
+    assert isinstance(matches.spans[0][0], Span)

@@ -1,0 +1,151 @@
+"""Presidio's pattern recognisers work without a model and without a network."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vecveil.concepts import Concept, PresidioDetector
+from vecveil.errors import InvalidInputError, MissingDependencyError
+
+pytest.importorskip("presidio_analyzer")
+
+TEXT = "Mail jane.doe@example.com or call +1 212 555 0199; card 4111 1111 1111 1111."
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """Record every attempt to reach the network, and fail the test that made one."""
+    attempts: list[Any] = []
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        attempts.append(args)
+        raise OSError("no network in this test")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    yield attempts
+    assert attempts == []
+
+
+def test_pattern_recognisers_find_their_types() -> None:
+    concept = Concept.from_entities("pii", ["EMAIL_ADDRESS", "PHONE_NUMBER", "CREDIT_CARD"])
+    spans = concept.detect([TEXT, "", "   ", "nothing", "\ud800 jane@example.org"])
+    assert [(TEXT[s.start : s.end], s.label) for s in spans[0]] == [
+        ("jane.doe@example.com", "EMAIL_ADDRESS"),
+        ("+1 212 555 0199", "PHONE_NUMBER"),
+        ("4111 1111 1111 1111", "CREDIT_CARD"),
+    ]
+    assert spans[1:4] == [[], [], []]
+    assert [(s.start, s.end) for s in spans[4]] == [(2, 18)]
+    json.dumps(concept.describe())
+
+
+def test_presidios_own_way_would_have_reached_for_the_network(offline: list[Any]) -> None:
+    """Negative control of the fixture: the suffix list that Presidio asks for is fetched."""
+    import tldextract
+
+    assert tldextract.TLDExtract(cache_dir=None)("example.com").fqdn == "example.com"
+    assert offline
+    offline.clear()
+
+
+def test_an_address_whose_domain_does_not_exist_is_none() -> None:
+    assert PresidioDetector(["EMAIL_ADDRESS"]).detect(["jane@example.notadomain"]) == [[]]
+
+
+def test_only_asked_types_are_found() -> None:
+    assert [s.label for s in PresidioDetector(["CREDIT_CARD"]).detect([TEXT])[0]] == ["CREDIT_CARD"]
+
+
+def test_a_minimum_score_needs_support_from_the_words_around() -> None:
+    texts = ["the number is 123456789012", "his bank account number is 123456789012"]
+    everything = PresidioDetector(["US_BANK_NUMBER"]).detect(texts)
+    supported = PresidioDetector(["US_BANK_NUMBER"], min_score=0.3).detect(texts)
+    assert [len(spans) for spans in everything] == [1, 1]
+    assert [len(spans) for spans in supported] == [0, 1]
+
+
+def test_types_that_need_a_model_say_so() -> None:
+    with pytest.raises(InvalidInputError) as error:
+        Concept.from_entities("who", ["EMAIL_ADDRESS", "PERSON", "LOCATION"])
+    text = str(error.value)
+    assert "`model` must be a spaCy pipeline for the types PERSON, LOCATION" in text
+    assert "spacy download" in text
+    assert "vecveil[huggingface]" in text
+
+
+def test_unknown_types_are_refused_with_the_known_ones() -> None:
+    with pytest.raises(InvalidInputError) as error:
+        Concept.from_entities("x", ["EMAIL"])
+    assert "EMAIL_ADDRESS" in str(error.value)
+    assert str(error.value).endswith("got EMAIL.")
+    assert "PERSON" not in str(error.value)
+
+
+def test_a_model_that_is_not_installed_is_not_fetched() -> None:
+    with pytest.raises(InvalidInputError, match="an installed spaCy pipeline or its folder"):
+        Concept.from_entities("x", ["PERSON"], model="en_core_web_none")
+
+
+def ruler(folder: Path) -> Path:
+    import spacy
+
+    pipeline = spacy.blank("en")
+    rules = pipeline.add_pipe("entity_ruler")
+    rules.add_patterns([{"label": "PERSON", "pattern": "Jane Doe"}])  # type: ignore[attr-defined]
+    pipeline.to_disk(folder / "model")
+    return folder / "model"
+
+
+def test_a_spacy_pipeline_adds_its_types(tmp_path: Path) -> None:
+    folder = ruler(tmp_path)
+    for model in (str(folder), folder):
+        detector = PresidioDetector(["PERSON", "EMAIL_ADDRESS"], model=model)
+        found = detector.detect(["Jane Doe has jane@example.com"])[0]
+        assert sorted(s.label for s in found) == ["EMAIL_ADDRESS", "PERSON"]
+
+
+def test_a_folder_without_a_pipeline_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="a folder that holds a spaCy pipeline"):
+        PresidioDetector(["PERSON"], model=str(tmp_path))
+
+
+def test_a_users_engine_is_taken_as_it_is() -> None:
+    from presidio_analyzer import Pattern, PatternRecognizer
+
+    engine = PresidioDetector(["IP_ADDRESS"])._engine
+    engine.registry.add_recognizer(
+        PatternRecognizer(supported_entity="WARD", patterns=[Pattern("w", r"\bward \d+\b", 0.9)])
+    )
+    concept = Concept.from_entities("ward", ["WARD"], model=engine)
+    assert [s.label for s in concept.detect(["on ward 12 today"])[0]] == ["WARD"]
+    assert concept.describe()["detectors"][0]["model"] == "AnalyzerEngine"
+    with pytest.raises(InvalidInputError, match="one of the engine's: en; got 'de'"):
+        PresidioDetector(["WARD"], model=engine, language="de")
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"model": 5}, "`model` must be None"),
+        ({"language": "xx-none"}, "`language` must be"),
+        ({"min_score": 2}, "`min_score`"),
+    ],
+)
+def test_refused_options(options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(InvalidInputError, match=complaint):
+        PresidioDetector(["EMAIL_ADDRESS"], **options)
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "presidio_analyzer", None)
+    with pytest.raises(MissingDependencyError, match=r"vecveil\[presidio\]"):
+        PresidioDetector(["EMAIL_ADDRESS"])
