@@ -75,7 +75,7 @@ def main() -> None:
         "python": platform.python_version(),
     }
     write_text(RESULT, json.dumps(record, indent=2) + "\n")
-    print(f"{len(terms):,} terms over {len(texts):,} sentences, {record['spans']:,} spans")
+    print(f"{len(terms):,} terms, {len(texts):,} sentences, {record['spans']:,} spans")
     for step in ("build", "detect", "find_with_pairs"):
         wall, processor = record[step]["wall"], record[step]["processor"]
         print(f"{step:16} {wall:6.2f} s wall clock, {processor:6.2f} s processor")
