@@ -64,7 +64,7 @@ def main() -> None:
     concept = Concept("benchmark", (detector,))
     matches, find = timed(lambda: concept.find(texts, show_progress=False))
     record: dict[str, Any] = {
-        "what": "whole-word terms in sentences, one process; seconds of wall clock and of processor",
+        "what": "whole-word terms in sentences, one process; seconds of wall clock and processor",
         "terms": len(terms),
         "sentences": len(texts),
         "spans": sum(map(len, spans)),
