@@ -1,1 +1,22 @@
+"""Tables in and out: CSV, TSV, JSON lines, text lines, Parquet and .npy, in chunks of bounded size.
 
+Importing this package loads neither pyarrow nor anything else beyond NumPy; Parquet needs the extra
+``files``, the text formats and .npy do not.
+"""
+
+from vecveil.tables.pipeline import ProtectionCounts, protect_table
+from vecveil.tables.reading import Chunk, TableReader, read_table
+from vecveil.tables.texts import TextRows, read_texts
+from vecveil.tables.writing import EmbeddingWriter, open_writer
+
+__all__ = [
+    "Chunk",
+    "EmbeddingWriter",
+    "ProtectionCounts",
+    "TableReader",
+    "TextRows",
+    "open_writer",
+    "protect_table",
+    "read_table",
+    "read_texts",
+]

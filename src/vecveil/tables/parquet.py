@@ -1,0 +1,104 @@
+"""Parquet: batches of bounded size, also from a file that is one huge row group."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from vecveil.errors import VecveilError
+from vecveil.tables.arrow import import_pyarrow
+from vecveil.tables.formats import InputFile, not_usable, readable
+from vecveil.tables.sources import Batch, Source, check_names, check_rows
+
+__all__ = ["METADATA_KEY", "ParquetSource"]
+
+METADATA_KEY = b"vecveil"
+READ_AHEAD = 1 << 20
+BATCH_BYTES = 1 << 26
+
+
+class ParquetSource(Source):
+    """A Parquet file; columns keep their Arrow types."""
+
+    def __init__(self, file: InputFile) -> None:
+        self.name, self.format = file.name, file.format
+        self._path = file.path
+        with self._opened() as parquet:
+            schema = parquet.schema_arrow
+            self.rows = parquet.metadata.num_rows
+            names = list(schema.names)
+            check_names(self.name, names)
+            self.types = dict(zip(names, schema.types, strict=True))
+            check_rows(self.name, self.rows, len(names))
+            groups = [parquet.metadata.row_group(i) for i in range(parquet.metadata.num_row_groups)]
+            size = max(
+                (group.total_byte_size // max(1, group.num_rows) for group in groups), default=1
+            )
+            self._most = max(1, BATCH_BYTES // max(1, size))
+            self.metadata = _metadata(schema.metadata)
+
+    def batches(self, columns: Sequence[str], chunk_rows: int) -> Iterator[tuple[int, Batch]]:
+        count = min(chunk_rows, self._most)
+        with self._opened() as parquet:
+            batches = parquet.iter_batches(
+                batch_size=count, columns=list(columns), use_threads=False
+            )
+            seen = 0
+            while True:
+                with self._guarded():
+                    batch = next(batches, None)
+                    if batch is None:
+                        break
+                    batch.validate(full=True)
+                seen += batch.num_rows
+                if batch.num_rows:
+                    yield batch.num_rows, {name: batch.column(name) for name in columns}
+        if columns and seen != self.rows:
+            raise self._damaged()
+
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        pa = import_pyarrow()
+        with readable(self.name), open(str(self._path), "rb") as file:
+            with self._guarded():
+                parquet = pa.parquet.ParquetFile(file, buffer_size=READ_AHEAD, pre_buffer=False)
+            yield parquet
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Turn what pyarrow raises on a damaged file into one error; its own may quote values."""
+        pa = import_pyarrow()
+        try:
+            yield
+        except VecveilError:
+            raise
+        except (
+            pa.ArrowException,
+            OSError,
+            ValueError,
+            TypeError,
+            KeyError,
+            IndexError,
+            MemoryError,
+            OverflowError,
+        ):
+            raise self._damaged() from None
+
+    def _damaged(self) -> VecveilError:
+        return not_usable(
+            self.name,
+            "a whole Parquet file",
+            "a truncated or damaged one",
+            fix="Copy or write it again.",
+        )
+
+
+def _metadata(raw: dict[bytes, bytes] | None) -> dict[str, Any]:
+    """Return what vecveil wrote about a protected file, or nothing."""
+    try:
+        found = json.loads((raw or {}).get(METADATA_KEY, b"{}"))
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
