@@ -1,0 +1,227 @@
+"""A sentence-transformers model from a folder or the hub, with one error that says what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from vecveil.encoders.sentence_transformer import SentenceTransformerBackend
+from vecveil.errors import InvalidInputError, MissingDependencyError, message
+
+__all__ = ["load_model"]
+
+_OWNER = "load_encoder"
+_HUB_SECONDS = 15.0
+_FOR_LIBRARY = {"truncate_dim", "revision", "token", "cache_folder", "trust_remote_code"}
+_FOR_BACKEND = {"prompt", "normalize", "fingerprint"}
+
+
+def load_model(
+    source: str | os.PathLike[str],
+    *,
+    label: str | None,
+    precision: str,
+    device: str,
+    batch_size: int,
+    max_seq_length: int | None = None,
+    **options: Any,
+) -> SentenceTransformerBackend:
+    """Return the backend for a folder, or for a name of the hub, which is asked only if need be."""
+    if unknown := sorted(set(options) - _FOR_LIBRARY - _FOR_BACKEND):
+        known = ", ".join(sorted(_FOR_LIBRARY | _FOR_BACKEND | {"max_seq_length"}))
+        raise InvalidInputError(message(_OWNER, "options", f"among: {known}", ", ".join(unknown)))
+    library = _import_library()
+    arguments: dict[str, Any] = {"device": _device(device), "trust_remote_code": False}
+    arguments |= {key: value for key, value in options.items() if key in _FOR_LIBRARY}
+    folder: Path | None = Path(source).expanduser()
+    with _quiet_loading():
+        if os.fspath(source) and folder is not None and folder.is_dir():
+            model = _from_folder(library, folder, arguments)
+            name = label or folder.resolve().name
+        else:
+            name = os.fspath(source)
+            if isinstance(source, os.PathLike) or _looks_like_path(name):
+                raise InvalidInputError(
+                    message(
+                        _OWNER,
+                        "name",
+                        "'minilm', an existing folder or a hub model",
+                        "a folder that is not there",
+                    )
+                )
+            model, folder = _from_hub(library, name, arguments)
+    if max_seq_length is not None:
+        model.max_seq_length = max_seq_length
+    model = model.float()  # transformers may have loaded the weights in half precision
+    for_backend = {key: value for key, value in options.items() if key in _FOR_BACKEND}
+    return SentenceTransformerBackend(
+        model, name=name, folder=folder, precision=precision, batch_size=batch_size, **for_backend
+    )
+
+
+def _looks_like_path(name: str) -> bool:
+    return name.startswith((".", "/", "~")) or "\\" in name or name.count("/") > 1 or not name
+
+
+def _from_folder(library: Any, folder: Path, arguments: dict[str, Any]) -> Any:
+    if not (folder / "modules.json").is_file() and not (folder / "config.json").is_file():
+        raise InvalidInputError(
+            message(
+                _OWNER,
+                "name",
+                "a folder of a sentence-transformers model",
+                f"the folder {folder.name!r}",
+                "It has neither modules.json nor config.json.",
+            )
+        )
+    try:
+        return library.SentenceTransformer(str(folder), local_files_only=True, **arguments)
+    except Exception as error:
+        raise InvalidInputError(
+            message(
+                _OWNER,
+                "name",
+                "a folder of a sentence-transformers model",
+                f"the folder {folder.name!r}",
+                f"Loading it failed: {_first_line(error)}.",
+                _remote_code_hint(error),
+            )
+        ) from error
+
+
+def _from_hub(library: Any, name: str, arguments: dict[str, Any]) -> tuple[Any, Path | None]:
+    """Load from the local hub cache if the model is there whole, else from the network."""
+    from huggingface_hub import constants
+
+    attempts = [] if constants.HF_HUB_OFFLINE else [False]
+    if _cached_folder(name, arguments) is not None:
+        attempts.insert(0, True)
+    error: Exception | None = None
+    for local in attempts:
+        try:
+            if not local:
+                _ask_hub(name, arguments)
+            model = library.SentenceTransformer(name, local_files_only=local, **arguments)
+        except Exception as failure:
+            error = failure
+        else:
+            return model, _cached_folder(name, arguments)
+    reason = "the hub is switched off (HF_HUB_OFFLINE)" if error is None else _first_line(error)
+    raise InvalidInputError(
+        message(
+            _OWNER,
+            "name",
+            "'minilm', an existing folder or a hub model that can be loaded",
+            repr(name),
+            f"It is not in the local hub cache, and loading it failed: {reason}.",
+            _remote_code_hint(error)
+            or "Check the name and the network, or download the model elsewhere with "
+            "`hf download NAME --local-dir FOLDER` and pass the folder; 'minilm' needs no network.",
+        )
+    ) from error
+
+
+def _ask_hub(name: str, arguments: dict[str, Any]) -> None:
+    """Raise at once if the hub cannot be reached or has no such model: the library retries."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    revision, token = arguments.get("revision"), arguments.get("token")
+    *others, last = _repositories(name)
+    for repository in others:
+        with contextlib.suppress(RepositoryNotFoundError):
+            HfApi().model_info(repository, revision=revision, token=token, timeout=_HUB_SECONDS)
+            return
+    HfApi().model_info(last, revision=revision, token=token, timeout=_HUB_SECONDS)
+
+
+def _repositories(name: str) -> list[str]:
+    return [name] if "/" in name else [f"sentence-transformers/{name}", name]
+
+
+def _cached_folder(name: str, arguments: dict[str, Any]) -> Path | None:
+    """Return the folder of the model in the local hub cache, or None if it is not there whole.
+
+    A model without modules.json gets mean pooling from the library. So the absence of that file
+    counts only where the hub itself has said that there is none, not where it was never asked for.
+    """
+    from huggingface_hub import _CACHED_NO_EXIST, try_to_load_from_cache
+
+    folder = arguments.get("cache_folder") or os.environ.get("SENTENCE_TRANSFORMERS_HOME")
+    for repository in _repositories(name):
+        with contextlib.suppress(ValueError):  # not a valid repository name
+            modules, config = (
+                try_to_load_from_cache(repository, file, folder, arguments.get("revision"))
+                for file in ("modules.json", "config.json")
+            )
+            if isinstance(modules, str):
+                return Path(modules).parent
+            if modules is _CACHED_NO_EXIST and isinstance(config, str):
+                return Path(config).parent
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return (
+        f"{type(error).__name__}: {lines[0][:200].rstrip('.')}" if lines else type(error).__name__
+    )
+
+
+def _remote_code_hint(error: Exception | None) -> str:
+    if error is not None and "trust_remote_code" in str(error):
+        return "The model brings its own code; if you trust it, pass trust_remote_code=True."
+    return ""
+
+
+def _import_library() -> Any:
+    """Return the library, or raise the error that names the extra."""
+    try:
+        import sentence_transformers
+    except ImportError as error:
+        raise MissingDependencyError(
+            "Encoding texts", "sentence-transformers", "encoders"
+        ) from error
+    return sentence_transformers
+
+
+def _device(device: str) -> str:
+    """Return ``device``; for ``"auto"`` the first of cuda, mps, cpu that is there."""
+    import torch
+
+    if device == "auto":
+        if torch.cuda.is_available():
+            return "cuda"
+        return "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise InvalidInputError(
+            message(
+                _OWNER,
+                "device",
+                "'auto' or a device of this machine",
+                repr(device),
+                fix="Use 'auto' or 'cpu'.",
+            )
+        ) from None
+    return device
+
+
+@contextlib.contextmanager
+def _quiet_loading() -> Iterator[None]:
+    """Keep the bar that transformers draws while it reads weights off the terminal."""
+    from transformers.utils import logging as loaded
+
+    logging: Any = loaded
+    shown = logging.is_progress_bar_enabled()
+    if shown:
+        logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

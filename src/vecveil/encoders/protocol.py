@@ -1,0 +1,114 @@
+"""What counts as an encoder, and the check of what it returned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from vecveil.errors import InvalidInputError, message
+
+__all__ = ["Advance", "Backend", "Encoder", "checked_vectors"]
+
+Advance = Callable[[int], None]
+"""Called with the number of texts that have just been encoded."""
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """Anything that turns N texts into an (N, n) array, row i for text i."""
+
+    def encode(self, texts: Sequence[str], /) -> Any:
+        """Return the vectors of ``texts``, shape (N, n)."""
+        ...
+
+
+class Backend(Protocol):
+    """What a ``TextEncoder`` drives: one model, without cache, chunks or progress bar."""
+
+    @property
+    def name(self) -> str:
+        """The name for people and records; never a path of this machine."""
+        ...
+
+    @property
+    def precision(self) -> str:
+        """``"fp32"``, ``"bf16"``, or ``"native"`` where the encoder alone knows."""
+        ...
+
+    @property
+    def fingerprint(self) -> str | None:
+        """What identifies the vectors: equal fingerprints mean interchangeable caches."""
+        ...
+
+    @property
+    def model_fingerprint(self) -> str | None:
+        """The fingerprint without the precision: the same weights and settings."""
+        ...
+
+    @property
+    def dimension(self) -> int | None:
+        """n, or None as long as nothing has been encoded."""
+        ...
+
+    def run(self, texts: list[str], advance: Advance) -> npt.NDArray[np.float32]:
+        """Return the float32 vectors of ``texts``, calling ``advance`` as they come."""
+        ...
+
+
+def checked_vectors(
+    value: Any, *, rows: int, owner: str, dimension: int | None = None
+) -> npt.NDArray[np.float32]:
+    """Return what an encoder gave for ``rows`` texts as a finite float32 array of shape (rows, n).
+
+    Takes NumPy arrays, torch tensors (on any device, any float type) and lists of either or of
+    numbers.
+
+    Raises:
+        InvalidInputError: other rows than texts, not two-dimensional, not numbers, not finite, or
+            another dimension than ``dimension``.
+    """
+
+    def refuse(constraint: str, got: object, why: str = "") -> InvalidInputError:
+        fix = "Make encode(texts) return one finite vector per text, all of one dimension."
+        return InvalidInputError(message(owner, "encode", constraint, got, why, fix))
+
+    try:
+        array = np.asarray(_to_numpy(value))
+        if array.dtype.kind not in "fiu":
+            raise TypeError
+        # A float64 beyond the range of float32 becomes infinite, and is refused below.
+        with np.errstate(over="ignore"):
+            array = np.ascontiguousarray(array, dtype=np.float32)
+    except (TypeError, ValueError):
+        raise refuse("a function that returns an array of numbers", type(value).__name__) from None
+    if array.ndim != 2 or array.shape[1] == 0:
+        raise refuse("a function that returns shape (N, n)", f"shape {array.shape}")
+    if array.shape[0] != rows:
+        raise refuse(
+            "a function that returns one row per text", f"{array.shape[0]} rows for {rows} texts"
+        )
+    if dimension is not None and array.shape[1] != dimension:
+        raise refuse(
+            f"a function that returns dimension {dimension} every time",
+            f"dimension {array.shape[1]}",
+        )
+    finite = np.isfinite(array).all(axis=1)
+    if not finite.all():
+        raise refuse(
+            "a function that returns finite vectors",
+            f"{int((~finite).sum())} rows with NaN or infinity",
+        )
+    return array
+
+
+def _to_numpy(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return (
+            [_to_numpy(row) for row in value] if value and hasattr(value[0], "__len__") else value
+        )
+    if hasattr(value, "detach"):  # a torch tensor; NumPy has no bfloat16
+        return value.detach().cpu().float().numpy()
+    return value

@@ -1,0 +1,153 @@
+"""Our encoding equals the library's own, for every pooling, length and setting."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from unit.encoders.conftest import build_tiny
+from vecveil.encoders import as_text_encoder, load_encoder
+from vecveil.errors import InvalidInputError
+
+
+def library_vectors(folder: Path, texts: list[str], **options: object) -> np.ndarray:
+    from sentence_transformers import SentenceTransformer
+
+    encode_options = {k: options.pop(k) for k in ("prompt", "normalize_embeddings") if k in options}
+    model = SentenceTransformer(str(folder), device="cpu", **options)
+    return model.encode(texts, show_progress_bar=False, **encode_options)
+
+
+def test_minilm_equals_the_library(minilm_folder: Path, mixed_texts: list[str]) -> None:
+    encoder = load_encoder("minilm", precision="fp32", cache=None)
+    ours = encoder.encode(mixed_texts)
+    assert ours.dtype == np.float32
+    assert ours.shape == (len(mixed_texts), encoder.dimension) == (len(mixed_texts), 384)
+    np.testing.assert_allclose(ours, library_vectors(minilm_folder, mixed_texts), atol=1e-5, rtol=0)
+    # Control: the rows are told apart by far more than the tolerance.
+    assert np.abs(ours[0] - ours[1]).max() > 1e-3
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max", "lasttoken"])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_tiny_models_equal_the_library(
+    tmp_path: Path, mixed_texts: list[str], pooling: str, normalize: bool
+) -> None:
+    folder = build_tiny(tmp_path / "model", pooling=pooling, normalize=normalize)
+    encoder = load_encoder(folder, cache=None, batch_size=5)
+    ours = encoder.encode(mixed_texts)
+    np.testing.assert_allclose(ours, library_vectors(folder, mixed_texts), atol=1e-5, rtol=0)
+    assert np.allclose(np.linalg.norm(ours, axis=1), 1, atol=1e-5) is normalize
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ({"prompt": "the dog "}, {"prompt": "the dog "}),
+        ({"truncate_dim": 16}, {"truncate_dim": 16}),
+        ({"normalize": True}, {"normalize_embeddings": True}),
+    ],
+)
+def test_options_equal_the_library(
+    tiny_folder: Path, mixed_texts: list[str], ours: dict[str, object], theirs: dict[str, object]
+) -> None:
+    got = load_encoder(tiny_folder, cache=None, **ours).encode(mixed_texts)
+    np.testing.assert_allclose(
+        got, library_vectors(tiny_folder, mixed_texts, **theirs), atol=1e-5, rtol=0
+    )
+
+
+def test_max_seq_length_cuts_texts(tiny_folder: Path) -> None:
+    encoder = load_encoder(tiny_folder, cache=None, max_seq_length=5)
+    first, second = encoder.encode(["the dog runs fast red blue", "the dog runs a cat"])
+    np.testing.assert_allclose(first, second, atol=1e-5)
+
+
+def test_an_object_of_the_library_gives_the_same(tiny_folder: Path, mixed_texts: list[str]) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    encoder = as_text_encoder(SentenceTransformer(str(tiny_folder), device="cpu"), cache=None)
+    loaded = load_encoder(tiny_folder, cache=None)
+    np.testing.assert_allclose(encoder.encode(mixed_texts), loaded.encode(mixed_texts), atol=1e-5)
+    assert encoder.fingerprint is not None
+
+
+def test_an_object_in_half_precision_is_run_as_it_is(tiny_folder: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(tiny_folder), device="cpu").bfloat16()
+    encoder = as_text_encoder(model, cache=None)
+    assert encoder.precision == "native"
+    assert encoder.encode(["the dog"]).dtype == np.float32
+    with pytest.raises(InvalidInputError, match=r"model\.float\(\)"):
+        as_text_encoder(model, cache=None, precision="fp32")
+
+
+def test_models_without_attention_masks_go_by_the_library(mixed_texts: list[str]) -> None:
+    from sentence_transformers import SentenceTransformer, models
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import Whitespace
+
+    tokenizer = Tokenizer(WordLevel({"[UNK]": 0, "dog": 1, "cat": 2}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = Whitespace()
+    weights = np.random.default_rng(0).normal(size=(3, 8)).astype(np.float32)
+    static = models.StaticEmbedding(tokenizer, embedding_weights=weights)
+    model = SentenceTransformer(modules=[static], device="cpu")
+    texts = [text for text in mixed_texts if text.strip()]
+    ours = as_text_encoder(model, cache=None).encode(texts)
+    np.testing.assert_allclose(ours, model.encode(texts), atol=1e-5)
+
+
+def test_chunks_equal_one_call_and_keep_order(tiny_folder: Path, mixed_texts: list[str]) -> None:
+    encoder = load_encoder(tiny_folder, cache=None)
+    texts = [*mixed_texts, *mixed_texts[:4]]
+    chunks = list(encoder.encode_chunks(iter(texts), chunk_size=7))
+    assert [len(chunk) for chunk in chunks] == [7] * (len(texts) // 7) + [len(texts) % 7] * bool(
+        len(texts) % 7
+    )
+    np.testing.assert_allclose(np.concatenate(chunks), encoder.encode(texts), atol=1e-5)
+
+
+def test_no_texts_give_no_rows(tiny_folder: Path) -> None:
+    encoder = load_encoder(tiny_folder, cache=None)
+    assert encoder.encode([]).shape == (0, 32)
+    assert list(encoder.encode_chunks([])) == []
+
+
+def test_a_lone_surrogate_is_refused_by_position(tiny_folder: Path) -> None:
+    encoder = load_encoder(tiny_folder, cache=None)
+    with pytest.raises(InvalidInputError, match="position 1") as caught:
+        encoder.encode(["fine", "secretword\ud800"])
+    assert "secretword" not in str(caught.value)
+
+
+def test_a_bare_string_is_refused(tiny_folder: Path) -> None:
+    encoder = load_encoder(tiny_folder, cache=None)
+    with pytest.raises(InvalidInputError, match="sequence of strings"):
+        encoder.encode("text")
+    with pytest.raises(InvalidInputError, match="sequence of strings"):
+        next(encoder.encode_chunks("text"))
+
+
+def test_the_bar_counts_texts(tiny_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    encoder = load_encoder(tiny_folder, cache=None, show_progress=True)
+    encoder.encode(["the dog", "the dog", "a cat"])
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "3/3" in shown.err
+    encoder.encode(["the dog"], show_progress=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_importing_the_package_imports_no_torch() -> None:
+    code = (
+        "import sys, vecveil.encoders as e; assert e.__all__ == sorted(e.__all__);"
+        "bad = {'torch', 'transformers', 'sentence_transformers', 'tqdm'} & set(sys.modules);"
+        "assert not bad, bad"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,98 @@
+"""bf16 is chosen only where it is in hardware, close enough and faster; else fp32."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vecveil.encoders import load_encoder, precision, sentence_transformer
+from vecveil.encoders.precision import PrecisionChoice, lowest_cosine, verify_bf16
+
+
+class Machine:
+    """A clock and an encoder whose bf16 has a given error and speed."""
+
+    def __init__(self, error: float, speedup: float) -> None:
+        self.now, self.error, self.speedup = 0.0, error, speedup
+
+    def __call__(self) -> float:
+        return self.now
+
+    def encode(self, texts: list[str], name: str) -> np.ndarray:
+        vectors = np.eye(len(texts), 64, dtype=np.float32)
+        self.now += 1.0 / (self.speedup if name == "bf16" else 1.0)
+        if name == "bf16":
+            vectors[0, -1] = self.error  # one bad text is enough
+        return vectors
+
+
+@pytest.mark.parametrize(
+    ("error", "speedup", "chosen"),
+    [(0.001, 3.0, "bf16"), (0.1, 3.0, "fp32"), (0.001, 1.0, "fp32"), (float("nan"), 3.0, "fp32")],
+)
+def test_bf16_must_be_close_and_faster(
+    monkeypatch: pytest.MonkeyPatch, error: float, speedup: float, chosen: str
+) -> None:
+    machine = Machine(error, speedup)
+    monkeypatch.setattr(precision.time, "perf_counter", machine)
+    choice = verify_bf16(machine.encode)
+    assert choice.precision == chosen
+    assert choice.to_record()["precision"] == chosen
+
+
+def test_lowest_cosine_is_of_the_worst_row() -> None:
+    first = np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 2.0]])
+    second = np.array([[2.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    assert lowest_cosine(first, second) == pytest.approx(np.sqrt(0.5))
+    assert lowest_cosine(np.zeros((1, 2)), np.ones((1, 2))) == -1.0
+
+
+def test_auto_without_hardware_is_fp32(monkeypatch: pytest.MonkeyPatch, tiny_folder: Path) -> None:
+    monkeypatch.setattr(sentence_transformer, "cpu_has_bf16", lambda: False)
+    encoder = load_encoder(tiny_folder, cache=None)
+    assert encoder.precision == "fp32"
+    assert "no bf16" in encoder.precision_record()["reason"]
+
+
+def test_auto_with_hardware_asks_the_check(
+    monkeypatch: pytest.MonkeyPatch, tiny_folder: Path
+) -> None:
+    seen: list[float] = []
+
+    def check(encode_with: precision.EncodeWith) -> PrecisionChoice:
+        texts = list(precision.CALIBRATION_TEXTS)
+        seen.append(lowest_cosine(encode_with(texts, "fp32"), encode_with(texts, "bf16")))
+        return PrecisionChoice("bf16", "test")
+
+    monkeypatch.setattr(sentence_transformer, "cpu_has_bf16", lambda: True)
+    monkeypatch.setattr(sentence_transformer, "verify_bf16", check)
+    encoder = load_encoder(tiny_folder, cache=None)
+    assert encoder.precision == "bf16"
+    assert 0.99 < seen[0] < 1.0 - 1e-9  # both precisions really ran
+
+
+def test_bf16_of_minilm_is_close_to_fp32(mixed_texts: list[str]) -> None:
+    texts = [*(text for text in mixed_texts[-9:] if len(text) < 200), *precision.CALIBRATION_TEXTS]
+    half = load_encoder("minilm", precision="bf16", cache=None)
+    full = load_encoder("minilm", precision="fp32", cache=None)
+    first, second = half.encode(texts), full.encode(texts)
+    assert first.dtype == np.float32
+    assert lowest_cosine(first, second) >= precision.MIN_COSINE
+    assert np.abs(first - second).max() > 1e-6  # control: bf16 did run
+    assert half.fingerprint != full.fingerprint
+    assert half.model_fingerprint == full.model_fingerprint
+
+
+def test_the_hardware_question_has_an_answer() -> None:
+    assert precision.cpu_has_bf16() in (True, False)
+
+
+def test_calibration_texts_are_distinct_and_mixed() -> None:
+    lengths = [len(text) for text in precision.CALIBRATION_TEXTS]
+    assert len(set(precision.CALIBRATION_TEXTS)) == len(lengths)
+    assert min(lengths) == 0
+    assert max(lengths) > 200
+    assert any(a != b for a, b in itertools.pairwise(lengths))
