@@ -101,7 +101,7 @@ class UtilityTask(ABC):
         }
 
 
-def mixed_pairs(X: Embeddings, count: int, *, seed: int = 0, neighbours: int = 2) -> tuple[Array, Array]:
+def mixed_pairs(X: Embeddings, count: int, *, seed: int = 0, neighbours: int = 5) -> tuple[Array, Array]:
     """Return ``count`` pairs of rows: half at random, half a row with one of its nearest ``neighbours``.
 
     Random pairs alone are nearly all dissimilar, so that their cosines hardly vary and any noise

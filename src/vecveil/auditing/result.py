@@ -1,0 +1,82 @@
+"""The outcome of an audit: one record, from which every report is drawn."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vecveil.atomic import write_text
+from vecveil.errors import DataFileError, message
+
+__all__ = ["SCHEMA", "AuditResult"]
+
+SCHEMA = "vecveil.audit/1"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AuditResult:
+    """What an audit found; ``print`` it for the short table.
+
+    Attributes:
+        record: the content of ``audit.json`` (docs/formats.md).
+    """
+
+    record: Mapping[str, Any]
+
+    @property
+    def worst(self) -> Mapping[str, Any]:
+        """The token-inference attack with the highest R-precision on protected vectors."""
+        name = self.record["worst"]
+        found: Mapping[str, Any] = next(a for a in self.record["attacks"] if a["name"] == name)
+        return found
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the record as a dictionary."""
+        return dict(self.record)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write ``audit.json`` atomically."""
+        write_text(path, json.dumps(self.record, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> AuditResult:
+        """Return the audit saved at ``path``."""
+        path = Path(path)
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            schema = record["schema"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise DataFileError(
+                message("AuditResult.load", "path", "an audit record", f"{path.name}, which cannot be read as one")
+            ) from error
+        if schema != SCHEMA:
+            raise DataFileError(
+                message("AuditResult.load", "path", f"of the schema {SCHEMA!r}", repr(str(schema)[:40]))
+            )
+        return cls(record)
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the report page: one self-contained HTML file, drawn from the record alone."""
+        from vecveil.report import write_audit_html
+
+        write_audit_html(self.record, path)
+
+    def summary(self) -> str:
+        """Return the short table for a terminal."""
+        from vecveil.report import summary_table
+
+        return summary_table(self.record)
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def __repr__(self) -> str:
+        worst = self.worst
+        return (
+            f"AuditResult({self.record['method']!r}, worst {worst['name']!r}: "
+            f"{worst['value']:.1%} of concept tokens, clean {worst['clean']:.1%}, chance {worst['chance']:.1%})"
+        )
