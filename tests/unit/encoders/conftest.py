@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,14 +26,23 @@ WORDS = [
 ]
 
 
+def library_modules() -> Any:
+    """Return the module that holds Transformer, Pooling and so on; it has moved in version 6."""
+    try:
+        return importlib.import_module("sentence_transformers.sentence_transformer.modules")
+    except ModuleNotFoundError:
+        return importlib.import_module("sentence_transformers.models")
+
+
 def build_tiny(
     folder: Path, *, pooling: str = "mean", normalize: bool = False, seed: int = 0
 ) -> Path:
     """Save a two-layer BERT of dimension 32 with the given pooling and return its folder."""
     import torch
-    from sentence_transformers import SentenceTransformer, models
+    from sentence_transformers import SentenceTransformer
     from transformers import BertConfig, BertModel, BertTokenizerFast
 
+    models = library_modules()
     folder.mkdir(parents=True)
     transformer = folder.parent / f"{folder.name}-transformer"
     transformer.mkdir()

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unit.encoders.conftest import build_tiny
+from unit.encoders.conftest import build_tiny, library_modules
 from vecveil.encoders import as_text_encoder, load_encoder
 from vecveil.errors import InvalidInputError
 
@@ -88,7 +88,7 @@ def test_an_object_in_half_precision_is_run_as_it_is(tiny_folder: Path) -> None:
 
 
 def test_models_without_attention_masks_go_by_the_library(mixed_texts: list[str]) -> None:
-    from sentence_transformers import SentenceTransformer, models
+    from sentence_transformers import SentenceTransformer
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import Whitespace
@@ -96,7 +96,7 @@ def test_models_without_attention_masks_go_by_the_library(mixed_texts: list[str]
     tokenizer = Tokenizer(WordLevel({"[UNK]": 0, "dog": 1, "cat": 2}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = Whitespace()
     weights = np.random.default_rng(0).normal(size=(3, 8)).astype(np.float32)
-    static = models.StaticEmbedding(tokenizer, embedding_weights=weights)
+    static = library_modules().StaticEmbedding(tokenizer, embedding_weights=weights)
     model = SentenceTransformer(modules=[static], device="cpu")
     texts = [text for text in mixed_texts if text.strip()]
     ours = as_text_encoder(model, cache=None).encode(texts)
