@@ -28,7 +28,7 @@ __all__ = ["audit"]
 TEST_SHARE = 0.3
 VALIDATION_SHARE = 0.1  # of the training texts, set aside by each attack
 MIN_TEST_TEXTS = 20
-MIN_TOKEN_COUNTS = (15, 5)
+MIN_TOKEN_COUNTS = (15, 10, 5)
 
 LIMITS = (
     "Only token inference is tested: attacks that rewrite whole sentences, match candidates or align "
@@ -74,7 +74,7 @@ def audit(
         groups: N ids of texts that belong together (a document, a patient), or None.
         tier: ``quick`` or ``full`` (larger attackers).
         min_token_count: a concept word is attacked if so many training texts hold it; None takes 15, or
-            5 where fewer than ten words would be left.
+            10 or 5 where that would leave out more than half of the concept words' occurrences.
         show_terms: write the concept's words into the record; without it they are counts only.
         seed: split, attacks and noise of the audited release; the same seed gives the same record.
         command: the command line, for the record.
@@ -182,7 +182,7 @@ def _vocabulary(
     thresholds = MIN_TOKEN_COUNTS if min_count is None else (min_count,)
     for threshold in thresholds:
         kept = np.flatnonzero(counts >= check_count(threshold, owner="audit", param="min_token_count"))
-        if len(kept) >= 10:
+        if 2 * counts[kept].sum() >= counts.sum():
             break
     if len(kept) == 0:
         raise ConceptError(

@@ -14,8 +14,8 @@ from vecveil.errors import IncompatibleError, InvalidInputError, message
 from vecveil.mechanisms import Laplace, Mahalanobis, Mechanism
 from vecveil.metrics.tasks import NeighbourTask, SimilarityTask, UtilityTask
 from vecveil.protector.candidate import Candidate, CommonDraws
-from vecveil.protector.methods import FitData, Method, method_named, with_wiener
-from vecveil.protector.protector import EncoderInfo, Output, Protector
+from vecveil.protector.methods import METHODS, FitData, Method, method_named, with_wiener
+from vecveil.protector.protector import EncoderInfo, Output, Protector, encoder_fingerprint
 from vecveil.protector.scale import (
     SMALLEST_NOISE,
     Scale,
@@ -157,7 +157,8 @@ def fit_pairs(
             with the clean ones, half random pairs, half near neighbours), ``neighbours`` (recall@10), or a
             `vecveil.metrics.UtilityTask` such as `StsTask`, `RetrievalTask`, `ClassificationTask`.
         postprocess: None takes the method's own (subspace its map, covariance the Wiener filter, the
-            others nothing); ``none`` and ``wiener`` can be asked for. Free of privacy cost.
+            others nothing); ``none`` and ``wiener`` can be asked for. Free of privacy cost. Without its
+            own map the subspace method erases nothing: what is left is plain Laplace noise.
         output: ``reduced`` releases the m kept coordinates (N, m) of the subspace method.
         groups: (N,) ids of rows that belong together; None groups near-duplicates by their cosine.
         encoder: the encoder object of the embeddings, remembered by name and fingerprint.
@@ -187,10 +188,6 @@ def fit_pairs(
     labels = None if token_labels is None else _check_labels(token_labels, len(positive))
     if output not in ("full", "reduced"):
         raise InvalidInputError(message(owner, "output", "'full' or 'reduced'", repr(output)[:40]))
-    if output == "reduced" and not chosen.own_map:
-        raise InvalidInputError(
-            message(owner, "output", f"'full' for method {method!r}", "'reduced'", "Only the subspace method drops dimensions.")
-        )
     moments = Moments.of(positive, negative, token_labels=labels, background=background)
     if not moments.C.any():
         raise InvalidInputError(
@@ -200,17 +197,20 @@ def fit_pairs(
     own = _own_texts(positive, ordinary, np.random.default_rng(seed))
     task = _task(utility, own, seed)
     data = FitData(positive, negative, labels, background, groups, moments, task, scale, seed, show_progress)
-    candidate = chosen.build(data, dict(options))
     wanted = chosen.postprocess if postprocess is None else postprocess
-    if wanted not in ("none", "wiener"):
+    if wanted not in ("own map", "none", "wiener"):
         raise InvalidInputError(message(owner, "postprocess", "None, 'none' or 'wiener'", repr(wanted)[:40]))
-    if wanted == "wiener" and not chosen.own_map:
-        candidate = with_wiener(candidate, moments)
-    elif postprocess == "none" and chosen.own_map:
+    if output == "reduced" and wanted != "own map":
         raise InvalidInputError(
-            message(owner, "postprocess", f"None for method {method!r}", "'none'",
-                    "Its map is the method: without it the concept is not erased.", "Use method='laplace'.")
-        )  # fmt: skip
+            message(owner, "output", "'full'", "'reduced'", "Only the subspace method's own map drops dimensions.")
+        )
+    if chosen.postprocess == "own map" and wanted != "own map":
+        # Without its map the subspace method erases nothing and is plain Laplace noise.
+        candidate = METHODS["laplace"].build(data, {})
+    else:
+        candidate = chosen.build(data, dict(options))
+    if wanted == "wiener":
+        candidate = with_wiener(candidate, moments)
     noise = _noise(candidate, scale, moments, task, seed, method)
     protector = Protector(
         method=method,
@@ -230,7 +230,7 @@ def fit_pairs(
             "utility_task": task.key,
             "epsilon": epsilon_of_noise(noise, moments.rms_norm, n),
             "noise_to_signal": noise,
-            "postprocess": "own map" if chosen.own_map else wanted,
+            "postprocess": wanted,
             "parameters": candidate.parameters,
             **data.findings,
             "utility": _utility_record(protector, task, own, seed),
@@ -366,6 +366,6 @@ def _encoder_info(encoder: Any) -> EncoderInfo:
         return EncoderInfo()
     return EncoderInfo(
         name=getattr(encoder, "name", None),
-        fingerprint=getattr(encoder, "fingerprint", None),
+        fingerprint=encoder_fingerprint(encoder),
         precision=getattr(encoder, "precision", None),
     )

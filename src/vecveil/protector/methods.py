@@ -11,8 +11,8 @@ import numpy as np
 from vecveil.checks import check_count, check_positive
 from vecveil.errors import InvalidInputError, message
 from vecveil.metrics.tasks import UtilityTask
-from vecveil.protector.candidate import Candidate
-from vecveil.protector.scale import Scale
+from vecveil.protector.candidate import Candidate, CommonDraws
+from vecveil.protector.scale import SMALLEST_NOISE, Scale
 from vecveil.protector.search import Setting, SubspaceSearch, directions_of
 from vecveil.sensitivity.covariance import concept_covariance_shape
 from vecveil.sensitivity.linear_map import LinearMap
@@ -23,7 +23,7 @@ from vecveil.types import Embeddings, Groups, TokenLabels
 
 __all__ = ["METHODS", "FitData", "Method", "method_named"]
 
-Postprocess = Literal["none", "wiener"]
+Postprocess = Literal["none", "wiener", "own map"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,6 @@ class Method:
     build: Callable[[FitData, dict[str, Any]], Candidate]
     options: tuple[str, ...] = ()
     postprocess: Postprocess = "none"
-    own_map: bool = False
 
 
 def _laplace(data: FitData, options: dict[str, Any]) -> Candidate:
@@ -74,7 +73,7 @@ def _sparse(data: FitData, options: dict[str, Any]) -> Candidate:
     from vecveil.sensitivity.hard_concrete_options import MaskOptions
 
     floor = check_positive(options.pop("floor", 1e-6), owner="fit", param="floor")
-    seeds = check_count(options.pop("stability_seeds", 1), owner="fit", param="stability_seeds")
+    seeds = check_count(options.pop("stability_seeds", 2), owner="fit", param="stability_seeds")
     mask_options = MaskOptions(**options)
     masks = [
         fit_hard_concrete_mask(
@@ -117,22 +116,35 @@ def _subspace(data: FitData, options: dict[str, Any]) -> Candidate:
     if options.get("pairs") is not None:
         fixed["pairs"] = bool(options["pairs"])
     if len(fixed) == 4:
-        setting = Setting(**fixed)
-    else:
-        search = SubspaceSearch(
-            data.positive, data.negative, data.token_labels, data.background,
-            task=data.task, groups=data.groups, seed=data.seed,
-        )  # fmt: skip
-        setting = search.run(data.scale, fixed, show_progress=data.show_progress)
-        data.findings["search"] = search.tried
+        return _of_setting(data, Setting(**fixed))
+    search = SubspaceSearch(
+        data.positive, data.negative, data.token_labels, data.background,
+        task=data.task, groups=data.groups, seed=data.seed,
+    )  # fmt: skip
+    best = search.run(data.scale, fixed, show_progress=data.show_progress)
+    data.findings["search"] = search.tried
+    # Fitted on all texts a map can cost a little more than it did on the fitting part.
+    for setting in search.ranking():
+        candidate = _of_setting(data, setting)
+        if data.scale.target_utility is None or _reaches(data, candidate, data.scale.target_utility):
+            return candidate
+    return _of_setting(data, best)
+
+
+def _of_setting(data: FitData, setting: Setting) -> Candidate:
+    n = data.dimension
     directions = directions_of(data.moments, pairs=setting.pairs)
-    linear = subspace_map(
-        directions, erased=setting.rank, kept=min(setting.kept, n - setting.rank), flattening=setting.flattening
-    )
+    kept = min(setting.kept, n - setting.rank)
+    linear = subspace_map(directions, erased=setting.rank, kept=kept, flattening=setting.flattening)
     data.findings["residual_after_erasure"] = directions.residual(setting.rank)
     return Candidate(
         shape=NoiseShape.isotropic(n), map_of=lambda _: linear, parameters=dict(vars(setting))
     )
+
+
+def _reaches(data: FitData, candidate: Candidate, target: float) -> bool:
+    draws = CommonDraws(candidate, data.moments.rms_norm, data.seed, reduced=not data.task.same_space)
+    return data.task.relative(draws.at(SMALLEST_NOISE), np.random.default_rng(data.seed)) >= target
 
 
 def with_wiener(candidate: Candidate, moments: Moments) -> Candidate:
@@ -173,7 +185,7 @@ METHODS: dict[str, Method] = {
             "erase the concept's directions, keep the leading ones of the rest, isotropic Laplace noise",
             _subspace,
             options=("rank", "kept", "flattening", "pairs"),
-            own_map=True,
+            postprocess="own map",
         ),
     )
 }  # fmt: skip

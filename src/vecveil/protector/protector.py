@@ -42,6 +42,12 @@ class EncoderInfo:
         return {"name": self.name, "fingerprint": self.fingerprint, "precision": self.precision}
 
 
+def encoder_fingerprint(encoder: Any) -> str | None:
+    """Return the fingerprint of the encoder's model; vectors in fp32 and bf16 belong to the same one."""
+    model: str | None = getattr(encoder, "model_fingerprint", None) or getattr(encoder, "fingerprint", None)
+    return model
+
+
 @dataclass(frozen=True, eq=False)
 class Protector:
     """Protects embeddings by y = T(x + z). Made by `vecveil.fit` or `vecveil.fit_pairs`, or loaded.
@@ -141,10 +147,7 @@ class Protector:
                 )  # fmt: skip
             from vecveil.encoders import load_encoder
 
-            options: dict[str, Any] = {}
-            if self.encoder_info.precision is not None:
-                options["precision"] = self.encoder_info.precision
-            loaded = load_encoder(self.encoder_info.name, **options)
+            loaded = load_encoder(self.encoder_info.name)
             self.check_encoder(loaded)
             object.__setattr__(self, "encoder", loaded)
         encoder: Encoder = self.encoder
@@ -152,14 +155,14 @@ class Protector:
 
     def check_encoder(self, encoder: Any) -> None:
         """Raise IncompatibleError if ``encoder`` is not the one that the protector was fitted for."""
-        fingerprint = getattr(encoder, "fingerprint", None)
+        fingerprint = encoder_fingerprint(encoder)
         expected = self.encoder_info.fingerprint
         if expected is not None and fingerprint is not None and fingerprint != expected:
             raise IncompatibleError(
                 message("Protector", "encoder", f"the one it was fitted for ({self.encoder_info.name}, "
                         f"{expected[:12]})", f"{getattr(encoder, 'name', 'another')} ({fingerprint[:12]})",
                         "Its map and noise fit the vectors of that encoder only.",
-                        "Use that encoder in the same precision, or fit a new protector.")
+                        "Use that encoder, or fit a new protector.")
             )  # fmt: skip
 
     def release(self) -> Callable[[Embeddings, np.random.Generator], Embeddings]:

@@ -137,21 +137,23 @@ class SubspaceSearch:
         n = self.moments.K.shape[0]
         first = list(_first_settings(n, fixed, labels=self.moments.B is not None))
         best = self._best(scale, first, "Choosing concept directions", show_progress)
-        if best is None:  # the least intrusive settings are too much already: erase less
-            smaller = sorted({max(1, round(n * share)) for share in (0.01, 0.03, 0.07)}, reverse=True)
+        if sum(row["feasible"] for row in self.tried) < 3 and not fixed.keys() & {"rank", "kept", "flattening"}:
+            # The target leaves little room: erase fewer directions as well, down to one in a hundred.
             gentle = [
-                replace(s, rank=k, kept=n - k, flattening=0.0)
-                for k in smaller
-                for s in first[:1]
-                if "rank" not in fixed and "kept" not in fixed and "flattening" not in fixed
+                replace(first[0], rank=k, kept=n - k, flattening=0.0)
+                for k in sorted({max(1, round(n * share)) for share in (0.01, 0.03, 0.07)}, reverse=True)
             ]
-            best = self._best(scale, gentle, "Choosing concept directions", show_progress)
+            best = self._best(scale, gentle, "Choosing fewer directions", show_progress)
         if best is None:
             assert scale.target_utility is not None
             reachable = max((row["utility"] for row in self.tried), default=0.0)
             raise refuse_target(scale.target_utility, reachable, "The concept subspace")
         second = [s for s in _second_settings(n, best, fixed) if s != best]
         return self._best(scale, second, "Choosing kept directions", show_progress) or best
+
+    def ranking(self) -> list[Setting]:
+        """Return the settings that reach the target on the fitting part, the least telling first."""
+        return [_setting_of(row) for row in sorted((r for r in self.tried if r["feasible"]), key=_order)]
 
     def _best(
         self, scale: Scale, settings: list[Setting], description: str, show_progress: bool | None

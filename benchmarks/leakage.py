@@ -1,0 +1,192 @@
+"""What attackers read behind each method at the same utility, on real texts.
+
+    python benchmarks/leakage.py --data DIR [--concept sts|ade] [--seeds 1] [--split shared|separate]
+
+DIR is a folder with ``sts/*.parquet``, ``ade/ade_corpus_v2.jsonl.gz`` and ``concepts/sts_terms.json``.
+Methods are calibrated to keep 95 % of the clean STS12 Pearson correlation on the STS12 training pairs,
+both sides protected; utility is then measured on the STS12 test pairs. With ``shared`` (the setting of
+the published tables) attackers learn on the texts that the protector was fitted on; with ``separate``
+they learn on other texts, which is harder on the protector. Each run adds its rows to
+``benchmarks/results/leakage.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
+
+import vecveil
+from vecveil.atomic import write_text
+from vecveil.attacks import split_groups, token_inference_ladder
+from vecveil.concepts import Concept, TokenVocabulary
+from vecveil.metrics.tasks import StsTask
+from vecveil.tables import read_texts
+
+RESULTS = Path(__file__).parent / "results" / "leakage.json"
+METHODS: dict[str, dict[str, Any]] = {
+    "laplace": {},
+    "sparse": {},
+    "covariance": {},
+    "subspace": {},
+}
+TARGET = 0.95
+MIN_COUNT = 15
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Texts with a concept, their groups, and the STS pairs that utility is measured on."""
+
+    name: str
+    texts: list[str]
+    groups: np.ndarray
+    concept: Concept
+
+
+def sts_tables(data: Path) -> dict[str, dict[str, list[Any]]]:
+    """Return the columns of every STS file."""
+    return {Path(f).stem: pq.read_table(f).to_pydict() for f in sorted(glob.glob(str(data / "sts" / "*.parquet")))}
+
+
+def sts_problem(data: Path) -> Problem:
+    """Distinct STS sentences; sentences of one pair, and pairs that share one, are a group."""
+    tables = sts_tables(data)
+    texts = sorted({s for t in tables.values() for s in (*t["sentence1"], *t["sentence2"])})
+    where = {text: i for i, text in enumerate(texts)}
+    pairs = np.array(
+        [(where[a], where[b]) for t in tables.values() for a, b in zip(t["sentence1"], t["sentence2"], strict=True)]
+    )
+    graph = coo_matrix((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(len(texts), len(texts)))
+    groups = connected_components(graph, directed=False)[1]
+    listed = json.loads((data / "concepts" / "sts_terms.json").read_text())
+    terms = sorted({term for group in listed.values() for term in group})
+    return Problem("sts", texts, groups, Concept.from_terms("STS entities", terms))
+
+
+def ade_problem(data: Path) -> Problem:
+    """ADE sentences with drugs and adverse effects as spans; an abstract is a group."""
+    rows = read_texts(data / "ade" / "ade_corpus_v2.jsonl.gz", "text", spans_column="spans", columns=["pmid"])
+    assert rows.spans is not None
+    spans = [
+        [{"start": s, "end": e, "label": label} for s, e, label in row if label != "DOSE"] for row in rows.spans
+    ]
+    groups = np.unique([str(p) for p in rows.columns["pmid"]], return_inverse=True)[1]
+    return Problem("ade", rows.texts, groups, Concept.from_spans("ADE drugs and effects", spans))
+
+
+def run(problem: Problem, data: Path, seed: int, split: str, methods: list[str], encoder: Any) -> list[dict[str, Any]]:
+    """Return one row per method."""
+    tables = sts_tables(data)["sts12"]
+    left, right = encoder.encode(tables["sentence1"]), encoder.encode(tables["sentence2"])
+    scores, part = np.array(tables["score"], dtype=float), np.array(tables["split"])
+    train_pairs, test_pairs = (StsTask(left[part == s], right[part == s], scores[part == s]) for s in ("train", "test"))
+
+    matches = problem.concept.find(problem.texts)
+    ids = problem.groups[matches.with_concept]
+    fit_rows, test_rows = split_groups(ids, (0.7, 0.3), seed=seed)
+    if split == "separate":
+        fit_rows, attack_rows = (fit_rows[part] for part in split_groups(ids[fit_rows], (0.5, 0.5), seed=seed))
+    else:
+        attack_rows = fit_rows
+    every, tokens = matches.token_labels(min_count=1)
+    counts = every[attack_rows].sum(axis=0)
+    vocabulary = TokenVocabulary(tuple(t for t, c in zip(tokens.tokens, counts, strict=True) if c >= MIN_COUNT))
+    labels, _ = matches.token_labels(vocabulary)
+    fit_labels, _ = matches.token_labels(
+        TokenVocabulary(tuple(t for t, c in zip(tokens.tokens, every[fit_rows].sum(axis=0), strict=True) if c >= 10))
+    )
+    held = labels.any(axis=1)
+    attack_rows, test_rows = attack_rows[held[attack_rows]], test_rows[held[test_rows]]
+    ordinary = np.setdiff1d(matches.without_concept, np.flatnonzero(np.isin(problem.groups, ids[test_rows])))
+    positive = encoder.encode(matches.positives())
+    negative = encoder.encode(matches.negatives())
+    background = encoder.encode([problem.texts[i] for i in ordinary])
+
+    def attack(protector: Any) -> Any:
+        clean = protector is None
+        rng = np.random.default_rng(seed)
+        return token_inference_ladder(
+            positive[attack_rows],
+            labels[attack_rows],
+            positive[test_rows] if clean else protector.protect(positive[test_rows], rng),
+            labels[test_rows],
+            groups_train=ids[attack_rows],
+            groups_test=ids[test_rows],
+            release=None if clean else protector.release(),
+            noise_covariance=None if clean else protector.released_noise_covariance(),
+            tier="full",
+            seed=seed,
+        )
+
+    rows = []
+    for method in ["none", *methods]:
+        started = time.perf_counter()
+        protector = None
+        if method != "none":
+            protector = vecveil.fit_pairs(
+                positive[fit_rows], negative[fit_rows], fit_labels[fit_rows], background,
+                method=method, target_utility=TARGET, utility=train_pairs, groups=ids[fit_rows], seed=seed,
+                **METHODS[method],
+            )  # fmt: skip
+        seconds = time.perf_counter() - started
+        ladder = attack(protector)
+        row: dict[str, Any] = {
+            "concept": problem.name, "method": method, "seed": seed, "split": split,
+            "texts": len(attack_rows) + len(test_rows), "terms": len(vocabulary),
+            "fit_seconds": round(seconds, 2), "worst": ladder.worst.name,
+            "chance": round(ladder.worst.estimates["r_precision"].chance, 4),
+            "attacks": {
+                r.name: [round(v, 4) for v in (r.value, r.estimates["r_precision"].low, r.estimates["r_precision"].high)]
+                for r in ladder.results
+            },
+        }  # fmt: skip
+        if protector is not None:
+            test_rng = np.random.default_rng(seed + 1)
+
+            def release(X: Any, rng: Any, p: Any = protector) -> Any:
+                return p.protect(X, rng, noise=rng is not None)
+
+            row["sts12"] = round(float(np.mean([test_pairs.relative(release, test_rng) for _ in range(3)])), 4)
+            row["epsilon"] = round(protector.report["epsilon"], 1)
+            row["noise_to_signal"] = round(protector.report["noise_to_signal"], 4)
+            row["parameters"] = protector.report["parameters"]
+        rows.append(row)
+        print(method, row.get("sts12"), row["attacks"], f"chance {row['chance']}", row.get("parameters"), flush=True)
+    return rows
+
+
+def main() -> None:
+    """Run and add the rows to the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--concept", choices=["sts", "ade", "all"], default="all")
+    parser.add_argument("--split", choices=["shared", "separate"], default="shared")
+    parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
+    parser.add_argument("--seeds", type=int, default=1)
+    arguments = parser.parse_args()
+    encoder = vecveil.load_encoder("minilm")
+    makers = {"sts": sts_problem, "ade": ade_problem}
+    names = list(makers) if arguments.concept == "all" else [arguments.concept]
+    for name in names:
+        problem = makers[name](arguments.data)
+        for seed in range(arguments.seeds):
+            fresh = run(problem, arguments.data, seed, arguments.split, arguments.methods, encoder)
+            done = {(r["concept"], r["method"], r["seed"], r["split"]) for r in fresh}
+            old = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
+            kept = [r for r in old if (r["concept"], r["method"], r["seed"], r["split"]) not in done]
+            record = {"schema": "vecveil.bench.leakage/1", "vecveil": vecveil.__version__, "target": TARGET, "rows": kept + fresh}
+            write_text(RESULTS, json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
