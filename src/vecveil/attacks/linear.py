@@ -1,0 +1,127 @@
+"""The closed-form linear attack: ridge regression from released vectors to token labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vecveil.attacks.base import Attack, validation_r_precision
+from vecveil.attacks.knowledge import Knowledge, LabelledVectors
+from vecveil.types import Embeddings
+
+__all__ = ["LinearAttack"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_PENALTIES = tuple(10.0**e for e in (-6, -5, -4, -3, -2.5, -2, -1.5, -1, 0))
+_CUT_OFF = 1e-7  # directions with less variance than this share of the largest are dropped
+
+
+@dataclass(frozen=True, eq=False)
+class _Moments:
+    """Means and covariances of released vectors and labels."""
+
+    mean: FloatArray
+    label_mean: FloatArray
+    covariance: FloatArray
+    cross: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class _Fitted:
+    mean: FloatArray
+    label_mean: FloatArray
+    weights: FloatArray
+    penalty: float
+
+
+class LinearAttack(Attack):
+    """The least-squares attack, with the noise it knows of put into the covariance.
+
+    With an oracle the labels are regressed on released vectors whose noise is averaged over many
+    draws; a declared noise covariance replaces the sampled one exactly. That is the Wiener solution
+    Cov(y)⁻¹ Cov(y, L). The ridge penalty is chosen on validation texts from one
+    eigendecomposition; directions without variance are dropped, so singular releases are safe.
+    """
+
+    name = "linear"
+    description = "Closed-form ridge regression from released vectors to tokens."
+
+    def __init__(self, *, draws: int = 8) -> None:
+        """Keep the number of oracle draws; more of them bring the moments closer to their limit."""
+        self.draws = draws
+
+    def _fit(
+        self,
+        train: LabelledVectors,
+        validation: LabelledVectors,
+        knowledge: Knowledge,
+        rng: np.random.Generator,
+        show_progress: bool | None,
+    ) -> _Fitted:
+        own = self._moments(train, knowledge, rng)
+        values, vectors = _spectrum(own.covariance)
+        trials = 3 if knowledge.adaptive else 1
+        held = np.concatenate([knowledge.draw(validation.X, rng) for _ in range(trials)])
+        held = (held.astype(np.float64) - own.mean) @ vectors
+        labels = np.tile(validation.L, (trials, 1))
+        target = vectors.T @ own.cross
+        best, penalty = -1.0, _PENALTIES[0]
+        for candidate in _PENALTIES:
+            weights = target / (values + candidate * values.max(initial=0.0))[:, None]
+            value = validation_r_precision(held @ weights + own.label_mean, labels)
+            if value >= best:
+                best, penalty = value, candidate
+        everything = LabelledVectors(
+            np.concatenate([train.X, validation.X]), np.concatenate([train.L, validation.L])
+        )
+        whole = self._moments(everything, knowledge, rng)
+        values, vectors = _spectrum(whole.covariance)
+        scale = values + penalty * values.max(initial=0.0)
+        weights = vectors @ ((vectors.T @ whole.cross) / scale[:, None])
+        return _Fitted(whole.mean, whole.label_mean, weights, penalty)
+
+    def _moments(
+        self, data: LabelledVectors, knowledge: Knowledge, rng: np.random.Generator
+    ) -> _Moments:
+        draws = self.draws if knowledge.adaptive else 1
+        L = data.L.astype(np.float64)
+        label_mean = L.mean(axis=0)
+        m = knowledge.dimension
+        average = np.zeros((len(data), m))
+        within = np.zeros((m, m))
+        for _ in range(draws):
+            released = knowledge.draw(data.X, rng).astype(np.float64)
+            average += released / draws
+            released -= released.mean(axis=0)
+            within += released.T @ released / (len(data) * draws)
+        mean = average.mean(axis=0)
+        average -= mean
+        cross = average.T @ (L - label_mean) / len(data)
+        S = knowledge.noise_covariance
+        if S is not None and knowledge.adaptive:
+            # The average of R draws still holds S / R of noise; what is missing is known exactly.
+            covariance = average.T @ average / len(data) + np.asarray(S) * (1 - 1 / draws)
+        else:
+            covariance = within
+        return _Moments(mean, label_mean, covariance, cross)
+
+    def _scores(self, state: _Fitted, X: Embeddings) -> FloatArray:
+        return (X.astype(np.float64) - state.mean) @ state.weights + state.label_mean
+
+    def _probabilities(self, scores: FloatArray) -> FloatArray:
+        return np.clip(scores, 0.0, 1.0)
+
+    def _details(self, state: _Fitted) -> Mapping[str, Any]:
+        return {"penalty": state.penalty}
+
+
+def _spectrum(covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return eigenvalues (r,) and eigenvectors (m, r) of the directions that vary."""
+    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
+    kept = values > _CUT_OFF * max(values[-1], np.finfo(np.float64).tiny)
+    return values[kept], vectors[:, kept]

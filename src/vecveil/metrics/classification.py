@@ -1,0 +1,174 @@
+"""Does protection keep a labelled task? Accuracy and macro-F1 of a logistic regression.
+
+Two scenarios: *deployment* runs a classifier trained on clean vectors on protected ones,
+*development* trains it on protected vectors too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from vecveil.checks import check_embeddings, check_positive, check_same_length
+from vecveil.errors import InvalidInputError, MissingDependencyError, message
+from vecveil.metrics.estimate import Estimate
+from vecveil.metrics.intervals import LEVEL, bootstrap_weights, cluster_bootstrap, group_index
+from vecveil.metrics.similarity import unit_rows
+from vecveil.types import Embeddings
+
+__all__ = ["Classification", "Scenario", "classification", "macro_f1"]
+
+Scenario = Literal["deployment", "development"]
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """Accuracy and macro-F1 of one classifier on test vectors, with the scenario they belong to."""
+
+    scenario: Scenario
+    accuracy: Estimate
+    macro_f1: Estimate
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the result as a JSON object."""
+        return {
+            "scenario": self.scenario,
+            "accuracy": self.accuracy.to_record(),
+            "macro_f1": self.macro_f1.to_record(),
+        }
+
+
+def classification(
+    train: Embeddings,
+    train_classes: Any,
+    test: Embeddings,
+    test_classes: Any,
+    *,
+    scenario: Scenario = "deployment",
+    protected_train: Embeddings | None = None,
+    groups: Any = None,
+    inverse_penalty: float = 10.0,
+    seed: int = 0,
+) -> Classification:
+    """Return accuracy and macro-F1 of a logistic regression on unit-norm vectors.
+
+    Chance is the answer that names the training set's most frequent class for everything.
+
+    Args:
+        train: (N, n) clean training vectors.
+        train_classes: (N,) classes, at least two.
+        test: (M, m) released test vectors.
+        test_classes: (M,) classes.
+        scenario: ``"deployment"`` trains on ``train``, ``"development"`` on ``protected_train``.
+        protected_train: (N, m) the training vectors as released; needed for development.
+        groups: (M,) groups of the test texts, for the interval.
+        inverse_penalty: scikit-learn's C; larger fits the training vectors more closely.
+        seed: Seed of the bootstrap.
+
+    Raises:
+        MissingDependencyError: scikit-learn is not installed.
+    """
+    owner = "classification"
+    if scenario not in ("deployment", "development"):
+        raise InvalidInputError(
+            message(owner, "scenario", "'deployment' or 'development'", repr(scenario))
+        )
+    used = train
+    if scenario == "development":
+        if protected_train is None:
+            raise InvalidInputError(
+                message(owner, "protected_train", "given for the development scenario", None)
+            )
+        used = protected_train
+    used = check_embeddings(used, owner=owner, param="train", min_rows=2)
+    test = check_embeddings(test, owner=owner, param="test", min_rows=1)
+    if used.shape[1] != test.shape[1]:
+        raise InvalidInputError(
+            message(owner, "test", f"of dimension {used.shape[1]}", f"dimension {test.shape[1]}",
+                    "A reduced release has no deployment scenario.")
+        )  # fmt: skip
+    y, truth = np.asarray(train_classes), np.asarray(test_classes)
+    check_same_length(owner, train_classes=y, train=used)
+    check_same_length(owner, test_classes=truth, test=test)
+    classes, counts = np.unique(y, return_counts=True)
+    if len(classes) < 2:
+        raise InvalidInputError(
+            message(owner, "train_classes", "of at least two classes", len(classes))
+        )
+    penalty = check_positive(inverse_penalty, owner=owner, param="inverse_penalty")
+    try:
+        from sklearn.linear_model import LogisticRegression
+    except ImportError as error:
+        feature = "The classification metric"
+        raise MissingDependencyError(feature, "scikit-learn", "attacks") from error
+    model = LogisticRegression(C=penalty, max_iter=2000)
+    model.fit(unit_rows(used), y)
+    answer = model.predict(unit_rows(test))
+    guess = np.full(len(truth), classes[counts.argmax()])
+    index, _ = group_index(groups, len(truth), owner=owner)
+    right = (answer == truth).astype(np.float64)
+    low, high = cluster_bootstrap(right, np.ones(len(right)), index, seed=seed)
+    accuracy = Estimate(
+        "accuracy", float(right.mean()), low, high, len(right), float((guess == truth).mean())
+    )
+    f1 = macro_f1(truth, answer, groups=index, guess=guess, seed=seed)
+    return Classification(scenario, accuracy, f1)
+
+
+def macro_f1(
+    truth: Any, answer: Any, *, groups: Any = None, guess: Any = None, seed: int = 0
+) -> Estimate:
+    """Return the mean over classes of F1, over the classes that occur in ``truth`` or ``answer``.
+
+    Args:
+        truth: (N,) true classes.
+        answer: (N,) given classes.
+        groups: (N,) text groups for the interval.
+        guess: (N,) an answer made without the vectors; its macro-F1 is the chance level.
+        seed: Seed of the bootstrap.
+    """
+    truth, answer = np.asarray(truth), np.asarray(answer)
+    rows = check_same_length("macro_f1", truth=truth, answer=answer)
+    if rows == 0:
+        raise InvalidInputError(message("macro_f1", "truth", "at least one row", "0 rows"))
+    index, count = group_index(groups, rows, owner="macro_f1")
+    # Per group and class: true positives, and the size of the class in truth plus in the answers.
+    hits, sizes = _class_counts(truth, answer, index, count)
+    present = sizes.sum(axis=0) > 0
+    value = _mean_f1(hits.sum(axis=0), sizes.sum(axis=0), present)
+    chance = None
+    if guess is not None:
+        alone = np.zeros(rows, dtype=np.intp)
+        h, s = _class_counts(truth, np.asarray(guess), alone, 1)
+        chance = float(_mean_f1(h[0], s[0], s[0] > 0))
+    values = [
+        _mean_f1(weights @ hits, weights @ sizes, present)
+        for weights in bootstrap_weights(count, seed=seed)
+    ]
+    low, high = np.quantile(np.concatenate(values), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    low, high = min(float(low), float(value)), max(float(high), float(value))
+    return Estimate("macro-F1", float(value), low, high, rows, chance)
+
+
+def _class_counts(
+    truth: npt.NDArray[Any], answer: npt.NDArray[Any], index: npt.NDArray[np.intp], count: int
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    classes = np.unique(np.concatenate([truth, answer]))
+    hits = np.zeros((count, len(classes)))
+    sizes = np.zeros((count, len(classes)))
+    np.add.at(sizes, (index, np.searchsorted(classes, truth)), 1.0)
+    np.add.at(sizes, (index, np.searchsorted(classes, answer)), 1.0)
+    same = truth == answer
+    np.add.at(hits, (index[same], np.searchsorted(classes, truth[same])), 1.0)
+    return hits, sizes
+
+
+def _mean_f1(
+    hits: npt.NDArray[np.float64], sizes: npt.NDArray[np.float64], present: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.float64]:
+    f1 = np.divide(2 * hits, sizes, out=np.zeros_like(hits), where=sizes > 0)
+    mean: npt.NDArray[np.float64] = f1[..., present].mean(axis=-1)
+    return mean

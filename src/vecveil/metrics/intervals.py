@@ -1,0 +1,167 @@
+"""Confidence intervals for shares, means and correlations.
+
+Texts of one group (duplicates, the two sides of a pair, one document) are not independent, so
+shares over texts are resampled by group.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
+from scipy.stats import beta
+
+from vecveil.checks import check_count, check_probability, check_same_length
+from vecveil.errors import InvalidInputError, message
+
+__all__ = [
+    "LEVEL",
+    "bootstrap_weights",
+    "clopper_pearson",
+    "cluster_bootstrap",
+    "cluster_normal",
+    "fisher_z",
+    "group_index",
+]
+
+LEVEL = 0.95
+DRAWS = 2000
+_BLOCK = 4_000_000  # weights held at once: 32 MB
+
+
+def clopper_pearson(successes: int, trials: int, *, level: float = LEVEL) -> tuple[float, float]:
+    """Return the exact binomial interval of ``successes`` out of ``trials``.
+
+    Formula: Clopper and Pearson (1934), by the quantiles of the beta distribution.
+    """
+    owner = "clopper_pearson"
+    trials = check_count(trials, owner=owner, param="trials")
+    successes = check_count(successes, owner=owner, param="successes", minimum=0, maximum=trials)
+    tail = (1 - check_probability(level, owner=owner, param="level", open_interval=True)) / 2
+    low = 0.0 if successes == 0 else float(beta.ppf(tail, successes, trials - successes + 1))
+    high = (
+        1.0 if successes == trials else float(beta.ppf(1 - tail, successes + 1, trials - successes))
+    )
+    return low, high
+
+
+def group_index(groups: Any, rows: int, *, owner: str) -> tuple[npt.NDArray[np.intp], int]:
+    """Return each row's group as 0..G-1, and G; None makes every row its own group."""
+    if groups is None:
+        return np.arange(rows), rows
+    given = np.asarray(groups)
+    if given.ndim != 1 or len(given) != rows:
+        raise InvalidInputError(
+            message(owner, "groups", f"{rows} group ids, one for each row", f"shape {given.shape}")
+        )
+    values, index = np.unique(given, return_inverse=True)
+    return index.reshape(-1), len(values)
+
+
+def bootstrap_weights(
+    groups: int, *, draws: int = DRAWS, seed: int = 0
+) -> Iterator[npt.NDArray[np.float64]]:
+    """Yield blocks (draws, groups) of how often each group is drawn in each bootstrap sample."""
+    rng = np.random.default_rng(seed)
+    uniform = np.full(groups, 1.0 / groups)
+    step = max(1, _BLOCK // groups)
+    for start in range(0, draws, step):
+        size = min(step, draws - start)
+        yield rng.multinomial(groups, uniform, size=size).astype(np.float64)
+
+
+def cluster_bootstrap(
+    numerator: npt.NDArray[Any],
+    denominator: npt.NDArray[Any],
+    groups: Any = None,
+    *,
+    draws: int = DRAWS,
+    level: float = LEVEL,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """Return the percentile interval of sum(numerator) / sum(denominator), resampled by group.
+
+    A share in [0, 1] is meant. Where no group differs from the others (all hits, or none) a
+    bootstrap interval would have width zero; the exact binomial interval over the groups stands in.
+
+    Args:
+        numerator: (N,) what each row adds above the line.
+        denominator: (N,) what each row adds below the line, at least 0.
+        groups: (N,) group ids; None if all rows are independent.
+        draws: Bootstrap samples; more makes the ends steadier and takes longer.
+    """
+    owner = "cluster_bootstrap"
+    rows = check_same_length(owner, numerator=numerator, denominator=denominator)
+    draws = check_count(draws, owner=owner, param="draws")
+    level = check_probability(level, owner=owner, param="level", open_interval=True)
+    index, count = group_index(groups, rows, owner=owner)
+    above = np.bincount(index, weights=numerator, minlength=count)
+    below = np.bincount(index, weights=denominator, minlength=count)
+    above, below = above[below > 0], below[below > 0]
+    count = len(below)
+    if count == 0:
+        raise InvalidInputError(
+            message(owner, "denominator", "positive in at least one row", "none")
+        )
+    if count == 1:
+        return 0.0, 1.0  # one group says nothing about how groups differ
+    shares = above / below
+    if np.ptp(shares) == 0.0:
+        low, high = clopper_pearson(round(shares[0] * count), count, level=level)
+        return min(low, float(shares[0])), max(high, float(shares[0]))
+    ratios = [
+        (weights @ above) / (weights @ below)
+        for weights in bootstrap_weights(count, draws=draws, seed=seed)
+    ]
+    tail = (1 - level) / 2
+    low, high = np.quantile(np.concatenate(ratios), [tail, 1 - tail])
+    value = above.sum() / below.sum()
+    return float(min(low, value)), float(max(high, value))
+
+
+def cluster_normal(
+    value: float,
+    influence: npt.NDArray[np.float64],
+    groups: Any = None,
+    *,
+    level: float = LEVEL,
+) -> tuple[float, float]:
+    """Return the normal interval of a statistic in [0, 1] from what each row adds to its error.
+
+    Args:
+        value: The statistic.
+        influence: (N,) contributions that sum to zero; their sums by group give the variance.
+    """
+    owner = "cluster_normal"
+    level = check_probability(level, owner=owner, param="level", open_interval=True)
+    index, count = group_index(groups, len(influence), owner=owner)
+    sums = np.bincount(index, weights=influence, minlength=count)
+    if count < 2:
+        return 0.0, 1.0
+    if not sums.any():  # no group differs from the others, so the variance cannot be read from them
+        low, high = clopper_pearson(round(value * count), count, level=level)
+        return min(low, value), max(high, value)
+    error = math.sqrt(float(sums @ sums))
+    half = float(ndtri((1 + level) / 2)) * error
+    return max(0.0, value - half), min(1.0, value + half)
+
+
+def fisher_z(
+    correlation: float, n: int, *, variance_factor: float = 1.0, level: float = LEVEL
+) -> tuple[float, float]:
+    """Return the interval of a correlation of ``n`` independent pairs.
+
+    Formula: Fisher's z, variance 1 / (n - 3). For Spearman's coefficient pass
+    ``variance_factor=1 + correlation**2 / 2`` (Bonett and Wright, 2000).
+    """
+    if n <= 3:
+        return -1.0, 1.0
+    if abs(correlation) >= 1.0:
+        return correlation, correlation
+    half = float(ndtri((1 + level) / 2)) * math.sqrt(variance_factor / (n - 3))
+    z = math.atanh(correlation)
+    return math.tanh(z - half), math.tanh(z + half)

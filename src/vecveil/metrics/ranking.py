@@ -1,0 +1,124 @@
+"""Does protection keep retrieval? nDCG of the relevant documents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from vecveil.checks import check_count, check_embeddings
+from vecveil.errors import InvalidInputError, message
+from vecveil.metrics.estimate import Estimate
+from vecveil.metrics.intervals import cluster_bootstrap
+from vecveil.metrics.similarity import unit_rows
+from vecveil.types import Embeddings
+
+__all__ = ["ndcg", "ndcg_of_scores", "retrieval_ndcg"]
+
+FloatArray = npt.NDArray[np.float64]
+_BLOCK = 4_000_000  # similarities held at once
+
+
+def ndcg_of_scores(scores: Any, relevance: Any, *, k: int = 10) -> FloatArray:
+    """Return nDCG@k of each query, shape (Q,); NaN for a query without a relevant document.
+
+    Formula: sum over the k best of gain / log2(rank + 1), over the same for the ideal order; the
+    gain is the relevance itself (Järvelin and Kekäläinen 2002, as trec_eval computes it). Equal
+    scores share their ranks' discounts (McSherry and Najork 2008), so constant scores earn what a
+    random order earns on average.
+
+    Args:
+        scores: (Q, D) a score for each document.
+        relevance: (Q, D) at least 0; an array or a SciPy sparse array.
+        k: Cut-off.
+    """
+    owner = "ndcg_of_scores"
+    k = check_count(k, owner=owner, param="k")
+    s = np.asarray(scores, dtype=np.float64)
+    gains = csr_array(relevance, dtype=np.float64)
+    if s.ndim != 2 or s.shape != gains.shape or s.shape[1] == 0:
+        raise InvalidInputError(
+            message(owner, "scores", "of the shape (Q, D) of `relevance`, D >= 1",
+                    f"shapes {s.shape} and {gains.shape}")
+        )  # fmt: skip
+    if not np.isfinite(s).all():
+        raise InvalidInputError(message(owner, "scores", "finite", "NaN or infinity"))
+    if not np.isfinite(gains.data).all() or (gains.data < 0).any():
+        raise InvalidInputError(message(owner, "relevance", "finite and >= 0", "another value"))
+    values = np.full(len(s), np.nan)
+    for query, row in enumerate(s):
+        part = slice(gains.indptr[query], gains.indptr[query + 1])
+        gain, documents = gains.data[part], gains.indices[part]
+        ideal = float(np.sort(gain)[::-1][:k] @ _discounts(k)[: min(k, gain.size)])
+        if ideal > 0:
+            values[query] = _dcg(row, gain, documents, k) / ideal
+    return values
+
+
+def ndcg(scores: Any, relevance: Any, *, k: int = 10, seed: int = 0) -> Estimate:
+    """Return mean nDCG@k over the queries that have a relevant document; n counts them.
+
+    Arguments as in `ndcg_of_scores`; the interval resamples queries.
+    """
+    return _summary(ndcg_of_scores(scores, relevance, k=k), k, seed)
+
+
+def retrieval_ndcg(
+    queries: Embeddings, documents: Embeddings, relevance: Any, *, k: int = 10, seed: int = 0
+) -> Estimate:
+    """Return mean nDCG@k of ranking ``documents`` by cosine to ``queries``, block by block.
+
+    Args:
+        queries: (Q, n) vectors.
+        documents: (D, n) vectors.
+        relevance: (Q, D) at least 0; a SciPy sparse array keeps memory small.
+        k: Cut-off.
+        seed: Seed of the bootstrap over queries.
+    """
+    owner = "retrieval_ndcg"
+    queries = unit_rows(check_embeddings(queries, owner=owner, param="queries", min_rows=1))
+    documents = unit_rows(check_embeddings(documents, owner=owner, param="documents", min_rows=1))
+    gains = csr_array(relevance, dtype=np.float64)
+    expected = (len(queries), len(documents))
+    if queries.shape[1] != documents.shape[1] or gains.shape != expected:
+        raise InvalidInputError(
+            message(owner, "relevance", f"of shape {expected}, with vectors of one dimension",
+                    f"shape {gains.shape}, dimensions {queries.shape[1]} and {documents.shape[1]}")
+        )  # fmt: skip
+    step = max(1, _BLOCK // len(documents))
+    values = [
+        ndcg_of_scores(queries[i : i + step] @ documents.T, gains[i : i + step], k=k)
+        for i in range(0, len(queries), step)
+    ]
+    return _summary(np.concatenate(values), k, seed)
+
+
+def _dcg(row: FloatArray, gain: FloatArray, documents: npt.NDArray[Any], k: int) -> float:
+    """Return the expected DCG@k under random order of equal scores."""
+    k = min(k, row.size)
+    kth = np.partition(row, row.size - k)[row.size - k]
+    total = 0.0
+    discounts = _discounts(k)
+    for g, score in zip(gain, row[documents], strict=True):
+        if score >= kth and g > 0:
+            first = int((row > score).sum())
+            tied = int((row == score).sum())
+            total += g * float(discounts[first : first + tied].sum()) / tied
+    return total
+
+
+def _discounts(k: int) -> FloatArray:
+    discounts: FloatArray = 1.0 / np.log2(np.arange(2, k + 2))
+    return discounts
+
+
+def _summary(values: FloatArray, k: int, seed: int) -> Estimate:
+    kept = values[np.isfinite(values)]
+    if kept.size == 0:
+        raise InvalidInputError(
+            message("ndcg", "relevance", "positive for at least one query", "no relevant document")
+        )
+    low, high = cluster_bootstrap(kept, np.ones(kept.size), seed=seed)
+    return Estimate(f"nDCG@{k}", float(kept.mean()), low, high, int(kept.size))

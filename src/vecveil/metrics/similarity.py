@@ -1,0 +1,104 @@
+"""Does protection keep which texts are alike? Correlation of cosine similarities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import rankdata
+
+from vecveil.checks import check_count, check_embeddings, check_same_length
+from vecveil.errors import InvalidInputError, message
+from vecveil.metrics.estimate import Estimate
+from vecveil.metrics.intervals import fisher_z
+from vecveil.types import Embeddings
+
+__all__ = ["pair_cosines", "pearson", "random_pairs", "spearman", "unit_rows"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def unit_rows(X: Embeddings) -> Embeddings:
+    """Return the rows of ``X`` scaled to unit norm; a zero row stays zero (cosine 0 to all)."""
+    norms = np.linalg.norm(X, axis=1, keepdims=True)
+    scaled: Embeddings = X / np.where(norms > 0, norms, 1)
+    return scaled
+
+
+def pair_cosines(left: Embeddings, right: Embeddings) -> FloatArray:
+    """Return the cosine of row i of ``left`` and row i of ``right``, shape (N,)."""
+    owner = "pair_cosines"
+    left = check_embeddings(left, owner=owner, param="left")
+    right = check_embeddings(right, owner=owner, param="right")
+    check_same_length(owner, left=left, right=right)
+    if left.shape[1] != right.shape[1]:
+        raise InvalidInputError(
+            message(owner, "right", f"of dimension {left.shape[1]}", f"dimension {right.shape[1]}")
+        )
+    cosines: FloatArray = np.einsum("ij,ij->i", unit_rows(left), unit_rows(right), dtype=np.float64)
+    return cosines
+
+
+def random_pairs(
+    rows: int, count: int, *, seed: int = 0
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Return ``count`` random pairs of different rows of ``rows``, as two index arrays."""
+    rows = check_count(rows, owner="random_pairs", param="rows", minimum=2)
+    count = check_count(count, owner="random_pairs", param="count")
+    rng = np.random.default_rng(seed)
+    left = rng.integers(rows, size=count)
+    right = (left + rng.integers(1, rows, size=count)) % rows
+    return left, right
+
+
+def pearson(x: Any, y: Any) -> Estimate:
+    """Return Pearson's correlation of ``x`` and ``y``; n counts the pairs.
+
+    The interval is Fisher's z, which treats the pairs as independent: pairs that share texts make
+    it a little too narrow.
+
+    Raises:
+        InvalidInputError: fewer than two pairs, or one side is constant.
+    """
+    a, b = _check(x, y, owner="pearson")
+    value = _correlation(a, b, owner="pearson")
+    low, high = fisher_z(value, len(a))
+    return Estimate("Pearson", value, low, high, len(a), 0.0)
+
+
+def spearman(x: Any, y: Any) -> Estimate:
+    """Return Spearman's rank correlation of ``x`` and ``y`` (ties by mid-ranks); n counts pairs.
+
+    The interval is Fisher's z with the variance of Bonett and Wright (2000).
+
+    Raises:
+        InvalidInputError: fewer than two pairs, or one side is constant.
+    """
+    a, b = _check(x, y, owner="spearman")
+    value = _correlation(rankdata(a), rankdata(b), owner="spearman")
+    low, high = fisher_z(value, len(a), variance_factor=1 + value**2 / 2)
+    return Estimate("Spearman", value, low, high, len(a), 0.0)
+
+
+def _correlation(a: FloatArray, b: FloatArray, *, owner: str) -> float:
+    a, b = a - a.mean(), b - b.mean()
+    product = float(np.linalg.norm(a) * np.linalg.norm(b))
+    if product == 0.0:
+        raise InvalidInputError(
+            message(owner, "x", "not constant, nor `y`", "one value throughout",
+                    "A constant side has no correlation.")
+        )  # fmt: skip
+    return float(np.clip(a @ b / product, -1.0, 1.0))
+
+
+def _check(x: Any, y: Any, *, owner: str) -> tuple[FloatArray, FloatArray]:
+    a, b = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    if a.ndim != 1 or a.shape != b.shape or len(a) < 2:
+        raise InvalidInputError(
+            message(owner, "x", "of the same shape (N,) as `y`, N >= 2",
+                    f"shapes {a.shape} and {b.shape}")
+        )  # fmt: skip
+    if not (np.isfinite(a).all() and np.isfinite(b).all()):
+        raise InvalidInputError(message(owner, "x", "finite, and so `y`", "NaN or infinity"))
+    return a, b

@@ -1,0 +1,298 @@
+"""How much a token-inference attack finds: R-precision, top-5 accuracy, AUC, Leakage, Confidence.
+
+An attack gives each text a score per token of the vocabulary; the labels say which tokens the text
+really holds. Ties are shared out: with equal scores a token counts with the probability that a
+random order would put it among the best, so a constant score earns chance and no more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import rankdata
+
+from vecveil.checks import check_count, check_probability
+from vecveil.errors import InvalidInputError, message
+from vecveil.metrics.estimate import Estimate
+from vecveil.metrics.intervals import cluster_bootstrap, cluster_normal, group_index
+
+__all__ = [
+    "TermTable",
+    "check_labels",
+    "confidence",
+    "leakage",
+    "macro_auc",
+    "r_precision",
+    "term_table",
+    "tokens_with_both_classes",
+    "top_accuracy",
+    "top_credit",
+]
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class TermTable:
+    """Counts and hits per token, in the order of the vocabulary.
+
+    Attributes:
+        counts: (V,) texts that hold the token.
+        hits: (V,) how many of these the attack ranked among the text's k best (ties as fractions).
+        chance: (V,) the same for a ranking by base rates; None without base rates.
+    """
+
+    counts: npt.NDArray[np.int64]
+    hits: FloatArray
+    chance: FloatArray | None = None
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return one object per token that occurs, most frequent first, named by its index."""
+        order = np.argsort(-self.counts, kind="stable")
+        return [
+            {
+                "token": int(i),
+                "count": int(self.counts[i]),
+                "value": float(self.hits[i] / self.counts[i]),
+                "chance": None if self.chance is None else float(self.chance[i] / self.counts[i]),
+            }
+            for i in order
+            if self.counts[i] > 0
+        ]
+
+
+def check_labels(value: Any, *, owner: str, param: str = "labels") -> BoolArray:
+    """Return ``value`` as booleans of shape (N, V), V >= 1; refuses numbers other than 0 and 1."""
+    labels = np.asarray(value)
+    if labels.ndim != 2:
+        raise InvalidInputError(message(owner, param, "of shape (N, V)", f"shape {labels.shape}"))
+    if labels.shape[1] == 0:
+        raise InvalidInputError(
+            message(owner, param, "of shape (N, V) with V >= 1", f"shape {labels.shape}",
+                    "An empty vocabulary leaves nothing to infer.")
+        )  # fmt: skip
+    if labels.dtype == np.bool_:
+        return labels
+    if labels.dtype.kind not in "iuf" or not bool(((labels == 0) | (labels == 1)).all()):
+        raise InvalidInputError(message(owner, param, "0 or 1 throughout", f"dtype {labels.dtype}"))
+    return labels.astype(np.bool_)
+
+
+def top_credit(scores: FloatArray, k: npt.NDArray[np.integer[Any]]) -> FloatArray:
+    """Return, for each row and token, the probability of being among the row's ``k`` best.
+
+    1 above the k-th best score, 0 below it, and an equal share of the places left at a tie.
+
+    Args:
+        scores: (N, V), any real numbers.
+        k: (N,) places per row, 0 to V.
+    """
+    rows, width = scores.shape
+    k = np.minimum(np.asarray(k, dtype=np.int64), width)
+    ordered = np.sort(scores, axis=1)
+    threshold = ordered[np.arange(rows), np.minimum(width - k, width - 1)][:, None]
+    above = scores > threshold
+    tied = scores == threshold
+    places = (k - above.sum(axis=1)) / tied.sum(axis=1)
+    credit: FloatArray = above + tied * places[:, None]
+    credit[k == 0] = 0.0
+    return credit
+
+
+def r_precision(
+    scores: Any, labels: Any, groups: Any = None, *, base_rates: Any = None, seed: int = 0
+) -> Estimate:
+    """Return the share of true tokens among each text's k best, k being how many tokens it holds.
+
+    Micro-averaged over token instances (n counts them); texts without a token are left out.
+
+    Args:
+        scores: (N, V) scores, higher is likelier.
+        labels: (N, V) 0/1.
+        groups: (N,) text groups for the interval; None if every text stands alone.
+        base_rates: (V,) training base rates; ranking by them gives the chance level.
+        seed: Seed of the bootstrap.
+    """
+    s, true, index = _check(scores, labels, groups, owner="r_precision")
+    return _share_at("R-precision", s, true, true.sum(axis=1), index, base_rates, seed)
+
+
+def top_accuracy(
+    scores: Any,
+    labels: Any,
+    groups: Any = None,
+    *,
+    k: int = 5,
+    base_rates: Any = None,
+    seed: int = 0,
+) -> Estimate:
+    """Return the share of true token instances that rank among their text's ``k`` best.
+
+    Arguments as in `r_precision`; a text with more than ``k`` tokens cannot reach 1.
+    """
+    s, true, index = _check(scores, labels, groups, owner="top_accuracy")
+    k = check_count(k, owner="top_accuracy", param="k")
+    places = np.full(len(s), k)
+    return _share_at(f"top-{k}", s, true, places, index, base_rates, seed)
+
+
+def macro_auc(scores: Any, labels: Any, groups: Any = None) -> Estimate:
+    """Return the mean area under the ROC curve over tokens that some texts hold and some do not.
+
+    n counts these tokens. The interval is the normal one from the placement values summed by group
+    (DeLong, DeLong and Clarke-Pearson 1988; for groups Obuchowski 1997).
+
+    Raises:
+        InvalidInputError: no token has both classes.
+    """
+    owner = "macro_auc"
+    s, true, index = _check(scores, labels, groups, owner=owner)
+    tokens = np.flatnonzero(tokens_with_both_classes(true))
+    if tokens.size == 0:
+        raise InvalidInputError(
+            message(owner, "labels", "0 in one row and 1 in another for at least one token",
+                    "one class only")
+        )  # fmt: skip
+    influence = np.zeros(len(s))
+    total = 0.0
+    for token in tokens:
+        column, positive = s[:, token], true[:, token]
+        held, free = column[positive], column[~positive]
+        ranks = rankdata(column)
+        over_free = (ranks[positive] - rankdata(held)) / len(free)
+        under_held = 1.0 - (ranks[~positive] - rankdata(free)) / len(held)
+        area = float(over_free.mean())
+        total += area
+        influence[positive] += (over_free - area) / len(held)
+        influence[~positive] += (under_held - area) / len(free)
+    value = total / tokens.size
+    low, high = cluster_normal(value, influence / tokens.size, index)
+    return Estimate("AUC", value, low, high, int(tokens.size), 0.5)
+
+
+def tokens_with_both_classes(labels: BoolArray) -> BoolArray:
+    """Return, for each token, whether some texts hold it and some do not."""
+    held = labels.sum(axis=0)
+    both: BoolArray = (held > 0) & (held < len(labels))
+    return both
+
+
+def leakage(
+    probabilities: Any,
+    labels: Any,
+    groups: Any = None,
+    *,
+    threshold: float = 0.5,
+    base_rates: Any = None,
+    seed: int = 0,
+) -> Estimate:
+    """Return the share of true token instances that the attack says are there.
+
+    Formula: SPARSE Eq. 13; the reconstruction of a text is every token with a probability above
+    ``threshold``. A lower threshold finds more and invents more, which this metric does not see.
+    """
+    s, true, index = _check(probabilities, labels, groups, owner="leakage", bounded=True)
+    threshold = check_probability(threshold, owner="leakage", param="threshold")
+    rates = _check_rates(base_rates, true.shape[1], owner="leakage")
+    guess = None if rates is None else (rates > threshold).astype(np.float64)
+    return _mean_at_true("Leakage", (s > threshold).astype(np.float64), true, index, guess, seed)
+
+
+def confidence(
+    probabilities: Any, labels: Any, groups: Any = None, *, base_rates: Any = None, seed: int = 0
+) -> Estimate:
+    """Return the mean probability that the attack gives to the true token instances.
+
+    Formula: SPARSE Eq. 14.
+    """
+    s, true, index = _check(probabilities, labels, groups, owner="confidence", bounded=True)
+    rates = _check_rates(base_rates, true.shape[1], owner="confidence")
+    return _mean_at_true("Confidence", s, true, index, rates, seed)
+
+
+def term_table(scores: Any, labels: Any, *, base_rates: Any = None) -> TermTable:
+    """Return counts and hits per token, by the rule of `r_precision`."""
+    s, true, _ = _check(scores, labels, None, owner="term_table")
+    k = true.sum(axis=1)
+    rates = _check_rates(base_rates, true.shape[1], owner="term_table")
+    chance = None
+    if rates is not None:
+        chance = np.where(true, top_credit(np.broadcast_to(rates, s.shape), k), 0.0).sum(axis=0)
+    hits = np.where(true, top_credit(s, k), 0.0).sum(axis=0)
+    return TermTable(true.sum(axis=0), hits, chance)
+
+
+def _share_at(
+    metric: str,
+    scores: FloatArray,
+    true: BoolArray,
+    k: npt.NDArray[np.integer[Any]],
+    index: npt.NDArray[np.intp],
+    base_rates: Any,
+    seed: int,
+) -> Estimate:
+    held = true.sum(axis=1)
+    total = int(held.sum())
+    hits = np.where(true, top_credit(scores, k), 0.0).sum(axis=1)
+    rates = _check_rates(base_rates, true.shape[1], owner=metric)
+    chance = None
+    if rates is not None:
+        guess = top_credit(np.broadcast_to(rates, scores.shape), k)
+        chance = float(guess[true].sum()) / total
+    low, high = cluster_bootstrap(hits, held, index, seed=seed)
+    return Estimate(metric, float(hits.sum()) / total, low, high, total, chance)
+
+
+def _mean_at_true(
+    metric: str,
+    values: FloatArray,
+    true: BoolArray,
+    index: npt.NDArray[np.intp],
+    guess: FloatArray | None,
+    seed: int,
+) -> Estimate:
+    held = true.sum(axis=1)
+    total = int(held.sum())
+    found = np.where(true, values, 0.0).sum(axis=1)
+    chance = None if guess is None else float((true @ guess).sum()) / total
+    low, high = cluster_bootstrap(found, held, index, seed=seed)
+    return Estimate(metric, float(found.sum()) / total, low, high, total, chance)
+
+
+def _check(
+    scores: Any, labels: Any, groups: Any, *, owner: str, bounded: bool = False
+) -> tuple[FloatArray, BoolArray, npt.NDArray[np.intp]]:
+    param = "probabilities" if bounded else "scores"
+    true = check_labels(labels, owner=owner)
+    s = np.asarray(scores, dtype=np.float64)
+    if s.shape != true.shape:
+        raise InvalidInputError(
+            message(owner, param, f"of the labels' shape {true.shape}", f"shape {s.shape}")
+        )
+    if not np.isfinite(s).all():
+        raise InvalidInputError(message(owner, param, "finite", "NaN or infinity"))
+    if bounded and s.size and (s.min() < 0 or s.max() > 1):
+        raise InvalidInputError(message(owner, param, "in [0, 1]", "a value outside"))
+    if not true.any():
+        raise InvalidInputError(
+            message(owner, "labels", "1 for at least one text and token", "zeros only",
+                    "Where no text holds a token there is nothing to find.")
+        )  # fmt: skip
+    index, _ = group_index(groups, len(s), owner=owner)
+    return s, true, index
+
+
+def _check_rates(base_rates: Any, width: int, *, owner: str) -> FloatArray | None:
+    if base_rates is None:
+        return None
+    rates = np.asarray(base_rates, dtype=np.float64)
+    if rates.shape != (width,) or not np.isfinite(rates).all():
+        raise InvalidInputError(
+            message(owner, "base_rates", f"{width} finite numbers, one for each token",
+                    f"shape {rates.shape}")
+        )  # fmt: skip
+    return rates

@@ -1,0 +1,232 @@
+"""What holds for every attack of the ladder."""
+
+import dataclasses
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from unit.attacks.planted import planted
+from vecveil.attacks import (
+    Attack,
+    KernelAttack,
+    LabelledVectors,
+    LinearAttack,
+    MLCAttack,
+    MLPAttack,
+    ladder_attacks,
+)
+from vecveil.attacks.training import Schedule
+from vecveil.errors import InvalidInputError, MissingDependencyError
+
+ATTACKS = [
+    LinearAttack(),
+    KernelAttack(rows=600),
+    MLPAttack((64,), epochs=12, batch=16),
+    MLCAttack(Schedule(hidden=(32, 16), epochs=25, batch=32, learning_rate=3e-3)),
+]
+every_attack = pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+
+
+def _noisy(X, rng):
+    return X + 0.3 * rng.standard_normal(X.shape).astype(X.dtype)
+
+
+@every_attack
+@pytest.mark.parametrize("release", [None, _noisy], ids=["arrays", "oracle"])
+def test_a_planted_leak_is_found(attack, release):
+    train, test = planted(seed=0), planted(seed=1)
+    released = LabelledVectors(_noisy(test.X, np.random.default_rng(7)), test.L)
+    if release is None:
+        train = LabelledVectors(_noisy(train.X, np.random.default_rng(8)), train.L)
+    result = attack.run(train, released, release=release, show_progress=False)
+    assert result.value > 0.85
+    assert result.adaptive is (release is not None)
+    assert result.estimates["r_precision"].chance == pytest.approx(1 / 6, abs=0.06)
+    assert result.estimates["auc"].value > 0.9
+    for estimate in result.estimates.values():
+        assert 0 <= estimate.low <= estimate.value <= estimate.high <= 1
+    assert result.terms.counts.sum() == 400
+    assert result.seconds > 0
+
+
+@every_attack
+def test_a_seed_gives_the_same_result_and_leaves_torch_alone(attack):
+    import torch
+
+    train, test = planted(120, seed=0), planted(80, seed=1)
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    threads = torch.get_num_threads()
+    first = attack.run(train, test, release=_noisy, rng=5, show_progress=False)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.get_num_threads() == threads
+    torch.manual_seed(1)
+    again = attack.run(train, test, release=_noisy, rng=5, show_progress=False)
+    other = attack.run(train, test, release=_noisy, rng=6, show_progress=False)
+    assert dict(first.estimates) == dict(again.estimates)
+    assert first.estimates["confidence"] != other.estimates["confidence"]
+
+
+@every_attack
+def test_rank_deficient_dead_and_reduced_vectors(attack):
+    """Releases of rank 6 in 20 dimensions with dead ones, and of 6 dimensions from clean 12."""
+    train, test = planted(seed=0), planted(seed=1)
+    map_down = np.random.default_rng(0).standard_normal((12, 6)).astype(np.float32)
+    map_up = np.random.default_rng(1).standard_normal((6, 20)).astype(np.float32)
+    map_up[:, 3] = 0
+    wide = [LabelledVectors(d.X @ map_down @ map_up, d.L) for d in (train, test)]
+    assert attack.run(*wide, show_progress=False).value > 0.4
+
+    def reduce(X, rng):
+        return X @ map_down
+
+    narrow = LabelledVectors(test.X @ map_down, test.L)
+    covariance = np.zeros((6, 6))
+    found = attack.run(
+        train, narrow, release=reduce, noise_covariance=covariance, show_progress=False
+    )
+    assert found.value > 0.4
+
+
+@every_attack
+def test_constant_vectors_give_chance(attack):
+    test = planted(90, seed=1)
+    train = LabelledVectors(np.ones((90, 12)), planted(90, seed=0).L)
+    result = attack.run(train, LabelledVectors(np.ones((90, 12)), test.L), show_progress=False)
+    expected = result.estimates["r_precision"].chance
+    assert result.value == pytest.approx(expected, abs=0.15)
+
+
+@every_attack
+def test_duplicates_do_not_cross_into_validation(attack):
+    seen = {}
+
+    class Spy(type(attack)):
+        def _fit(self, train, validation, knowledge, rng, show_progress):
+            seen["train"], seen["validation"] = train.groups, validation.groups
+            return super()._fit(train, validation, knowledge, rng, show_progress)
+
+    spy = Spy.__new__(Spy)
+    spy.__dict__.update(attack.__dict__)
+    data = planted(80)
+    grouped = LabelledVectors(data.X, data.L, np.arange(80) // 4)
+    spy.run(grouped, planted(40, seed=1), show_progress=False)
+    assert not set(seen["train"]) & set(seen["validation"])
+    assert len(seen["validation"]) == 8
+
+
+@every_attack
+def test_tokens_of_one_class_do_no_harm(attack):
+    train, test = planted(80, seed=0), planted(60, seed=1)
+    ones, zeros = (np.full((n, 1), v, dtype=np.uint8) for n, v in ((80, 1), (80, 0)))
+    given = LabelledVectors(train.X, np.hstack([train.L, ones, zeros]))
+    judged = LabelledVectors(test.X, np.hstack([test.L, ones[:60], zeros[:60]]))
+    result = attack.run(given, judged, show_progress=False)
+    assert result.estimates["auc"].n == 6
+
+
+@every_attack
+def test_one_class_only_has_no_auc(attack):
+    X = np.random.default_rng(0).standard_normal((30, 4))
+    data = LabelledVectors(X, np.ones((30, 1)))
+    result = attack.run(data, data, show_progress=False)
+    assert result.value == 1.0
+    assert result.estimates["r_precision"].chance == 1.0
+    assert "auc" not in result.estimates
+
+
+def _data(rows=10, dimension=4, tokens=3):
+    X = np.random.default_rng(0).standard_normal((rows, dimension))
+    return LabelledVectors(X, np.eye(tokens)[np.arange(rows) % tokens])
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "options", "match"),
+    [
+        (_data(), _data(tokens=2), {}, "3 tokens"),
+        (_data(), _data(dimension=5), {}, "dimension"),
+        (_data(), LabelledVectors(np.ones((2, 4)), np.zeros((2, 3))), {}, "holds a token"),
+        (_data(rows=1), _data(), {}, "at least 2 groups"),
+        (LabelledVectors(np.ones((4, 4)), np.zeros((4, 3)), np.zeros(4)), _data(), {}, "2 groups"),
+        (_data(), _data(), {"noise_covariance": np.eye(3)}, "noise_covariance"),
+        (_data(), _data(), {"noise_covariance": np.full((4, 4), np.nan)}, "noise_covariance"),
+        (_data(), _data(), {"release": lambda X, rng: X[:, :2]}, "release"),
+        (_data(), _data(), {"release": lambda X, rng: X * np.nan}, "finite"),
+        (_data(), _data(), {"rng": "seed"}, "rng"),
+    ],
+)
+def test_bad_tasks_are_refused(train, test, options, match):
+    with pytest.raises(InvalidInputError, match=match):
+        LinearAttack().run(train, test, **options)
+
+
+@pytest.mark.parametrize(
+    ("X", "L", "groups", "match"),
+    [
+        (np.full((2, 2), np.nan), np.ones((2, 1)), None, "finite"),
+        (np.ones((2, 2)), np.ones((3, 1)), None, "one row for each"),
+        (np.ones((2, 2)), np.ones((2, 0)), None, "V >= 1"),
+        (np.ones((2, 2)), np.full((2, 1), 3), None, "0 or 1"),
+        (np.ones((2, 2)), np.ones((2, 1)), [1], "groups"),
+        (np.ones((0, 2)), np.ones((0, 1)), None, "rows"),
+        (np.ones((2, 2), dtype=int), np.ones((2, 1)), None, "float"),
+    ],
+)
+def test_bad_vectors_and_labels_are_refused(X, L, groups, match):
+    with pytest.raises(InvalidInputError, match=match):
+        LabelledVectors(X, L, groups)
+
+
+def test_record_is_the_one_of_the_format():
+    clean = LinearAttack().run(planted(60), planted(60, seed=1))
+    result = LinearAttack().run(planted(60), planted(60, seed=2))
+    record = json.loads(json.dumps(result.to_record(clean), allow_nan=False))
+    assert list(record) == [
+        "name",
+        "family",
+        "metric",
+        "value",
+        "low",
+        "high",
+        "chance",
+        "clean",
+        "clean_low",
+        "clean_high",
+        "n",
+        "adaptive",
+        "seconds",
+        "description",
+        "also",
+    ]
+    assert record["family"] == "token-inference"
+    assert record["metric"] == "R-precision"
+    assert record["clean"] == clean.value
+    assert [entry["metric"] for entry in record["also"]] == [
+        "top-5",
+        "AUC",
+        "Leakage",
+        "Confidence",
+    ]
+    assert result.to_record()["clean"] is None
+
+
+def test_results_cannot_be_changed():
+    result = LinearAttack().run(planted(60), planted(60, seed=1))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        result.name = "other"
+    with pytest.raises(TypeError):
+        result.estimates["r_precision"] = None
+
+
+def test_run_is_final():
+    assert Attack.run.__final__
+    assert all("run" not in vars(type(attack)) for attack in ladder_attacks("full"))
+
+
+@pytest.mark.parametrize("attack", [MLPAttack(epochs=1), MLCAttack()], ids=["mlp", "mlc"])
+def test_missing_torch_is_named(attack, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingDependencyError, match=r"torch.*vecveil\[attacks\]"):
+        attack.run(planted(40), planted(40, seed=1), show_progress=False)

@@ -1,0 +1,111 @@
+import json
+
+import numpy as np
+import pytest
+
+import vecveil.attacks.ladder
+from unit.attacks.planted import parity, planted
+from vecveil.attacks import (
+    KernelAttack,
+    LinearAttack,
+    MLPAttack,
+    ladder_attacks,
+    token_inference_ladder,
+)
+from vecveil.errors import InvalidInputError
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """A ladder of small attacks, so that a test takes a second."""
+
+    def attacks(tier="quick"):
+        ladder_attacks(tier)  # the tier is still checked
+        return LinearAttack(), KernelAttack(rows=800), MLPAttack((32,), epochs=10, batch=32)
+
+    monkeypatch.setattr(vecveil.attacks.ladder, "ladder_attacks", attacks)
+
+
+def test_tiers():
+    quick, full = ladder_attacks("quick"), ladder_attacks("full")
+    assert [a.name for a in quick] == ["linear", "kernel", "mlp-512", "mlc-published"]
+    assert [a.name for a in full][4:] == ["mlp-1024-512", "mlp-2048"]
+    assert [a.epochs for a in full[4:]] == [50, 40]
+
+
+def test_real_ladder_on_arrays_only():
+    train, test = planted(150, seed=0), planted(100, seed=1)
+    ladder = token_inference_ladder(train.X, train.L, test.X, test.L, show_progress=False)
+    assert [result.name for result in ladder.results] == [a.name for a in ladder_attacks()]
+    assert ladder.worst.value == max(result.value for result in ladder.results) > 0.85
+    assert not any(result.adaptive for result in ladder.results)
+
+
+@pytest.mark.usefixtures("small")
+def test_the_worst_is_the_strongest_attack():
+    train, test = parity(400, seed=0), parity(300, seed=1)
+    ladder = token_inference_ladder(train.X, train.L, test.X, test.L, show_progress=False)
+    assert ladder["linear"].estimates["auc"].value < 0.6
+    assert ladder.worst.name != "linear"
+    assert ladder.worst.value > 0.9
+    with pytest.raises(KeyError):
+        ladder["other"]
+
+
+@pytest.mark.usefixtures("small")
+def test_record_holds_attacks_worst_and_terms():
+    train, test = planted(150, seed=0), planted(100, seed=1)
+    given = (train.X, train.L, test.X, test.L)
+    clean = token_inference_ladder(*given, show_progress=False)
+    noisy = token_inference_ladder(
+        *given, release=lambda X, rng: X, noise_covariance=np.zeros((12, 12)), show_progress=False
+    )
+    record = json.loads(json.dumps(noisy.to_record(clean), allow_nan=False))
+    assert set(record) == {"attacks", "worst", "terms"}
+    assert len({entry["name"] for entry in record["attacks"]}) == 3
+    assert all(entry["clean"] is not None and entry["adaptive"] for entry in record["attacks"])
+    counts = [term["count"] for term in record["terms"]]
+    assert counts == sorted(counts, reverse=True)
+    assert sum(counts) == 100
+    worst = clean[record["worst"]].terms
+    for term in record["terms"]:
+        token = term["token"]
+        assert term["term"] is None
+        assert term["clean"] == pytest.approx(worst.hits[token] / worst.counts[token])
+    assert noisy.to_record()["terms"][0]["clean"] is None
+
+
+@pytest.mark.usefixtures("small")
+def test_a_seed_gives_the_same_ladder():
+    train, test = planted(100, seed=0, strength=0.5), planted(80, seed=1, strength=0.5)
+    given = (train.X, train.L, test.X, test.L)
+    first, again = (token_inference_ladder(*given, seed=3, show_progress=False) for _ in range(2))
+    for a, b in zip(first.results, again.results, strict=True):
+        assert dict(a.estimates) == dict(b.estimates)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"X_train": np.full((20, 4), np.nan)}, "finite"),
+        ({"L_train": np.ones((19, 2))}, "one row for each"),
+        ({"L_test": np.ones((20, 3))}, "tokens"),
+        ({"L_test": np.zeros((20, 2))}, "holds a token"),
+        ({"L_train": np.ones((20, 0)), "L_test": np.ones((20, 0))}, "V >= 1"),
+        ({"X_test": np.ones((20, 3))}, "dimension"),
+        ({"groups_train": np.zeros(20)}, "2 groups"),
+        ({"groups_test": np.zeros(3)}, "groups"),
+        ({"tier": "medium"}, "tier"),
+        ({"seed": -1}, "seed"),
+    ],
+)
+def test_bad_input_is_refused(change, match):
+    rng = np.random.default_rng(0)
+    given = {
+        "X_train": rng.standard_normal((20, 4)),
+        "L_train": np.eye(2)[np.arange(20) % 2],
+        "X_test": rng.standard_normal((20, 4)),
+        "L_test": np.eye(2)[np.arange(20) % 2],
+    }
+    with pytest.raises(InvalidInputError, match=match):
+        token_inference_ladder(**(given | change))

@@ -1,0 +1,85 @@
+import numpy as np
+import pytest
+
+from unit.attacks.planted import parity, planted
+from vecveil.attacks import LabelledVectors, MLCAttack, MLPAttack
+from vecveil.attacks.features import fit_input_map
+from vecveil.attacks.mlc import PUBLISHED
+from vecveil.errors import InvalidInputError
+
+
+def test_parity_is_found():
+    attack = MLPAttack((32,), epochs=15, batch=32)
+    assert attack.run(parity(seed=0), parity(seed=1), show_progress=False).value > 0.95
+
+
+def test_every_epoch_asks_for_a_fresh_release():
+    calls = []
+
+    def release(X, rng):
+        calls.append(len(X))
+        return X + rng.standard_normal(X.shape).astype(X.dtype)
+
+    MLPAttack((8,), epochs=6).run(planted(50), planted(20, seed=1), release=release)
+    assert calls.count(45) == 7  # one to fit the input map, one per epoch
+    assert calls.count(5) == 1
+
+
+def test_an_overfitted_network_is_not_kept():
+    """Labels are noise: validation R-precision falls from base rates on, an early epoch stays."""
+    rng = np.random.default_rng(0)
+    L = np.eye(20)[np.minimum(rng.geometric(0.5, size=2400) - 1, 19)]
+    data = LabelledVectors(rng.standard_normal((2400, 30)), L)
+    settings = {"dropout": 0.0, "input_noise": 0.0, "weight_decay": 0.0}
+    attack = MLPAttack((256,), epochs=25, learning_rate=1e-2, **settings)
+    result = attack.run(data, data, show_progress=False)
+    assert result.details["epoch"] < 25
+
+
+def test_name_tells_the_shape():
+    assert MLPAttack((1024, 512)).name == "mlp-1024-512"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"hidden": (0,)},
+        {"epochs": 0},
+        {"batch": 0},
+        {"learning_rate": 0},
+        {"dropout": 1.5},
+        {"input_noise": -1},
+    ],
+)
+def test_bad_settings_are_refused(options):
+    with pytest.raises(InvalidInputError, match=next(iter(options))):
+        MLPAttack(**options)
+
+
+def test_mlc_is_the_published_one():
+    assert MLCAttack().schedule is PUBLISHED
+    assert PUBLISHED.hidden == (512, 256, 128)
+    assert (PUBLISHED.epochs, PUBLISHED.batch, PUBLISHED.learning_rate) == (20, 64, 1e-4)
+    assert (PUBLISHED.dropout, PUBLISHED.cosine, PUBLISHED.weight_decay) == (0.0, False, 0.0)
+
+
+def test_inputs_are_standardised_and_dead_coordinates_dropped():
+    rng = np.random.default_rng(0)
+    Y = rng.standard_normal((500, 5)) * np.array([1, 10, 0, 0.1, 1]) + 3
+    inputs = fit_input_map(Y)(Y)
+    assert inputs.dtype == np.float32
+    assert inputs.shape == (500, 4)
+    assert inputs.mean(axis=0) == pytest.approx(np.zeros(4), abs=1e-5)
+    assert inputs.std(axis=0) == pytest.approx(np.ones(4), abs=1e-5)
+
+
+def test_known_noise_is_filtered_out_of_the_inputs():
+    """Two coordinates carry one signal, one under heavy noise: Wiener reads it from the other."""
+    rng = np.random.default_rng(1)
+    signal = rng.standard_normal((4000, 1))
+    noise = np.array([0.3, 3.0]) * rng.standard_normal((4000, 2))
+    Y = signal + noise
+    plain, filtered = fit_input_map(Y), fit_input_map(Y, np.diag([0.09, 9.0]))
+    before, after = (abs(np.corrcoef(m(Y)[:, 1], signal[:, 0])[0, 1]) for m in (plain, filtered))
+    assert before < 0.4
+    assert after > 0.9

@@ -1,0 +1,53 @@
+import numpy as np
+import pytest
+from scipy import stats
+
+from vecveil.errors import InvalidInputError
+from vecveil.metrics.similarity import pair_cosines, pearson, random_pairs, spearman, unit_rows
+
+
+def test_cosines_by_hand():
+    left = np.array([[1.0, 0.0], [3.0, 4.0], [0.0, 0.0]])
+    right = np.array([[2.0, 0.0], [4.0, 3.0], [1.0, 0.0]])
+    assert pair_cosines(left, right) == pytest.approx([1.0, 24 / 25, 0.0])
+
+
+def test_unit_rows_keep_the_dtype():
+    assert unit_rows(np.ones((2, 3), dtype=np.float32)).dtype == np.float32
+
+
+def test_correlations_equal_scipy():
+    rng = np.random.default_rng(0)
+    x = np.round(rng.standard_normal(60), 1)
+    y = np.round(x + rng.standard_normal(60), 1)
+    assert pearson(x, y).value == pytest.approx(stats.pearsonr(x, y).statistic)
+    assert spearman(x, y).value == pytest.approx(stats.spearmanr(x, y).statistic)
+    for estimate in (pearson(x, y), spearman(x, y)):
+        assert estimate.low < estimate.value < estimate.high
+        assert estimate.n == 60
+
+
+def test_random_pairs_join_different_rows():
+    left, right = random_pairs(5, 1000, seed=1)
+    assert (left != right).all()
+    assert set(left) == set(right) == set(range(5))
+
+
+@pytest.mark.parametrize("function", [pearson, spearman])
+@pytest.mark.parametrize(
+    ("x", "y", "match"),
+    [
+        ([1.0, 1.0], [1.0, 2.0], "constant"),
+        ([1.0], [1.0], "N >= 2"),
+        ([1.0, 2.0], [1.0, 2.0, 3.0], "same shape"),
+        ([1.0, np.nan], [1.0, 2.0], "finite"),
+    ],
+)
+def test_bad_input_is_refused(function, x, y, match):
+    with pytest.raises(InvalidInputError, match=match):
+        function(x, y)
+
+
+def test_cosines_of_two_dimensions_are_refused():
+    with pytest.raises(InvalidInputError, match="dimension"):
+        pair_cosines(np.ones((2, 3)), np.ones((2, 4)))
