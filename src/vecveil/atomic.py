@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
+import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,23 +14,25 @@ __all__ = ["atomic_path", "write_bytes", "write_text"]
 
 @contextlib.contextmanager
 def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary path beside ``target``; on a clean exit it becomes ``target``, else it is removed.
+    """Yield a temporary path beside ``target``; on a clean exit it becomes ``target``.
 
-    The rename happens after an fsync, so that a crash leaves the old file or the new one, never half
-    of one. The temporary name starts with a dot and ends in ``.tmp``.
+    The rename happens after an fsync, so that a crash leaves the old file or the new one, never
+    half of one. A file that is replaced keeps its permissions, a new one gets the usual ones. The
+    temporary name starts with a dot and ends in ``.tmp``.
     """
     target = Path(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
-    os.close(handle)
-    temporary = Path(name)
+    # Shortened, so that the temporary name is no longer than a file system allows.
+    temporary = target.parent / f".{target.name[:40]}.{secrets.token_hex(6)}.tmp"
+    kept = stat.S_IMODE(target.stat().st_mode) if target.is_file() else None
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+    os.close(os.open(temporary, flags, 0o666 if kept is None else kept | stat.S_IWUSR))
     try:
         yield temporary
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
+        if kept is not None:
+            temporary.chmod(kept)
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
