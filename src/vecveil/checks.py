@@ -11,7 +11,14 @@ import numpy as np
 from vecveil.errors import IncompatibleError, InvalidInputError, message
 from vecveil.types import Embeddings, Texts
 
-__all__ = ["check_count", "check_embeddings", "check_positive", "check_probability", "check_texts"]
+__all__ = [
+    "check_count",
+    "check_embeddings",
+    "check_positive",
+    "check_probability",
+    "check_same_length",
+    "check_texts",
+]
 
 
 def check_embeddings(
@@ -20,14 +27,15 @@ def check_embeddings(
     """Return ``value`` as a C-contiguous float32 or float64 array of shape (N, n), all finite.
 
     Raises:
-        InvalidInputError: not an array of numbers, not two-dimensional, other dtype, NaN or infinite.
+        InvalidInputError: no NumPy array, not two-dimensional, another dtype, NaN or infinite.
         IncompatibleError: the second dimension is not ``dimension``.
     """
     if not isinstance(value, np.ndarray):
-        try:
-            value = np.asarray(value)
-        except (TypeError, ValueError):
-            value = np.asarray(value, dtype=object)
+        raise InvalidInputError(
+            message(owner, param, "a NumPy array", f"an object of type {type(value).__name__}",
+                    fix="Convert it with numpy.asarray(..., dtype=numpy.float32).")
+        )  # fmt: skip
+    value = np.asarray(value)  # a subclass (matrix, masked array) could hide values from the checks
     if value.dtype not in (np.float32, np.float64):
         raise InvalidInputError(
             message(owner, param, "a float32 or float64 array", f"dtype {value.dtype}",
@@ -43,7 +51,9 @@ def check_embeddings(
             message(owner, param, f"at least {min_rows} rows", f"{value.shape[0]} rows")
         )
     if value.shape[1] == 0:
-        raise InvalidInputError(message(owner, param, "of shape (N, n) with n >= 1", f"shape {value.shape}"))
+        raise InvalidInputError(
+            message(owner, param, "of shape (N, n) with n ≥ 1", f"shape {value.shape}")
+        )
     if dimension is not None and value.shape[1] != dimension:
         raise IncompatibleError(
             message(owner, param, f"of dimension {dimension}", f"dimension {value.shape[1]}",
@@ -57,7 +67,8 @@ def check_embeddings(
         bad = np.flatnonzero(~np.isfinite(value).all(axis=1))
         if bad.size:
             raise InvalidInputError(
-                message(owner, param, "finite", f"{bad.size} rows with NaN or infinity, the first is row {bad[0]}",
+                message(owner, param, "finite",
+                        f"{bad.size} rows with NaN or infinity, the first is row {bad[0]}",
                         fix="Drop or repair these rows.")
             )  # fmt: skip
     return np.ascontiguousarray(value)
@@ -73,11 +84,12 @@ def check_texts(value: Any, *, owner: str, param: str = "texts", min_rows: int =
     texts = list(value)
     for i, text in enumerate(texts):
         if not isinstance(text, str):
-            raise InvalidInputError(
-                message(owner, param, "a sequence of strings", f"{type(text).__name__} at position {i}")
-            )
+            got = f"{type(text).__name__} at position {i}"
+            raise InvalidInputError(message(owner, param, "a sequence of strings", got))
     if len(texts) < min_rows:
-        raise InvalidInputError(message(owner, param, f"at least {min_rows} texts", f"{len(texts)}"))
+        raise InvalidInputError(
+            message(owner, param, f"at least {min_rows} texts", f"{len(texts)}")
+        )
     return texts
 
 
@@ -85,15 +97,21 @@ def check_positive(value: Any, *, owner: str, param: str, allow_zero: bool = Fal
     """Return ``value`` as a finite float greater than zero (or at least zero)."""
     sign = "≥ 0" if allow_zero else "> 0"
     constraint = f"a finite number {sign}"
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
+    numeric = int | float | np.integer | np.floating
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numeric):
         raise InvalidInputError(message(owner, param, constraint, type(value).__name__))
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # an integer beyond the range of a float
+        number = math.inf
     if not math.isfinite(number) or number < 0 or (number == 0 and not allow_zero):
         raise InvalidInputError(message(owner, param, constraint, number))
     return number
 
 
-def check_probability(value: Any, *, owner: str, param: str, open_interval: bool = False) -> float:
+def check_probability(
+    value: Any, *, owner: str, param: str, open_interval: bool = False
+) -> float:
     """Return ``value`` as a float in [0, 1], or in (0, 1) with ``open_interval``."""
     number = check_positive(value, owner=owner, param=param, allow_zero=True)
     if number > 1 or (open_interval and not 0 < number < 1):
@@ -102,7 +120,9 @@ def check_probability(value: Any, *, owner: str, param: str, open_interval: bool
     return number
 
 
-def check_count(value: Any, *, owner: str, param: str, minimum: int = 1, maximum: int | None = None) -> int:
+def check_count(
+    value: Any, *, owner: str, param: str, minimum: int = 1, maximum: int | None = None
+) -> int:
     """Return ``value`` as an integer of at least ``minimum`` and at most ``maximum``."""
     upper = "" if maximum is None else f" and ≤ {maximum}"
     constraint = f"an integer ≥ {minimum}{upper}"
@@ -120,5 +140,7 @@ def check_same_length(owner: str, **arrays: Sequence[Any] | np.ndarray) -> int:
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{name} has {n}" for name, n in lengths.items())
         first = next(iter(lengths))
-        raise InvalidInputError(message(owner, first, "of the same length as the other arguments", listed))
+        raise InvalidInputError(
+            message(owner, first, "of the same length as the other arguments", listed)
+        )
     return next(iter(lengths.values()))
