@@ -35,7 +35,8 @@ class Mechanism(ABC):
 
         Args:
             X: (N, n) float32 or float64, finite.
-            rng: None for the cryptographic generator; a seed or generator for repeatable, insecure noise.
+            rng: None for the cryptographic generator; a seed or generator for repeatable, insecure
+                noise.
 
         Raises:
             InvalidInputError: wrong type, shape or a NaN.
@@ -50,7 +51,8 @@ class Mechanism(ABC):
             block = X[start : start + BLOCK_ROWS]
             with np.errstate(over="ignore", invalid="ignore"):
                 noisy = self._protect(block, generator)
-            if noisy.shape != block.shape or noisy.dtype != block.dtype or not np.isfinite(noisy).all():
+            whole = noisy.shape == block.shape and noisy.dtype == block.dtype
+            if not whole or not np.isfinite(noisy).all():
                 raise ReleaseError(
                     f"{owner}: the noise left the range of {X.dtype}, so nothing was released. "
                     "Use a larger epsilon or float64 vectors."

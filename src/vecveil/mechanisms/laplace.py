@@ -13,7 +13,13 @@ from vecveil.mechanisms.base import Mechanism
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Embeddings, Matrix
 
-__all__ = ["Laplace", "Mahalanobis", "elliptical_laplace_noise", "epsilon_of_rms_norm", "rms_norm_of_epsilon"]
+__all__ = [
+    "Laplace",
+    "Mahalanobis",
+    "elliptical_laplace_noise",
+    "epsilon_of_rms_norm",
+    "rms_norm_of_epsilon",
+]
 
 
 def elliptical_laplace_noise(

@@ -9,7 +9,11 @@ from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.sensitivity.subspace import ConceptDirections, concept_directions, subspace_map
 
 if TYPE_CHECKING:
-    from vecveil.sensitivity.hard_concrete import HardConcreteMask, fit_hard_concrete_mask, seed_stability
+    from vecveil.sensitivity.hard_concrete import (
+        HardConcreteMask,
+        fit_hard_concrete_mask,
+        seed_stability,
+    )
     from vecveil.sensitivity.hard_concrete_options import MaskOptions
 
 __all__ = [

@@ -17,25 +17,29 @@ def matrix_root(matrix: Matrix, power: float = 0.5) -> Matrix:
     eigenvalues = np.maximum(eigenvalues, 0.0)
     if power < 0:
         eigenvalues = np.maximum(eigenvalues, 1e-12 * eigenvalues[-1])
-    return (vectors * eigenvalues**power) @ vectors.T
+    result: Matrix = (vectors * eigenvalues**power) @ vectors.T
+    return result
 
 
 def optimal_shape(C: Matrix, M: Matrix) -> Matrix:
-    """Return the Σ that minimises tr(C Σ⁻¹) at fixed tr(Σ M): Σ ∝ M^{-1/2}(M^{1/2} C M^{1/2})^{1/2} M^{-1/2}.
+    """Return the Σ that minimises tr(C Σ⁻¹) at fixed tr(Σ M).
 
-    With M = I this is C^{1/2}. M must be positive definite.
+    Σ ∝ M^{-1/2}(M^{1/2} C M^{1/2})^{1/2} M^{-1/2}; with M = I this is C^{1/2}. M must be positive
+    definite.
     """
     root = matrix_root(M)
     inverse = matrix_root(M, -0.5)
-    return inverse @ matrix_root(root @ C @ root) @ inverse
+    shape: Matrix = inverse @ matrix_root(root @ C @ root) @ inverse
+    return shape
 
 
 def concept_covariance_shape(moments: Moments, *, floor: float = 1e-2) -> NoiseShape:
     """Return the noise shape that hides the pairs' differences best at a given distortion.
 
     Args:
-        floor: smallest eigenvalue as a share of the mean; smaller values concentrate the noise on the
-            concept's directions and weaken the worst-case guarantee, which is ε/√λ_min.
+        floor: eigenvalues below this share of the mean are raised to it; smaller values concentrate
+            the noise on the concept's directions and weaken the worst-case guarantee, which is
+            ε/√λ_min.
     """
     n = moments.M.shape[0]
     M = moments.M + RIDGE * np.trace(moments.M) / n * np.eye(n)

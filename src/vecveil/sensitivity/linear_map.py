@@ -13,7 +13,7 @@ from vecveil.types import Embeddings, Matrix
 __all__ = ["LinearMap"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LinearMap:
     """T = up @ down, or T = down alone when ``up`` is None.
 
@@ -24,6 +24,9 @@ class LinearMap:
 
     down: Matrix
     up: Matrix | None = None
+
+    def __repr__(self) -> str:
+        return f"LinearMap(n={self.dimension}, rank={self.rank})"
 
     @property
     def dimension(self) -> int:
@@ -51,8 +54,10 @@ class LinearMap:
         """
         if X.dtype == np.float32:
             down, full = self._float32
-            return X @ (down if reduced else full)
-        return X @ (self.down.T if reduced else self.matrix.T)
+        else:
+            down, full = self.down.T, self.matrix.T
+        Y: Embeddings = X @ (down if reduced else full)
+        return Y
 
     def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return the arrays that a protector file stores."""

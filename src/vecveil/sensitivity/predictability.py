@@ -20,32 +20,36 @@ from vecveil.types import Embeddings
 __all__ = ["kernel_ridge_scores", "near_duplicate_groups", "share_recovered"]
 
 PENALTIES = (0.1, 0.3)
-_BLOCK = 1024
+_BLOCK = 512
 
 
 def near_duplicate_groups(X: Embeddings, *, cosine: float = 0.9) -> npt.NDArray[np.intp]:
-    """Return (N,) group ids: rows whose cosine is at least ``cosine`` are in one group, transitively."""
+    """Return (N,) group ids: rows whose cosine is at least ``cosine`` share a group, transitively.
+
+    Cost: N² n operations; memory stays at one block of rows, even where all rows are near.
+    """
     rows = np.asarray(X, dtype=np.float32)
     unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-    starts, ends = [], []
+    labels = np.arange(len(unit), dtype=np.intp)
     for start in range(0, len(unit), _BLOCK):
-        near = np.argwhere(unit[start : start + _BLOCK] @ unit.T >= cosine)
-        starts.append(near[:, 0] + start)
-        ends.append(near[:, 1])
-    i, j = np.concatenate(starts), np.concatenate(ends)
-    graph = csr_matrix((np.ones(len(i), dtype=np.int8), (i, j)), shape=(len(unit), len(unit)))
-    return np.asarray(connected_components(graph, directed=False)[1], dtype=np.intp)
+        block = slice(start, start + _BLOCK)
+        i, j = np.nonzero(unit[block] @ unit[start:].T >= cosine)
+        # Join the groups so far along this block's edges, then forget the edges.
+        joined = (labels[block][i], labels[start:][j])
+        graph = csr_matrix((np.ones(len(i), dtype=np.float32), joined), shape=(len(unit),) * 2)
+        labels = connected_components(graph, directed=False)[1].astype(np.intp)[labels]
+    return np.asarray(np.unique(labels, return_inverse=True)[1], dtype=np.intp)
 
 
 def _squared_distances(A: Embeddings, B: Embeddings) -> Embeddings:
     squares = (A * A).sum(axis=1)[:, None] + (B * B).sum(axis=1) - 2 * (A @ B.T)
-    return np.maximum(squares, 0)
+    return np.asarray(np.maximum(squares, 0))
 
 
 def kernel_ridge_scores(
     Y_train: Embeddings, L_train: npt.NDArray[Any], Y_test: Embeddings, *, penalty: float
 ) -> npt.NDArray[np.float32]:
-    """Return scores (M, V) of labels by kernel ridge regression; kernel width is the median distance.
+    """Return scores (M, V) of labels by kernel ridge regression; its width is the median distance.
 
     Cost: N³/3 operations and N² float32 of memory.
     """
@@ -57,8 +61,9 @@ def kernel_ridge_scores(
     base = L_train.mean(axis=0, dtype=np.float64).astype(np.float32)
     kernel = np.exp(-between / width)
     kernel[np.diag_indices_from(kernel)] += np.float32(penalty)
+    targets = L_train.astype(np.float32) - base
     coefficients = linalg.solve(
-        kernel, L_train.astype(np.float32) - base, assume_a="pos", overwrite_a=True, check_finite=False
+        kernel, targets, assume_a="pos", overwrite_a=True, check_finite=False
     )
     return np.asarray(np.exp(-_squared_distances(B, A) / width) @ coefficients + base)
 
@@ -73,8 +78,9 @@ def share_recovered(scores: npt.NDArray[Any], labels: npt.NDArray[Any]) -> float
         positive, negative = scores[marks[:, 0], 0], scores[~marks[:, 0], 0]
         if positive.size == 0 or negative.size == 0:
             return 0.5
-        ranks = np.searchsorted(np.sort(negative), positive, side="left")
-        return float(ranks.mean() / negative.size)
+        order = np.sort(negative)
+        below, upto = (np.searchsorted(order, positive, side=side) for side in ("left", "right"))
+        return float((below + upto).mean() / 2 / negative.size)  # a tie counts half
     held = marks.sum(axis=1)
     if held.sum() == 0:
         return 0.0

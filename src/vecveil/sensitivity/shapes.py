@@ -1,7 +1,7 @@
-"""Noise shapes: the symmetric positive definite matrix Σ that stretches the noise, diagonal or full.
+"""Noise shapes: the symmetric positive definite matrix Σ that stretches noise, diagonal or full.
 
-Every shape is scaled so that trace(Σ) = n, so that Σ = I is exactly isotropic noise and shapes can be
-compared at the same noise norm (methods: SPARSE §4.2, "trace(Σ) = trace(I)").
+Every shape is scaled so that trace(Σ) = n, so that Σ = I is exactly isotropic noise and shapes can
+be compared at the same noise norm (methods: SPARSE §4.2, "trace(Σ) = trace(I)").
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from vecveil.checks import check_count, check_positive
 from vecveil.errors import InvalidInputError, message
@@ -21,7 +22,7 @@ __all__ = ["NoiseShape"]
 _SMALLEST_FLOOR = 1e-12
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class NoiseShape:
     """Σ with trace n, held as its diagonal (n,) or as a full matrix (n, n).
 
@@ -35,6 +36,10 @@ class NoiseShape:
     diagonal: Vector | None = None
     matrix: Matrix | None = None
 
+    def __repr__(self) -> str:
+        kind = "full" if self.diagonal is None else "isotropic" if self.is_isotropic else "diagonal"
+        return f"NoiseShape({kind}, n={self.dimension})"
+
     @classmethod
     def isotropic(cls, dimension: int) -> NoiseShape:
         """Return Σ = I: the same noise in every direction."""
@@ -47,16 +52,17 @@ class NoiseShape:
 
         Args:
             sensitivity: (n,) non-negative weights, for example a learnt mask.
-            floor: added to every weight. It is a privacy parameter: against Euclidean neighbours the
-                guarantee is ε/√λ_min(Σ), so a small floor leaves the low-weight dimensions almost bare.
+            floor: added to every weight. It is a privacy parameter: against Euclidean neighbours
+                the guarantee is ε/√λ_min(Σ), so a small floor leaves the low-weight dimensions
+                almost bare.
         """
         owner = "NoiseShape.from_diagonal"
         floor = check_positive(floor, owner=owner, param="floor")
-        values = np.asarray(sensitivity, dtype=np.float64)
-        if values.ndim != 1 or values.size == 0 or not np.isfinite(values).all() or (values < 0).any():
-            raise InvalidInputError(
-                message(owner, "sensitivity", "a finite, non-negative array of shape (n,)", f"shape {values.shape}")
-            )
+        values = _numbers(sensitivity, owner=owner, param="sensitivity")
+        if values.ndim != 1 or values.size == 0 or (values < 0).any():
+            wanted = "a finite, non-negative array of shape (n,)"
+            got = f"shape {values.shape}" + (" with negative values" if values.ndim == 1 else "")
+            raise InvalidInputError(message(owner, "sensitivity", wanted, got))
         values = values + floor
         return cls(diagonal=values * (values.size / values.sum()))
 
@@ -66,13 +72,14 @@ class NoiseShape:
 
         Args:
             matrix: (n, n) symmetric, positive semi-definite up to rounding.
-            floor: smallest eigenvalue as a share of the mean eigenvalue, in (0, 1].
+            floor: eigenvalues below this share of the mean eigenvalue are raised to it, in (0, 1].
         """
         owner = "NoiseShape.from_matrix"
         floor = check_positive(floor, owner=owner, param="floor")
-        values = np.asarray(matrix, dtype=np.float64)
-        if values.ndim != 2 or values.shape[0] != values.shape[1] or not np.isfinite(values).all():
-            raise InvalidInputError(message(owner, "matrix", "a finite (n, n) array", f"shape {values.shape}"))
+        values = _numbers(matrix, owner=owner, param="matrix")
+        if values.ndim != 2 or values.size == 0 or values.shape[0] != values.shape[1]:
+            got = f"shape {values.shape}"
+            raise InvalidInputError(message(owner, "matrix", "a finite (n, n) array", got))
         if floor > 1:
             raise InvalidInputError(message(owner, "floor", "in (0, 1]", floor))
         eigenvalues, vectors = np.linalg.eigh((values + values.T) / 2)
@@ -95,7 +102,8 @@ class NoiseShape:
     @property
     def is_isotropic(self) -> bool:
         """Return whether Σ is the identity."""
-        return self.diagonal is not None and bool(np.all(self.diagonal == self.diagonal[0]))
+        d = self.diagonal
+        return d is not None and bool(np.all(d == d[0])) and abs(float(d[0]) - 1) < 1e-9
 
     @cached_property
     def _spectrum(self) -> tuple[Vector, Matrix | None]:
@@ -120,8 +128,8 @@ class NoiseShape:
     def root(self) -> Vector | Matrix:
         """Σ^{1/2}: (n,) for a diagonal shape, the symmetric root (n, n) for a full one."""
         eigenvalues, vectors = self._spectrum
-        root = np.sqrt(eigenvalues)
-        return root if vectors is None else (vectors * root) @ vectors.T
+        root: Vector | Matrix = np.sqrt(eigenvalues)
+        return root if vectors is None else np.asarray((vectors * root) @ vectors.T)
 
     @cached_property
     def root32(self) -> Vector | Matrix:
@@ -131,18 +139,21 @@ class NoiseShape:
     def stretch(self, directions: Embeddings) -> Embeddings:
         """Return ``directions`` (N, n) times Σ^{1/2}, in their own dtype."""
         root = self.root32 if directions.dtype == np.float32 else self.root
-        return directions * root if root.ndim == 1 else directions @ root
+        return np.asarray(directions * root if root.ndim == 1 else directions @ root)
 
     def covariance(self) -> Matrix:
         """Return Σ as an (n, n) float64 array."""
-        return np.diag(self.diagonal) if self.diagonal is not None else np.array(self.matrix)
+        if self.diagonal is not None:
+            return np.diag(self.diagonal)
+        return np.array(self.matrix, dtype=np.float64)
 
     def norm(self, differences: Embeddings) -> Vector:
-        """Return the Mahalanobis norm ‖v‖_Σ = sqrt(vᵀ Σ⁻¹ v) of each row of ``differences`` (N, n)."""
+        """Return the Mahalanobis norm ‖v‖_Σ = sqrt(vᵀ Σ⁻¹ v) of each row v, (N, n)."""
         eigenvalues, vectors = self._spectrum
         rotated = np.asarray(differences, dtype=np.float64)
         rotated = rotated if vectors is None else rotated @ vectors
-        return np.sqrt((rotated**2 / eigenvalues).sum(axis=1))
+        norms: Vector = np.sqrt((rotated**2 / eigenvalues).sum(axis=1))
+        return norms
 
     def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return the arrays that a protector file stores."""
@@ -150,3 +161,14 @@ class NoiseShape:
             return {"shape.diagonal": self.diagonal}
         assert self.matrix is not None
         return {"shape.matrix": self.matrix}
+
+
+def _numbers(value: Any, *, owner: str, param: str) -> npt.NDArray[np.float64]:
+    try:
+        values = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        got = type(value).__name__
+        raise InvalidInputError(message(owner, param, "an array of numbers", got)) from None
+    if not np.isfinite(values).all():
+        raise InvalidInputError(message(owner, param, "finite", "NaN or infinity in it"))
+    return values

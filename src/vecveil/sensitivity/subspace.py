@@ -21,7 +21,7 @@ from vecveil.types import Matrix, Vector
 __all__ = ["ConceptDirections", "concept_directions", "subspace_map"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ConceptDirections:
     """All generalised eigenvectors of (concept covariance, K), the strongest first.
 
@@ -35,6 +35,9 @@ class ConceptDirections:
     strengths: Vector
     K: Matrix
 
+    def __repr__(self) -> str:
+        return f"ConceptDirections(n={len(self.K)})"
+
     def erasure(self, count: int) -> Matrix:
         """Return P = I − W (VᵀW)⁻¹ Vᵀ with W = K V, for the ``count`` strongest directions.
 
@@ -42,7 +45,8 @@ class ConceptDirections:
         readable from the directions that correlate with it.
         """
         V = self.vectors[:, :count]
-        return np.eye(len(self.K)) - (self.K @ V) @ V.T
+        P: Matrix = np.eye(len(self.K)) - (self.K @ V) @ V.T
+        return P
 
     def residual(self, count: int) -> float:
         """Return the share of the concept's strength that erasing ``count`` directions leaves."""
@@ -51,7 +55,7 @@ class ConceptDirections:
 
 
 def concept_directions(moments: Moments) -> ConceptDirections:
-    """Return the concept directions of pairs and labels: B/tr(K⁻¹B) + C/tr(K⁻¹C), or what is there of it."""
+    """Return the directions of pairs and labels: of B/tr(K⁻¹B) + C/tr(K⁻¹C), or what is there."""
     whiten = matrix_root(moments.K, -0.5)
     target = np.zeros_like(moments.K)
     for part in (moments.B, moments.C):
@@ -62,7 +66,8 @@ def concept_directions(moments: Moments) -> ConceptDirections:
                 target += whitened / trace
     if not target.any():
         raise InvalidInputError(
-            message("concept_directions", "positive", "different from `negative`", "pairs without any difference",
+            message("concept_directions", "positive", "different from `negative`",
+                    "pairs without any difference",
                     "Removing the concept changed no embedding, so there is no direction to erase.")
         )  # fmt: skip
     strengths, rotation = np.linalg.eigh((target + target.T) / 2)
@@ -74,19 +79,22 @@ def concept_directions(moments: Moments) -> ConceptDirections:
 def subspace_map(
     directions: ConceptDirections, *, erased: int, kept: int | None = None, flattening: float = 0.0
 ) -> LinearMap:
-    """Return T: erase ``erased`` concept directions, keep the ``kept`` leading ones of the rest, flatten.
+    """Return T: erase ``erased`` concept directions, keep the ``kept`` leading others, flatten.
 
     Args:
         erased: k, number of concept directions; more hide more and cost more utility. 0 ≤ k < n.
         kept: m, number of principal directions of P K Pᵀ that are released; None keeps all n − k.
-        flattening: p ≥ 0; direction i is scaled by (λ_i/λ_1)^{-p/2}: 0 leaves the spectrum as it is, 1 whitens.
+        flattening: p ≥ 0; direction i is scaled by (λ_i/λ_1)^{-p/2}: 0 leaves the spectrum as it
+            is, 1 whitens.
 
     The map is scaled so that embeddings keep their mean square length.
     """
     owner = "subspace_map"
     n = directions.K.shape[0]
     k = check_count(erased, owner=owner, param="erased", minimum=0, maximum=n - 1)
-    m = n - k if kept is None else check_count(kept, owner=owner, param="kept", minimum=1, maximum=n - k)
+    m = n - k
+    if kept is not None:
+        m = check_count(kept, owner=owner, param="kept", minimum=1, maximum=n - k)
     p = check_positive(flattening, owner=owner, param="flattening", allow_zero=True)
     P = directions.erasure(k)
     remaining = P @ directions.K @ P.T
