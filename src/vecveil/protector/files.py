@@ -1,7 +1,8 @@
-"""Protector files: safetensors with JSON metadata. Loading never executes anything from the file."""
+"""Protector files: safetensors with JSON metadata. Loading never executes what a file holds."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -41,8 +42,11 @@ def save(protector: Protector, path: str | os.PathLike[str]) -> None:
         "report": protector.report,
         "fingerprint": protector.fingerprint,
     }
-    arrays = {name: np.ascontiguousarray(a, dtype=np.float64) for name, a in protector.arrays().items()}
+    arrays = {
+        name: np.ascontiguousarray(a, dtype=np.float64) for name, a in protector.arrays().items()
+    }
     arrays.setdefault("dimension", np.array([protector.dimension], dtype=np.float64))
+    record["checksum"] = _checksum(record, arrays)
     with atomic_path(path) as temporary:
         save_file(arrays, str(temporary), metadata={"vecveil": json.dumps(record, allow_nan=False)})
 
@@ -56,38 +60,58 @@ def load(path: str | os.PathLike[str]) -> Protector:
     path = Path(path)
     record, arrays = _read(path)
     try:
+        if _checksum(record, arrays) != record["checksum"]:
+            raise _refuse(path, "does not match its own checksum")
         protector = _build(record, arrays)
+    except ProtectorFileError:
+        raise
     except VecveilError as error:
-        raise _refuse(path, f"holds values that make no protector ({type(error).__name__})") from error
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
-        raise _refuse(path, f"lacks a part, or one has the wrong type ({type(error).__name__})") from error
+        raise _refuse(path, "holds values that make no protector") from error
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise _refuse(path, "lacks a part, or one has the wrong type") from error
+    except RecursionError as error:
+        raise _refuse(path, "is nested too deeply") from error
     if protector.fingerprint != record.get("fingerprint"):
-        raise _refuse(path, "does not match its own checksum")
+        raise _refuse(path, "does not match its own fingerprint")
     return protector
+
+
+def _checksum(record: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> str:
+    """Return the SHA-256 of everything in the file: damage anywhere shows, not in the arrays alone."""
+    rest = {key: value for key, value in record.items() if key != "checksum"}
+    digest = hashlib.sha256(json.dumps(rest, sort_keys=True).encode())
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array, dtype=np.float64).tobytes())
+    return digest.hexdigest()
 
 
 def _refuse(path: Path, what: str) -> ProtectorFileError:
     return ProtectorFileError(
-        f"vecveil.load: `path` must be a protector file written by Protector.save; {path.name} {what}. "
-        "Copy the file again or fit a new protector."
+        f"vecveil.load: `path` must be a protector file written by Protector.save; "
+        f"{path.name[:100]} {what}. Copy the file again or fit a new protector."
     )
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
     from safetensors import SafetensorError, safe_open
 
-    if not path.is_file():
-        raise _refuse(path, "is not there" if not path.exists() else "is not a file")
-    size = path.stat().st_size
+    try:
+        if not path.is_file():
+            raise _refuse(path, "is not there" if not path.exists() else "is not a file")
+        size = path.stat().st_size
+    except OSError as error:  # no permission on the folder, a name that is too long
+        raise _refuse(path, f"cannot be read ({type(error).__name__})") from error
     if size == 0 or size > _LARGEST_FILE:
         raise _refuse(path, f"has {size} bytes")
     try:
         with safe_open(str(path), framework="numpy") as file:
             metadata = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+            names = list(file.keys())
+            arrays = {name: file.get_tensor(name) for name in names}
     except OSError as error:
         raise _refuse(path, f"cannot be read ({type(error).__name__})") from error
-    except (SafetensorError, ValueError, TypeError, KeyError, RuntimeError, AttributeError) as error:
+    except (SafetensorError, ValueError, TypeError, LookupError, RuntimeError, AttributeError) as error:
         raise _refuse(path, "is truncated, damaged or not a protector") from error
     try:
         record = json.loads(metadata["vecveil"])
@@ -95,7 +119,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise _refuse(path, "is not a protector") from error
     if schema != SCHEMA:
-        raise _refuse(path, f"has the format {str(schema)[:40]!r}, and this version reads {SCHEMA!r}")
+        found = repr(schema[:40]) if isinstance(schema, str) else "of another kind"
+        raise _refuse(path, f"has the format {found}, and this version reads {SCHEMA!r}")
     for array in arrays.values():
         if array.dtype != np.float64 or not np.isfinite(array).all():
             raise _refuse(path, "holds arrays that are not finite float64")
@@ -104,35 +129,41 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
 
 def _build(record: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> Protector:
     n = record["dimension"]
-    if not isinstance(n, int) or not 1 <= n <= _LARGEST_DIMENSION:
+    if type(n) is not int or not 1 <= n <= _LARGEST_DIMENSION:
         raise ValueError("dimension")
-    mechanism = _mechanism(record["mechanism"], float(record["parameters"]["epsilon"]), n, arrays)
+    mechanism = _mechanism(record["mechanism"], record["parameters"]["epsilon"], n, arrays)
     linear = None
     if "map.down" in arrays:
         down, up = arrays["map.down"], arrays.get("map.up")
-        m = down.shape[0]
-        if down.ndim != 2 or down.shape[1] != n or (up is None and m != n):
+        if down.ndim != 2 or not 1 <= len(down) <= n or down.shape[1] != n:
             raise ValueError("map.down")
-        if up is not None and up.shape != (n, m):
+        m = len(down)
+        if (up is None and m != n) or (up is not None and up.shape != (n, m)):
             raise ValueError("map.up")
+        with np.errstate(over="ignore", invalid="ignore"):
+            if up is not None and not np.allclose(up.T @ up, np.eye(m), atol=1e-6):
+                raise ValueError("map.up")  # its columns are orthonormal
         linear = LinearMap(down=down, up=up)
     if record["output"] not in ("full", "reduced") or not isinstance(record["report"], dict):
         raise ValueError("output")
-    encoder = EncoderInfo(**{key: record["encoder"][key] for key in ("name", "fingerprint", "precision")})
-    if not isinstance(record["method"], str):
+    encoder = {key: record["encoder"][key] for key in ("name", "fingerprint", "precision")}
+    named = [record["concept"], *encoder.values()]
+    if not isinstance(record["method"], str) or not all(isinstance(v, str | None) for v in named):
         raise ValueError("method")
     return Protector(
         method=record["method"],
         mechanism=mechanism,
         map=linear,
         output=record["output"],
-        encoder_info=encoder,
+        encoder_info=EncoderInfo(**encoder),
         concept=record["concept"],
         report=record["report"],
     )
 
 
-def _mechanism(name: str, epsilon: float, n: int, arrays: dict[str, np.ndarray[Any, Any]]) -> Mechanism:
+def _mechanism(
+    name: str, epsilon: float, n: int, arrays: dict[str, np.ndarray[Any, Any]]
+) -> Mechanism:
     if name == Laplace.name:
         return Laplace(n, epsilon)
     if name != Mahalanobis.name:
@@ -141,8 +172,17 @@ def _mechanism(name: str, epsilon: float, n: int, arrays: dict[str, np.ndarray[A
         diagonal = arrays["shape.diagonal"]
         if diagonal.shape != (n,) or not (diagonal > 0).all():
             raise ValueError("shape.diagonal")
-        return Mahalanobis(NoiseShape(diagonal=diagonal), epsilon)
+        return Mahalanobis(_of_trace_n(NoiseShape(diagonal=diagonal), diagonal), epsilon)
     matrix = arrays["shape.matrix"]
-    if matrix.shape != (n, n) or not np.allclose(matrix, matrix.T) or np.linalg.eigvalsh(matrix)[0] <= 0:
+    if matrix.shape != (n, n) or np.abs(matrix).max() > 10 * n:  # a trace of n bounds every entry
         raise ValueError("shape.matrix")
-    return Mahalanobis(NoiseShape(matrix=matrix), epsilon)
+    if not np.allclose(matrix, matrix.T) or not np.linalg.eigvalsh(matrix)[0] > 0:
+        raise ValueError("shape.matrix")
+    return Mahalanobis(_of_trace_n(NoiseShape(matrix=matrix), np.diag(matrix)), epsilon)
+
+
+def _of_trace_n(shape: NoiseShape, diagonal: np.ndarray[Any, Any]) -> NoiseShape:
+    """Return ``shape``; refuses another trace, under which ε would mean another noise."""
+    if abs(float((diagonal / len(diagonal)).sum()) - 1) > 1e-6:
+        raise ValueError("trace")
+    return shape

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from vecveil.checks import check_count, check_positive
 from vecveil.errors import InvalidInputError, message
@@ -26,7 +27,7 @@ __all__ = ["METHODS", "FitData", "Method", "method_named"]
 Postprocess = Literal["none", "wiener", "own map"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FitData:
     """Everything that a method may learn from."""
 
@@ -83,10 +84,17 @@ def _sparse(data: FitData, options: dict[str, Any]) -> Candidate:
     ]
     data.findings["mask"] = masks[0].to_record()
     if seeds > 1:
-        values = np.corrcoef(np.stack([np.asarray(m.mask, dtype=np.float64) for m in masks]))
-        data.findings["mask"]["seed_stability"] = float(values[np.triu_indices(seeds, 1)].mean())
+        data.findings["mask"]["seed_stability"] = _stability([m.mask for m in masks])
     shape = NoiseShape.from_diagonal(np.asarray(masks[0].mask, dtype=np.float64), floor=floor)
     return Candidate(shape=shape, map_of=lambda _: None, parameters={"floor": floor, **vars_of(mask_options)})
+
+
+def _stability(masks: list[npt.NDArray[np.float64]]) -> float | None:
+    """Return the mean correlation of masks over pairs of seeds; None if one is constant."""
+    if min(float(np.std(mask)) for mask in masks) < 1e-12:
+        return None
+    values = np.asarray(np.corrcoef(np.stack(masks)))
+    return float(values[np.triu_indices(len(masks), 1)].mean())
 
 
 def vars_of(options: Any) -> dict[str, Any]:
@@ -103,6 +111,10 @@ def _covariance(data: FitData, options: dict[str, Any]) -> Candidate:
 
 def _subspace(data: FitData, options: dict[str, Any]) -> Candidate:
     n = data.dimension
+    if n < 2:
+        raise InvalidInputError(
+            message("fit", "positive", "of dimension 2 or more for method 'subspace'", n)
+        )
     fixed: dict[str, Any] = {}
     if options.get("rank") is not None:
         fixed["rank"] = check_count(options["rank"], owner="fit", param="rank", minimum=1, maximum=n - 1)
@@ -114,7 +126,10 @@ def _subspace(data: FitData, options: dict[str, Any]) -> Candidate:
             options["flattening"], owner="fit", param="flattening", allow_zero=True
         )
     if options.get("pairs") is not None:
-        fixed["pairs"] = bool(options["pairs"])
+        if not isinstance(options["pairs"], bool):
+            got = type(options["pairs"]).__name__
+            raise InvalidInputError(message("fit", "pairs", "True, False or None", got))
+        fixed["pairs"] = options["pairs"]
     if len(fixed) == 4:
         return _of_setting(data, Setting(**fixed))
     search = SubspaceSearch(

@@ -48,7 +48,7 @@ def encoder_fingerprint(encoder: Any) -> str | None:
     return model
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Protector:
     """Protects embeddings by y = T(x + z). Made by `vecveil.fit` or `vecveil.fit_pairs`, or loaded.
 
@@ -70,7 +70,14 @@ class Protector:
     encoder_info: EncoderInfo = EncoderInfo()
     concept: str | None = None
     report: dict[str, Any] = field(default_factory=dict)
-    encoder: Any = field(default=None, repr=False)
+    encoder: Any = None
+
+    def __repr__(self) -> str:
+        epsilon = self.mechanism.parameters()["epsilon"]
+        return (
+            f"Protector({self.method!r}, n={self.dimension}, epsilon={epsilon:.4g}, "
+            f"releases {self.released_dimension} dimensions)"
+        )
 
     @property
     def dimension(self) -> int:
@@ -127,9 +134,12 @@ class Protector:
             if generator is not None:
                 block = self.mechanism.protect(block, rng=generator)
             if self.map is not None:
-                block = self.map.apply(block, reduced=self.output == "reduced")
+                with np.errstate(over="ignore", invalid="ignore"):  # refused below
+                    block = self.map.apply(block, reduced=self.output == "reduced")
             released[start : start + BLOCK_ROWS] = block
-        if not np.isfinite(released.sum(dtype=np.float64)) and not np.isfinite(released).all():
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = released.sum(dtype=np.float64)
+        if not np.isfinite(total) and not np.isfinite(released).all():
             raise ReleaseError("Protector.protect: the protected vectors are not finite, so nothing was released.")
         return released
 
@@ -140,10 +150,12 @@ class Protector:
     def loaded_encoder(self) -> Encoder:
         """Return the encoder of this protector, loading it by name if it is not at hand."""
         if self.encoder is None:
-            if self.encoder_info.name is None:
+            # A name of the user's own object ("native") means nothing to a model hub.
+            if self.encoder_info.name is None or self.encoder_info.precision == "native":
                 raise InvalidInputError(
-                    message("Protector.encode", "encoder", "known to the protector", "none",
-                            "It was fitted on vectors alone.", "Encode yourself and call protect.")
+                    message("Protector.encode", "encoder", "one that can be loaded by name", "none",
+                            "It was fitted on vectors alone, or with an encoder of your own.",
+                            "Encode yourself and call protect.")
                 )  # fmt: skip
             from vecveil.encoders import load_encoder
 
@@ -175,7 +187,8 @@ class Protector:
         if self.map is None:
             return S
         T = self.map.down if self.output == "reduced" else self.map.matrix
-        return T @ S @ T.T
+        covariance: Matrix = T @ S @ T.T
+        return covariance
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the protector to ``path`` (safetensors with JSON metadata), atomically.

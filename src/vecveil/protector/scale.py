@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +27,8 @@ class Scale:
 
     Attributes:
         epsilon: ε > 0 per unit of the mechanism's norm.
-        noise_to_signal: root mean square norm of the noise before any map, over that of the embeddings.
+        noise_to_signal: root mean square norm of the noise before any map, over that of the
+            embeddings.
         target_utility: share of the clean utility to keep, in (0, 1), with both sides protected.
     """
 
@@ -48,7 +50,9 @@ class Scale:
         if self.noise_to_signal is not None:
             check_positive(self.noise_to_signal, owner=owner, param="noise_to_signal")
         if self.target_utility is not None:
-            check_probability(self.target_utility, owner=owner, param="target_utility", open_interval=True)
+            check_probability(
+                self.target_utility, owner=owner, param="target_utility", open_interval=True
+            )
 
     def noise(self, rms_norm: float, dimension: int) -> float | None:
         """Return the noise-to-signal ratio that is asked for, or None if a target decides."""
@@ -66,7 +70,9 @@ def epsilon_of_noise(noise: float, rms_norm: float, dimension: int) -> float:
     return epsilon_of_rms_norm(noise * rms_norm, dimension)
 
 
-def largest_noise(utility: Callable[[float], float], target: float, *, steps: int = 24) -> float | None:
+def largest_noise(
+    utility: Callable[[float], float], target: float, *, steps: int = 24
+) -> float | None:
     """Return the largest noise-to-signal ratio whose utility is at least ``target``, or None.
 
     Args:
@@ -90,10 +96,14 @@ def largest_noise(utility: Callable[[float], float], target: float, *, steps: in
 
 
 def refuse_target(target: float, reachable: float, what: str) -> CalibrationError:
-    """Return the error for a target that no noise reaches."""
+    """Return the error for a target that no noise reaches.
+
+    The figure is rounded down, so that asking for it works.
+    """
+    lower = math.floor(max(reachable, 0.0) * 1000) / 1000
     return CalibrationError(
-        message("fit", "target_utility", f"at most {reachable:.3f} here", target,
-                f"{what} keeps {reachable:.1%} of the clean utility with the least noise that is tried "
-                f"(noise-to-signal {SMALLEST_NOISE:g}).",
+        message("fit", "target_utility", f"at most {lower:.3f} here", target,
+                f"{what} keeps {lower:.1%} of the clean utility with the least noise that is "
+                f"tried (noise-to-signal {SMALLEST_NOISE:g}).",
                 "Lower the target, erase fewer directions, or choose another method or utility.")
     )  # fmt: skip
