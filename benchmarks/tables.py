@@ -1,0 +1,310 @@
+"""The documents' result tables, rendered from ``benchmarks/results/*.json``.
+
+    python benchmarks/tables.py            # print every table
+    python benchmarks/tables.py --write    # put them into README.md and docs/results.md
+    python benchmarks/tables.py --check    # exit 1 if a document differs from its results
+
+A table stands between ``<!-- table: NAME -->`` and ``<!-- end table -->``. What has no result is
+"not measured".
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+DOCUMENTS = (HERE.parent / "README.md", HERE.parent / "docs" / "results.md")
+MISSING = "not measured"
+
+METHODS = {
+    "none": "none (clean vectors)",
+    "laplace": "`laplace`",
+    "sparse": "`sparse` (as published)",
+    "covariance": "`covariance`",
+    "subspace": "`subspace` (default)",
+}
+CONCEPTS = {"sts": "names, places, numbers (STS)", "ade": "drugs, adverse effects (ADE)"}
+SPLITS = {"shared": "the fitted texts", "separate": "other texts"}
+ATTACKS = {
+    "linear": "linear",
+    "kernel": "kernel ridge",
+    "mlp-512": "MLP 512",
+    "mlp-1024-512": "MLP 1024-512",
+    "mlp-2048": "MLP 2048",
+    "mlc-published": "MLC as published",
+}
+
+Record = dict[str, Any]
+Rows = list[Record]
+
+
+def load(name: str, folder: Path = RESULTS) -> Record:
+    """Return one benchmark's record, or an empty one if it has not been run."""
+    path = folder / f"{name}.json"
+    record: Record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return record
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table; all columns but the first are aligned right."""
+    rule = [":--", *["--:"] * (len(head) - 1)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in (head, rule, *rows))
+
+
+def number(record: Record, *keys: str, form: str = "{:.2f}", factor: float = 1.0) -> str:
+    """Return a nested figure in the given form."""
+    value: Any = record
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    if value is None:
+        return MISSING
+    return form.format(value if factor == 1 else value * factor)
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Return the mean of what is there."""
+    given = [value for value in values if value is not None]
+    return sum(given) / len(given) if given else None
+
+
+def select(rows: Rows, concept: str, method: str, split: str) -> Rows:
+    """Return the rows of one cell, one for each seed."""
+    wanted = {"concept": concept, "method": method, "split": split}
+    return [row for row in rows if all(row.get(key) == value for key, value in wanted.items())]
+
+
+def share(rows: Rows, attack: str | None) -> str:
+    """Return R-precision with its interval; several seeds: mean, and the widest ends.
+
+    Args:
+        attack: its name; None takes each row's strongest.
+    """
+    found = []
+    for row in rows:
+        figures = row.get("attacks", {})
+        one = figures.get(attack) if attack else max(figures.values(), default=None)
+        if one is not None:
+            found.append(one)
+    if not found:
+        return MISSING
+    value = sum(one[0] for one in found) / len(found)
+    low, high = min(one[1] for one in found), max(one[2] for one in found)
+    return f"{100 * value:.1f} % ({100 * low:.1f} to {100 * high:.1f})"
+
+
+def percent(value: float | None) -> str:
+    """Return a share as a percentage."""
+    return MISSING if value is None else f"{100 * value:.1f} %"
+
+
+def _strongest(rows: Rows) -> str:
+    attacks = [row["attacks"] for row in rows if row.get("attacks")]
+    names = [max(found, key=lambda name: found[name][0]) for found in attacks]
+    return ", ".join(dict.fromkeys(ATTACKS.get(name, name) for name in names)) or MISSING
+
+
+def _kept(rows: Rows, method: str) -> str:
+    return "100 %" if method == "none" else percent(mean(row.get("sts12") for row in rows))
+
+
+def leakage(folder: Path = RESULTS) -> str:
+    """Return what the strongest attack recovers behind each method."""
+    rows: Rows = load("leakage", folder).get("rows", [])
+    lines = []
+    for concept, label in CONCEPTS.items():
+        for method, name in METHODS.items():
+            shared, separate = (select(rows, concept, method, split) for split in SPLITS)
+            lines.append(
+                [
+                    label,
+                    name,
+                    _kept(shared, method),
+                    share(shared, None),
+                    share(separate, None),
+                    percent(mean(row.get("chance") for row in shared)),
+                ]
+            )
+    head = ["concept", "method", "STS12 kept", "recovered", "recovered, other texts", "chance"]
+    return table(head, lines)
+
+
+def leakage_attacks(folder: Path = RESULTS) -> str:
+    """Return what each attack recovers behind each method."""
+    rows: Rows = load("leakage", folder).get("rows", [])
+    lines = []
+    for concept, label in CONCEPTS.items():
+        for split, learnt in SPLITS.items():
+            for method, name in METHODS.items():
+                cell = select(rows, concept, method, split)
+                figures = [share(cell, attack) for attack in ATTACKS]
+                lines.append([label, learnt, name, _kept(cell, method), *figures, _strongest(cell)])
+    head = ["concept", "attackers learn on", "method", "STS12 kept", *ATTACKS.values(), "strongest"]
+    return table(head, lines)
+
+
+def leakage_parameters(folder: Path = RESULTS) -> str:
+    """Return what each fit chose, and how long it took."""
+    rows: Rows = load("leakage", folder).get("rows", [])
+    lines = [
+        [
+            CONCEPTS.get(row["concept"], row["concept"]),
+            SPLITS.get(row["split"], row["split"]),
+            str(row.get("seed", MISSING)),
+            METHODS.get(row["method"], row["method"]),
+            number(row, "epsilon", form="{:.0f}"),
+            number(row, "noise_to_signal"),
+            number(row, "parameters", "rank", form="{}").replace(MISSING, "none"),
+            number(row, "parameters", "kept", form="{}").replace(MISSING, "all"),
+            number(row, "parameters", "flattening", form="{:g}").replace(MISSING, "0"),
+            number(row, "fit_seconds", form="{:.1f} s"),
+        ]
+        for row in rows
+        if row.get("method") in METHODS and row["method"] != "none"
+    ]
+    head = ["concept", "attackers learn on", "seed", "method", "ε", "noise to signal", "erased",
+            "kept", "flattening", "fit"]  # fmt: skip
+    return table(head, lines or [[MISSING, *[""] * (len(head) - 1)]])
+
+
+def protect(folder: Path = RESULTS) -> str:
+    """Return what protecting costs."""
+    record = load("protect", folder)
+    lines = [
+        ("encoding the texts", "encode_seconds", "{:.2f} s", 1, ""),
+        ("protecting their vectors", "protect_seconds", "{:.4f} s", 1, ""),
+        ("protecting, share of encoding", "overhead", "{:.2f} %", 100, "at most 1 %"),
+        ("one vector at a time", "single_vector_microseconds", "{:.0f} µs", 1, ""),
+        ("subspace fit, parameters given", "subspace_fit_seconds", "{:.2f} s", 1, "at most 3 s"),
+        ("the same with the search for them", "subspace_search_seconds", "{:.1f} s", 1, ""),
+    ]
+    return table(
+        ["what", "measured", "target"],
+        [
+            [what, number(record, key, form=form, factor=factor), target]
+            for what, key, form, factor, target in lines
+        ],
+    )
+
+
+def encode(folder: Path = RESULTS) -> str:
+    """Return the speed of encoding beside the library's own."""
+    rows: dict[str, Record] = load("encode", folder).get("rows", {})
+    lines = [
+        [
+            name,
+            number(row, "texts_per_second", form="{:.0f}"),
+            number(row, "ratio", form="{:.2f} ×"),
+            number(row, "lowest_cosine", form="{:.5f}"),
+        ]
+        for name, row in rows.items()
+    ]
+    head = ["encoder", "texts a second", "speed", "lowest cosine to the first row"]
+    return table(head, lines or [[MISSING] * len(head)])
+
+
+def mask(folder: Path = RESULTS) -> str:
+    """Return what training the published mask takes and gives."""
+    record = load("mask", folder)
+    lines = [
+        ("pairs", "pairs", "{:,}", "10,000"),
+        ("wall clock", "seconds", "{:.1f} s", "at most 30 s"),
+        ("processor time, one thread", "processor_seconds", "{:.1f} s", ""),
+        ("mask: mean", "mean", "{:.3f}", ""),
+        ("mask: standard deviation", "sd", "{:.3f}", ""),
+        ("mask: effective dimensions", "effective_dimensions", "{:.0f}", ""),
+    ]
+    return table(
+        ["what", "measured", "target"],
+        [[what, number(record, key, form=form), target] for what, key, form, target in lines],
+    )
+
+
+def memory(folder: Path = RESULTS) -> str:
+    """Return the peak memory of protecting large tables."""
+    records: Rows = load("memory", folder).get("memory", [])
+    lines = [
+        [
+            str(record.get("case", MISSING)),
+            number(record, "rows", form="{:,}"),
+            number(record, "peak_mib", form="{:.0f} MiB"),
+            number(record, "limit_mib", form="{:.0f} MiB"),
+            number(record, "seconds", form="{:.0f} s"),
+        ]
+        for record in records
+    ]
+    head = ["case", "rows", "peak", "limit", "time"]
+    return table(head, lines or [[MISSING] * len(head)])
+
+
+def concepts(folder: Path = RESULTS) -> str:
+    """Return how long finding terms takes."""
+    record = load("concepts", folder)
+    counts = " and ".join(
+        number(record, key, form="{:,} " + key) if key in record else MISSING
+        for key in ("terms", "sentences")
+    )
+    steps = {
+        "build": "building the matcher",
+        "detect": "finding the spans",
+        "find_with_pairs": "finding spans and making the pairs",
+    }
+    lines = []
+    for key, what in steps.items():
+        seconds = [number(record, key, clock, form="{:.1f} s") for clock in ("wall", "processor")]
+        lines.append([what, *seconds])
+    return table([counts, "wall clock", "processor"], lines)
+
+
+TABLES: dict[str, Callable[[Path], str]] = {
+    "leakage": leakage,
+    "leakage-attacks": leakage_attacks,
+    "leakage-parameters": leakage_parameters,
+    "protect": protect,
+    "encode": encode,
+    "mask": mask,
+    "memory": memory,
+    "concepts": concepts,
+}
+_BLOCK = re.compile(r"(<!-- table: ([a-z-]+) -->\n).*?(\n?<!-- end table -->)", re.DOTALL)
+
+
+def updated(text: str, folder: Path = RESULTS) -> str:
+    """Return ``text`` with every table rendered anew."""
+
+    def render(block: re.Match[str]) -> str:
+        return f"{block[1]}\n{TABLES[block[2]](folder)}\n\n<!-- end table -->"
+
+    return _BLOCK.sub(render, text)
+
+
+def main() -> int:
+    """Print, write or check the tables."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--write", action="store_true", help="update the documents")
+    parser.add_argument("--check", action="store_true", help="exit 1 if a document is stale")
+    options = parser.parse_args()
+    if not (options.write or options.check):
+        for name, render in TABLES.items():
+            print(f"## {name}\n\n{render(RESULTS)}\n")
+        return 0
+    stale = 0
+    for path in DOCUMENTS:
+        old = path.read_text(encoding="utf-8")
+        new = updated(old)
+        if new == old:
+            continue
+        stale += 1
+        print(f"{path.name}: {'updated' if options.write else 'differs from the results'}")
+        if options.write:
+            path.write_text(new, encoding="utf-8")
+    return 1 if stale and options.check else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
