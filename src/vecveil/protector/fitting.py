@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.accounting import laplace_total_variation
 from vecveil.checks import check_count, check_embeddings, check_texts
-from vecveil.errors import IncompatibleError, InvalidInputError, message
+from vecveil.errors import InvalidInputError, message
 from vecveil.mechanisms import Laplace, Mahalanobis, Mechanism
-from vecveil.metrics.tasks import NeighbourTask, SimilarityTask, UtilityTask
+from vecveil.metrics.tasks import UtilityTask
+from vecveil.protector.arguments import (
+    UtilityChoice,
+    check_choices,
+    check_groups,
+    check_labels,
+    same_space,
+    task_of,
+)
 from vecveil.protector.candidate import Candidate, CommonDraws
-from vecveil.protector.methods import METHODS, FitData, Method, method_named, with_wiener
+from vecveil.protector.measuring import concept_distance, utility_record
+from vecveil.protector.methods import METHODS, FitData, with_wiener
 from vecveil.protector.protector import EncoderInfo, Output, Protector, encoder_fingerprint
 from vecveil.protector.scale import (
     SMALLEST_NOISE,
@@ -36,7 +44,6 @@ UTILITY_ROWS = 10_000
 MAX_PAIRS = 20_000
 MAX_BACKGROUND = 20_000
 
-UtilityChoice = Literal["similarity", "neighbours"]
 
 
 def fit(
@@ -69,7 +76,7 @@ def fit(
         method: ``subspace`` (the default), ``covariance``, ``sparse`` or ``laplace``.
         epsilon, noise_to_signal, target_utility: exactly one; see `fit_pairs`.
         utility: see `fit_pairs`.
-        min_texts: fewest texts that must hold the concept.
+        min_texts: fewest texts that must hold the concept, at least 20.
         min_token_count: a concept word is a label of its own if so many texts hold it.
 
     Raises:
@@ -79,9 +86,11 @@ def fit(
     Cost:
         Encoding each text once, and each text with the concept a second time without it; then seconds.
     """
-    Scale(epsilon, noise_to_signal, target_utility)  # refuse before hours of encoding
-    chosen = method_named(method)
-    _check_options(chosen, options)
+    # Refuse before hours of encoding.
+    Scale(epsilon, noise_to_signal, target_utility)
+    check_choices(method, utility, postprocess, output, options)
+    check_count(min_texts, owner="fit", param="min_texts", minimum=MIN_PAIRS)
+    seed = check_count(seed, owner="fit", param="seed", minimum=0)
     texts = check_texts(texts, owner="fit")
     from vecveil.encoders import load_encoder
 
@@ -146,7 +155,7 @@ def fit_pairs(
         token_labels: (N, V) 0/1, which concept terms the text of each positive row holds (optional;
             without it the concept's directions come from the pairs, which hides less).
         background: (K, n) embeddings of ordinary texts, for covariances and for calibrating utility
-            (optional, better when given; otherwise the negatives stand in).
+            (optional, better when given; without 20 rows the negatives stand in).
         method: ``subspace``, ``covariance``, ``sparse`` or ``laplace``.
         epsilon: ε of metric DP per unit of the mechanism's norm. With unit-norm embeddings the noise has
             a norm of about n/ε: below ε ≈ n/2 little is left of the vector.
@@ -161,7 +170,7 @@ def fit_pairs(
             own map the subspace method erases nothing: what is left is plain Laplace noise.
         output: ``reduced`` releases the m kept coordinates (N, m) of the subspace method.
         groups: (N,) ids of rows that belong together; None groups near-duplicates by their cosine.
-        encoder: the encoder object of the embeddings, remembered by name and fingerprint.
+        encoder: the encoder of the embeddings, remembered by name and fingerprint.
         **options: of the method: subspace ``rank`` (erased directions), ``kept``, ``flattening``,
             ``pairs``; covariance ``floor``; sparse ``floor``, ``stability_seeds`` and the fields of
             `MaskOptions`.
@@ -173,37 +182,29 @@ def fit_pairs(
     started = time.perf_counter()
     owner = "fit_pairs"
     scale = Scale(epsilon, noise_to_signal, target_utility)
-    chosen = method_named(method)
-    _check_options(chosen, options)
+    chosen, wanted = check_choices(method, utility, postprocess, output, options)
     seed = check_count(seed, owner=owner, param="seed", minimum=0)
     positive = check_embeddings(positive, owner=owner, param="positive", min_rows=MIN_PAIRS)
     n = positive.shape[1]
-    negative = _same_space(negative, "negative", n)
+    negative = same_space(negative, "negative", n)
     if len(negative) != len(positive):
         raise InvalidInputError(
             message(owner, "negative", f"of {len(positive)} rows, one for each positive", f"{len(negative)} rows")
         )
     if background is not None:
-        background = _same_space(background, "background", n)
-    labels = None if token_labels is None else _check_labels(token_labels, len(positive))
-    if output not in ("full", "reduced"):
-        raise InvalidInputError(message(owner, "output", "'full' or 'reduced'", repr(output)[:40]))
+        background = same_space(background, "background", n)
+        background = background if len(background) >= MIN_PAIRS else None  # too few say nothing
+    labels = None if token_labels is None else check_labels(token_labels, len(positive))
+    groups = None if groups is None else check_groups(groups, len(positive))
+    loaded = None if encoder is None else _load(encoder)
     moments = Moments.of(positive, negative, token_labels=labels, background=background)
     if not moments.C.any():
         raise InvalidInputError(
             message(owner, "negative", "different from `positive`", "the same rows", "There is nothing to hide.")
         )
-    ordinary = background if background is not None and len(background) >= MIN_PAIRS else negative
-    own = _own_texts(positive, ordinary, np.random.default_rng(seed))
-    task = _task(utility, own, seed)
+    own = _own_texts(positive, negative if background is None else background, np.random.default_rng(seed))
+    task = task_of(utility, own, seed)
     data = FitData(positive, negative, labels, background, groups, moments, task, scale, seed, show_progress)
-    wanted = chosen.postprocess if postprocess is None else postprocess
-    if wanted not in ("own map", "none", "wiener"):
-        raise InvalidInputError(message(owner, "postprocess", "None, 'none' or 'wiener'", repr(wanted)[:40]))
-    if output == "reduced" and wanted != "own map":
-        raise InvalidInputError(
-            message(owner, "output", "'full'", "'reduced'", "Only the subspace method's own map drops dimensions.")
-        )
     if chosen.postprocess == "own map" and wanted != "own map":
         # Without its map the subspace method erases nothing and is plain Laplace noise.
         candidate = METHODS["laplace"].build(data, {})
@@ -217,9 +218,9 @@ def fit_pairs(
         mechanism=_mechanism(candidate, epsilon_of_noise(noise, moments.rms_norm, n)),
         map=candidate.map_of(noise),
         output=output,
-        encoder_info=_encoder_info(encoder),
+        encoder_info=_encoder_info(loaded),
         concept=concept_name,
-        encoder=encoder,
+        encoder=loaded,
     )
     protector.report.update(
         {
@@ -233,8 +234,8 @@ def fit_pairs(
             "postprocess": wanted,
             "parameters": candidate.parameters,
             **data.findings,
-            "utility": _utility_record(protector, task, own, seed),
-            "concept_distance": _concept_distance(protector, positive, negative),
+            "utility": utility_record(protector, task, own, seed),
+            "concept_distance": concept_distance(protector, positive, negative),
             "seed": seed,
             "seconds": time.perf_counter() - started,
         }
@@ -267,63 +268,10 @@ def _mechanism(candidate: Candidate, epsilon: float) -> Mechanism:
     return Mahalanobis(candidate.shape, epsilon)
 
 
-def _utility_record(protector: Protector, task: UtilityTask, own: Embeddings, seed: int) -> dict[str, Any]:
-    """Measure the asked-for task and the two label-free ones on fresh draws."""
-    tasks: dict[str, UtilityTask] = {
-        "similarity": SimilarityTask.of(own, seed=seed + 1),
-        "neighbours": NeighbourTask(own[:2000], queries=300, seed=seed),
-        task.key: task,
-    }
-    rng = np.random.default_rng(seed + 1)
-
-    def release(X: Embeddings, generator: np.random.Generator | None) -> Embeddings:
-        return protector.protect(X, generator, noise=generator is not None)
-
-    return {key: one.to_record(release, rng) for key, one in tasks.items()}
-
-
-def _concept_distance(protector: Protector, positive: Embeddings, negative: Embeddings) -> dict[str, Any]:
-    """Return how far apart "with" and "without" are after the map, and the advantage that follows.
-
-    With a non-invertible map the total variation at the quotient distance is an upper bound.
-    """
-    differences = np.asarray(positive, dtype=np.float64) - np.asarray(negative, dtype=np.float64)
-    mechanism = protector.mechanism
-    sigma = mechanism.noise_covariance() * mechanism.parameters()["epsilon"] ** 2 / (protector.dimension + 1)
-    down = np.eye(protector.dimension) if protector.map is None else protector.map.down
-    values, vectors = np.linalg.eigh(down @ sigma @ down.T)
-    released = differences @ down.T @ (vectors / np.sqrt(values))
-    distances = np.linalg.norm(released, axis=1)
-    quantiles = np.quantile(distances, [0.5, 0.95])
-    advantage = laplace_total_variation(
-        quantiles, dimension=max(2, protector.dimension), epsilon=mechanism.parameters()["epsilon"]
-    )
-    return {
-        "clean_median": float(np.median(np.linalg.norm(differences, axis=1))),
-        "median": float(quantiles[0]),
-        "p95": float(quantiles[1]),
-        "largest_advantage_median": float(advantage[0]),
-        "largest_advantage_p95": float(advantage[1]),
-        "exact": protector.map is None or protector.map.rank == protector.dimension,
-    }
-
-
 def _own_texts(positive: Embeddings, ordinary: Embeddings, rng: np.random.Generator) -> Embeddings:
     """The user's texts as they come: with and without the concept in the proportion given."""
     both = np.concatenate([positive, ordinary])
     return np.ascontiguousarray(both[rng.permutation(len(both))[:UTILITY_ROWS]])
-
-
-def _task(utility: UtilityChoice | UtilityTask, own: Embeddings, seed: int) -> UtilityTask:
-    if isinstance(utility, UtilityTask):
-        return utility
-    if utility == "similarity":
-        return SimilarityTask.of(own, seed=seed)
-    if utility == "neighbours":
-        return NeighbourTask(own[:2000], queries=300, seed=seed)
-    raise InvalidInputError(
-        message("fit", "utility", "'similarity', 'neighbours' or a vecveil.metrics.UtilityTask", repr(utility)[:60])
-    )
 
 
 def _sample(rows: int, most: int, rng: np.random.Generator) -> npt.NDArray[np.intp]:
@@ -332,33 +280,10 @@ def _sample(rows: int, most: int, rng: np.random.Generator) -> npt.NDArray[np.in
     return np.sort(rng.choice(rows, size=most, replace=False))
 
 
-def _same_space(value: Embeddings, param: str, n: int) -> Embeddings:
-    checked = check_embeddings(value, owner="fit_pairs", param=param)
-    if checked.shape[1] != n:
-        raise IncompatibleError(
-            message("fit_pairs", param, f"of dimension {n}, like `positive`", f"dimension {checked.shape[1]}")
-        )
-    return checked
+def _load(encoder: Any) -> Any:
+    from vecveil.encoders import load_encoder
 
-
-def _check_labels(value: Any, rows: int) -> TokenLabels:
-    labels = np.asarray(value)
-    if labels.ndim != 2 or len(labels) != rows or not np.isin(labels, (0, 1)).all():
-        raise InvalidInputError(
-            message("fit_pairs", "token_labels", f"a 0/1 array of shape ({rows}, V)", f"shape {labels.shape}",
-                    "Row i tells which concept terms the text of positive row i holds.")
-        )  # fmt: skip
-    labels = labels.astype(np.uint8)
-    return np.ascontiguousarray(labels[:, labels.any(axis=0) & ~labels.all(axis=0)])
-
-
-def _check_options(method: Method, options: dict[str, Any]) -> None:
-    unknown = sorted(set(options) - set(method.options))
-    if unknown:
-        known = ", ".join(method.options) or "no options"
-        raise InvalidInputError(
-            message("fit", unknown[0], f"an option of method {method.name!r}", "an unknown name", fix=f"It takes {known}.")
-        )
+    return load_encoder(encoder)
 
 
 def _encoder_info(encoder: Any) -> EncoderInfo:
