@@ -237,7 +237,10 @@ def _setting_of(row: dict[str, Any]) -> Setting:
 def _first_settings(n: int, fixed: dict[str, Any]) -> Iterator[Setting]:
     """Yield numbers of erased directions, with and without flattening, at a middling truncation."""
     shares = (0.12, 0.16, 0.21, 0.28, 0.38)
-    ranks = [fixed["rank"]] if "rank" in fixed else sorted({max(1, round(n * s)) for s in shares})
+    most = n - fixed.get("kept", 1)
+    ranks = sorted({min(most, max(1, round(n * s))) for s in shares})
+    if "rank" in fixed:
+        ranks = [fixed["rank"]]
     flattenings = [fixed["flattening"]] if "flattening" in fixed else [0.0, 0.6]
     for rank in ranks:
         kept = fixed.get("kept", max(1, min(n - rank, round(n / 3))))
@@ -262,13 +265,15 @@ def _three_parts(
     positive: Embeddings, groups: Groups | None, rng: np.random.Generator
 ) -> list[npt.NDArray[np.intp]]:
     """Return rows to fit on, to train the reader on and to read, with no group in two parts."""
-    ids = near_duplicate_groups(positive) if groups is None else np.asarray(groups)
+    parts = _parted(near_duplicate_groups(positive) if groups is None else groups, rng)
+    if min(len(part) for part in parts) < 0.1 * len(positive):  # nothing can be kept apart
+        parts = _parted(np.arange(len(positive)), rng)
+    return parts
+
+
+def _parted(ids: Groups, rng: np.random.Generator) -> list[npt.NDArray[np.intp]]:
+    """Return the rows of a random half of the groups, of three in ten, and of the rest."""
     names = rng.permutation(np.unique(ids))
-    if len(names) < 3 or np.unique(ids, return_counts=True)[1].max() > 0.4 * len(ids):
-        ids, names = (
-            np.arange(len(positive)),
-            rng.permutation(len(positive)),
-        )  # nothing can be kept apart
     place = np.empty(len(names), dtype=np.intp)
     place[np.searchsorted(np.sort(names), names)] = np.arange(len(names))
     order = place[np.searchsorted(np.sort(names), ids)]
