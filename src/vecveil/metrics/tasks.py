@@ -274,7 +274,7 @@ class RetrievalTask(UtilityTask):
         return retrieval_ndcg(queries, release(self.documents, rng), self.relevance, k=self.k)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class _Split:
     X: Embeddings
     classes: Array
