@@ -64,6 +64,9 @@ class Guarantee:
         return "\n".join(lines)
 
 
+WEAK_EPSILON = 10.0
+"""Above this, per unit of Euclidean distance, the worst-case factor e^ε is no protection by itself."""
+
 _CONDITIONS = (
     "the mechanism's parameters (shape, map, scale) are taken as fixed; they were fitted on texts, and "
     "nothing is promised about those texts to somebody who reads the protector file.",
@@ -75,6 +78,10 @@ _NEVER = (
     "Somebody who knows the rest of a sentence and only guesses the term among a few candidates is "
     "hindered by the noise alone.",
 )
+
+
+def _exponent(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def elliptical_laplace_guarantee(
@@ -113,16 +120,19 @@ def elliptical_laplace_guarantee(
     worst, best = epsilon * factors[0], epsilon * factors[1]
 
     if hidden:
-        metric = "distance between the inputs after removing the hidden directions, in the noise's norm"
+        metric = (
+            "distance between the inputs after removing the hidden directions, in the noise's norm"
+        )
     else:
         metric = "Euclidean distance" if isotropic else "Mahalanobis distance of the noise shape"
     statement = (
         f"metric differential privacy with ε = {epsilon:.4g} per unit of {metric}; against Euclidean "
-        f"distance ε = {worst:.4g} in the least protected direction."
+        f"distance ε = {worst:.4g} in the least protected direction"
+        + (". By itself a bound this large excludes little." if worst > WEAK_EPSILON else ".")
     )
     promised = [
         "For any two inputs at distance d, no output is more than e^(ε·d) times likelier from one than "
-        f"from the other: e^{0.1 * worst:.3g} at a Euclidean distance of 0.1 in the least protected direction.",
+        f"from the other: e^{_exponent(0.1 * worst)} at a Euclidean distance of 0.1 in the least protected direction.",
     ]
     if hidden:
         promised.append(
@@ -130,9 +140,9 @@ def elliptical_laplace_guarantee(
             "differ only there give the same distribution of outputs."
         )
     not_promised = [
-        f"A worst-case factor of e^{worst:.3g} per unit of distance is no protection by itself against "
+        f"A worst-case factor of e^{_exponent(worst)} per unit of distance is no protection by itself against "
         "telling two ordinary texts apart: what attackers find is measured, not proved."
-        if worst > 10
+        if worst > WEAK_EPSILON
         else "How much an attacker finds within this bound is measured, not proved.",
         *_NEVER,
     ]
@@ -146,7 +156,9 @@ def elliptical_laplace_guarantee(
             f"Directions are not protected alike: the least protected has {smallest:.3g} and the best "
             f"{largest:.3g} of the average noise variance."
         )
-    conditions = ((f"the parameters were fitted on {fitted_on}.",) if fitted_on else ()) + _CONDITIONS
+    conditions = (
+        (f"the parameters were fitted on {fitted_on}.",) if fitted_on else ()
+    ) + _CONDITIONS
     return Guarantee(
         kind="formal",
         statement=statement,

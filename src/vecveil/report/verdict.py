@@ -70,11 +70,19 @@ def utility_range(audit: Audit) -> tuple[float, float] | None:
     return (min(kept), max(kept)) if kept else None
 
 
+WEAK_EPSILON = 10.0
+"""Above this, per unit of Euclidean distance, the worst-case factor e^ε is no protection by itself."""
+
+
 def guarantee_words(guarantee: Guarantee) -> str:
     """Return the kind of guarantee as half a sentence."""
     if guarantee.kind == "formal":
         scale_words = "" if guarantee.epsilon is None else f" at ε = {scale(guarantee.epsilon)}"
-        return f"the guarantee is formal{scale_words}"
+        worst = guarantee.epsilon_euclidean_worst
+        weak = worst is not None and worst > WEAK_EPSILON
+        return f"the guarantee is formal{scale_words}" + (
+            ", a bound that excludes little by itself" if weak else ""
+        )
     basis = {
         "empirical": "empirical, so these figures hold for the attacks tried",
         "obfuscation": "obfuscation, which rests on what an attacker does not know",

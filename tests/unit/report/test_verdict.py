@@ -31,7 +31,8 @@ def test_the_sentence_of_the_usual_case() -> None:
         "The worst of 3 token-inference attacks, mlp-adaptive, recovered 22.9 % of concept tokens "
         "from protected vectors (95 % interval 21.4–24.4 %), against 72.7 % from clean ones "
         "(71.2–74.2 %); chance is 12.2 %; utility kept is 71.2 % to 95.3 % of clean over 3 "
-        "measures (lowest: Nearest neighbours); the guarantee is formal at ε = 1536."
+        "measures (lowest: Nearest neighbours); the guarantee is formal at ε = 1536, "
+        "a bound that excludes little by itself."
     )
 
 
