@@ -1,0 +1,8 @@
+"""Makes ``python -m vecveil`` the same as the command ``vecveil``."""
+
+import sys
+
+from vecveil.cli.__main__ import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,31 @@
+"""The entry point of the command ``vecveil``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return the exit code of one run of the command line.
+
+    Args:
+        arguments: what stands after the name of the program; None takes it from the process.
+    """
+    try:
+        import click  # noqa: F401
+    except ImportError:
+        sys.stderr.write(
+            "vecveil: error: The command line needs the package 'click', which is not installed. "
+            "Install it with: pip install 'vecveil[cli]'\n"
+        )
+        return 1
+    from vecveil.cli.outcome import run
+
+    return run(sys.argv[1:] if arguments is None else list(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""What a fit has learnt: for a person on stderr, for a program as a record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vecveil.cli.printing import note, number, share
+
+if TYPE_CHECKING:
+    from vecveil.protector import Protector
+
+__all__ = ["describe", "record"]
+
+
+def describe(protector: Protector) -> None:
+    """Tell on stderr what was learnt."""
+    report = protector.report
+    if counts := report.get("texts"):
+        alone = f", {counts['emptied']:,} consist of it alone" if counts["emptied"] else ""
+        note(
+            f"Concept {protector.concept!r}: {counts['with_concept']:,} of {counts['texts']:,} "
+            f"texts hold it, {counts['without_concept']:,} do not{alone}."
+        )
+        if counts["without_concept"] < 20:
+            note(
+                "  So few texts without it that those with it removed stood in for ordinary texts."
+            )
+    parameters = ", ".join(
+        f"{k} {number(v)}" for k, v in report["parameters"].items() if v is not None
+    )
+    note(f"Method {protector.method}{f': {parameters}' if parameters else ''}")
+    note(
+        f"Noise: epsilon {number(report['epsilon'])}, "
+        f"noise-to-signal {number(report['noise_to_signal'])}"
+    )
+    for key, entry in report["utility"].items():
+        asked = report["asked"].get("target_utility") if key == report["utility_task"] else None
+        target = "" if asked is None else f" (target {share(asked)})"
+        note(f"Keeps {share(entry['relative'])}{target} of: {entry['label']}")
+    guarantee = protector.guarantee
+    note(f"Guarantee ({guarantee.kind}): {guarantee.statement}")
+
+
+def record(protector: Protector, out: Path) -> dict[str, Any]:
+    """Return what ``fit --json`` prints."""
+    return {
+        "protector": str(out),
+        "method": protector.method,
+        "concept": protector.concept,
+        "encoder": protector.encoder_info.to_record(),
+        "dimension": protector.dimension,
+        "released_dimension": protector.released_dimension,
+        "fingerprint": protector.fingerprint,
+        "report": protector.report,
+        "guarantee": protector.guarantee.to_record(),
+    }

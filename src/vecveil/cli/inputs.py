@@ -1,0 +1,182 @@
+"""Reads what the commands work on: texts with a concept's columns, vectors, encoders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vecveil.errors import DataFileError, InvalidInputError, message
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from vecveil.concepts import Concept
+    from vecveil.encoders import TextEncoder
+    from vecveil.protector import Protector
+    from vecveil.tables import TextRows
+
+__all__ = [
+    "TableFormat",
+    "check_new_file",
+    "encoder_for",
+    "is_protected",
+    "load_encoder_named",
+    "read_array",
+    "read_labels",
+    "read_rows",
+]
+
+
+@dataclass(frozen=True)
+class TableFormat:
+    """How a table is to be read, as the user gave it; ``vars`` of it go to the readers."""
+
+    text_column: str | None = None
+    format: str | None = None
+    encoding: str = "utf-8"
+    delimiter: str | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return the arguments of ``read_table`` without the text column."""
+        return {"format": self.format, "encoding": self.encoding, "delimiter": self.delimiter}
+
+    @property
+    def all_options(self) -> dict[str, Any]:
+        """Return the arguments of ``read_table``."""
+        return {"text_column": self.text_column, **self.options}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Texts of a table, the concept with its columns filled in, and further columns."""
+
+    concept: Concept = field(repr=False)
+    table: TextRows = field(repr=False)
+
+    @property
+    def texts(self) -> list[str]:
+        """Return the texts."""
+        return self.table.texts
+
+
+def read_rows(
+    path: Path,
+    concept_file: Path,
+    form: TableFormat,
+    *,
+    columns: tuple[str | None, ...] = (),
+    limit: int | None = None,
+    embeddings: bool = False,
+    embedding_column: str | None = None,
+) -> Rows:
+    """Return the texts at ``path`` with the concept of ``concept_file`` ready for use on them."""
+    from vecveil.concepts import Concept
+    from vecveil.tables import read_texts
+
+    concept = Concept.from_file(concept_file)
+    wanted = [*concept.columns, *(name for name in columns if name is not None)]
+    table = read_texts(
+        path,
+        columns=list(dict.fromkeys(wanted)),
+        limit=limit,
+        embeddings=embeddings,
+        embedding_column=embedding_column,
+        **form.all_options,
+    )
+    return Rows(concept.with_columns(table.columns), table)
+
+
+def is_protected(path: Path, form: TableFormat) -> bool:
+    """Return whether ``path`` is a Parquet file that vecveil wrote."""
+    if str(path) == "-" or (form.format or path.suffix.lower()) not in (
+        "parquet",
+        ".parquet",
+        ".pq",
+    ):
+        return False
+    from vecveil.tables.formats import find_input
+    from vecveil.tables.parquet import ParquetSource
+
+    return "protected" in ParquetSource(find_input(path, form.format)).metadata
+
+
+def read_array(path: Path) -> np.ndarray[Any, Any]:
+    """Return the vectors of a .npy file or of a Parquet column ``embedding``."""
+    import numpy as np
+
+    from vecveil.tables import read_table
+
+    reader = read_table(path)
+    chunks = [
+        chunk.vectors for chunk in reader.select([], texts=False) if chunk.vectors is not None
+    ]
+    if not chunks:
+        raise DataFileError(message(path.name, "path", "a file of vectors", "one without vectors"))
+    return np.concatenate(chunks)
+
+
+def read_labels(path: Path) -> np.ndarray[Any, Any]:
+    """Return the 0/1 array of a .npy file."""
+    import numpy as np
+
+    try:
+        labels: np.ndarray[Any, Any] = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        reason = (
+            "one that is not there"
+            if isinstance(error, FileNotFoundError)
+            else "one that cannot be read"
+        )
+        raise DataFileError(
+            message("fit", "labels", "a .npy file of zeros and ones", f"{path.name}, {reason}")
+        ) from None
+    return labels
+
+
+def load_encoder_named(name: str, precision: str | None, cache: bool) -> TextEncoder:
+    """Return the encoder for a name or a folder."""
+    from vecveil.encoders import load_encoder
+
+    return load_encoder(name, precision=precision or "auto", cache="default" if cache else None)
+
+
+def encoder_for(
+    protector: Protector, name: str | None, precision: str | None, cache: bool
+) -> TextEncoder:
+    """Return the encoder to use with ``protector``: the named one, or its own.
+
+    Raises:
+        IncompatibleError: the protector was fitted for another encoder.
+    """
+    about = protector.encoder_info
+    chosen = name or about.name
+    if chosen is None:
+        raise InvalidInputError(
+            message("vecveil", "encoder", "given (--encoder)", "none",
+                    "The protector was fitted on vectors alone and knows no encoder.",
+                    "Name the encoder, or give an input with vectors.")
+        )  # fmt: skip
+    known = about.precision if about.precision in ("fp32", "bf16") else None
+    encoder = load_encoder_named(chosen, precision or known, cache)
+    protector.check_encoder(encoder)
+    return encoder
+
+
+def check_new_file(output: Path, *, force: bool, inputs: tuple[Path | None, ...] = ()) -> None:
+    """Refuse an output that is a folder, one of the inputs, or there already without ``force``."""
+    if output.is_dir():
+        raise DataFileError(message(output.name, "output", "a file", "a folder"))
+    if not output.exists():
+        return
+    if any(path is not None and path.exists() and path.samefile(output) for path in inputs):
+        raise InvalidInputError(
+            message(output.name, "output", "another file than the inputs", "one of them",
+                    fix="Choose another name.")
+        )  # fmt: skip
+    if not force:
+        raise DataFileError(
+            message(output.name, "output", "a file that does not exist yet", "one that exists",
+                    fix="Choose another name, or replace it with --force.")
+        )  # fmt: skip

@@ -1,0 +1,158 @@
+"""Runs a command and turns whatever happens into an exit code and at most one line on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+
+from vecveil.errors import VecveilError
+
+__all__ = ["run"]
+
+FAILED, MISUSED, INTERRUPTED, NOBODY_READS, TERMINATED = 1, 2, 130, 141, 143
+_SOURCE = Path(__file__).resolve().parents[1]
+
+
+class _Terminated(KeyboardInterrupt):
+    """A request to terminate: cleans up like Ctrl-C, under another exit code."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Return the exit code of the command line with ``arguments``."""
+    from vecveil.cli.commands import vecveil
+
+    for stream in (sys.stdout, sys.stderr):  # a terminal that lacks a sign must not stop a run
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    with _termination_raises(), _own_warnings_in_one_line():
+        try:
+            with vecveil.make_context("vecveil", list(arguments)) as context:
+                vecveil.invoke(context)
+            sys.stdout.flush()
+        except click.exceptions.Exit as done:
+            return done.exit_code
+        except BaseException as error:
+            return _failure(error)
+    return 0
+
+
+def _failure(error: BaseException) -> int:
+    """Say what went wrong and return the exit code."""
+    if os.environ.get("VECVEIL_DEBUG") == "1" and not isinstance(error, click.ClickException):
+        traceback.print_exception(error)
+    match error:
+        case click.UsageError():
+            error.show()
+            return MISUSED
+        case click.ClickException():
+            return _say(error.format_message())
+        case BrokenPipeError():
+            _stop_writing()
+            return NOBODY_READS
+        case _Terminated():
+            _say("stopped. Nothing unfinished was left behind.", kind="")
+            return TERMINATED
+        case KeyboardInterrupt():
+            _say("stopped by Ctrl-C. Nothing unfinished was left behind.", kind="")
+            return INTERRUPTED
+        case VecveilError():
+            return _say(str(error))
+        case MemoryError():
+            return _say("The memory does not suffice for this input. Give fewer rows (--limit).")
+        case OSError():
+            return _say(_system_error(error))
+        case SystemExit():
+            return error.code if isinstance(error.code, int) else FAILED
+        case _:
+            return _say(
+                f"unexpected {type(error).__name__}{_place(error)}. This is a bug of vecveil; "
+                "please report it. VECVEIL_DEBUG=1 shows the traceback, which may hold data."
+            )
+
+
+def _say(text: str, *, kind: str = "error: ") -> int:
+    """Write one line to stderr; return 1."""
+    line = " ".join(text.split())
+    start = "\n" if kind == "" and sys.stderr.isatty() else ""  # away from an unfinished bar
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(f"{start}vecveil: {kind}{line}\n")
+        sys.stderr.flush()
+    return FAILED
+
+
+def _system_error(error: OSError) -> str:
+    reason = error.strerror or type(error).__name__
+    name = error.filename
+    where = f": {Path(os.fsdecode(name)).name!r}" if isinstance(name, str | bytes) else ""
+    return f"{reason}{where}. No unfinished file was left behind."
+
+
+def _place(error: BaseException) -> str:
+    """Return the last line of ours that the error went through: code, never data."""
+    found = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        path = Path(frame.filename)
+        if path.is_relative_to(_SOURCE):
+            found = f" at vecveil/{path.relative_to(_SOURCE).as_posix()}:{frame.lineno}"
+    return found
+
+
+def _stop_writing() -> None:
+    """Keep the interpreter from complaining again when it flushes stdout at its end."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+
+
+@contextlib.contextmanager
+def _termination_raises() -> Iterator[None]:
+    """While the block runs, a request to terminate unwinds it, so that temporary files go."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise _Terminated
+
+    former: dict[int, Any] = {}
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is None or signal.getsignal(number) is signal.SIG_IGN:  # as nohup sets it
+            continue
+        with contextlib.suppress(ValueError):  # not the main thread
+            former[number] = signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _own_warnings_in_one_line() -> Iterator[None]:
+    """Show our warnings as one line each; those of other libraries under VECVEIL_DEBUG only."""
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: Any = None,
+        line: str | None = None,
+    ) -> None:
+        if category.__module__.startswith("vecveil"):
+            _say(str(message), kind="warning: ")
+        elif os.environ.get("VECVEIL_DEBUG") == "1":
+            sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        warnings.showwarning = show
+        yield

@@ -1,0 +1,42 @@
+"""What goes to stdout (data) and to stderr (everything else)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+__all__ = ["data", "data_json", "note", "number", "share", "warn"]
+
+
+def data(text: str) -> None:
+    """Write text that was asked for to stdout."""
+    click.echo(text.rstrip("\n"))
+
+
+def data_json(record: Any) -> None:
+    """Write one JSON document to stdout."""
+    click.echo(json.dumps(record, indent=1, allow_nan=False))
+
+
+def note(text: str) -> None:
+    """Tell the user something on stderr."""
+    click.echo(text, err=True)
+
+
+def warn(text: str) -> None:
+    """Warn the user in one line on stderr."""
+    note(f"vecveil: warning: {text}")
+
+
+def share(value: float | None) -> str:
+    """Return a share as per cent."""
+    return "not measured" if value is None else f"{100 * value:.1f} %"
+
+
+def number(value: Any) -> str:
+    """Return a parameter's value as a person reads it."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

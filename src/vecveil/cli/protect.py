@@ -1,0 +1,174 @@
+"""``vecveil protect``: write protected vectors of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vecveil.cli import options as shared
+from vecveil.errors import DataFileError, message
+
+if TYPE_CHECKING:
+    from vecveil.protector import Protector
+    from vecveil.types import Embeddings
+
+__all__ = ["command"]
+
+TEXT_ROWS = 2048
+"""Texts that are encoded between two moves of the progress bar."""
+
+EXAMPLE = """\b
+Examples:
+  vecveil protect notes.csv -p drug.vecveil -o protected.parquet
+  vecveil protect vectors.npy -p drug.vecveil -o protected.npy
+"""
+
+
+@click.command("protect", epilog=EXAMPLE, short_help="Write the protected vectors of a table.")
+@click.argument("input", type=shared.FILE)
+@click.option(
+    "-p", "--protector", "protector_file", type=shared.FILE, required=True, help="Protector file."
+)
+@click.option(
+    "-o", "--out", type=shared.FILE, required=True, help="*.parquet, or *.npy for vectors alone."
+)
+@shared.table_options
+@click.option(
+    "--embedding-column",
+    metavar="NAME",
+    help="Parquet column of clean vectors [default: embedding, if there is one].",
+)
+@click.option(
+    "--carry",
+    multiple=True,
+    metavar="NAME",
+    help="Column to write as it is [default: all but the text].",
+)
+@click.option("--keep-text", is_flag=True, help="Also write the column of texts.")
+@shared.encoder_options
+@click.option(
+    "--no-noise", is_flag=True, help="The map alone, for queries that stay on the trusted side."
+)
+@click.option("--again", is_flag=True, help="Accept an input that vecveil has protected already.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
+@shared.json_option
+def command(
+    input: Path,
+    protector_file: Path,
+    out: Path,
+    embedding_column: str | None,
+    carry: tuple[str, ...],
+    keep_text: bool,
+    encoder: str | None,
+    precision: str | None,
+    cache: bool,
+    no_noise: bool,
+    again: bool,
+    force: bool,
+    as_json: bool,
+    **table: Any,
+) -> None:
+    """Write the protected vectors of INPUT, piece by piece, with its other columns.
+
+    INPUT holds texts, which are encoded, or clean vectors (.npy, or a Parquet column). The noise
+    comes from a cryptographic generator and differs from run to run: release each text once.
+    """
+    from vecveil.cli.inputs import TableFormat, is_protected
+    from vecveil.cli.printing import data_json, note, warn
+    from vecveil.protector import load
+    from vecveil.tables import protect_table
+    from vecveil.tables.writing import check_output
+
+    form = TableFormat(**table)
+    check_output(out, overwrite=force, source=input)
+    protector = load(protector_file)
+    if out.exists() and out.samefile(protector_file):
+        raise DataFileError(
+            message(out.name, "output", "another file than the protector", "the protector itself")
+        )
+    if is_protected(input, form) and not again:
+        raise DataFileError(
+            message(input.name, "path", "a table of clean vectors or texts",
+                    "one that vecveil has protected",
+                    "More noise on top of noise protects worse than it costs.",
+                    "Protect the clean table, or insist with --again.")
+        )  # fmt: skip
+    if no_noise:
+        warn("--no-noise writes vectors without noise: for trusted queries; it protects nothing.")
+    vectors_inside = embedding_column is not None or _suffix(input, form.format) in (
+        "npy",
+        "parquet",
+    )
+    counts = protect_table(
+        input,
+        out,
+        lambda X: protector.protect(X, noise=not no_noise),
+        encode=_encode(protector, encoder, precision, cache),
+        dimension=protector.dimension,
+        embedding_column=embedding_column,
+        carry=list(carry) or None,
+        keep_text=keep_text,
+        metadata=_metadata(protector, noise=not no_noise),
+        chunk_rows=None if vectors_inside else TEXT_ROWS,
+        overwrite=force,
+        **form.all_options,
+    )
+    what = "encoded and protected" if counts.encoded else "protected"
+    note(f"{counts.rows:,} rows {what}, from column {counts.source!r}.")
+    note(
+        f"Columns carried as they are: {_listed(counts.carried)}. "
+        f"Left out: {_listed(counts.left_out)}."
+    )
+    note(f"Wrote {out}")
+    if as_json:
+        data_json({"output": str(out), "noise": not no_noise, **counts.to_record()})
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names) or "none"
+
+
+def _suffix(path: Path, format: str | None) -> str:
+    return format or {".npy": "npy", ".parquet": "parquet", ".pq": "parquet"}.get(
+        path.suffix.lower(), "text"
+    )
+
+
+def _encode(
+    protector: Protector, name: str | None, precision: str | None, cache: bool
+) -> Callable[[list[str]], Embeddings]:
+    """Return the encoding of texts; the encoder is loaded when the first text comes."""
+    loaded: list[Any] = []
+    if name is not None:  # asked for by name: refuse the wrong one even if vectors need none
+        from vecveil.cli.inputs import encoder_for
+
+        loaded.append(encoder_for(protector, name, precision, cache))
+
+    def encode(texts: list[str]) -> Embeddings:
+        from vecveil.cli.inputs import encoder_for
+
+        if not loaded:
+            loaded.append(encoder_for(protector, name, precision, cache))
+        vectors: Embeddings = loaded[0].encode(texts, show_progress=False)
+        return vectors
+
+    return encode
+
+
+def _metadata(protector: Protector, *, noise: bool) -> dict[str, Any]:
+    """Return what the Parquet file says about itself."""
+    from vecveil.version import __version__
+
+    return {
+        "vecveil": __version__,
+        "protected": noise,
+        "noise": noise,
+        "method": protector.method,
+        "concept": protector.concept,
+        "protector": protector.fingerprint,
+        "encoder": protector.encoder_info.to_record(),
+        "guarantee": protector.guarantee.statement if noise else None,
+    }

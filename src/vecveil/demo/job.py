@@ -1,0 +1,273 @@
+"""The main job: texts in; protected vectors, a protector and an audit out."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vecveil.atomic import write_text
+from vecveil.auditing import AuditResult, audit
+from vecveil.demo.corpus import CONCEPT_FILE, NOTES_FILE
+from vecveil.errors import DataFileError, message
+from vecveil.progress import progress
+from vecveil.protector import Protector, fit
+from vecveil.types import Embeddings
+from vecveil.version import __version__
+
+if TYPE_CHECKING:
+    from vecveil.tables import TableReader
+
+__all__ = ["DEMO_TARGET_UTILITY", "FILES", "DemoResult", "run_demo"]
+
+DEMO_TARGET_UTILITY = 0.9
+FILES = ("protected.parquet", "protector.vecveil", "audit.json", "audit.html")
+MANIFEST = ".written-by-vecveil-demo.json"
+STEPS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class DemoResult:
+    """What a run of the demo did.
+
+    Attributes:
+        audit: what attackers find in the half of the texts that the protector was not fitted on.
+        folder: where the files are.
+        rows: number of texts, all of them protected.
+        synthetic: whether the texts were the bundled ones.
+        seconds: wall-clock time.
+    """
+
+    audit: AuditResult
+    folder: Path
+    rows: int
+    synthetic: bool
+    seconds: float
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the audit record and where the files are."""
+        return {
+            "folder": str(self.folder),
+            "files": {name: str(self.folder / name) for name in FILES},
+            "rows": self.rows,
+            "synthetic": self.synthetic,
+            "seconds": self.seconds,
+            "audit": self.audit.to_record(),
+        }
+
+    def summary(self) -> str:
+        """Return the table for the terminal, with the files."""
+        lines = [self.audit.summary()]
+        if self.synthetic:
+            lines += [
+                "The texts are bundled notes: synthetic, nobody's, more regular than real ones.",
+                "Your own: vecveil demo --input notes.csv --text-column text --concept FILE.yaml",
+                "",
+            ]
+        about = (
+            f"{self.rows:,} protected vectors, without the texts",
+            "the protector: vecveil protect -p ...",
+            "every figure",
+            "the report: open it in a browser",
+        )
+        lines.append(f"Files ({self.seconds:.0f} s)")
+        lines += [
+            f"  {self.folder / name!s:<32} {what}" for name, what in zip(FILES, about, strict=True)
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def run_demo(
+    folder: Path,
+    *,
+    input: Path | None = None,
+    concept_file: Path | None = None,
+    text_column: str | None = None,
+    group_column: str | None = None,
+    table: dict[str, Any] | None = None,
+    encoder: str = "minilm",
+    precision: str = "auto",
+    cache: bool = True,
+    target_utility: float = DEMO_TARGET_UTILITY,
+    seed: int = 0,
+    force: bool = False,
+    command: str | None = None,
+    say: Callable[[str], None] = lambda line: None,
+    show_progress: bool | None = None,
+) -> DemoResult:
+    """Return the result of the main job and write its files into ``folder``.
+
+    The texts are split in two halves by group: one teaches the protector, the other is audited. All
+    files appear together when everything has succeeded, and none otherwise.
+
+    Args:
+        input: the user's table; None takes the bundled synthetic notes.
+        concept_file: what to hide; needed with ``input``.
+        table: further arguments of `vecveil.tables.read_table`.
+        force: replace files of these names that an earlier demo did not write.
+        say: gets one line for each step.
+
+    Raises:
+        DataFileError: the input cannot be used, or ``folder`` holds files that are not the demo's.
+        ConceptError, CalibrationError: as `vecveil.fit` and `vecveil.audit`.
+    """
+    from vecveil.attacks.splits import split_groups, text_groups
+    from vecveil.concepts import Concept
+    from vecveil.encoders import load_encoder
+    from vecveil.tables import read_table, read_texts
+
+    started = time.perf_counter()
+    check_folder(folder, force=force)
+    form = (
+        {"text_column": text_column, **(table or {})}
+        if input is not None
+        else {"text_column": "text"}
+    )
+    source = NOTES_FILE if input is None else input
+    kind = "the bundled synthetic notes" if input is None else source.name
+    say(f"1/{STEPS} Reading {kind}")
+    concept = Concept.from_file(CONCEPT_FILE if concept_file is None else concept_file)
+    reader = read_table(source, columns=[], **form)
+    extra = [*concept.columns, *([] if group_column is None else [group_column])]
+    rows = read_texts(source, columns=list(dict.fromkeys(extra)), **form)
+    texts = rows.texts
+    groups = None if group_column is None else rows.columns[group_column]
+    half, other = split_groups(text_groups(texts, groups), (0.5, 0.5), seed=seed)
+
+    def part(indices: Sequence[int]) -> tuple[list[str], Concept]:
+        columns = {name: [rows.columns[name][i] for i in indices] for name in concept.columns}
+        return [texts[i] for i in indices], concept.with_columns(columns)
+
+    say(f"2/{STEPS} Encoding {len(texts):,} texts with {encoder}")
+    model = load_encoder(encoder, precision=precision, cache="default" if cache else None)
+    X = model.encode(texts, show_progress=show_progress)
+    say(f"3/{STEPS} Learning the concept {concept.name!r} from {len(half):,} of them")
+    fit_texts, fit_concept = part(half.tolist())
+    protector = fit(
+        fit_texts,
+        fit_concept,
+        model,
+        target_utility=target_utility,
+        seed=seed,
+        show_progress=show_progress,
+    )
+    with staging(folder) as draft:
+        say(f"4/{STEPS} Protecting all {len(texts):,} vectors")
+        private = {*concept.columns, reader.text_column}
+        _write_protected(draft / FILES[0], protector, reader, X, private, show_progress)
+        protector.save(draft / FILES[1])
+        say(f"5/{STEPS} Attacking clean and protected vectors of the other {len(other):,} texts")
+        audit_texts, audit_concept = part(other.tolist())
+        result = audit(
+            protector,
+            audit_texts,
+            audit_concept,
+            embeddings=np.ascontiguousarray(X[other]),
+            groups=None if groups is None else [groups[i] for i in other],
+            seed=seed,
+            command=command,
+            show_progress=show_progress,
+        )
+        result.save(draft / FILES[2])
+        result.to_html(draft / FILES[3])
+    return DemoResult(result, folder, len(texts), input is None, time.perf_counter() - started)
+
+
+def _write_protected(
+    path: Path,
+    protector: Protector,
+    reader: TableReader,
+    X: Embeddings,
+    private: set[str | None],
+    show_progress: bool | None,
+) -> None:
+    """Write the vectors with the plain columns: no text, no spans, nothing nested, no vectors."""
+    from vecveil.tables import open_writer
+
+    types = {
+        name: kind
+        for name, kind in reader.types.items()
+        if name not in private and _plain(name, kind)
+    }
+    metadata = {
+        "vecveil": __version__,
+        "method": protector.method,
+        "concept": protector.concept,
+        "protector": protector.fingerprint,
+        "encoder": protector.encoder_info.to_record(),
+        "guarantee": protector.guarantee.statement,
+    }
+    chunks = progress(
+        reader.select(tuple(types), vectors=False),
+        "Protecting",
+        total=-(-reader.rows // reader.chunk_rows),
+        show=show_progress,
+        unit="chunk",
+    )
+    with open_writer(path, types=types, metadata=metadata) as writer:
+        for chunk in chunks:
+            clean = X[chunk.first_row : chunk.first_row + chunk.rows]
+            writer.write(protector.protect(clean), chunk.columns)
+
+
+def _plain(name: str, kind: Any) -> bool:
+    if isinstance(kind, str):
+        return name != "embedding" and kind not in ("json", "vector")
+    import pyarrow
+
+    return name != "embedding" and not pyarrow.types.is_nested(kind)
+
+
+def check_folder(folder: Path, *, force: bool) -> None:
+    """Refuse a folder that holds files of the demo's names that the demo did not write."""
+    if folder.exists() and not folder.is_dir():
+        raise DataFileError(message("demo", "out", "a folder", f"{folder.name!r}, which is a file"))
+    try:
+        written = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
+    except (OSError, ValueError, KeyError, TypeError):
+        written = {}
+    there = [name for name in FILES if (folder / name).exists()]
+    foreign = [
+        name
+        for name in there
+        if (folder / name).is_dir() or written.get(name) != _digest(folder / name)
+    ]
+    if foreign and not force:
+        raise DataFileError(
+            message("demo", "out", "a folder without files that the demo did not write",
+                    f"{folder.name!r} with {', '.join(foreign)}",
+                    fix="Name another folder with --out, or replace them with --force.")
+        )  # fmt: skip
+
+
+@contextlib.contextmanager
+def staging(folder: Path) -> Iterator[Path]:
+    """Yield a hidden folder beside ``folder``; on a clean exit its files move, else it goes."""
+    parent = folder.absolute().parent
+    parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(dir=parent, prefix=f".{folder.name}.", suffix=".tmp"))
+    try:
+        yield draft
+        digests = {name: _digest(draft / name) for name in FILES}
+        folder.mkdir(exist_ok=True)
+        for name in FILES:
+            (draft / name).replace(folder / name)
+        write_text(
+            folder / MANIFEST, json.dumps({"vecveil": __version__, "files": digests}, indent=1)
+        )
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
