@@ -1,0 +1,231 @@
+"""What every mechanism and every method keeps: one suite over everything that protects vectors."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import tracemalloc
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vecveil
+from harness.token_data import token_data
+from vecveil.errors import IncompatibleError, InvalidInputError, ReleaseError
+from vecveil.mechanisms import Laplace, Mahalanobis
+from vecveil.protector import METHODS, Protector
+from vecveil.sensitivity import NoiseShape
+
+N_DIM = 12
+FULL = np.cov(np.random.default_rng(0).standard_normal((40, N_DIM)).T)
+
+
+@cache
+def fitted(method: str, **options: Any) -> Protector:
+    data = token_data(60, N_DIM)
+    return vecveil.fit_pairs(*data.arguments(), method=method, epsilon=30.0, **options)
+
+
+SUBSPACE = {"rank": 2, "kept": 6, "flattening": 0.3, "pairs": True}
+MAKERS: dict[str, Callable[[], Any]] = {
+    "Laplace": lambda: Laplace(N_DIM, 30.0),
+    "Mahalanobis diagonal": lambda: Mahalanobis(
+        NoiseShape.from_diagonal(np.arange(N_DIM), floor=0.1), 30.0
+    ),
+    "Mahalanobis full": lambda: Mahalanobis(NoiseShape.from_matrix(FULL), 30.0),
+    "laplace": lambda: fitted("laplace"),
+    "laplace wiener": lambda: fitted("laplace", postprocess="wiener"),
+    "sparse": lambda: fitted("sparse", epochs=2),
+    "covariance": lambda: fitted("covariance"),
+    "covariance none": lambda: fitted("covariance", postprocess="none"),
+    "subspace": lambda: fitted("subspace", **SUBSPACE),
+    "subspace reduced": lambda: fitted("subspace", output="reduced", **SUBSPACE),
+    "subspace searched": lambda: fitted("subspace"),
+    "subspace none": lambda: fitted("subspace", postprocess="none"),
+}
+PROTECTORS = [name for name in MAKERS if name[0].islower()]
+every = pytest.mark.parametrize("name", MAKERS)
+every_protector = pytest.mark.parametrize("name", PROTECTORS)
+
+
+def made(name: str) -> Any:
+    return MAKERS[name]()
+
+
+def width(one: Any) -> int:
+    return getattr(one, "released_dimension", N_DIM)
+
+
+def rows(count: int = 30, dtype: Any = np.float32) -> np.ndarray:
+    X = np.random.default_rng(5).standard_normal((count, N_DIM))
+    return (X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-9)).astype(dtype)
+
+
+def test_every_registered_method_is_in_the_suite() -> None:
+    assert set(METHODS) <= set(MAKERS)
+
+
+@every
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("count", [0, 1, 2, 30])
+def test_dtype_and_shape_are_kept(name: str, dtype: Any, count: int) -> None:
+    one = made(name)
+    Y = one.protect(rows(count, dtype), rng=0)
+    assert Y.dtype == dtype
+    assert Y.shape == (count, width(one))
+    assert np.isfinite(Y).all()
+
+
+@every
+def test_layout_and_read_only_input_do_not_matter(name: str) -> None:
+    one, X = made(name), rows()
+    expected = one.protect(X, rng=0)
+    wide = np.zeros((60, 2 * N_DIM), dtype=X.dtype)
+    wide[::2, ::2] = X
+    frozen = X.copy()
+    frozen.flags.writeable = False
+    for form in (wide[::2, ::2], np.asfortranarray(X), X[::-1].copy()[::-1], frozen):
+        np.testing.assert_allclose(one.protect(form, rng=0), expected, rtol=1e-6, atol=1e-6)
+
+
+@every
+def test_input_is_not_modified_and_not_shared(name: str) -> None:
+    one, X = made(name), rows()
+    before = X.copy()
+    Y = one.protect(X, rng=0)
+    np.testing.assert_array_equal(X, before)
+    assert not np.shares_memory(X, Y)
+
+
+@every_protector
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_without_noise_it_is_deterministic_and_a_copy(name: str, dtype: Any) -> None:
+    one, X = made(name), rows(dtype=dtype)
+    Y = one.protect(X, noise=False)
+    np.testing.assert_array_equal(Y, one.protect(X, noise=False))
+    assert not np.shares_memory(X, Y)
+    if one.map is None:
+        np.testing.assert_array_equal(X, Y)
+
+
+BAD: dict[str, tuple[Any, type[Exception], str]] = {
+    "NaN": (np.full((3, N_DIM), np.nan, "f4"), InvalidInputError, "finite"),
+    "infinite": (np.full((3, N_DIM), -np.inf), InvalidInputError, "finite"),
+    "both infinities": (np.array([[np.inf, -np.inf] * 6]), InvalidInputError, "finite"),
+    "masked NaN": (
+        np.ma.masked_invalid(np.full((3, N_DIM), np.nan)), InvalidInputError, "finite"
+    ),
+    "dimension": (np.zeros((3, N_DIM + 1), "f4"), IncompatibleError, "dimension"),
+    "no dimension": (np.zeros((3, 0), "f4"), InvalidInputError, "shape"),
+    "one vector": (np.zeros(N_DIM, "f4"), InvalidInputError, r"vector\[None, :\]"),
+    "three axes": (np.zeros((2, 3, N_DIM), "f4"), InvalidInputError, "shape"),
+    "scalar": (np.float32(1.0), InvalidInputError, "array"),
+    "integers": (np.zeros((3, N_DIM), int), InvalidInputError, "float32"),
+    "half": (np.zeros((3, N_DIM), "f2"), InvalidInputError, "float32"),
+    "complex": (np.zeros((3, N_DIM), complex), InvalidInputError, "float32"),
+    "objects": (np.zeros((3, N_DIM), object), InvalidInputError, "float32"),
+    "strings": (np.full((3, N_DIM), "7.25"), InvalidInputError, "float32"),
+    "list": ([[0.0] * N_DIM], InvalidInputError, "NumPy array"),
+    "None": (None, InvalidInputError, "NumPy array"),
+}  # fmt: skip
+
+
+@every
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_input_is_refused_by_name(name: str, kind: str) -> None:
+    value, error, match = BAD[kind]
+    with pytest.raises(error, match=match) as caught:
+        made(name).protect(value)
+    assert "`X`" in str(caught.value)
+
+
+@every
+@pytest.mark.parametrize("rng", [-1, 1.5, "0", True, np.random.RandomState(0)])
+def test_bad_random_sources_are_refused(name: str, rng: Any) -> None:
+    with pytest.raises(InvalidInputError, match="`rng`"):
+        made(name).protect(rows(), rng=rng)
+
+
+@every
+def test_same_seed_same_output_and_otherwise_fresh_noise(name: str) -> None:
+    one, X = made(name), rows()
+    np.testing.assert_array_equal(one.protect(X, rng=7), one.protect(X, rng=7))
+    generator = np.random.default_rng(7)
+    np.testing.assert_array_equal(one.protect(X, rng=7), one.protect(X, rng=generator))
+    assert (one.protect(X, rng=generator) != one.protect(X, rng=7)).any(axis=1).all()
+    assert (one.protect(X, rng=7) != one.protect(X, rng=8)).any(axis=1).all()
+    assert (one.protect(X) != one.protect(X)).any(axis=1).all()
+    Y = one.protect(np.repeat(X[:1], 50, axis=0))
+    assert len(np.unique(Y.round(12), axis=0)) == 50  # rows of one call differ
+
+
+@every
+def test_noise_that_leaves_the_dtype_releases_nothing(name: str) -> None:
+    one = made(name)
+    X = np.full((3, N_DIM), 3.3e38, dtype=np.float32)
+    X[:, 1::2] *= -1
+    with contextlib.suppress(ReleaseError):  # a map may lead out of the range: no value then
+        assert np.isfinite(one.protect(X, rng=0)).all()
+    huge = np.full((3, N_DIM), 1e308)  # the sum of its values overflows, the values do not
+    assert np.isfinite(made("Laplace").protect(huge, rng=0)).all()
+    with pytest.raises(ReleaseError, match="nothing was released"):
+        Laplace(N_DIM, 1e-38).protect(rows(), rng=0)
+
+
+@every
+def test_memory_is_bounded_by_blocks(name: str) -> None:
+    """Beside input and output, no more than a few blocks of 8,192 rows are held."""
+    one, X = made(name), np.zeros((120_000, N_DIM), dtype=np.float32)
+    one.protect(X[:10], rng=0)
+    tracemalloc.start()
+    try:
+        Y = one.protect(X, rng=0)
+        extra = tracemalloc.get_traced_memory()[1] - Y.nbytes
+    finally:
+        tracemalloc.stop()
+    assert extra < 6 * 8192 * N_DIM * 8 < X.nbytes
+
+
+@every_protector
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_loaded_protector_protects_alike(name: str, dtype: Any, tmp_path: Any) -> None:
+    one, path = made(name), tmp_path / "one.vecveil"
+    one.save(path)
+    again = vecveil.load(path)
+    X = rows(50, dtype)
+    np.testing.assert_array_equal(one.protect(X, 3), again.protect(X, 3))
+    np.testing.assert_array_equal(one.protect(X, noise=False), again.protect(X, noise=False))
+    assert again.fingerprint == one.fingerprint
+    assert again.guarantee == one.guarantee
+    assert again.report == one.report
+    np.testing.assert_array_equal(
+        again.released_noise_covariance(), one.released_noise_covariance()
+    )
+
+
+@every
+def test_the_guarantee_prints_itself(name: str) -> None:
+    one = made(name)
+    guarantee = one.guarantee if isinstance(one, Protector) else one.guarantee()
+    text = str(guarantee)
+    assert "Promised" in text
+    assert "Not promised" in text
+    assert guarantee.epsilon_euclidean_worst >= guarantee.epsilon_euclidean_best > 0
+    assert guarantee.to_record()["kind"] == "formal"
+
+
+@every
+def test_no_vector_value_in_repr_or_errors(name: str) -> None:
+    one = made(name)
+    X = np.full((3, N_DIM), 0.123456789)
+    X[1, 2] = np.nan
+    with pytest.raises(InvalidInputError) as caught:
+        one.protect(X)
+    guarantee = one.guarantee if isinstance(one, Protector) else one.guarantee()
+    said = [repr(one), str(one), str(caught.value), str(guarantee), repr(guarantee)]
+    assert not [text for text in said if "0.1234" in text or "array(" in text]
+    numbers = re.findall(r"\d+\.\d+", repr(one))
+    assert len(numbers) <= 1  # ε alone
