@@ -88,7 +88,8 @@ def command(
     Give texts that the protector was not fitted on: only they show the honest figure.
     """
     from vecveil.auditing import audit
-    from vecveil.cli.inputs import TableFormat, check_new_file, is_protected, read_rows
+    from vecveil.cli.inputs import TableFormat, is_protected, read_rows
+    from vecveil.cli.outputs import check_new_file, writing
     from vecveil.cli.printing import data, note
     from vecveil.protector import load
 
@@ -131,9 +132,11 @@ def command(
         command=shlex.join(["vecveil", *sys.argv[1:]]),
     )
     if json_file is not None and not to_stdout:
-        result.save(json_file)
+        with writing(json_file):
+            result.save(json_file)
     if html_file is not None:
-        result.to_html(html_file)
+        with writing(html_file):
+            result.to_html(html_file)
     if to_stdout:
         click.echo(json.dumps(result.to_record(), indent=1, allow_nan=False))
     (note if to_stdout else data)(result.summary())

@@ -65,6 +65,7 @@ def command(
     bundled, synthetic and nobody's. Files in the folder: protected.parquet, protector.vecveil,
     audit.json and audit.html.
     """
+    from vecveil.cli.outputs import writing
     from vecveil.cli.printing import data, data_json, note
     from vecveil.demo.job import DEMO_TARGET_UTILITY, run_demo
 
@@ -72,22 +73,23 @@ def command(
         raise click.UsageError("Give --input and --concept together, or neither.")
     if input is None and (text_column or format or delimiter or group_column):
         raise click.UsageError("Options that describe a table need --input.")
-    result = run_demo(
-        out,
-        input=input,
-        concept_file=concept,
-        text_column=text_column,
-        group_column=group_column,
-        table={"format": format, "encoding": encoding, "delimiter": delimiter},
-        encoder=encoder or "minilm",
-        precision=precision or "auto",
-        cache=cache,
-        target_utility=target_utility or DEMO_TARGET_UTILITY,
-        seed=seed,
-        force=force,
-        command=shlex.join(["vecveil", *sys.argv[1:]]),
-        say=note,
-    )
+    with writing(out):
+        result = run_demo(
+            out,
+            input=input,
+            concept_file=concept,
+            text_column=text_column,
+            group_column=group_column,
+            table={"format": format, "encoding": encoding, "delimiter": delimiter},
+            encoder=encoder or "minilm",
+            precision=precision or "auto",
+            cache=cache,
+            target_utility=target_utility or DEMO_TARGET_UTILITY,
+            seed=seed,
+            force=force,
+            command=shlex.join(["vecveil", *sys.argv[1:]]),
+            say=note,
+        )
     if as_json:
         data_json(result.to_record())
     else:

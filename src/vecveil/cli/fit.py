@@ -124,7 +124,8 @@ def command(
     Exactly one of --target-utility, --epsilon and --noise-to-signal says how much noise there is.
     """
     from vecveil.cli.fitted import describe, record
-    from vecveil.cli.inputs import TableFormat, check_new_file
+    from vecveil.cli.inputs import TableFormat
+    from vecveil.cli.outputs import check_new_file, writing
     from vecveil.cli.printing import data_json, note
 
     _check_usage(input, given)
@@ -135,7 +136,8 @@ def command(
     check_new_file(out, force=force, inputs=inputs)
     form = TableFormat(text_column, format, encoding, delimiter)
     protector = _from_vectors(given) if input is None else _from_texts(input, form, given)
-    protector.save(out)
+    with writing(out):
+        protector.save(out)
     describe(protector)
     note(f"Wrote {out}")
     if as_json:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TableFormat",
-    "check_new_file",
     "encoder_for",
     "is_protected",
     "load_encoder_named",
@@ -162,21 +161,3 @@ def encoder_for(
     encoder = load_encoder_named(chosen, precision or known, cache)
     protector.check_encoder(encoder)
     return encoder
-
-
-def check_new_file(output: Path, *, force: bool, inputs: tuple[Path | None, ...] = ()) -> None:
-    """Refuse an output that is a folder, one of the inputs, or there already without ``force``."""
-    if output.is_dir():
-        raise DataFileError(message(output.name, "output", "a file", "a folder"))
-    if not output.exists():
-        return
-    if any(path is not None and path.exists() and path.samefile(output) for path in inputs):
-        raise InvalidInputError(
-            message(output.name, "output", "another file than the inputs", "one of them",
-                    fix="Choose another name.")
-        )  # fmt: skip
-    if not force:
-        raise DataFileError(
-            message(output.name, "output", "a file that does not exist yet", "one that exists",
-                    fix="Choose another name, or replace it with --force.")
-        )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.atomic import atomic_path
+from vecveil.atomic import write_bytes
 from vecveil.errors import ProtectorFileError, VecveilError
 from vecveil.mechanisms import Laplace, Mahalanobis, Mechanism
 from vecveil.protector.protector import EncoderInfo, Protector
@@ -27,7 +27,7 @@ _LARGEST_DIMENSION = 65_536
 
 def save(protector: Protector, path: str | os.PathLike[str]) -> None:
     """Write ``protector`` to ``path`` atomically."""
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save as to_bytes
 
     record = {
         "schema": SCHEMA,
@@ -47,8 +47,8 @@ def save(protector: Protector, path: str | os.PathLike[str]) -> None:
     }
     arrays.setdefault("dimension", np.array([protector.dimension], dtype=np.float64))
     record["checksum"] = _checksum(record, arrays)
-    with atomic_path(path) as temporary:
-        save_file(arrays, str(temporary), metadata={"vecveil": json.dumps(record, allow_nan=False)})
+    # Written by us, not by safetensors: a full disk is then an OSError, the permissions the usual.
+    write_bytes(path, to_bytes(arrays, metadata={"vecveil": json.dumps(record, allow_nan=False)}))
 
 
 def load(path: str | os.PathLike[str]) -> Protector:

@@ -1,0 +1,65 @@
+# make venv | demo | test | check | bench | clean. Needs Python 3.11 or later, pip and make.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+  "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
+
+# An exact version, because pip then prefers a CPU build of it (2.13.0+cpu) where the index has one;
+# asked for the newest, it takes whichever build is newest, on Linux one with gigabytes of CUDA.
+# To fetch the CPU build from PyTorch's own index:
+#   make venv TORCH_INDEX=https://download.pytorch.org/whl/cpu
+TORCH := torch==2.13.0
+TORCH_INDEX ?=
+
+# Two threads even where there are more cores: the figures of a machine and of CI stay comparable.
+TEST_THREADS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test check bench clean
+
+help:
+	@sed -n 1p Makefile
+
+venv: $(STAMP)
+
+# Some systems ship Python without ensurepip: there virtualenv, unpacked beside, makes the same.
+$(STAMP): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "make: Python 3.11 or later is needed" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV) && \
+	  $(PYTHON) -m pip install --quiet --target build/virtualenv virtualenv && \
+	  PYTHONPATH=build/virtualenv $(PYTHON) -m virtualenv --quiet $(VENV); }
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install $(TORCH) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
+	$(BIN)/python -m pip install -e ".[dev]"
+	touch $@
+
+demo: venv
+	$(BIN)/vecveil demo --out vecveil-demo
+
+test: venv
+	@$(MAKE) --no-print-directory browser
+	OMP_NUM_THREADS=$(TEST_THREADS) $(BIN)/python -m pytest
+
+# The report page is looked at in headless Chromium; without it those tests are skipped.
+.PHONY: browser
+browser:
+	@if command -v chromedriver >/dev/null 2>&1; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+	    apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null; } \
+	    || echo "make: no Chromium could be installed; the tests that need it are skipped" >&2; \
+	else echo "make: no Chromium; the tests that need it are skipped" >&2; fi
+
+check: venv
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	@if [ -f mkdocs.yml ]; then $(BIN)/mkdocs build --strict --quiet --site-dir site; fi
+
+bench: venv
+	$(BIN)/python benchmarks/run.py
+
+clean:
+	rm -rf $(VENV) build dist site vecveil-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
