@@ -261,10 +261,32 @@ def concepts(folder: Path = RESULTS) -> str:
     return table([counts, "wall clock", "processor"], lines)
 
 
+def sizes(folder: Path = RESULTS) -> str:
+    """Return what the strongest attack recovers after fits on more and more texts."""
+    rows: Rows = load("sizes", folder).get("rows", [])
+    lines = [
+        [
+            number(row, "texts", form="{:,}"),
+            number(row, "labels", form="{}"),
+            number(row, "parameters", "rank", form="{}"),
+            percent(row.get("similarity")),
+            f"{percent(row['value'])} ({100 * row['low']:.1f} to {100 * row['high']:.1f})",
+            ATTACKS.get(row["worst"], row["worst"]),
+            percent(row.get("clean")),
+            percent(row.get("chance")),
+        ]
+        for row in rows
+    ]
+    head = ["texts", "words labelled", "erased", "similarity kept", "recovered", "by", "clean",
+            "chance"]  # fmt: skip
+    return table(head, lines or [[MISSING] * len(head)])
+
+
 TABLES: dict[str, Callable[[Path], str]] = {
     "leakage": leakage,
     "leakage-attacks": leakage_attacks,
     "leakage-parameters": leakage_parameters,
+    "sizes": sizes,
     "protect": protect,
     "encode": encode,
     "mask": mask,

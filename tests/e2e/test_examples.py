@@ -1,0 +1,50 @@
+"""Every example runs, as a user would run it, and prints something."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.documents import ROOT, environment
+
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def run(script: Path, folder: Path, cache: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(script)],
+        cwd=folder,
+        env=environment(cache),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+@pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs(
+    script: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    done = run(script, tmp_path, tmp_path_factory.getbasetemp() / "embeddings")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    assert "Warning" not in done.stderr
+    assert list(tmp_path.iterdir()) == []  # an example leaves nothing behind
+
+
+def test_examples_are_few_and_short() -> None:
+    assert len(EXAMPLES) >= 4
+    for script in EXAMPLES:
+        lines = script.read_text(encoding="utf-8").splitlines()
+        assert len(lines) <= 40, script.name
+        assert lines[0].startswith('"""'), script.name
+
+
+def test_a_broken_example_is_noticed(tmp_path: Path) -> None:
+    script = tmp_path / "broken.py"
+    script.write_text("import vecveil\n\nvecveil.nothing\n", encoding="utf-8")
+    assert run(script, tmp_path, tmp_path).returncode == 1

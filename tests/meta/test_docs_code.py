@@ -1,0 +1,52 @@
+"""The Python in the documents runs, page by page; only Python that is meant to run is marked so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.documents import ROOT, blocks, run_python
+
+PAGES = sorted(
+    page.relative_to(ROOT).as_posix()
+    for page in (ROOT / "docs").rglob("*.md")
+    if any(blocks(page.read_text(encoding="utf-8"), "python"))
+)
+LANGUAGES = {"python", "console", "yaml", "text", ""}
+
+
+@pytest.fixture
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The embeddings of this run of the tests, for every document and example alike."""
+    folder = tmp_path_factory.getbasetemp() / "embeddings"
+    monkeypatch.setenv("VECVEIL_CACHE", str(folder))
+    return folder
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_code_of_a_page_runs(
+    page: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert run_python(text, page) > 0
+
+
+def test_the_pages_with_code_are_found() -> None:
+    assert {"docs/tutorial.md", "docs/mathematics.md", "docs/how-to/utility.md"} <= set(PAGES)
+
+
+def test_every_block_has_a_known_language() -> None:
+    for page in (ROOT / "docs").rglob("*.md"):
+        found = {block.language for block in blocks(page.read_text(encoding="utf-8"))}
+        assert found <= LANGUAGES, page.name
+
+
+def test_a_wrong_page_is_noticed() -> None:
+    page = "# Page\n\n```python\nx = 1\n```\n\n```text\nno code\n```\n"
+    page += "\n```python\nassert x == 2\n```\n"
+    with pytest.raises(AssertionError) as caught:
+        run_python(page, "page.md")
+    assert caught.traceback[-1].lineno == 11
+    assert str(caught.traceback[-1].path) == "page.md"

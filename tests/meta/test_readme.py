@@ -1,0 +1,169 @@
+"""The README is true: its code runs, its commands and extras exist, its tables are the results."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from harness.documents import ROOT, blocks, environment, run_python
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+DOCUMENTS = ["README.md", "docs/index.md", "docs/tutorial.md", "docs/how-to/files.md"]
+COMMANDS = ("demo", "fit", "protect", "audit", "methods", "doctor")
+
+needs_cli = pytest.mark.skipif(
+    importlib.util.find_spec("vecveil.cli.__main__") is None, reason="there is no command line yet"
+)
+
+
+def _load_tables() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("tables", ROOT / "benchmarks" / "tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+tables: Any = _load_tables()
+
+
+def commands(markdown: str) -> list[list[str]]:
+    """Return the calls of vecveil in the console blocks of a document, as words."""
+    lines = [
+        line
+        for block in blocks(markdown, "console")
+        for line in block.code.replace("\\\n", " ").splitlines()
+    ]
+    return [shlex.split(line, comments=True) for line in lines if line.startswith("vecveil ")]
+
+
+@cache
+def help_of(command: str | None) -> str:
+    """Return what ``vecveil [command] --help`` prints."""
+    words = [] if command is None else [command]
+    done = subprocess.run(
+        [sys.executable, "-m", "vecveil.cli", *words, "--help"],
+        env=environment(Path("unused")),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def unknown_words(words: list[str]) -> list[str]:
+    """Return the command or the options of one call that ``--help`` does not know."""
+    name = words[1]
+    if not re.search(rf"^  {re.escape(name)}\b", help_of(None), re.MULTILINE):
+        return [name]
+    text = help_of(name)
+    options = [word.partition("=")[0] for word in words[2:] if re.match(r"--?[a-z]", word)]
+    return [option for option in options if not re.search(rf"(?<!\S){option}(?![\w-])", text)]
+
+
+def test_the_quickstart_runs_and_asserts(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VECVEIL_CACHE", str(tmp_path_factory.getbasetemp() / "embeddings"))
+    monkeypatch.chdir(tmp_path)
+    assert run_python(README, "README.md") == 1
+    assert "assert " in next(blocks(README, "python")).code
+
+
+@needs_cli
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_the_commands_of_a_document_exist(document: str) -> None:
+    called = commands((ROOT / document).read_text(encoding="utf-8"))
+    assert called
+    assert [unknown_words(words) for words in called] == [[]] * len(called)
+
+
+@needs_cli
+def test_the_readme_names_every_command() -> None:
+    assert {words[1] for words in commands(README)} == set(COMMANDS)
+    assert all(re.search(rf"^  {name}\b", help_of(None), re.MULTILINE) for name in COMMANDS)
+
+
+@needs_cli
+def test_an_unknown_command_or_option_is_noticed() -> None:
+    assert unknown_words(["vecveil", "conceal", "x.csv"]) == ["conceal"]
+    assert unknown_words(["vecveil", "fit", "x.csv", "--target", "1", "-o", "y"]) == ["--target"]
+
+
+def test_the_extras_are_those_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    section = README.split("## Install")[1].split("## ")[0]
+    named = {
+        name
+        for line in section.splitlines()
+        if line.startswith("| `")
+        for name in re.findall(r"`([a-z]+)`", line.split("|")[1])
+    }
+    assert named == set(project["optional-dependencies"])
+
+
+def test_the_concept_file_can_be_read(tmp_path: Path) -> None:
+    from vecveil.concepts import Concept
+
+    path = tmp_path / "concept.yaml"
+    path.write_text(next(blocks(README, "yaml")).code, encoding="utf-8")
+    assert [len(row) for row in Concept.from_file(path).detect(["Asthma: 5 mg.", "None."])] == [
+        2,
+        0,
+    ]
+
+
+def test_links_lead_somewhere() -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", README)
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/results.md"])
+def test_the_tables_are_those_of_the_results(document: str) -> None:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    assert "<!-- table: leakage -->" in text
+    assert tables.updated(text) == text, "run python benchmarks/tables.py --write"
+
+
+def test_a_figure_that_differs_is_noticed(tmp_path: Path) -> None:
+    record = {"memory": [{"case": "npy to npy", "rows": 10, "peak_mib": 99.0}]}
+    (tmp_path / "memory.json").write_text(json.dumps(record), encoding="utf-8")
+    text = tables.updated("<!-- table: memory -->\n<!-- end table -->\n", tmp_path)
+    assert "| npy to npy | 10 | 99 MiB | not measured | not measured |" in text
+    assert tables.updated(text, tmp_path) == text
+    assert tables.updated(text.replace("99 MiB", "9 MiB"), tmp_path) == text
+
+
+@pytest.mark.parametrize("name", tables.TABLES)
+def test_a_table_without_results_says_so(name: str, tmp_path: Path) -> None:
+    assert tables.MISSING in tables.TABLES[name](tmp_path)
+
+
+def test_seeds_are_averaged_and_the_strongest_attack_counts(tmp_path: Path) -> None:
+    row = {"concept": "sts", "method": "subspace", "split": "shared", "chance": 0.1}
+    first = {"linear": [0.2, 0.1, 0.3], "kernel": [0.3, 0.25, 0.35]}
+    second = {"linear": [0.5, 0.45, 0.55], "kernel": [0.4, 0.3, 0.5]}
+    rows = [
+        {**row, "seed": 0, "sts12": 0.95, "attacks": first},
+        {**row, "seed": 1, "sts12": 0.97, "attacks": second},
+    ]
+    (tmp_path / "leakage.json").write_text(json.dumps({"rows": rows}), encoding="utf-8")
+    line = next(
+        li for li in tables.leakage(tmp_path).splitlines() if "subspace" in li and "STS" in li
+    )
+    assert "| 96.0 % | 40.0 % (25.0 to 55.0) | not measured | 10.0 % |" in line
