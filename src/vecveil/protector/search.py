@@ -4,8 +4,8 @@ Half of the pairs fit the maps, three tenths train a kernel reader on released v
 (`vecveil.sensitivity.predictability`), one fifth is read. An erasure works better on the texts that it
 was fitted on than on others, so the three parts share no group of near-duplicates. Of the settings
 whose noise reaches the target utility, those are kept of which the reader recovers least, up to one
-point; among them one with a tenth of noise or more, which erases most, because small networks read
-less behind it, and then the one that releases the fewest directions.
+standard error; among them one with a tenth of noise or more, and of these the one that erases most,
+because small networks read less behind it.
 """
 
 from __future__ import annotations
@@ -36,9 +36,6 @@ __all__ = ["Setting", "SubspaceSearch"]
 
 READER_ROWS = 1600
 TEST_ROWS = 800
-TOLERANCE = 0.01
-"""Settings of which the reader recovers so little more than of the best count as equal."""
-
 ENOUGH_NOISE = 0.1
 """Of equal settings one with at least this noise-to-signal ratio is preferred: without noise any
 release can be matched with a candidate text exactly."""
@@ -174,7 +171,7 @@ class SubspaceSearch:
 
     def ranking(self) -> list[Setting]:
         """Return the settings that reach the target on the fitting part, the least telling first."""
-        return [_setting_of(row) for row in _ranked(self.tried)]
+        return [_setting_of(row) for row in _ranked(self.tried, int(self.L_test.sum()))]
 
     def _best(
         self, scale: Scale, settings: list[Setting], description: str, show_progress: bool | None
@@ -217,15 +214,20 @@ class SubspaceSearch:
         return self._utility(CommonDraws(plain, self.moments.rms_norm, self.seed))(noise)
 
 
-def _ranked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the feasible rows, the best first: within a point of the least recovered the largest rank."""
+def _ranked(rows: list[dict[str, Any]], instances: int) -> list[dict[str, Any]]:
+    """Return the feasible rows, the best first (the one-standard-error rule of the module's docstring).
+
+    Args:
+        instances: number of held-out token instances that ``recovered`` is a share of.
+    """
     feasible = [row for row in rows if row["feasible"]]
     least = min((row["recovered"] for row in feasible), default=0.0)
+    close = least + float(np.sqrt(least * (1 - least) / max(instances, 1)))
 
     def order(row: dict[str, Any]) -> tuple[float, ...]:
-        if row["recovered"] > least + TOLERANCE:
+        if row["recovered"] > close:
             return (1.0, row["recovered"])
-        return (0.0, row["noise_to_signal"] < ENOUGH_NOISE, -row["rank"], row["kept"])
+        return (0.0, row["noise_to_signal"] < ENOUGH_NOISE, -row["rank"], row["recovered"])
 
     return sorted(feasible, key=order)
 
@@ -241,7 +243,7 @@ def _first_settings(n: int, fixed: dict[str, Any]) -> Iterator[Setting]:
     ranks = sorted({min(most, max(1, round(n * s))) for s in shares})
     if "rank" in fixed:
         ranks = [fixed["rank"]]
-    flattenings = [fixed["flattening"]] if "flattening" in fixed else [0.0, 0.6]
+    flattenings = [fixed["flattening"]] if "flattening" in fixed else [0.0, 0.9]
     for rank in ranks:
         kept = fixed.get("kept", max(1, min(n - rank, round(n / 3))))
         for flattening in flattenings:
@@ -251,12 +253,12 @@ def _first_settings(n: int, fixed: dict[str, Any]) -> Iterator[Setting]:
 def _second_settings(
     n: int, best: Setting, fixed: dict[str, Any], *, labels: bool
 ) -> Iterator[Setting]:
-    """Yield truncations, a stronger flattening, and labels without pairs, around the best first setting."""
+    """Yield truncations, a weaker flattening, and labels without pairs, around the best first setting."""
     if "kept" not in fixed:
         for m in sorted({max(1, min(n - best.rank, round(n * s))) for s in (0.25, 0.5, 1.0)}):
             yield replace(best, kept=m)
     if "flattening" not in fixed and best.flattening > 0:
-        yield replace(best, flattening=0.9)
+        yield replace(best, flattening=0.5)
     if "pairs" not in fixed and labels:
         yield replace(best, pairs=False)
 
