@@ -153,7 +153,7 @@ def encoder_for(
     chosen = name or about.name
     if chosen is None:
         raise InvalidInputError(
-            message("vecveil", "encoder", "given (--encoder)", "none",
+            message("Protector", "encoder", "given (--encoder)", "none",
                     "The protector was fitted on vectors alone and knows no encoder.",
                     "Name the encoder, or give an input with vectors.")
         )  # fmt: skip

@@ -216,6 +216,13 @@ def build_matches(
                     "From so few nothing reliable can be learnt.",
                     "Give more texts or a wider concept, or lower min_texts.")
         )  # fmt: skip
+    different = len({texts[i] for i in holding})
+    if different < min_texts:
+        raise ConceptError(
+            message(owner, "texts", asked, f"{different} different ones among {len(holding)}",
+                    "Copies of a text teach nothing new.",
+                    "Remove the copies and give more texts, or lower min_texts.")
+        )  # fmt: skip
     complete = tuple(
         tuple(
             s if s.term else Span(s.start, s.end, s.label, canonical(texts[i][s.start : s.end]))

@@ -33,6 +33,7 @@ DEMO_TARGET_UTILITY = 0.9
 FILES = ("protected.parquet", "protector.vecveil", "audit.json", "audit.html")
 MANIFEST = ".written-by-vecveil-demo.json"
 STEPS = 5
+MIN_GROUPS = 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,16 +142,22 @@ def run_demo(
     rows = read_texts(source, columns=list(dict.fromkeys(extra)), **form)
     texts = rows.texts
     groups = None if group_column is None else rows.columns[group_column]
-    half, other = split_groups(text_groups(texts, groups), (0.5, 0.5), seed=seed)
+    ids = text_groups(texts, groups)
+    if (different := int(ids.max()) + 1) < MIN_GROUPS:
+        raise DataFileError(
+            message(source.name, "texts", f"at least {MIN_GROUPS} that differ",
+                    f"{different} among {len(texts)} rows",
+                    "One half of them teaches the protector, the other half is audited.")
+        )  # fmt: skip
+    half, other = split_groups(ids, (0.5, 0.5), seed=seed)
 
     def part(indices: Sequence[int]) -> tuple[list[str], Concept]:
         columns = {name: [rows.columns[name][i] for i in indices] for name in concept.columns}
         return [texts[i] for i in indices], concept.with_columns(columns)
 
-    say(f"2/{STEPS} Encoding {len(texts):,} texts with {encoder}")
+    counted = f"{len(half):,} of {len(texts):,} texts"
+    say(f"2/{STEPS} Learning the concept {concept.name!r} from {counted}")
     model = load_encoder(encoder, precision=precision, cache="default" if cache else None)
-    X = model.encode(texts, show_progress=show_progress)
-    say(f"3/{STEPS} Learning the concept {concept.name!r} from {len(half):,} of them")
     fit_texts, fit_concept = part(half.tolist())
     protector = fit(
         fit_texts,
@@ -160,6 +167,8 @@ def run_demo(
         seed=seed,
         show_progress=show_progress,
     )
+    say(f"3/{STEPS} Encoding the other {len(other):,} with {encoder}")
+    X = model.encode(texts, show_progress=show_progress)
     with staging(folder) as draft:
         say(f"4/{STEPS} Protecting all {len(texts):,} vectors")
         private = {*concept.columns, reader.text_column}

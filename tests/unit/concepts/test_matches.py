@@ -84,8 +84,13 @@ def test_refusals(texts: list[str], minimum: int, complaint: str) -> None:
 
 def test_the_default_minimum_is_twenty() -> None:
     with pytest.raises(ConceptError, match="at least 20 texts"):
-        DRUGS.find(["take aspirin"] * 19)
-    assert len(DRUGS.find(["take aspirin"] * 20).with_concept) == 20
+        DRUGS.find([f"take aspirin {i}" for i in range(19)])
+    assert len(DRUGS.find([f"take aspirin {i}" for i in range(20)]).with_concept) == 20
+
+
+def test_copies_of_a_text_do_not_count_towards_the_minimum() -> None:
+    with pytest.raises(ConceptError, match="got 1 different ones among 300. Copies"):
+        DRUGS.find(["take aspirin"] * 300)
 
 
 @pytest.mark.parametrize("texts", ["one text", [], ["a", None], 5])
