@@ -51,9 +51,9 @@ def load(name: str, folder: Path = RESULTS) -> Record:
     return record
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table; all columns but the first are aligned right."""
-    rule = [":--", *["--:"] * (len(head) - 1)]
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, words: int = 1) -> str:
+    """Return a Markdown table; the first ``words`` columns are aligned left, the others right."""
+    rule = [":--"] * words + ["--:"] * (len(head) - words)
     return "\n".join("| " + " | ".join(row) + " |" for row in (head, rule, *rows))
 
 
@@ -131,7 +131,7 @@ def leakage(folder: Path = RESULTS) -> str:
                 ]
             )
     head = ["concept", "method", "STS12 kept", "recovered", "recovered, other texts", "chance"]
-    return table(head, lines)
+    return table(head, lines, words=2)
 
 
 def leakage_attacks(folder: Path = RESULTS) -> str:
@@ -145,7 +145,7 @@ def leakage_attacks(folder: Path = RESULTS) -> str:
                 figures = [share(cell, attack) for attack in ATTACKS]
                 lines.append([label, learnt, name, _kept(cell, method), *figures, _strongest(cell)])
     head = ["concept", "attackers learn on", "method", "STS12 kept", *ATTACKS.values(), "strongest"]
-    return table(head, lines)
+    return table(head, lines, words=3)
 
 
 def leakage_parameters(folder: Path = RESULTS) -> str:
