@@ -1,4 +1,4 @@
-# make venv | demo | test | check | bench | clean. Needs Python 3.11 or later, pip and make.
+# make venv | demo | test | check | bench DATA=DIR | clean. Needs Python 3.11 or later, pip and make.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,8 +8,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 
 # An exact version, because pip then prefers a CPU build of it (2.13.0+cpu) where the index has one;
 # asked for the newest, it takes whichever build is newest, on Linux one with gigabytes of CUDA.
-# To fetch the CPU build from PyTorch's own index:
-#   make venv TORCH_INDEX=https://download.pytorch.org/whl/cpu
+# TORCH_INDEX names an index that has the CPU build, where pip does not know one.
 TORCH := torch==2.13.0
 TORCH_INDEX ?=
 
@@ -58,7 +57,7 @@ check: venv
 	@if [ -f mkdocs.yml ]; then $(BIN)/mkdocs build --strict --quiet --site-dir site; fi
 
 bench: venv
-	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/run.py $(if $(DATA),--data $(DATA))
 
 clean:
 	rm -rf $(VENV) build dist site vecveil-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -109,9 +109,7 @@ def check_positive(value: Any, *, owner: str, param: str, allow_zero: bool = Fal
     return number
 
 
-def check_probability(
-    value: Any, *, owner: str, param: str, open_interval: bool = False
-) -> float:
+def check_probability(value: Any, *, owner: str, param: str, open_interval: bool = False) -> float:
     """Return ``value`` as a float in [0, 1], or in (0, 1) with ``open_interval``."""
     number = check_positive(value, owner=owner, param=param, allow_zero=True)
     if number > 1 or (open_interval and not 0 < number < 1):

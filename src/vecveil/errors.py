@@ -75,7 +75,9 @@ class MissingDependencyError(VecveilError, ImportError):
         )
 
 
-def message(owner: str, param: str, constraint: str, got: object, why: str = "", fix: str = "") -> str:
+def message(
+    owner: str, param: str, constraint: str, got: object, why: str = "", fix: str = ""
+) -> str:
     """Return the house's one error sentence: ``Owner: `param` must be constraint; got value. Why. Fix.``"""
     parts = [f"{owner}: `{param}` must be {constraint}; got {got}."]
     parts += [part for part in (why, fix) if part]

@@ -12,7 +12,12 @@ T = TypeVar("T")
 
 
 def progress(
-    items: Iterable[T], description: str, *, total: int | None = None, show: bool | None = None, unit: str = "it"
+    items: Iterable[T],
+    description: str,
+    *,
+    total: int | None = None,
+    show: bool | None = None,
+    unit: str = "it",
 ) -> Iterator[T]:
     """Yield from ``items`` while a bar on stderr moves.
 
@@ -29,5 +34,7 @@ def progress(
     if not show:
         yield from items
         return
-    bar: Any = tqdm(items, desc=description, total=total, unit=unit, file=sys.stderr, dynamic_ncols=True)
+    bar: Any = tqdm(
+        items, desc=description, total=total, unit=unit, file=sys.stderr, dynamic_ncols=True
+    )
     yield from bar

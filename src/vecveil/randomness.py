@@ -24,7 +24,9 @@ def secure_generator() -> np.random.Generator:
     return np.random.Generator(AESCounter(key=secrets.randbits(128)))
 
 
-def resolve_generator(rng: RandomSource = None, *, owner: str = "resolve_generator") -> np.random.Generator:
+def resolve_generator(
+    rng: RandomSource = None, *, owner: str = "resolve_generator"
+) -> np.random.Generator:
     """Return the generator that ``rng`` stands for.
 
     Args:

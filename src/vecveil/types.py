@@ -31,4 +31,13 @@ RandomSource: TypeAlias = "np.random.Generator | int | None"
 Release: TypeAlias = Callable[[Embeddings, np.random.Generator], Embeddings]
 """What an adaptive attacker may query: clean vectors and a generator in, freshly protected ones out."""
 
-__all__ = ["Embeddings", "Groups", "Matrix", "RandomSource", "Release", "Texts", "TokenLabels", "Vector"]
+__all__ = [
+    "Embeddings",
+    "Groups",
+    "Matrix",
+    "RandomSource",
+    "Release",
+    "Texts",
+    "TokenLabels",
+    "Vector",
+]

@@ -148,7 +148,7 @@ CONTROLS = [
     ("attacks/linear.py", "def f():\n    import vecveil.protector.files", "protector"),
     ("attacks/linear.py", "from ..sensitivity import shapes", "sensitivity"),
     ("attacks/linear.py", "from vecveil import sensitivity", "sensitivity"),
-    ("metrics/tasks.py", "import vecveil.encoders as e", "encoders"),
+    ("metrics/utility.py", "import vecveil.encoders as e", "encoders"),
     ("auditing/result.py", "from vecveil.report import write_audit_html", "report"),
     ("report/page.py", "async def f():\n    from vecveil.auditing import audit", "auditing"),
     ("checks.py", "from vecveil.accounting import Guarantee", "accounting"),

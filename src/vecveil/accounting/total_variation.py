@@ -25,9 +25,7 @@ _BENT = _S**3 * (10 - 15 * _S + 6 * _S**2)
 _BENT_WEIGHTS = 15 * _S**2 * (1 - _S) ** 2 * _WEIGHTS
 
 
-def laplace_total_variation(
-    distances: Vector | float, *, dimension: int, epsilon: float
-) -> Vector:
+def laplace_total_variation(distances: Vector | float, *, dimension: int, epsilon: float) -> Vector:
     """Return the total variation at each distance: 0 is indistinguishable, 1 told apart for sure.
 
     The error is below 1e-8.

@@ -20,7 +20,7 @@ from vecveil.version import __version__
 if TYPE_CHECKING:
     from vecveil.attacks import LadderResult
     from vecveil.concepts import Concept, ConceptMatches, TokenVocabulary
-    from vecveil.metrics.tasks import UtilityTask
+    from vecveil.metrics import UtilityTask
     from vecveil.protector import Protector
 
 __all__ = ["audit"]
@@ -94,10 +94,17 @@ def audit(
     from vecveil.attacks import split_groups, text_groups, token_inference_ladder
 
     if embeddings is not None:
-        embeddings = check_embeddings(embeddings, owner=owner, param="embeddings", dimension=protector.dimension)
+        embeddings = check_embeddings(
+            embeddings, owner=owner, param="embeddings", dimension=protector.dimension
+        )
         if len(embeddings) != len(texts):
             raise InvalidInputError(
-                message(owner, "embeddings", f"of {len(texts)} rows, one for each text", f"{len(embeddings)} rows")
+                message(
+                    owner,
+                    "embeddings",
+                    f"of {len(texts)} rows, one for each text",
+                    f"{len(embeddings)} rows",
+                )
             )
     matches = concept.find(texts, min_texts=MIN_TEST_TEXTS, show_progress=show_progress)
     ids = text_groups(texts, groups)[matches.with_concept]
@@ -181,7 +188,9 @@ def _vocabulary(
     counts = every[train].sum(axis=0, dtype=np.int64)
     thresholds = MIN_TOKEN_COUNTS if min_count is None else (min_count,)
     for threshold in thresholds:
-        kept = np.flatnonzero(counts >= check_count(threshold, owner="audit", param="min_token_count"))
+        kept = np.flatnonzero(
+            counts >= check_count(threshold, owner="audit", param="min_token_count")
+        )
         if 2 * counts[kept].sum() >= counts.sum():
             break
     if len(kept) == 0:
@@ -193,13 +202,21 @@ def _vocabulary(
     return TokenVocabulary(tuple(tokens.tokens[j] for j in kept))
 
 
-def _encode(protector: Protector, encoder: Any, texts: Texts, show_progress: bool | None) -> Embeddings:
+def _encode(
+    protector: Protector, encoder: Any, texts: Texts, show_progress: bool | None
+) -> Embeddings:
     from vecveil.encoders import load_encoder
 
     loaded: Any = protector.loaded_encoder() if encoder is None else load_encoder(encoder)
     protector.check_encoder(loaded)
-    encoded = loaded.encode(texts, show_progress=show_progress) if hasattr(loaded, "fingerprint") else loaded.encode(texts)
-    return check_embeddings(np.asarray(encoded), owner="audit", param="embeddings", dimension=protector.dimension)
+    encoded = (
+        loaded.encode(texts, show_progress=show_progress)
+        if hasattr(loaded, "fingerprint")
+        else loaded.encode(texts)
+    )
+    return check_embeddings(
+        np.asarray(encoded), owner="audit", param="embeddings", dimension=protector.dimension
+    )
 
 
 def _parameters(protector: Protector) -> dict[str, Any]:

@@ -40,7 +40,9 @@ class AuditResult:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write ``audit.json`` atomically."""
-        write_text(path, json.dumps(self.record, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+        write_text(
+            path, json.dumps(self.record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> AuditResult:
@@ -51,11 +53,18 @@ class AuditResult:
             schema = record["schema"]
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise DataFileError(
-                message("AuditResult.load", "path", "an audit record", f"{path.name}, which cannot be read as one")
+                message(
+                    "AuditResult.load",
+                    "path",
+                    "an audit record",
+                    f"{path.name}, which cannot be read as one",
+                )
             ) from error
         if schema != SCHEMA:
             raise DataFileError(
-                message("AuditResult.load", "path", f"of the schema {SCHEMA!r}", repr(str(schema)[:40]))
+                message(
+                    "AuditResult.load", "path", f"of the schema {SCHEMA!r}", repr(str(schema)[:40])
+                )
             )
         return cls(record)
 

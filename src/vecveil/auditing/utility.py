@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.metrics.tasks import NeighbourTask, SimilarityTask, UtilityTask
+from vecveil.metrics import NeighbourTask, SimilarityTask, UtilityTask
 from vecveil.protector import Protector
 from vecveil.types import Embeddings
 

@@ -15,7 +15,7 @@ from vecveil.errors import DataFileError, message
 
 if TYPE_CHECKING:
     from vecveil.cli.inputs import Rows
-    from vecveil.metrics.tasks import UtilityTask
+    from vecveil.metrics import UtilityTask
 
 __all__ = ["command"]
 

@@ -11,7 +11,7 @@ from vecveil.cli import options as shared
 
 if TYPE_CHECKING:
     from vecveil.cli.inputs import TableFormat
-    from vecveil.metrics.tasks import UtilityTask
+    from vecveil.metrics import UtilityTask
     from vecveil.protector import Protector
 
 __all__ = ["command"]

@@ -11,7 +11,7 @@ from vecveil.errors import DataFileError, VecveilError, message
 
 if TYPE_CHECKING:
     from vecveil.encoders import TextEncoder
-    from vecveil.metrics.tasks import ClassificationTask, RetrievalTask, StsTask
+    from vecveil.metrics import ClassificationTask, RetrievalTask, StsTask
     from vecveil.types import Embeddings
 
 __all__ = ["classification_task", "retrieval_task", "sts_task"]
@@ -21,7 +21,7 @@ def sts_task(path: Path, encoder: TextEncoder) -> StsTask:
     """Return the task of a table with the columns sentence1, sentence2 and score."""
     import numpy as np
 
-    from vecveil.metrics.tasks import StsTask
+    from vecveil.metrics import StsTask
     from vecveil.tables import read_texts
 
     table = read_texts(path, "sentence1", columns=["sentence2", "score"])
@@ -40,7 +40,7 @@ def retrieval_task(folder: Path, encoder: TextEncoder) -> RetrievalTask:
     """Return the task of a folder in BEIR layout; queries without a judgement are left out."""
     from scipy.sparse import coo_array
 
-    from vecveil.metrics.tasks import RetrievalTask
+    from vecveil.metrics import RetrievalTask
     from vecveil.tables import read_table, read_texts
 
     source = _part(folder, "corpus.jsonl.gz", "corpus.jsonl")
@@ -85,7 +85,7 @@ def classification_task(
     """Return the task of the texts' own classes; texts without one are left out."""
     import numpy as np
 
-    from vecveil.metrics.tasks import ClassificationTask
+    from vecveil.metrics import ClassificationTask
 
     rows = [i for i, label in enumerate(labels) if label is not None and label != ""]
     for row in rows:

@@ -69,7 +69,9 @@ class Mahalanobis(Mechanism):
 
     def __post_init__(self) -> None:
         object.__setattr__(
-            self, "epsilon", check_positive(self.epsilon, owner=type(self).__name__, param="epsilon")
+            self,
+            "epsilon",
+            check_positive(self.epsilon, owner=type(self).__name__, param="epsilon"),
         )
 
     @property

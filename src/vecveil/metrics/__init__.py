@@ -4,15 +4,11 @@
 utility; `intervals` for how sure a figure is. The tasks are what a target utility is set for.
 """
 
+from vecveil.metrics.classification_task import ClassificationTask
 from vecveil.metrics.estimate import Estimate
-from vecveil.metrics.tasks import (
-    ClassificationTask,
-    NeighbourTask,
-    RetrievalTask,
-    SimilarityTask,
-    StsTask,
-    UtilityTask,
-)
+from vecveil.metrics.pair_tasks import SimilarityTask, StsTask
+from vecveil.metrics.search_tasks import NeighbourTask, RetrievalTask
+from vecveil.metrics.utility import UtilityTask
 
 __all__ = [
     "ClassificationTask",

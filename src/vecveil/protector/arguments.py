@@ -8,11 +8,18 @@ import numpy as np
 
 from vecveil.checks import check_embeddings
 from vecveil.errors import IncompatibleError, InvalidInputError, message
-from vecveil.metrics.tasks import NeighbourTask, SimilarityTask, UtilityTask
+from vecveil.metrics import NeighbourTask, SimilarityTask, UtilityTask
 from vecveil.protector.methods import Method, method_named
 from vecveil.types import Embeddings, Groups, TokenLabels
 
-__all__ = ["UtilityChoice", "check_choices", "check_groups", "check_labels", "same_space", "task_of"]
+__all__ = [
+    "UtilityChoice",
+    "check_choices",
+    "check_groups",
+    "check_labels",
+    "same_space",
+    "task_of",
+]
 
 UtilityChoice = Literal["similarity", "neighbours"]
 
@@ -40,9 +47,7 @@ def check_choices(
             message(owner, "postprocess", "None, 'none' or 'wiener'", repr(wanted)[:40])
         )
     if output not in ("full", "reduced"):
-        raise InvalidInputError(
-            message(owner, "output", "'full' or 'reduced'", repr(output)[:40])
-        )
+        raise InvalidInputError(message(owner, "output", "'full' or 'reduced'", repr(output)[:40]))
     if output == "reduced" and wanted != "own map":
         raise InvalidInputError(
             message(owner, "output", "'full'", "'reduced'",

@@ -55,7 +55,9 @@ class CommonDraws:
         shape = self.candidate.shape
         n = shape.dimension
         rng = np.random.default_rng([self.seed, len(self._unit)])
-        return elliptical_laplace_noise(len(X), shape, epsilon_of_rms_norm(self.rms_norm, n), rng, np.float32)
+        return elliptical_laplace_noise(
+            len(X), shape, epsilon_of_rms_norm(self.rms_norm, n), rng, np.float32
+        )
 
     def at(self, noise: float) -> Callable[[Embeddings, np.random.Generator | None], Embeddings]:
         """Return the release at a noise-to-signal ratio."""
@@ -68,7 +70,10 @@ class CommonDraws:
                 rows = np.asarray(X, dtype=np.float32)
                 z = self._noise(X)
                 if self.candidate.fixed_map and linear is not None:
-                    rows, z = linear.apply(rows, reduced=self.reduced), linear.apply(z, reduced=self.reduced)
+                    rows, z = (
+                        linear.apply(rows, reduced=self.reduced),
+                        linear.apply(z, reduced=self.reduced),
+                    )
                 self._unit[key] = (X, rows, z)
             _, x, z = self._unit[key]
             y = x if rng is None else x + scale * z

@@ -111,7 +111,14 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
             arrays = {name: file.get_tensor(name) for name in names}
     except OSError as error:
         raise _refuse(path, f"cannot be read ({type(error).__name__})") from error
-    except (SafetensorError, ValueError, TypeError, LookupError, RuntimeError, AttributeError) as error:
+    except (
+        SafetensorError,
+        ValueError,
+        TypeError,
+        LookupError,
+        RuntimeError,
+        AttributeError,
+    ) as error:
         raise _refuse(path, "is truncated, damaged or not a protector") from error
     try:
         record = json.loads(metadata["vecveil"])

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from vecveil.checks import check_count, check_embeddings, check_texts
 from vecveil.errors import InvalidInputError, message
 from vecveil.mechanisms import Laplace, Mahalanobis, Mechanism
-from vecveil.metrics.tasks import UtilityTask
+from vecveil.metrics import UtilityTask
 from vecveil.protector.arguments import (
     UtilityChoice,
     check_choices,
@@ -43,7 +43,6 @@ MIN_PAIRS = 20
 UTILITY_ROWS = 10_000
 MAX_PAIRS = 20_000
 MAX_BACKGROUND = 20_000
-
 
 
 def fit(
@@ -104,7 +103,9 @@ def fit(
     with_texts = [texts[matches.with_concept[i]] for i in pairs]
     without_texts = [negatives[i] for i in pairs]
     ordinary_texts = [texts[matches.without_concept[i]] for i in ordinary]
-    everything = loaded.encode(with_texts + without_texts + ordinary_texts, show_progress=show_progress)
+    everything = loaded.encode(
+        with_texts + without_texts + ordinary_texts, show_progress=show_progress
+    )
     positive, negative, background = np.split(everything, [len(pairs), 2 * len(pairs)])
     protector = fit_pairs(
         positive,
@@ -189,7 +190,12 @@ def fit_pairs(
     negative = same_space(negative, "negative", n)
     if len(negative) != len(positive):
         raise InvalidInputError(
-            message(owner, "negative", f"of {len(positive)} rows, one for each positive", f"{len(negative)} rows")
+            message(
+                owner,
+                "negative",
+                f"of {len(positive)} rows, one for each positive",
+                f"{len(negative)} rows",
+            )
         )
     if background is not None:
         background = same_space(background, "background", n)
@@ -200,11 +206,21 @@ def fit_pairs(
     moments = Moments.of(positive, negative, token_labels=labels, background=background)
     if not moments.C.any():
         raise InvalidInputError(
-            message(owner, "negative", "different from `positive`", "the same rows", "There is nothing to hide.")
+            message(
+                owner,
+                "negative",
+                "different from `positive`",
+                "the same rows",
+                "There is nothing to hide.",
+            )
         )
-    own = _own_texts(positive, negative if background is None else background, np.random.default_rng(seed))
+    own = _own_texts(
+        positive, negative if background is None else background, np.random.default_rng(seed)
+    )
     task = task_of(utility, own, seed)
-    data = FitData(positive, negative, labels, background, groups, moments, task, scale, seed, show_progress)
+    data = FitData(
+        positive, negative, labels, background, groups, moments, task, scale, seed, show_progress
+    )
     if chosen.postprocess == "own map" and wanted != "own map":
         # Without its map the subspace method erases nothing and is plain Laplace noise.
         candidate = METHODS["laplace"].build(data, {})

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from vecveil.accounting import laplace_total_variation
-from vecveil.metrics.tasks import NeighbourTask, SimilarityTask, UtilityTask
+from vecveil.metrics import NeighbourTask, SimilarityTask, UtilityTask
 from vecveil.protector.protector import Protector
 from vecveil.types import Embeddings
 

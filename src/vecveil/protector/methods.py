@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from vecveil.checks import check_count, check_positive
 from vecveil.errors import InvalidInputError, message
-from vecveil.metrics.tasks import UtilityTask
+from vecveil.metrics import UtilityTask
 from vecveil.protector.candidate import Candidate, CommonDraws
 from vecveil.protector.scale import SMALLEST_NOISE, Scale
 from vecveil.protector.search import Setting, SubspaceSearch, directions_of
@@ -78,7 +78,11 @@ def _sparse(data: FitData, options: dict[str, Any]) -> Candidate:
     mask_options = MaskOptions(**options)
     masks = [
         fit_hard_concrete_mask(
-            data.positive, data.negative, mask_options, seed=data.seed + i, show_progress=data.show_progress
+            data.positive,
+            data.negative,
+            mask_options,
+            seed=data.seed + i,
+            show_progress=data.show_progress,
         )
         for i in range(seeds)
     ]
@@ -86,7 +90,9 @@ def _sparse(data: FitData, options: dict[str, Any]) -> Candidate:
     if seeds > 1:
         data.findings["mask"]["seed_stability"] = _stability([m.mask for m in masks])
     shape = NoiseShape.from_diagonal(np.asarray(masks[0].mask, dtype=np.float64), floor=floor)
-    return Candidate(shape=shape, map_of=lambda _: None, parameters={"floor": floor, **vars_of(mask_options)})
+    return Candidate(
+        shape=shape, map_of=lambda _: None, parameters={"floor": floor, **vars_of(mask_options)}
+    )
 
 
 def _stability(masks: list[npt.NDArray[np.float64]]) -> float | None:
@@ -117,10 +123,14 @@ def _subspace(data: FitData, options: dict[str, Any]) -> Candidate:
         )
     fixed: dict[str, Any] = {}
     if options.get("rank") is not None:
-        fixed["rank"] = check_count(options["rank"], owner="fit", param="rank", minimum=1, maximum=n - 1)
+        fixed["rank"] = check_count(
+            options["rank"], owner="fit", param="rank", minimum=1, maximum=n - 1
+        )
     if options.get("kept") is not None:
         most = n - fixed.get("rank", 1)
-        fixed["kept"] = check_count(options["kept"], owner="fit", param="kept", minimum=1, maximum=most)
+        fixed["kept"] = check_count(
+            options["kept"], owner="fit", param="kept", minimum=1, maximum=most
+        )
     if options.get("flattening") is not None:
         fixed["flattening"] = check_positive(
             options["flattening"], owner="fit", param="flattening", allow_zero=True
@@ -141,7 +151,9 @@ def _subspace(data: FitData, options: dict[str, Any]) -> Candidate:
     # Fitted on all texts a map can cost a little more than it did on the fitting part.
     for setting in search.ranking():
         candidate = _of_setting(data, setting)
-        if data.scale.target_utility is None or _reaches(data, candidate, data.scale.target_utility):
+        if data.scale.target_utility is None or _reaches(
+            data, candidate, data.scale.target_utility
+        ):
             return candidate
     return _of_setting(data, best)
 
@@ -158,7 +170,9 @@ def _of_setting(data: FitData, setting: Setting) -> Candidate:
 
 
 def _reaches(data: FitData, candidate: Candidate, target: float) -> bool:
-    draws = CommonDraws(candidate, data.moments.rms_norm, data.seed, reduced=not data.task.same_space)
+    draws = CommonDraws(
+        candidate, data.moments.rms_norm, data.seed, reduced=not data.task.same_space
+    )
     return data.task.relative(draws.at(SMALLEST_NOISE), np.random.default_rng(data.seed)) >= target
 
 
@@ -171,7 +185,9 @@ def with_wiener(candidate: Candidate, moments: Moments) -> Candidate:
         S = (noise * moments.rms_norm) ** 2 / n * covariance
         return LinearMap(down=np.linalg.solve(moments.K + S, moments.K).T)
 
-    return Candidate(shape=candidate.shape, map_of=map_of, parameters=candidate.parameters, fixed_map=False)
+    return Candidate(
+        shape=candidate.shape, map_of=map_of, parameters=candidate.parameters, fixed_map=False
+    )
 
 
 METHODS: dict[str, Method] = {

@@ -44,7 +44,9 @@ class EncoderInfo:
 
 def encoder_fingerprint(encoder: Any) -> str | None:
     """Return the fingerprint of the encoder's model; vectors in fp32 and bf16 belong to the same one."""
-    model: str | None = getattr(encoder, "model_fingerprint", None) or getattr(encoder, "fingerprint", None)
+    model: str | None = getattr(encoder, "model_fingerprint", None) or getattr(
+        encoder, "fingerprint", None
+    )
     return model
 
 
@@ -87,7 +89,9 @@ class Protector:
     @property
     def released_dimension(self) -> int:
         """Return the dimension of what comes out."""
-        return self.map.rank if self.map is not None and self.output == "reduced" else self.dimension
+        return (
+            self.map.rank if self.map is not None and self.output == "reduced" else self.dimension
+        )
 
     @cached_property
     def guarantee(self) -> Guarantee:
@@ -95,13 +99,21 @@ class Protector:
         fitted_on = ""
         if "pairs" in self.report:
             fitted_on = f"{self.report['pairs']} pairs of texts with and without the concept"
-        return self.mechanism.guarantee(down=None if self.map is None else self.map.down, fitted_on=fitted_on)
+        return self.mechanism.guarantee(
+            down=None if self.map is None else self.map.down, fitted_on=fitted_on
+        )
 
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 over everything that decides what is released."""
         digest = hashlib.sha256()
-        head = [self.method, self.mechanism.name, self.mechanism.parameters(), self.dimension, self.output]
+        head = [
+            self.method,
+            self.mechanism.name,
+            self.mechanism.parameters(),
+            self.dimension,
+            self.output,
+        ]
         digest.update(json.dumps(head, sort_keys=True).encode())
         for name, array in sorted(self.arrays().items()):
             digest.update(name.encode() + str(array.shape).encode())
@@ -140,7 +152,9 @@ class Protector:
         with np.errstate(over="ignore", invalid="ignore"):
             total = released.sum(dtype=np.float64)
         if not np.isfinite(total) and not np.isfinite(released).all():
-            raise ReleaseError("Protector.protect: the protected vectors are not finite, so nothing was released.")
+            raise ReleaseError(
+                "Protector.protect: the protected vectors are not finite, so nothing was released."
+            )
         return released
 
     def encode(self, texts: Texts, rng: RandomSource = None, *, noise: bool = True) -> Embeddings:

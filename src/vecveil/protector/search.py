@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.metrics.tasks import UtilityTask
+from vecveil.metrics import UtilityTask
 from vecveil.progress import progress
 from vecveil.protector.candidate import Candidate, CommonDraws
 from vecveil.protector.scale import SMALLEST_NOISE, Scale, largest_noise, refuse_target

@@ -72,7 +72,9 @@ def concept_directions(moments: Moments) -> ConceptDirections:
         )  # fmt: skip
     strengths, rotation = np.linalg.eigh((target + target.T) / 2)
     return ConceptDirections(
-        vectors=(whiten @ rotation)[:, ::-1], strengths=np.maximum(strengths[::-1], 0.0), K=moments.K
+        vectors=(whiten @ rotation)[:, ::-1],
+        strengths=np.maximum(strengths[::-1], 0.0),
+        K=moments.K,
     )
 
 
