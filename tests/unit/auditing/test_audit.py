@@ -1,0 +1,240 @@
+"""`vecveil.audit` from end to end on a small problem with an encoder that is all arithmetic."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vecveil
+from vecveil.attacks import Attack, KernelAttack, LinearAttack, MLCAttack, MLPAttack
+from vecveil.auditing import AuditResult
+from vecveil.errors import (
+    ConceptError,
+    DataFileError,
+    IncompatibleError,
+    InvalidInputError,
+)
+from vecveil.report import render_audit
+
+DRUGS = ["aspirin", "codeine", "heparin", "insulin", "lithium", "metformin"]
+TOPICS = ["knee", "heart", "sleep", "skin", "travel", "music", "garden", "school"]
+N_DIM = 24
+
+
+class TopicEncoder:
+    """The mean of one fixed direction per word: linear, deterministic, without a model."""
+
+    name = "topic-encoder"
+    fingerprint = "topic-encoder-1"
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        rows = np.array([np.sum([self._word(w) for w in text.split()], axis=0) for text in texts])
+        return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+    @staticmethod
+    @cache
+    def _word(word: str) -> Any:
+        seed = int.from_bytes(hashlib.sha256(word.encode()).digest()[:4], "big")
+        weight = 1.5 if word in TOPICS else 1.0 if word in DRUGS else 0.1
+        return weight * np.random.default_rng(seed).standard_normal(N_DIM)
+
+
+def notes(rows: int, seed: int) -> list[str]:
+    rng = np.random.default_rng(seed)
+    texts = []
+    for i in range(rows):
+        words = ["note", str(i + 10_000 * seed), "about", rng.choice(TOPICS), rng.choice(TOPICS)]
+        if i % 3:
+            words += ["takes", *rng.choice(DRUGS, size=rng.integers(1, 3), replace=False)]
+        texts.append(" ".join(str(w) for w in words))
+    return texts
+
+
+CONCEPT = vecveil.Concept.from_terms("drug", DRUGS)
+OPTIONS: dict[str, Any] = {"show_progress": False}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_attackers() -> Iterator[None]:
+    """Keep the ladder's kinds of attacks, and make them small: an audit then takes a second."""
+
+    def ladder(tier: str = "quick") -> tuple[Attack, ...]:
+        return LinearAttack(), KernelAttack(rows=512), MLPAttack((64,), epochs=8), MLCAttack()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vecveil.attacks.ladder.ladder_attacks", ladder)
+        yield
+
+
+@pytest.fixture(scope="module")
+def protector() -> vecveil.Protector:
+    return vecveil.fit(
+        notes(900, 1), CONCEPT, TopicEncoder(), rank=6, kept=14, flattening=0.0, pairs=False,
+        noise_to_signal=0.3, **OPTIONS,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def result(protector: vecveil.Protector) -> AuditResult:
+    return vecveil.audit(protector, notes(600, 2), CONCEPT, **OPTIONS)
+
+
+def test_the_record_draws_its_page(result: AuditResult) -> None:
+    page = render_audit(result.to_record())
+    assert page.startswith("<!doctype html>")
+    assert "drug" in page
+    assert not [term for term in DRUGS if term in page]
+
+
+def test_the_record_counts_right(result: AuditResult) -> None:
+    record = result.to_record()
+    assert record["schema"] == "vecveil.audit/1"
+    assert record["texts"]["total"] == 600
+    assert record["texts"]["with_concept"] == 400
+    assert record["texts"]["without_concept"] == 200
+    assert record["texts"]["vocabulary"] == 6
+    split = record["split"]
+    assert split["train"] + split["validation"] + split["test"] == 400
+    assert split["test"] == pytest.approx(120, abs=3)
+    assert record["parameters"]["epsilon"] > 0
+    assert record["parameters"]["rank"] == 6
+    assert record["encoder"]["fingerprint"] == "topic-encoder-1"
+    assert record["randomness"] == "seeded"
+    assert record["guarantee"]["kind"] == "formal"
+    assert set(record["utility"]) >= {"similarity", "similarity_rank", "neighbours"}
+    counts = [term["count"] for term in record["terms"]]
+    assert counts == sorted(counts, reverse=True)
+    assert sum(counts) == record["attacks"][0]["n"]
+
+
+def test_the_planted_leak_is_found_on_clean_vectors_and_erased_after(result: AuditResult) -> None:
+    """The concept is linear in the clean vectors: chance is far below what is found there."""
+    worst = result.worst
+    assert worst["clean"] > 0.8
+    assert worst["chance"] < 0.45
+    assert worst["value"] < worst["clean"] - 0.3
+    assert worst["low"] <= worst["value"] <= worst["high"]
+
+
+def test_worst_is_the_attack_with_the_highest_r_precision(result: AuditResult) -> None:
+    record = result.to_record()
+    names = [a["name"] for a in record["attacks"]]
+    assert len(set(names)) == len(names) >= 4
+    values = {a["name"]: a["value"] for a in record["attacks"]}
+    assert all(a["metric"] == "R-precision" for a in record["attacks"])
+    assert values[record["worst"]] == max(values.values())
+    assert any(a["adaptive"] for a in record["attacks"])
+
+
+def without_times(record: dict[str, Any]) -> dict[str, Any]:
+    record = json.loads(json.dumps(record))
+    for key in ("created", "seconds"):
+        del record[key]
+    for attack in record["attacks"]:
+        del attack["seconds"]
+    return record
+
+
+def test_the_same_seed_gives_the_same_record(
+    protector: vecveil.Protector, result: AuditResult
+) -> None:
+    again = vecveil.audit(protector, notes(600, 2), CONCEPT, **OPTIONS)
+    assert without_times(again.to_record()) == without_times(result.to_record())
+
+
+def test_saved_and_loaded_it_is_the_same(result: AuditResult, tmp_path: Path) -> None:
+    result.save(tmp_path / "audit.json")
+    again = AuditResult.load(tmp_path / "audit.json")
+    assert again.to_record() == result.to_record()
+    assert str(again) == str(result)
+    again.to_html(tmp_path / "audit.html")
+    assert (tmp_path / "audit.html").read_text("utf-8") == render_audit(result.to_record())
+
+
+def test_terms_are_counts_unless_asked_for(
+    protector: vecveil.Protector, result: AuditResult, tmp_path: Path
+) -> None:
+    result.save(tmp_path / "audit.json")
+    hidden = (tmp_path / "audit.json").read_text("utf-8") + repr(result) + str(result)
+    assert not [term for term in DRUGS if term in hidden]
+    shown = vecveil.audit(protector, notes(600, 2), CONCEPT, show_terms=True, **OPTIONS)
+    assert {term["term"] for term in shown.record["terms"]} == set(DRUGS)
+    drop = {"term"}
+    for a, b in zip(shown.record["terms"], result.record["terms"], strict=True):
+        assert {k: v for k, v in a.items() if k not in drop} == {
+            k: v for k, v in b.items() if k not in drop
+        }
+
+
+def test_embeddings_in_place_of_an_encoder(
+    protector: vecveil.Protector, result: AuditResult, tmp_path: Path
+) -> None:
+    protector.save(tmp_path / "p")
+    loaded = vecveil.load(tmp_path / "p")
+    texts = notes(600, 2)
+    X = TopicEncoder().encode(texts)
+    found = vecveil.audit(loaded, texts, CONCEPT, embeddings=X, **OPTIONS)
+    assert without_times(found.to_record()) == without_times(result.to_record())
+    with pytest.raises(InvalidInputError, match=r"Encode yourself"):
+        vecveil.audit(loaded, texts, CONCEPT, **OPTIONS)  # an encoder of one's own has no name
+
+    class Other(TopicEncoder):
+        fingerprint = "another"
+
+    with pytest.raises(IncompatibleError, match="fitted for"):
+        vecveil.audit(loaded, texts, CONCEPT, encoder=Other(), **OPTIONS)
+
+
+def test_reduced_releases_are_audited_in_their_own_dimension() -> None:
+    reduced = vecveil.fit(
+        notes(600, 1), CONCEPT, TopicEncoder(), rank=6, kept=10, flattening=0.5, pairs=True,
+        noise_to_signal=0.5, output="reduced", **OPTIONS,
+    )  # fmt: skip
+    found = vecveil.audit(reduced, notes(300, 2), CONCEPT, **OPTIONS)
+    assert found.record["parameters"]["released_dimension"] == 10
+    render_audit(found.to_record())
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [({"tier": "huge"}, "`tier`"), ({"seed": -1}, "`seed`"), ({"groups": [1]}, "`groups`"),
+     ({"embeddings": np.zeros((5, N_DIM))}, "`embeddings`"),
+     ({"min_token_count": 0}, "`min_token_count`")],
+)  # fmt: skip
+def test_bad_arguments(protector: vecveil.Protector, options: Any, match: str) -> None:
+    with pytest.raises(InvalidInputError, match=match):
+        vecveil.audit(protector, notes(120, 2), CONCEPT, **OPTIONS, **options)
+
+
+def test_embeddings_of_another_dimension(protector: vecveil.Protector) -> None:
+    with pytest.raises(IncompatibleError, match="`embeddings`"):
+        vecveil.audit(
+            protector, notes(60, 2), CONCEPT, embeddings=np.zeros((60, 3)), **OPTIONS
+        )
+
+
+def test_too_few_texts(protector: vecveil.Protector) -> None:
+    with pytest.raises(ConceptError, match="at least 20"):
+        vecveil.audit(protector, notes(24, 2), CONCEPT, **OPTIONS)
+    with pytest.raises(ConceptError, match="test texts"):
+        vecveil.audit(protector, notes(60, 2), CONCEPT, **OPTIONS)
+    with pytest.raises(ConceptError, match="min_token_count"):
+        vecveil.audit(protector, notes(300, 2), CONCEPT, min_token_count=10_000, **OPTIONS)
+    with pytest.raises(ConceptError, match="matches nothing"):
+        vecveil.audit(protector, ["no such word"] * 300, CONCEPT, **OPTIONS)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", "null", '{"schema": "x/9"}', "[" * 10**5])
+def test_a_file_that_is_no_audit_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(DataFileError, match="`path`"):
+        AuditResult.load(tmp_path / "a.json")
+    with pytest.raises(DataFileError):
+        AuditResult.load(tmp_path / "missing.json")

@@ -1,0 +1,53 @@
+"""Scales and parameters of the elliptical Laplace mechanism; its law is tested in statistical/."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vecveil.errors import InvalidInputError
+from vecveil.mechanisms import Laplace, Mahalanobis, epsilon_of_rms_norm, rms_norm_of_epsilon
+from vecveil.sensitivity import NoiseShape
+
+
+@pytest.mark.parametrize("n", [1, 2, 384])
+def test_root_mean_square_norm_and_epsilon_are_inverse(n: int) -> None:
+    for epsilon in (0.1, 7.0, 1e4):
+        rms = rms_norm_of_epsilon(epsilon, n)
+        assert epsilon_of_rms_norm(rms, n) == pytest.approx(epsilon)
+        S = Laplace(n, epsilon).noise_covariance()
+        assert np.sqrt(np.trace(S)) == pytest.approx(rms)
+
+
+def test_the_shape_does_not_change_the_root_mean_square_norm() -> None:
+    shape = NoiseShape.from_diagonal(np.arange(6), floor=0.1)
+    assert np.trace(Mahalanobis(shape, 3.0).noise_covariance()) == pytest.approx(
+        np.trace(Laplace(6, 3.0).noise_covariance())
+    )
+
+
+@pytest.mark.parametrize("epsilon", [0, -1.0, float("nan"), float("inf"), True, "1", None])
+def test_epsilon_out_of_range(epsilon: Any) -> None:
+    with pytest.raises(InvalidInputError, match="Laplace: `epsilon`"):
+        Laplace(4, epsilon)
+    with pytest.raises(InvalidInputError, match="Mahalanobis: `epsilon`"):
+        Mahalanobis(NoiseShape.isotropic(4), epsilon)
+
+
+def test_full_identity_and_isotropic_shapes_give_the_same_noise() -> None:
+    X = np.zeros((20, 5))
+    full = Mahalanobis(NoiseShape.from_matrix(np.eye(5)), 3.0).protect(X, rng=0)
+    np.testing.assert_allclose(full, Laplace(5, 3.0).protect(X, rng=0), atol=1e-12)
+
+
+def test_noise_does_not_depend_on_the_vector() -> None:
+    X = np.random.default_rng(0).standard_normal((20, 5))
+    one = Laplace(5, 3.0)
+    np.testing.assert_allclose(one.protect(X, rng=0) - X, one.protect(0 * X, rng=0), atol=1e-12)
+
+
+def test_the_public_method_cannot_be_weakened() -> None:
+    assert Laplace.protect.__final__  # type: ignore[attr-defined]
+    assert Laplace.protect is Mahalanobis.protect

@@ -1,0 +1,146 @@
+"""How much noise: one scale, given or found."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vecveil
+from harness.token_data import token_data
+from vecveil.errors import CalibrationError, InvalidInputError
+from vecveil.metrics import ClassificationTask, NeighbourTask, SimilarityTask
+from vecveil.protector import Protector
+from vecveil.protector.scale import SMALLEST_NOISE, largest_noise
+
+DATA = token_data(400, 32)
+SUBSPACE = {"rank": 3, "kept": 20, "flattening": 0.0, "pairs": True}
+
+
+def fit(**options: Any) -> Protector:
+    return vecveil.fit_pairs(*DATA.arguments(), **{"method": "laplace"} | options)
+
+
+def fresh_similarity(protector: Protector, seed: int = 99) -> float:
+    """Measure the similarity that is left on texts and noise that the fit has not seen."""
+    other = token_data(400, 32, seed=0)
+    X = np.concatenate([other.positive, other.background])
+    task = SimilarityTask.of(X, pairs=4000, seed=seed)
+    return task.relative(
+        lambda V, rng: protector.protect(V, rng, noise=rng is not None), np.random.default_rng(seed)
+    )
+
+
+@pytest.mark.parametrize(
+    "scales",
+    [{}, {"epsilon": 1.0, "noise_to_signal": 1.0}, {"epsilon": 1.0, "target_utility": 0.9},
+     {"epsilon": 1.0, "noise_to_signal": 1.0, "target_utility": 0.9}],
+)  # fmt: skip
+def test_exactly_one_scale(scales: dict[str, float]) -> None:
+    with pytest.raises(InvalidInputError, match="The noise has one scale"):
+        fit(**scales)
+
+
+@pytest.mark.parametrize(
+    "scale",
+    [{"epsilon": 0}, {"epsilon": -1.0}, {"epsilon": "9"}, {"epsilon": float("nan")},
+     {"epsilon": True}, {"noise_to_signal": 0}, {"noise_to_signal": float("inf")},
+     {"target_utility": 0}, {"target_utility": 1}, {"target_utility": 1.5},
+     {"target_utility": -0.1}],
+)  # fmt: skip
+def test_scales_out_of_range(scale: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError, match=f"`{next(iter(scale))}`"):
+        fit(**scale)
+
+
+@pytest.mark.parametrize("method", ["laplace", "covariance"])
+def test_epsilon_and_noise_to_signal_are_two_names_of_one_scale(method: str) -> None:
+    first = fit(method=method, epsilon=41.0)
+    second = fit(method=method, noise_to_signal=first.report["noise_to_signal"])
+    assert second.mechanism.parameters()["epsilon"] == pytest.approx(41.0)
+    assert first.report["asked"] == {"epsilon": 41.0}
+    # The ratio is what it says: root mean square norms before the map.
+    X = np.concatenate([DATA.positive, DATA.background])
+    Z = first.mechanism.protect(np.zeros((20_000, 32)), rng=0)
+    ratio = np.sqrt((Z**2).sum(axis=1).mean() / (X**2).sum(axis=1).mean())
+    assert ratio == pytest.approx(first.report["noise_to_signal"], rel=0.02)
+
+
+@pytest.mark.parametrize("target", [0.6, 0.8, 0.95])
+@pytest.mark.parametrize(
+    "options", [{"method": "laplace"}, {"method": "covariance"}, {"method": "subspace"}]
+)
+def test_target_utility_is_reached_on_fresh_noise(options: dict[str, Any], target: float) -> None:
+    """Sampling error of a correlation over 4,000 pairs is below 0.01; 0.03 is far outside."""
+    protector = fit(**options, target_utility=target)
+    assert fresh_similarity(protector) == pytest.approx(target, abs=0.03)
+    assert protector.report["utility"]["similarity"]["relative"] == pytest.approx(target, abs=0.03)
+
+
+def test_more_utility_means_less_noise() -> None:
+    epsilons = [fit(target_utility=t).mechanism.parameters()["epsilon"] for t in (0.5, 0.7, 0.9)]
+    assert epsilons == sorted(epsilons)
+
+
+def test_neighbours_and_labelled_tasks_can_be_the_target() -> None:
+    near = fit(method="laplace", utility="neighbours", target_utility=0.7)
+    assert near.report["utility_task"] == "neighbours"
+    assert near.report["utility"]["neighbours"]["relative"] == pytest.approx(0.7, abs=0.06)
+    classes = DATA.labels[:, 0]
+    task = ClassificationTask.of(DATA.positive[:100], classes[:100])
+    protector = fit(method="laplace", utility=task, noise_to_signal=0.5)
+    assert set(protector.report["utility"]) == {"similarity", "neighbours", "classification"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"method": "subspace", **SUBSPACE}, {"method": "subspace", "rank": 8}, {"method": "subspace"},
+     {"method": "laplace", "utility": "neighbours"}],
+)  # fmt: skip
+def test_an_unreachable_target_says_what_can_be_reached_and_that_works(
+    options: dict[str, Any],
+) -> None:
+    with pytest.raises(CalibrationError, match="`target_utility` must be at most") as caught:
+        fit(**options, target_utility=0.9999)
+    found = re.search(r"at most (\d\.\d+) here", str(caught.value))
+    assert found is not None
+    protector = fit(**options, target_utility=float(found[1]))
+    assert protector.report["noise_to_signal"] >= SMALLEST_NOISE
+
+
+def test_fixed_noise_never_fails_for_want_of_utility() -> None:
+    """With the noise given, a map that costs much is still the caller's choice."""
+    protector = fit(method="subspace", rank=28, epsilon=20.0)
+    assert protector.report["parameters"]["rank"] == 28
+    assert fit(method="subspace", noise_to_signal=5.0).released_dimension == 32
+
+
+@pytest.mark.parametrize("threshold", [0.03, 0.5, 7.0, 60.0])
+def test_bisection_finds_the_largest_noise(threshold: float) -> None:
+    found = largest_noise(lambda noise: 1.0 if noise <= threshold else 0.0, 0.5)
+    assert found is not None
+    assert threshold / 1.01 < found <= threshold
+
+
+def test_bisection_at_the_ends() -> None:
+    assert largest_noise(lambda noise: 0.4, 0.5) is None
+    assert largest_noise(lambda noise: 0.6, 0.5) == 100.0
+
+
+def test_a_task_that_clean_vectors_cannot_do_is_refused() -> None:
+    class Hopeless(NeighbourTask):
+        clean_value = 0.0  # type: ignore[assignment]
+
+    with pytest.raises(InvalidInputError, match="A share of nothing"):
+        fit(utility=Hopeless(DATA.background), target_utility=0.9)
+
+
+def test_the_same_seed_gives_the_same_protector() -> None:
+    first, second = (fit(method="subspace", target_utility=0.9, seed=3) for _ in range(2))
+    assert first.fingerprint == second.fingerprint
+    drop = {"seconds"}
+    assert {k: v for k, v in first.report.items() if k not in drop} == {
+        k: v for k, v in second.report.items() if k not in drop
+    }
