@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.checks import check_count, check_positive
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import CalibrationError, InvalidInputError, message
 from vecveil.metrics import UtilityTask
 from vecveil.protector.candidate import Candidate, CommonDraws
-from vecveil.protector.scale import SMALLEST_NOISE, Scale
-from vecveil.protector.search import Setting, SubspaceSearch, directions_of
+from vecveil.protector.scale import SMALLEST_NOISE, Scale, refuse_target
+from vecveil.protector.search import Setting, SubspaceSearch, directions_of, setting_of
 from vecveil.sensitivity.covariance import concept_covariance_shape
 from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.sensitivity.moments import Moments
@@ -146,16 +146,21 @@ def _subspace(data: FitData, options: dict[str, Any]) -> Candidate:
         data.positive, data.negative, data.token_labels, data.background,
         task=data.task, groups=data.groups, seed=data.seed,
     )  # fmt: skip
-    best = search.run(data.scale, fixed, show_progress=data.show_progress)
+    target = data.scale.target_utility
+    try:
+        best = search.run(data.scale, fixed, show_progress=data.show_progress)
+    except CalibrationError:
+        assert target is not None
+        raise _refusal(data, search, target) from None
     data.findings["search"] = search.tried
+    if target is None:
+        return _of_setting(data, best)
     # Fitted on all texts a map can cost a little more than it did on the fitting part.
     for setting in search.ranking():
         candidate = _of_setting(data, setting)
-        if data.scale.target_utility is None or _reaches(
-            data, candidate, data.scale.target_utility
-        ):
+        if _most_utility(data, candidate) >= target:
             return candidate
-    return _of_setting(data, best)
+    raise _refusal(data, search, target)
 
 
 def _of_setting(data: FitData, setting: Setting) -> Candidate:
@@ -169,11 +174,22 @@ def _of_setting(data: FitData, setting: Setting) -> Candidate:
     )
 
 
-def _reaches(data: FitData, candidate: Candidate, target: float) -> bool:
+def _most_utility(data: FitData, candidate: Candidate) -> float:
+    """Return the share of the clean utility that is left with the least noise that is tried."""
     draws = CommonDraws(
         candidate, data.moments.rms_norm, data.seed, reduced=not data.task.same_space
     )
-    return data.task.relative(draws.at(SMALLEST_NOISE), np.random.default_rng(data.seed)) >= target
+    return data.task.relative(draws.at(SMALLEST_NOISE), np.random.default_rng(data.seed))
+
+
+def _refusal(data: FitData, search: SubspaceSearch, target: float) -> CalibrationError:
+    """Return the error that names what a setting reaches on the fitting part and on all texts."""
+    reached = [
+        min(_most_utility(data, _of_setting(data, setting_of(row))),
+            1.0 if row["feasible"] else row["utility"])
+        for row in search.tried
+    ]  # fmt: skip
+    return refuse_target(target, max(reached, default=0.0), "Method 'subspace'")
 
 
 def with_wiener(candidate: Candidate, moments: Moments) -> Candidate:

@@ -157,7 +157,7 @@ class SubspaceSearch:
             best = self._best(scale, gentle, "Choosing fewer directions", show_progress)
         if best is None and scale.target_utility is None:
             # The noise is the caller's choice: take what the map harms least.
-            best = _setting_of(max(self.tried, key=lambda row: row["utility"]))
+            best = setting_of(max(self.tried, key=lambda row: row["utility"]))
         if best is None:
             assert scale.target_utility is not None
             reachable = max((row["utility"] for row in self.tried), default=0.0)
@@ -171,7 +171,7 @@ class SubspaceSearch:
 
     def ranking(self) -> list[Setting]:
         """Return the settings that reach the target on the fitting part, the least telling first."""
-        return [_setting_of(row) for row in _ranked(self.tried, int(self.L_test.sum()))]
+        return [setting_of(row) for row in _ranked(self.tried, int(self.L_test.sum()))]
 
     def _best(
         self, scale: Scale, settings: list[Setting], description: str, show_progress: bool | None
@@ -232,7 +232,8 @@ def _ranked(rows: list[dict[str, Any]], instances: int) -> list[dict[str, Any]]:
     return sorted(feasible, key=order)
 
 
-def _setting_of(row: dict[str, Any]) -> Setting:
+def setting_of(row: dict[str, Any]) -> Setting:
+    """Return the setting of a row of ``SubspaceSearch.tried``."""
     return Setting(row["rank"], row["kept"], row["flattening"], row["pairs"])
 
 

@@ -144,3 +144,16 @@ def test_the_same_seed_gives_the_same_protector() -> None:
     assert {k: v for k, v in first.report.items() if k not in drop} == {
         k: v for k, v in second.report.items() if k not in drop
     }
+
+
+@pytest.mark.parametrize("options", [{"rank": 5, "kept": 8}, {}])
+@pytest.mark.parametrize("seed", [0, 1, 5, 6])
+def test_what_can_be_reached_holds_for_all_texts_and_not_for_the_searched_part_alone(
+    options: dict[str, Any], seed: int
+) -> None:
+    data = token_data(150, 16, seed=seed).arguments()
+    with pytest.raises(CalibrationError) as caught:
+        vecveil.fit_pairs(*data, target_utility=0.9995, seed=seed, **options)
+    found = re.search(r"at most (\d\.\d+) here", str(caught.value))
+    assert found is not None
+    vecveil.fit_pairs(*data, target_utility=float(found[1]), seed=seed, **options)
