@@ -125,7 +125,7 @@ def test_reprs_of_what_a_fit_works_with() -> None:
     things = [
         moments, concept_directions(moments), LinearMap(down=planted_rows(N_DIM)), task, task.train,
         NoiseShape(diagonal=np.full(4, VALUE)), NoiseShape(matrix=VALUE * np.eye(4)),
-        CONCEPT, CONCEPT.find(TEXTS, min_texts=20),
+        CONCEPT, CONCEPT.find(TEXTS, min_texts=20), LabelledVectors(planted_rows(), L),
     ]  # fmt: skip
     for thing in things:
         assert not found(repr(thing)), type(thing).__name__

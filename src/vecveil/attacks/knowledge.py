@@ -21,7 +21,7 @@ from vecveil.types import Embeddings, Matrix, Release
 __all__ = ["Knowledge", "LabelledVectors"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LabelledVectors:
     """Vectors, which tokens each text holds, and which texts belong together.
 
@@ -58,7 +58,7 @@ class LabelledVectors:
         return LabelledVectors(self.X[rows], self.L[rows], groups)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Knowledge:
     """What an attacker knows of the protection: perhaps an oracle, perhaps the noise's covariance.
 
