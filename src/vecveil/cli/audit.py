@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +88,7 @@ def command(
     from vecveil.auditing import audit
     from vecveil.cli.inputs import TableFormat, is_protected, read_rows
     from vecveil.cli.outputs import check_new_file, writing
-    from vecveil.cli.printing import data, note
+    from vecveil.cli.printing import as_typed, data, note
     from vecveil.protector import load
 
     to_stdout = json_file is not None and str(json_file) == "-"
@@ -129,7 +127,7 @@ def command(
         min_token_count=min_token_count,
         show_terms=show_terms,
         seed=seed,
-        command=shlex.join(["vecveil", *sys.argv[1:]]),
+        command=as_typed(),
     )
     if json_file is not None and not to_stdout:
         with writing(json_file):

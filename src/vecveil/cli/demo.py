@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from pathlib import Path
 
 import click
@@ -66,7 +64,7 @@ def command(
     audit.json and audit.html.
     """
     from vecveil.cli.outputs import writing
-    from vecveil.cli.printing import data, data_json, note
+    from vecveil.cli.printing import as_typed, data, data_json, note
     from vecveil.demo.job import DEMO_TARGET_UTILITY, run_demo
 
     if (input is None) != (concept is None):
@@ -87,7 +85,7 @@ def command(
             target_utility=target_utility or DEMO_TARGET_UTILITY,
             seed=seed,
             force=force,
-            command=shlex.join(["vecveil", *sys.argv[1:]]),
+            command=as_typed(),
             say=note,
         )
     if as_json:

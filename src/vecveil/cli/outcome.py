@@ -36,7 +36,7 @@ def run(arguments: Sequence[str]) -> int:
             stream.reconfigure(errors="backslashreplace")
     with _termination_raises(), _own_warnings_in_one_line():
         try:
-            with vecveil.make_context("vecveil", list(arguments)) as context:
+            with vecveil.make_context("vecveil", list(arguments), obj=tuple(arguments)) as context:
                 vecveil.invoke(context)
             sys.stdout.flush()
         except click.exceptions.Exit as done:

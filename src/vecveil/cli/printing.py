@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Any
 
 import click
 
-__all__ = ["data", "data_json", "note", "number", "share", "warn"]
+__all__ = ["as_typed", "data", "data_json", "note", "number", "share", "warn"]
+
+
+def as_typed() -> str:
+    """Return the command line of this run, for the record of a result."""
+    return shlex.join(["vecveil", *(click.get_current_context().find_root().obj or ())])
 
 
 def data(text: str) -> None:

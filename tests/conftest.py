@@ -1,0 +1,16 @@
+"""What every test gets: a cache of embeddings of its own, so that no run depends on another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Point VECVEIL_CACHE at a folder of this session; subprocesses inherit it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VECVEIL_CACHE", str(tmp_path_factory.mktemp("embeddings")))
+        patch.delenv("VECVEIL_DEBUG", raising=False)
+        yield

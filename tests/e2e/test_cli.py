@@ -1,0 +1,258 @@
+"""The command line does what it says: pure JSON on stdout, exit codes, files whole and readable."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import vecveil
+from harness.command_line import (
+    ROWS,
+    command,
+    environment,
+    leftovers,
+    run,
+    spawn,
+    write_pairs,
+)
+from vecveil.cli.commands import COMMANDS
+
+OF_TEXTS = ("fit", "x.csv", "--concept", "c", "-o", "y", "--epsilon", "1")
+FIT = ("--method", "laplace", "--noise-to-signal", "0.5")
+
+
+def test_every_command_has_help_with_an_example_and_json() -> None:
+    for name in COMMANDS:
+        done = run(name, "--help")
+        assert done.code == 0
+        assert f"vecveil {name}" in done.out.split("Example", 1)[1], name
+        assert "--json" in done.out, name
+        assert done.err == ""
+
+
+def test_version_and_overview() -> None:
+    assert run("--version").out.strip() == f"vecveil {vecveil.__version__}"
+    overview = run("--help")
+    assert overview.code == 0
+    assert all(name in overview.out for name in COMMANDS)
+
+
+def test_importing_the_command_line_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; from vecveil.cli.__main__ import main; main(['--help']);"
+        "print(sorted({'numpy', 'scipy', 'torch', 'pyarrow', 'sklearn'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_without_click_the_pip_line_is_printed(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise ImportError('no click here')\n")
+    env = environment()
+    env["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{env['PYTHONPATH']}"
+    done = subprocess.run(
+        [sys.executable, "-m", "vecveil", "doctor"],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "pip install 'vecveil[cli]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nonsense"], "No such command"),
+        (["fit", "x.csv"], "Missing option '-o'"),
+        (["fit", "x.csv", "-o", "y"], "exactly one of --target-utility"),
+        (["fit", "x.csv", "-o", "y", "--epsilon", 1, "--noise-to-signal", 1], "exactly one"),
+        (["fit", "x.csv", "-o", "y", "--target-utility", 1.5], "--target-utility"),
+        (["fit", "x.csv", "-o", "y", "--target-utility", 0.9], "--concept"),
+        (["fit", "-o", "y", "--epsilon", 1], "--positive and --negative"),
+        (["fit", "x.csv", "--positive", "p.npy", "-o", "y", "--epsilon", 1], "not both"),
+        (["fit", "x.csv", "--method", "magic", "-o", "y", "--epsilon", 1], "laplace"),
+        ([*OF_TEXTS, "--option", "rank"], "key=value"),
+        ([*OF_TEXTS, "--option", "seed=3"], "rank"),
+        ([*OF_TEXTS, "--sts", "s", "--label-column", "l"], "it sets the target"),
+        (["protect", "x.csv", "-o", "y.npy"], "-p"),
+        (["audit", "x.csv", "-p", "y"], "--concept"),
+        (["demo", "--input", "x.csv"], "together"),
+        (["demo", "--text-column", "text"], "--input"),
+    ],
+)  # fmt: skip
+def test_misuse_exits_with_2_and_says_what_is_missing(arguments: list[object], says: str) -> None:
+    done = run(*arguments)
+    assert done.code == 2
+    assert done.out == ""
+    assert says in done.err
+
+
+def test_methods_lists_the_methods_of_fit() -> None:
+    from vecveil.protector import METHODS
+
+    listed = run("methods", "--json").json["methods"]
+    assert [entry["name"] for entry in listed] == list(METHODS)
+    assert all(name in run("methods").out for name in METHODS)
+
+
+def test_doctor_works_and_knows_the_extras_of_the_project() -> None:
+    done = run("doctor", "--json")
+    assert done.code == 0, done.out
+    assert done.json["ok"] is True
+    assert done.json["checks"] == {"generator": "works", "protection": "works"}
+    assert "The core works." in run("doctor").out
+    from vecveil.cli.doctor import PACKAGES
+
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+    dependencies = text.split("\ndependencies = ")[1].split("\n")[0]
+    lines = {line.split(" = ")[0]: line for line in text.splitlines() if " = [" in line}
+    for extra, packages in PACKAGES.items():
+        for package in packages:
+            assert f'"{package}' in (lines[extra] if extra else dependencies), (extra, package)
+
+
+def test_doctor_fails_where_protection_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    same = "vecveil.randomness.secure_generator"
+    monkeypatch.setattr(same, lambda: np.random.default_rng(1))  # twice the same stream
+    done = run("doctor", "--json")
+    assert done.code == 1
+    assert done.json["checks"]["generator"] == "fails: ValueError"
+
+
+def test_vectors_go_all_the_way(tmp_path: Path) -> None:
+    positive, negative = write_pairs(tmp_path)
+    labels = tmp_path / "labels.npy"
+    np.save(labels, np.random.default_rng(0).integers(0, 2, size=(200, 5)))
+    out = tmp_path / "p.vecveil"
+    done = run(
+        "fit", "--positive", positive, "--negative", negative, "--background", negative,
+        "--labels", labels, "--target-utility", 0.7, "--output", "reduced",
+        "--option", "rank=4", "--option", "kept=16", "--json", "-o", out,
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert done.json["report"]["parameters"]["rank"] == 4
+    assert done.json["released_dimension"] == 16
+    assert "epsilon" in done.err
+    assert "Guarantee (formal)" in done.err
+    made = run("protect", negative, "-p", out, "-o", tmp_path / "y.npy", "--json")
+    assert made.code == 0, made.err
+    assert made.json["rows"] == 200
+    released = np.load(tmp_path / "y.npy")
+    assert released.shape == (200, 16)
+    assert released.dtype == np.float32
+    again = run("protect", negative, "-p", out, "-o", tmp_path / "z.npy")
+    assert again.code == 0
+    assert not np.array_equal(np.load(tmp_path / "z.npy"), released)  # fresh noise
+    assert leftovers(tmp_path) == []
+
+
+def test_no_noise_is_the_map_alone_and_warns(tmp_path: Path, vectors_protector: Path) -> None:
+    _, negative = write_pairs(tmp_path)
+    done = run("protect", negative, "-p", vectors_protector, "-o", tmp_path / "q.npy", "--no-noise")
+    assert done.code == 0
+    assert "vecveil: warning: --no-noise" in done.err
+    expected = vecveil.load(vectors_protector).protect(np.load(negative), noise=False)
+    assert np.array_equal(np.load(tmp_path / "q.npy"), expected)
+
+
+def test_texts_are_protected_without_the_text(
+    tmp_path: Path, notes: Path, notes_protector: Path
+) -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+    out = tmp_path / "protected.parquet"
+    done = run("protect", notes, "-p", notes_protector, "-o", out, "--json")
+    assert done.code == 0, done.err
+    assert done.json["encoded"] is True
+    table = pq.read_table(out)
+    assert table.column_names == ["id", "domain", "embedding"]
+    assert table.num_rows == ROWS
+    assert str(table.schema.field("embedding").type) == "fixed_size_list<element: float>[384]"
+    about = json.loads(table.schema.metadata[b"vecveil"])
+    assert about["protected"] is True
+    assert about["method"] == "subspace"
+    assert "Columns carried as they are: id, domain. Left out: text." in done.err
+
+    kept = tmp_path / "kept.parquet"
+    done = run("protect", notes, "-p", notes_protector, "-o", kept, "--keep-text", "--carry", "id")
+    assert done.code == 0, done.err
+    assert pq.read_table(kept).column_names == ["id", "text", "embedding"]
+
+    refused = run("protect", out, "-p", notes_protector, "-o", tmp_path / "twice.parquet")
+    assert refused.code == 1
+    assert "--again" in refused.errors[0]
+    done = run("protect", out, "-p", notes_protector, "-o", tmp_path / "twice.parquet", "--again")
+    assert done.code == 0, done.err
+    refused = run("audit", out, "-p", notes_protector, "--concept", notes.with_name("concept.yaml"))
+    assert refused.code == 1
+    assert "protected" in refused.errors[0]
+
+
+def test_a_file_is_not_replaced_unasked(tmp_path: Path, vectors_protector: Path) -> None:
+    positive, negative = write_pairs(tmp_path)
+    out = tmp_path / "there.npy"
+    out.write_bytes(b"precious")
+    fit = ("fit", "--positive", positive, "--negative", negative, *FIT, "-o", out)
+    protect = ("protect", negative, "-p", vectors_protector, "-o", out)
+    for arguments in (fit, protect):
+        done = run(*arguments)
+        assert done.code == 1
+        assert "--force" in done.errors[0]
+        assert out.read_bytes() == b"precious"
+        assert run(*arguments, "--force").code == 0
+        assert out.read_bytes() != b"precious"
+        out.write_bytes(b"precious")
+    for target in (positive, negative):
+        done = run(
+            "fit", "--positive", positive, "--negative", negative, *FIT, "-o", target, "--force"
+        )
+        assert done.code == 1
+        assert "another file than the inputs" in done.errors[0]
+
+
+def test_a_labelled_task_can_set_the_target(tmp_path: Path, notes: Path) -> None:
+    done = run(
+        "fit", notes, "--concept", notes.with_name("concept.yaml"), "--method", "laplace",
+        "--label-column", "domain", "--target-utility", 0.9, "--json", "-o", tmp_path / "p.vecveil",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert done.json["report"]["utility_task"] == "classification"
+    assert done.json["report"]["utility"]["classification"]["relative"] > 0.8
+
+
+def test_a_process_of_its_own_keeps_stdout_pure(tmp_path: Path) -> None:
+    write_pairs(tmp_path)
+    pair = ("--positive", "positive.npy", "--negative", "negative.npy")
+    done = spawn("fit", *pair, *FIT, "-o", "p.vecveil", "--json", cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert done.json["protector"] == "p.vecveil"
+    assert "Wrote p.vecveil" in done.err
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["negative.npy", "p.vecveil", "positive.npy"]
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        command("doctor"),
+        env=environment(),
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writing)
+    assert done.returncode == 141
+    assert done.stderr == ""
