@@ -19,6 +19,7 @@ import pytest
 
 import vecveil
 from harness.token_data import token_data
+from vecveil.attacks import LabelledVectors
 from vecveil.auditing import AuditResult
 from vecveil.errors import VecveilError
 from vecveil.metrics import ClassificationTask
