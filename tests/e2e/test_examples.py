@@ -13,11 +13,11 @@ from harness.documents import ROOT, environment
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
-def run(script: Path, folder: Path, cache: Path) -> subprocess.CompletedProcess[str]:
+def run(script: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, str(script)],
         cwd=folder,
-        env=environment(cache),
+        env=environment(),
         capture_output=True,
         text=True,
         check=False,
@@ -26,10 +26,8 @@ def run(script: Path, folder: Path, cache: Path) -> subprocess.CompletedProcess[
 
 
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_runs(
-    script: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    done = run(script, tmp_path, tmp_path_factory.getbasetemp() / "embeddings")
+def test_an_example_runs(script: Path, tmp_path: Path) -> None:
+    done = run(script, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
     assert "Warning" not in done.stderr
@@ -47,4 +45,4 @@ def test_examples_are_few_and_short() -> None:
 def test_a_broken_example_is_noticed(tmp_path: Path) -> None:
     script = tmp_path / "broken.py"
     script.write_text("import vecveil\n\nvecveil.nothing\n", encoding="utf-8")
-    assert run(script, tmp_path, tmp_path).returncode == 1
+    assert run(script, tmp_path).returncode == 1

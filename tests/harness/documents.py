@@ -41,13 +41,12 @@ def run_python(markdown: str, name: str) -> int:
     return count
 
 
-def environment(cache: Path) -> dict[str, str]:
-    """Return the environment of a child process that runs this very package."""
+def environment() -> dict[str, str]:
+    """Return the environment of a child process that runs this very package, with this cache."""
     source = str(Path(vecveil.__file__).parents[1])
     paths = [source, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(paths),
-        "VECVEIL_CACHE": str(cache),
         "OMP_NUM_THREADS": "1",
     }

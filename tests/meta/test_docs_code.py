@@ -16,17 +16,9 @@ PAGES = sorted(
 LANGUAGES = {"python", "console", "yaml", "text", ""}
 
 
-@pytest.fixture
-def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The embeddings of this run of the tests, for every document and example alike."""
-    folder = tmp_path_factory.getbasetemp() / "embeddings"
-    monkeypatch.setenv("VECVEIL_CACHE", str(folder))
-    return folder
-
-
 @pytest.mark.parametrize("page", PAGES)
 def test_the_code_of_a_page_runs(
-    page: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)

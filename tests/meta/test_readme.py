@@ -55,7 +55,7 @@ def help_of(command: str | None) -> str:
     words = [] if command is None else [command]
     done = subprocess.run(
         [sys.executable, "-m", "vecveil.cli", *words, "--help"],
-        env=environment(Path("unused")),
+        env=environment(),
         capture_output=True,
         text=True,
         check=False,
@@ -75,10 +75,7 @@ def unknown_words(words: list[str]) -> list[str]:
     return [option for option in options if not re.search(rf"(?<!\S){option}(?![\w-])", text)]
 
 
-def test_the_quickstart_runs_and_asserts(
-    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("VECVEIL_CACHE", str(tmp_path_factory.getbasetemp() / "embeddings"))
+def test_the_quickstart_runs_and_asserts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert run_python(README, "README.md") == 1
     assert "assert " in next(blocks(README, "python")).code
