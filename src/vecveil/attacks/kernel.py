@@ -23,6 +23,7 @@ Array = npt.NDArray[Any]
 _SHARPNESS = (0.5, 1.0, 2.0, 4.0)  # 1: a kernel of 1/e at the median squared distance
 _PENALTIES = (0.03, 0.1, 0.3, 1.0)
 _PILOT_ROWS = 2000
+_COPIES = 4  # fresh releases of each training text at most: more add little and cost their cube
 _BLOCK = 2000
 
 
@@ -65,7 +66,7 @@ class KernelAttack(Attack):
         L = np.concatenate([train.L, validation.L])
         rows = rng.permutation(len(X))[: self.rows]
         if knowledge.adaptive and _is_noisy(pilot.X, knowledge, rng):
-            copies = [rng.permutation(len(X)) for _ in range(-(-self.rows // len(X)))]
+            copies = [rng.permutation(len(X)) for _ in range(min(_COPIES, -(-self.rows // len(X))))]
             rows = np.concatenate(copies)[: self.rows]
         Y = knowledge.draw(X[rows], rng)
         inputs = fit_input_map(Y, knowledge.noise_covariance)

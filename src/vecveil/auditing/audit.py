@@ -86,6 +86,8 @@ def audit(
     started = time.perf_counter()
     owner = "audit"
     texts = check_texts(texts, owner=owner, min_rows=2)
+    if min_token_count is not None:
+        check_count(min_token_count, owner=owner, param="min_token_count")
     seed = check_count(seed, owner=owner, param="seed", minimum=0)
     if tier not in ("quick", "full"):
         raise InvalidInputError(message(owner, "tier", "'quick' or 'full'", repr(tier)[:40]))
@@ -182,24 +184,15 @@ def _vocabulary(
     matches: ConceptMatches, train: npt.NDArray[np.intp], min_count: int | None
 ) -> TokenVocabulary:
     """Return the concept's words that enough training texts hold."""
-    from vecveil.concepts import TokenVocabulary
-
-    every, tokens = matches.token_labels(min_count=1)
-    counts = every[train].sum(axis=0, dtype=np.int64)
     thresholds = MIN_TOKEN_COUNTS if min_count is None else (min_count,)
-    for threshold in thresholds:
-        kept = np.flatnonzero(
-            counts >= check_count(threshold, owner="audit", param="min_token_count")
-        )
-        if 2 * counts[kept].sum() >= counts.sum():
-            break
-    if len(kept) == 0:
+    vocabulary = matches.frequent_tokens(thresholds, train)
+    if len(vocabulary) == 0:
         raise ConceptError(
             message("audit", "texts", f"enough to see a concept word in {thresholds[-1]} training texts",
-                    f"no word in more than {int(counts.max(initial=0))}",
-                    "Rarer words cannot be attacked reliably.", "Give more texts, or lower min_token_count.")
+                    "no word in so many", "Rarer words cannot be attacked reliably.",
+                    "Give more texts, or lower min_token_count.")
         )  # fmt: skip
-    return TokenVocabulary(tuple(tokens.tokens[j] for j in kept))
+    return vocabulary
 
 
 def _encode(

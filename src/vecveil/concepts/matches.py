@@ -155,6 +155,26 @@ class ConceptMatches:
                     labels[i, vocabulary.index(word)] = 1
         return labels, vocabulary
 
+    def frequent_tokens(
+        self, thresholds: Sequence[int], rows: Indices | None = None
+    ) -> TokenVocabulary:
+        """Return the words that enough texts hold: the highest threshold that keeps half of all
+        occurrences, else the lowest one.
+
+        Args:
+            thresholds: Numbers of texts, descending.
+            rows: Positions in ``with_concept`` to count in; None counts in all.
+        """
+        tokens = self.tokens()
+        chosen = tokens if rows is None else [tokens[i] for i in rows]
+        counts = Counter(word for row in chosen for word in row)
+        kept: list[str] = []
+        for threshold in thresholds:
+            kept = [word for word, count in counts.items() if count >= threshold]
+            if 2 * sum(counts[word] for word in kept) >= counts.total():
+                break
+        return TokenVocabulary(tuple(sorted(kept, key=lambda word: (-counts[word], word))))
+
     def report(self) -> dict[str, Any]:
         """Return the counts, JSON-able, without any text."""
         by_label = Counter(span.label for spans in self.spans for span in spans)

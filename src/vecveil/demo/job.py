@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DEMO_TARGET_UTILITY", "FILES", "DemoResult", "run_demo"]
 
-DEMO_TARGET_UTILITY = 0.9
+DEMO_TARGET_UTILITY = 0.8
 FILES = ("protected.parquet", "protector.vecveil", "audit.json", "audit.html")
 MANIFEST = ".written-by-vecveil-demo.json"
 STEPS = 5

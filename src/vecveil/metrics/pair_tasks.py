@@ -72,14 +72,14 @@ class SimilarityTask(_PairTask):
     """
 
     key = "similarity"
-    label = "Similarity: correlation of pairwise cosines with the clean ones"
+    label = "Similarity of pairs (Pearson of cosines)"
 
     def __init__(self, left: Embeddings, right: Embeddings, *, rank: bool = False) -> None:
         super().__init__(left, right)
         self.rank = rank
         if rank:
             self.key = "similarity_rank"
-            self.label = "Similarity: rank correlation of pairwise cosines"
+            self.label = "Similarity of pairs (Spearman of cosines)"
         self._clean = pair_cosines(self.left, self.right)
 
     @classmethod
@@ -114,7 +114,7 @@ class StsTask(_PairTask):
     """
 
     key = "sts"
-    label = "Sentence similarity (STS): correlation of cosines with human scores"
+    label = "Sentence similarity (STS, human scores)"
 
     def __init__(self, left: Embeddings, right: Embeddings, scores: Array) -> None:
         super().__init__(left, right)

@@ -25,7 +25,7 @@ class NeighbourTask(UtilityTask):
     """
 
     key = "neighbours"
-    label = "Neighbours: recall of the 10 nearest texts"
+    label = "Nearest neighbours (recall@10)"
     sides = ("both", "documents")
 
     def __init__(self, X: Embeddings, *, k: int = 10, queries: int = 500, seed: int = 0) -> None:

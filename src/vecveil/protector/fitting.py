@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["fit", "fit_pairs"]
 
 MIN_PAIRS = 20
+TOKEN_COUNTS = (10, 5, 3)
 UTILITY_ROWS = 10_000
 MAX_PAIRS = 20_000
 MAX_BACKGROUND = 20_000
@@ -58,7 +59,7 @@ def fit(
     postprocess: str | None = None,
     output: Output = "full",
     min_texts: int = MIN_PAIRS,
-    min_token_count: int = 10,
+    min_token_count: int | None = None,
     seed: int = 0,
     show_progress: bool | None = None,
     **options: Any,
@@ -76,7 +77,8 @@ def fit(
         epsilon, noise_to_signal, target_utility: exactly one; see `fit_pairs`.
         utility: see `fit_pairs`.
         min_texts: fewest texts that must hold the concept, at least 20.
-        min_token_count: a concept word is a label of its own if so many texts hold it.
+        min_token_count: a concept word is a label of its own if so many texts hold it; None takes 10, or
+            5 or 3 where that would leave out more than half of the concept words' occurrences.
 
     Raises:
         ConceptError: the concept matches nothing, too few texts, or leaves nothing of them.
@@ -89,6 +91,8 @@ def fit(
     Scale(epsilon, noise_to_signal, target_utility)
     check_choices(method, utility, postprocess, output, options)
     check_count(min_texts, owner="fit", param="min_texts", minimum=MIN_PAIRS)
+    if min_token_count is not None:
+        check_count(min_token_count, owner="fit", param="min_token_count")
     seed = check_count(seed, owner="fit", param="seed", minimum=0)
     texts = check_texts(texts, owner="fit")
     from vecveil.encoders import load_encoder
@@ -97,7 +101,8 @@ def fit(
     matches = concept.find(texts, min_texts=min_texts, show_progress=show_progress)
     rng = np.random.default_rng(seed)
     negatives = matches.negatives()
-    labels, vocabulary = matches.token_labels(min_count=min_token_count)
+    counts = TOKEN_COUNTS if min_token_count is None else (min_token_count,)
+    labels, vocabulary = matches.token_labels(matches.frequent_tokens(counts))
     pairs = _sample(len(matches.with_concept), MAX_PAIRS, rng)
     ordinary = _sample(len(matches.without_concept), MAX_BACKGROUND, rng)
     with_texts = [texts[matches.with_concept[i]] for i in pairs]
