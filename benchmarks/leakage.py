@@ -3,8 +3,8 @@
     python benchmarks/leakage.py --data DIR [--concept sts|ade] [--seeds 1] [--split shared|separate]
 
 DIR is a folder with ``sts/*.parquet``, ``ade/ade_corpus_v2.jsonl.gz`` and ``concepts/sts_terms.json``.
-Methods are calibrated to keep 95 % of the clean Pearson correlation over all STS12 pairs, both sides
-protected; utility is then measured on the same pairs with other noise. With ``shared`` (the setting of
+Methods are calibrated to keep 95.5 % of the clean Pearson correlation on one half of the STS12 pairs,
+both sides protected; utility is then measured on the other half, which shares no sentence with it. With ``shared`` (the setting of
 the published tables) attackers learn on the texts that the protector was fitted on; with ``separate``
 they learn on other texts, which is harder on the protector. Each run adds its rows to
 ``benchmarks/results/leakage.json``.
@@ -27,7 +27,14 @@ from scipy.sparse.csgraph import connected_components
 
 import vecveil
 from vecveil.atomic import write_text
-from vecveil.attacks import split_groups, token_inference_ladder
+from vecveil.attacks import (
+    LabelledVectors,
+    LadderResult,
+    MLPAttack,
+    split_groups,
+    text_groups,
+    token_inference_ladder,
+)
 from vecveil.concepts import Concept, TokenVocabulary
 from vecveil.metrics import StsTask
 from vecveil.tables import read_texts
@@ -39,7 +46,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "covariance": {},
     "subspace": {},
 }
-TARGET = 0.95
+TARGET = 0.955  # half a point of room, so that the other half of the pairs keeps 95 %
 MIN_COUNT = 15
 
 
@@ -102,7 +109,15 @@ def run(
     """Return one row per method."""
     tables = sts_tables(data)["sts12"]
     left, right = encoder.encode(tables["sentence1"]), encoder.encode(tables["sentence2"])
-    sts12 = StsTask(left, right, np.array(tables["score"], dtype=float))
+    scores = np.array(tables["score"], dtype=float)
+    together = text_groups(
+        [*tables["sentence1"], *tables["sentence2"]],
+        pairs=[(i, i + len(scores)) for i in range(len(scores))],
+    )[: len(scores)]
+    calibration, sts12 = (
+        StsTask(left[half], right[half], scores[half])
+        for half in split_groups(together, (0.5, 0.5), seed=seed)
+    )
 
     matches = problem.concept.find(problem.texts)
     ids = problem.groups[matches.with_concept]
@@ -138,20 +153,32 @@ def run(
     background = encoder.encode([problem.texts[i] for i in ordinary])
 
     def attack(protector: Any) -> Any:
+        """The quick ladder, and the largest network of the full one."""
         clean = protector is None
-        rng = np.random.default_rng(seed)
-        return token_inference_ladder(
+        test = positive[test_rows]
+        if not clean:
+            test = protector.protect(test, np.random.default_rng(seed))
+        oracle = {
+            "release": None if clean else protector.release(),
+            "noise_covariance": None if clean else protector.released_noise_covariance(),
+        }
+        quick = token_inference_ladder(
             positive[attack_rows],
             labels[attack_rows],
-            positive[test_rows] if clean else protector.protect(positive[test_rows], rng),
+            test,
             labels[test_rows],
             groups_train=ids[attack_rows],
             groups_test=ids[test_rows],
-            release=None if clean else protector.release(),
-            noise_covariance=None if clean else protector.released_noise_covariance(),
-            tier="full",
             seed=seed,
+            **oracle,
         )
+        large = MLPAttack((2048,), epochs=40).run(
+            LabelledVectors(positive[attack_rows], labels[attack_rows], ids[attack_rows]),
+            LabelledVectors(test, labels[test_rows], ids[test_rows]),
+            rng=seed,
+            **oracle,
+        )
+        return LadderResult((*quick.results, large))
 
     rows = []
     for method in ["none", *methods]:
@@ -160,7 +187,7 @@ def run(
         if method != "none":
             protector = vecveil.fit_pairs(
                 positive[fit_rows], negative[fit_rows], fit_labels[fit_rows], background,
-                method=method, target_utility=TARGET, utility=sts12, groups=ids[fit_rows], seed=seed,
+                method=method, target_utility=TARGET, utility=calibration, groups=ids[fit_rows], seed=seed,
                 **METHODS[method],
             )  # fmt: skip
         seconds = time.perf_counter() - started

@@ -6,6 +6,7 @@ import `vecveil.mechanisms` or `vecveil.protector`. The one call most people nee
 """
 
 from vecveil.attacks.base import Attack, AttackResult
+from vecveil.attacks.faint import FaintDirectionsAttack
 from vecveil.attacks.kernel import KernelAttack
 from vecveil.attacks.knowledge import Knowledge, LabelledVectors
 from vecveil.attacks.ladder import LadderResult, ladder_attacks, token_inference_ladder
@@ -17,6 +18,7 @@ from vecveil.attacks.splits import split_groups, text_groups
 __all__ = [
     "Attack",
     "AttackResult",
+    "FaintDirectionsAttack",
     "KernelAttack",
     "Knowledge",
     "LabelledVectors",

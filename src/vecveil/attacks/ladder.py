@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vecveil.attacks.base import Attack, AttackResult
+from vecveil.attacks.faint import FaintDirectionsAttack
 from vecveil.attacks.kernel import KernelAttack
 from vecveil.attacks.knowledge import LabelledVectors
 from vecveil.attacks.linear import LinearAttack
@@ -78,7 +79,13 @@ class LadderResult:
 
 def ladder_attacks(tier: Tier = "quick") -> tuple[Attack, ...]:
     """Return the attacks of a tier: ``"quick"``, or ``"full"`` with two larger perceptrons."""
-    quick: tuple[Attack, ...] = (LinearAttack(), KernelAttack(), MLPAttack(), MLCAttack())
+    quick: tuple[Attack, ...] = (
+        LinearAttack(),
+        FaintDirectionsAttack(),
+        KernelAttack(),
+        MLPAttack(),
+        MLCAttack(),
+    )
     if tier == "quick":
         return quick
     if tier == "full":

@@ -44,20 +44,26 @@ class LinearMap:
         return self.down if self.up is None else self.up @ self.down
 
     @cached_property
-    def _float32(self) -> tuple[Matrix, Matrix]:
-        return self.down.T.astype(np.float32), self.matrix.T.astype(np.float32)
+    def _float32(self) -> tuple[Matrix, Matrix | None]:
+        up = None if self.up is None else self.up.T.astype(np.float32)
+        return self.down.T.astype(np.float32), up
 
     def apply(self, X: Embeddings, *, reduced: bool = False) -> Embeddings:
         """Return the rows of ``X`` (N, n) through T: (N, n), or the (N, m) kept coordinates.
 
-        Both forms have the same inner products, since ``up`` has orthonormal columns.
+        Both forms have the same inner products, since ``up`` has orthonormal columns. The full form is
+        computed from the kept coordinates and nothing else: one product with T itself would leave
+        rounding errors outside the kept directions, and a linear reader finds the erased part in them.
         """
         if X.dtype == np.float32:
-            down, full = self._float32
+            down, up = self._float32
         else:
-            down, full = self.down.T, self.matrix.T
-        Y: Embeddings = X @ (down if reduced else full)
-        return Y
+            down, up = self.down.T, None if self.up is None else self.up.T
+        kept: Embeddings = X @ down
+        if reduced or up is None:
+            return kept
+        full: Embeddings = kept @ up
+        return full
 
     def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return the arrays that a protector file stores."""
