@@ -21,6 +21,8 @@ import vecveil
 from harness.token_data import token_data
 from vecveil.attacks import LabelledVectors
 from vecveil.auditing import AuditResult
+from vecveil.cli.fitted import record
+from vecveil.concepts import Span
 from vecveil.errors import VecveilError
 from vecveil.metrics import ClassificationTask
 from vecveil.sensitivity import LinearMap, Moments, NoiseShape, concept_directions
@@ -75,6 +77,41 @@ def test_the_protector_file_and_what_a_protector_says(
     said = [repr(protector), str(protector), str(protector.guarantee), repr(protector.guarantee)]
     said += [json.dumps(protector.report), repr(protector.mechanism), repr(protector.map)]
     assert not [hit for text in said for hit in found(text)]
+
+
+class NamesItsFinds:
+    """A detector of a user's own whose label is what it found."""
+
+    def detect(self, texts: Sequence[str]) -> list[list[Span]]:
+        found_at = [text.find(TERM) for text in texts]
+        return [[] if at < 0 else [Span(at, at + len(TERM), TERM)] for at in found_at]
+
+
+def spans_with_terms_for_labels() -> list[list[dict[str, Any]]]:
+    found_at = [text.find(TERM) for text in TEXTS]
+    return [
+        [] if at < 0 else [{"start": at, "end": at + len(TERM), "label": TERM}] for at in found_at
+    ]
+
+
+@pytest.mark.parametrize(
+    "concept",
+    [
+        vecveil.Concept.from_spans("medicine", spans_with_terms_for_labels()),
+        vecveil.Concept("medicine", (NamesItsFinds(),)),
+    ],
+    ids=["spans", "detector"],
+)
+def test_labels_that_are_terms_stay_out_of_the_protector(
+    concept: vecveil.Concept, tmp_path: Path
+) -> None:
+    fitted = vecveil.fit(TEXTS, concept, Encoder(), epsilon=30.0, show_progress=False)
+    fitted.save(tmp_path / "p")
+    assert fitted.report["texts"]["span_labels"] == 1
+    said = json.dumps(record(fitted, tmp_path / "p")) + repr(concept)
+    said += json.dumps(concept.describe()) + repr(concept.find(TEXTS))
+    assert not found((tmp_path / "p").read_bytes())
+    assert not found(said)
 
 
 def planted_rows(rows: int = 40) -> np.ndarray:

@@ -72,8 +72,11 @@ def same_space(value: Embeddings, param: str, n: int) -> Embeddings:
     return checked
 
 
-def check_labels(value: Any, rows: int) -> TokenLabels:
-    """Return 0/1 labels (rows, V) as uint8, without the columns that are the same in every row."""
+def check_labels(value: Any, rows: int) -> TokenLabels | None:
+    """Return 0/1 labels (rows, V) as uint8, without the columns that are the same in every row.
+
+    None if fewer than two columns are left: one label tells no term from another.
+    """
     labels = np.asarray(value)
     numbers = labels.dtype.kind in "biuf"
     if labels.ndim != 2 or len(labels) != rows or not numbers or not np.isin(labels, (0, 1)).all():
@@ -83,7 +86,8 @@ def check_labels(value: Any, rows: int) -> TokenLabels:
                     "Row i tells which concept terms the text of positive row i holds.")
         )  # fmt: skip
     labels = labels.astype(np.uint8)
-    return np.ascontiguousarray(labels[:, labels.any(axis=0) & ~labels.all(axis=0)])
+    labels = np.ascontiguousarray(labels[:, labels.any(axis=0) & ~labels.all(axis=0)])
+    return labels if labels.shape[1] > 1 else None
 
 
 def check_groups(value: Any, rows: int) -> Groups:

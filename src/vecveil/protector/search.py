@@ -27,6 +27,7 @@ from vecveil.sensitivity.predictability import (
     kernel_ridge_scores,
     near_duplicate_groups,
     share_recovered,
+    standard_error,
 )
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.sensitivity.subspace import ConceptDirections, concept_directions, subspace_map
@@ -90,7 +91,7 @@ class SubspaceSearch:
     ) -> None:
         self.task, self.seed = task, seed
         fit, read, test = _three_parts(positive, groups, np.random.default_rng(seed))
-        labels = token_labels if token_labels is not None and token_labels.shape[1] > 1 else None
+        labels = token_labels
         self.moments = Moments.of(
             positive[fit],
             negative[fit],
@@ -171,7 +172,7 @@ class SubspaceSearch:
 
     def ranking(self) -> list[Setting]:
         """Return the settings that reach the target on the fitting part, the least telling first."""
-        return [setting_of(row) for row in _ranked(self.tried, int(self.L_test.sum()))]
+        return [setting_of(row) for row in _ranked(self.tried, self.L_test)]
 
     def _best(
         self, scale: Scale, settings: list[Setting], description: str, show_progress: bool | None
@@ -214,15 +215,15 @@ class SubspaceSearch:
         return self._utility(CommonDraws(plain, self.moments.rms_norm, self.seed))(noise)
 
 
-def _ranked(rows: list[dict[str, Any]], instances: int) -> list[dict[str, Any]]:
+def _ranked(rows: list[dict[str, Any]], labels: TokenLabels) -> list[dict[str, Any]]:
     """Return the feasible rows, the best first (the one-standard-error rule of the module's docstring).
 
     Args:
-        instances: number of held-out token instances that ``recovered`` is a share of.
+        labels: the held-out labels that ``recovered`` was measured on.
     """
     feasible = [row for row in rows if row["feasible"]]
     least = min((row["recovered"] for row in feasible), default=0.0)
-    close = least + float(np.sqrt(least * (1 - least) / max(instances, 1)))
+    close = least + standard_error(least, labels)
 
     def order(row: dict[str, Any]) -> tuple[float, ...]:
         if row["recovered"] > close:

@@ -17,7 +17,7 @@ from scipy.sparse.csgraph import connected_components
 
 from vecveil.types import Embeddings
 
-__all__ = ["kernel_ridge_scores", "near_duplicate_groups", "share_recovered"]
+__all__ = ["kernel_ridge_scores", "near_duplicate_groups", "share_recovered", "standard_error"]
 
 PENALTIES = (0.1, 0.3)
 _BLOCK = 512
@@ -71,7 +71,8 @@ def kernel_ridge_scores(
 def share_recovered(scores: npt.NDArray[Any], labels: npt.NDArray[Any]) -> float:
     """Return R-precision over tokens: of the k labels of a row, the share among its k best scores.
 
-    With one column (with or without the concept) it is the area under the ROC curve.
+    With one column (with or without the concept) it is the area under the ROC curve, or one minus it:
+    who reads the wrong way round only has to turn the answer. Ties earn what drawing lots would.
     """
     marks = np.asarray(labels, dtype=bool)
     if marks.shape[1] == 1:
@@ -80,11 +81,33 @@ def share_recovered(scores: npt.NDArray[Any], labels: npt.NDArray[Any]) -> float
             return 0.5
         order = np.sort(negative)
         below, upto = (np.searchsorted(order, positive, side=side) for side in ("left", "right"))
-        return float((below + upto).mean() / 2 / negative.size)  # a tie counts half
+        area = float((below + upto).mean() / 2 / negative.size)  # a tie counts half
+        return max(area, 1 - area)
     held = marks.sum(axis=1)
     if held.sum() == 0:
         return 0.0
-    order = np.argsort(-scores, axis=1, kind="stable")
-    hits = np.take_along_axis(marks, order, axis=1)
-    best = np.arange(marks.shape[1]) < held[:, None]
-    return float((hits & best).sum() / held.sum())
+    marks, scores, held = marks[held > 0], np.asarray(scores)[held > 0], held[held > 0]
+    last = np.take_along_axis(-np.sort(-scores, axis=1), held[:, None] - 1, axis=1)
+    above, tied = scores > last, scores == last
+    places = (held - above.sum(axis=1)) / tied.sum(axis=1)  # left for each of those in a tie
+    hits = (marks & above).sum(axis=1) + (marks & tied).sum(axis=1) * places
+    return float(hits.sum() / held.sum())
+
+
+def standard_error(share: float, labels: npt.NDArray[Any]) -> float:
+    """Return the standard error of ``share_recovered`` on ``labels`` (N, V).
+
+    Binomial in the number of labels held; with one column that of an area under the ROC curve (Hanley
+    and McNeil 1982), which counts both classes.
+    """
+    marks = np.asarray(labels, dtype=bool)
+    held, rest = int(marks.sum()), int((~marks).sum())
+    spread = share * (1 - share)
+    if marks.shape[1] > 1:
+        return float(np.sqrt(spread / max(held, 1)))
+    if held == 0 or rest == 0:
+        return 0.0
+    two_positive = share / (2 - share) - share**2
+    two_negative = 2 * share**2 / (1 + share) - share**2
+    squared = spread + (held - 1) * two_positive + (rest - 1) * two_negative
+    return float(np.sqrt(max(squared, 0.0) / (held * rest)))

@@ -27,7 +27,7 @@ def test_every_text_is_in_one_of_three_groups() -> None:
     assert matches.negatives() == ["He took, then slept.", "and help", "Take now, not"]
     assert matches.report() == {
         "concept": "drug", "texts": 5, "with_concept": 3, "without_concept": 1, "emptied": 1,
-        "spans": 6, "spans_by_label": {"term": 6},
+        "spans": 6, "span_labels": 1,
     }  # fmt: skip
 
 

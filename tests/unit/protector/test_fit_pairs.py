@@ -13,8 +13,12 @@ from harness.token_data import token_data
 from vecveil.errors import IncompatibleError, InvalidInputError
 from vecveil.metrics import ClassificationTask
 from vecveil.protector import METHODS, Protector
-from vecveil.protector.search import _three_parts
-from vecveil.sensitivity.predictability import near_duplicate_groups, share_recovered
+from vecveil.protector.search import _ranked, _three_parts
+from vecveil.sensitivity.predictability import (
+    near_duplicate_groups,
+    share_recovered,
+    standard_error,
+)
 
 DATA = token_data(100, 12)
 FIXED = {"rank": 2, "kept": 6, "flattening": 0.2, "pairs": True}
@@ -100,7 +104,15 @@ def test_labels_that_never_vary_are_dropped() -> None:
     assert found.fingerprint == fit(**FIXED).fingerprint
     constant = fit(P, N, np.ones((100, 3)), B)
     assert constant.report["labels"] == 0
-    assert fit(P, N, L[:, :1], B).report["labels"] == 1
+
+
+@pytest.mark.parametrize("method", ["subspace", "covariance"])
+def test_a_single_label_counts_as_none_for_the_search_and_for_the_map(method: str) -> None:
+    P, N, L, B = DATA.arguments()
+    one, none = (fit(P, N, labels, B, method=method) for labels in (L[:, :1], None))
+    assert one.report["labels"] == 0
+    assert one.fingerprint == none.fingerprint
+    assert one.report.get("search") == none.report.get("search")
 
 
 def test_few_ordinary_texts_are_as_good_as_none() -> None:
@@ -206,7 +218,39 @@ def test_share_recovered() -> None:
     marks = np.array([[1], [1], [0], [0]])
     assert share_recovered(np.array([[4.0], [3], [2], [1]]), marks) == 1.0
     assert share_recovered(np.ones((4, 1)), marks) == 0.5  # ties are no knowledge
+    assert share_recovered(np.array([[1.0], [2], [3], [4]]), marks) == 1.0  # the wrong way round
     assert share_recovered(np.array([[3.0, 2, 1]]), np.array([[1, 0, 1]])) == 0.5
+
+
+@pytest.mark.parametrize("column", range(4))
+def test_ties_earn_chance_wherever_the_label_stands(column: int) -> None:
+    marks = np.eye(4)[[column] * 6]
+    assert share_recovered(np.full((6, 4), 0.3), marks) == pytest.approx(0.25)
+    scores = np.tile([2.0, 1, 1, 0], (6, 1))  # two labels held: one place for the two in the middle
+    two = np.maximum(marks, np.eye(4)[0])
+    expected = {0: 1.0, 1: 0.75, 2: 0.75, 3: 0.5}[column]
+    assert share_recovered(scores, two) == pytest.approx(expected)
+    empty = np.concatenate([marks, np.zeros((3, 4))])
+    assert share_recovered(np.full((9, 4), 0.3), empty) == pytest.approx(0.25)
+
+
+def test_standard_error_of_an_area_is_what_repeated_draws_show() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.repeat([1, 0], [40, 160])[:, None]
+    shifted = [rng.standard_normal((200, 1)) + 1.2 * labels for _ in range(1500)]
+    areas = np.array([share_recovered(scores, labels) for scores in shifted])
+    assert standard_error(float(areas.mean()), labels) == pytest.approx(areas.std(), rel=0.15)
+    assert standard_error(0.5, np.eye(4)) == pytest.approx(0.25)
+    assert standard_error(0.5, np.ones((4, 1))) == 0.0
+
+
+def test_settings_within_one_standard_error_count_as_equal() -> None:
+    labels = np.repeat([1, 0], 50)[:, None]
+    rows = [
+        {"feasible": True, "recovered": 0.7 + more, "noise_to_signal": 0.5, "rank": rank}
+        for more, rank in ((0.0, 1), (0.04, 2), (0.08, 3))
+    ]  # its standard error at 0.7 is 0.052
+    assert [row["rank"] for row in _ranked(rows, labels)] == [2, 1, 3]
 
 
 def test_reduced_output_and_tasks_that_compare_with_clean_vectors() -> None:
