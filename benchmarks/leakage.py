@@ -4,10 +4,10 @@
 
 DIR is a folder with ``sts/*.parquet``, ``ade/ade_corpus_v2.jsonl.gz`` and ``concepts/sts_terms.json``.
 Methods are calibrated to keep 95.5 % of the clean Pearson correlation on one half of the STS12 pairs,
-both sides protected; utility is then measured on the other half, which shares no sentence with it. With ``shared`` (the setting of
-the published tables) attackers learn on the texts that the protector was fitted on; with ``separate``
-they learn on other texts, which is harder on the protector. Each run adds its rows to
-``benchmarks/results/leakage.json``.
+both sides protected; utility is then measured on the other half, which shares no sentence with it. With
+``shared`` (the setting of the published tables) attackers learn on the texts that the protector was
+fitted on; with ``separate`` they learn on other texts, which is harder on the protector. Each run adds
+its rows to ``benchmarks/results/leakage.json``.
 """
 
 from __future__ import annotations

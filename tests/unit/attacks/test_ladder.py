@@ -28,9 +28,10 @@ def small(monkeypatch):
 
 def test_tiers():
     quick, full = ladder_attacks("quick"), ladder_attacks("full")
-    assert [a.name for a in quick] == ["linear", "kernel", "mlp-512", "mlc-published"]
-    assert [a.name for a in full][4:] == ["mlp-1024-512", "mlp-2048"]
-    assert [a.epochs for a in full[4:]] == [50, 40]
+    names = ["linear", "faint-directions", "kernel", "mlp-512", "mlc-published"]
+    assert [a.name for a in quick] == names
+    assert [a.name for a in full][5:] == ["mlp-1024-512", "mlp-2048"]
+    assert [a.epochs for a in full[5:]] == [50, 40]
 
 
 def test_real_ladder_on_arrays_only():
