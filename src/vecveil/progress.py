@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
@@ -34,7 +35,14 @@ def progress(
     if not show:
         yield from items
         return
-    bar: Any = tqdm(
-        items, desc=description, total=total, unit=unit, file=sys.stderr, dynamic_ncols=True
-    )
+    # A terminal may not say its size (a recording, a service): tqdm would draw nothing there.
+    size = {"dynamic_ncols": True} if _has_size() else {"ncols": 80, "nrows": 24}
+    bar: Any = tqdm(items, desc=description, total=total, unit=unit, file=sys.stderr, **size)
     yield from bar
+
+
+def _has_size() -> bool:
+    try:
+        return min(os.get_terminal_size(sys.stderr.fileno())) > 0
+    except (OSError, ValueError):
+        return False
