@@ -24,9 +24,9 @@ import vecveil
 from harness.protector_files import KEYS, VALUES, built, odd_arrays, parts
 from harness.token_data import token_data
 from vecveil.errors import ProtectorFileError
-from vecveil.mechanisms import Mahalanobis
+from vecveil.mechanisms import Laplace, Mahalanobis
 from vecveil.protector import Protector
-from vecveil.sensitivity import NoiseShape
+from vecveil.sensitivity import LinearMap, NoiseShape
 
 N_DIM = 6
 SUBSPACE = {"rank": 1, "kept": 3, "flattening": 0.2, "pairs": True}
@@ -207,6 +207,36 @@ def test_a_forger_cannot_change_what_epsilon_means(
     record, arrays = parts(files["subspace"])
     stretched = arrays | {"map.up": 3 * arrays["map.up"]}
     assert attempt(built(record, stretched), protectors["subspace"])
+
+
+def test_a_map_of_lower_rank_than_its_rows_is_refused(files: Any, attempt: Any) -> None:
+    """The guarantee counts its rows as released dimensions, and would divide by zero."""
+    record, arrays = parts(files["subspace"])
+    down, up = arrays["map.down"], arrays["map.up"]
+
+    def forged(rows: np.ndarray) -> bytes:
+        other = Protector(
+            method="subspace", mechanism=Laplace(N_DIM, 9.0), map=LinearMap(down=rows, up=up)
+        )
+        sealed = {**record, "fingerprint": other.fingerprint, "output": "full"}
+        return built(sealed, arrays | {"map.down": rows})
+
+    for rows in (down[[0, 1, 0]], down[[0, 0, 0]], 0 * down, down * [[1], [1], [0]]):
+        assert attempt(forged(np.ascontiguousarray(rows)), None)
+
+
+def test_an_epsilon_without_a_finite_guarantee_is_refused(files: Any, attempt: Any) -> None:
+    record, arrays = parts(files["laplace"])
+    for epsilon in (1e-308, 5e-324):
+        other = Protector(method="laplace", mechanism=Laplace(N_DIM, epsilon))
+        changed = {"fingerprint": other.fingerprint, "parameters": {"epsilon": epsilon}}
+        assert attempt(built({**record, **changed}, arrays), None)
+    record, arrays = parts(files["diagonal"])
+    thin = {"shape.diagonal": np.array([1e-300, 1e-300, 1.5, 1.5, 1.5, 1.5])}
+    shape = Mahalanobis(NoiseShape(diagonal=thin["shape.diagonal"]), 1e200)
+    other = Protector(method="sparse", mechanism=shape)
+    changed = {"fingerprint": other.fingerprint, "parameters": {"epsilon": 1e200}}
+    assert attempt(built({**record, **changed}, thin), None)
 
 
 class Planted:

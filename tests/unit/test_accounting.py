@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import itertools
 
 import numpy as np
@@ -133,9 +135,27 @@ def test_worst_euclidean_factor_is_the_supremum(seed: int) -> None:
     # A map never raises the worst case.
     plain = elliptical_laplace_guarantee(epsilon=2.0, covariance=Sigma)
     assert plain.epsilon_euclidean_worst >= found.epsilon_euclidean_worst * (1 - 1e-9)
-    assert plain.epsilon_euclidean_worst == pytest.approx(
-        2 / np.sqrt(np.linalg.eigvalsh(Sigma)[0])
-    )
+    assert plain.epsilon_euclidean_worst == pytest.approx(2 / np.sqrt(np.linalg.eigvalsh(Sigma)[0]))
+
+
+@pytest.mark.parametrize("spread", [1e-3, 1e-9, 1e-15, 0.0])
+def test_no_map_makes_the_guarantee_infinite(spread: float) -> None:
+    """Rows that nearly or wholly coincide, or of very different lengths, squared the old formula."""
+    Sigma, T = random_case(0)
+    T[1] = T[0] + spread * T[1]
+    for scale in (np.ones(3), np.array([1.0, 1e-12, 1e12])):
+        found = elliptical_laplace_guarantee(epsilon=2.0, covariance=Sigma, down=scale[:, None] * T)
+        worst, best = found.epsilon_euclidean_worst, found.epsilon_euclidean_best
+        assert worst is not None
+        assert best is not None
+        bounds = 2 / np.sqrt(np.linalg.eigvalsh(Sigma)[[0, -1]])
+        assert bounds[1] * (1 - 1e-9) <= best <= worst <= bounds[0] * (1 + 1e-9)
+        assert not re.search(r"\b(nan|inf)\b", str(found))
+
+
+def test_conditions_name_floating_point_arithmetic() -> None:
+    found = elliptical_laplace_guarantee(epsilon=2.0, covariance=np.eye(3))
+    assert "low-order bits" in " ".join(found.conditional_on)
 
 
 def test_isotropic_guarantee_is_euclidean() -> None:

@@ -71,6 +71,7 @@ _CONDITIONS = (
     "the mechanism's parameters (shape, map, scale) are taken as fixed; they were fitted on texts, and "
     "nothing is promised about those texts to somebody who reads the protector file.",
     "each vector is released once; every further release of the same text adds another ε.",
+    "ε is proved for real numbers: what the low-order bits of floating-point noise give away is not covered.",
 )
 
 _NEVER = (
@@ -111,10 +112,14 @@ def elliptical_laplace_guarantee(
         factors = (1 / np.sqrt(smallest), 1 / np.sqrt(largest))
         hidden = 0
     else:
-        image = down @ covariance @ down.T
-        values, vectors = np.linalg.eigh((image + image.T) / 2)
-        inverse_root = (vectors / np.sqrt(values)) @ vectors.T
-        singular = np.linalg.svd(inverse_root @ down, compute_uv=False)
+        # (TΣTᵀ)^(-½)T is WᵀΣ^(-½) up to a rotation, W a basis of what Σ^½ makes of T's rows: nothing
+        # is squared or inverted that T could make singular.
+        longest = np.abs(down).max(axis=1, keepdims=True)
+        rows = np.linalg.svd(down / np.where(longest > 0, longest, 1.0), full_matrices=False)[2]
+        values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
+        root = np.sqrt(values)
+        basis = np.linalg.qr(((rows @ vectors) * root).T)[0]
+        singular = np.linalg.svd(basis.T / root, compute_uv=False)
         factors = (float(singular[0]), float(singular[-1]))
         hidden = n - down.shape[0]
     worst, best = epsilon * factors[0], epsilon * factors[1]

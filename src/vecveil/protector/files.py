@@ -150,6 +150,9 @@ def _build(record: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> P
         with np.errstate(over="ignore", invalid="ignore"):
             if up is not None and not np.allclose(up.T @ up, np.eye(m), atol=1e-6):
                 raise ValueError("map.up")  # its columns are orthonormal
+            longest = np.abs(down).max(axis=1, keepdims=True)
+            if not (longest > 0).all() or np.linalg.matrix_rank(down / longest) < m:
+                raise ValueError("map.down")  # fewer dimensions than the guarantee speaks of
         linear = LinearMap(down=down, up=up)
     if record["output"] not in ("full", "reduced") or not isinstance(record["report"], dict):
         raise ValueError("output")
@@ -172,20 +175,37 @@ def _mechanism(
     name: str, epsilon: float, n: int, arrays: dict[str, np.ndarray[Any, Any]]
 ) -> Mechanism:
     if name == Laplace.name:
-        return Laplace(n, epsilon)
+        return _of_finite_guarantee(Laplace(n, epsilon), 1.0)
     if name != Mahalanobis.name:
         raise ValueError("mechanism")
     if "shape.diagonal" in arrays:
         diagonal = arrays["shape.diagonal"]
         if diagonal.shape != (n,) or not (diagonal > 0).all():
             raise ValueError("shape.diagonal")
-        return Mahalanobis(_of_trace_n(NoiseShape(diagonal=diagonal), diagonal), epsilon)
+        shape = _of_trace_n(NoiseShape(diagonal=diagonal), diagonal)
+        return _of_finite_guarantee(Mahalanobis(shape, epsilon), float(diagonal.min()))
     matrix = arrays["shape.matrix"]
     if matrix.shape != (n, n) or np.abs(matrix).max() > 10 * n:  # a trace of n bounds every entry
         raise ValueError("shape.matrix")
-    if not np.allclose(matrix, matrix.T) or not np.linalg.eigvalsh(matrix)[0] > 0:
+    smallest = float(np.linalg.eigvalsh(matrix)[0])
+    if not np.allclose(matrix, matrix.T) or not smallest > 0:
         raise ValueError("shape.matrix")
-    return Mahalanobis(_of_trace_n(NoiseShape(matrix=matrix), np.diag(matrix)), epsilon)
+    shape = _of_trace_n(NoiseShape(matrix=matrix), np.diag(matrix))
+    return _of_finite_guarantee(Mahalanobis(shape, epsilon), smallest)
+
+
+def _of_finite_guarantee(mechanism: Mechanism, smallest: float) -> Mechanism:
+    """Return ``mechanism``; refuses an ε whose guarantee or noise is no number.
+
+    Args:
+        smallest: variance of the noise's shape in its least protected direction.
+    """
+    epsilon = float(mechanism.parameters()["epsilon"])
+    with np.errstate(over="ignore"):
+        bounds = np.array([epsilon, mechanism.dimension]) / np.array([np.sqrt(smallest), epsilon])
+    if not np.isfinite(bounds).all():
+        raise ValueError("epsilon")
+    return mechanism
 
 
 def _of_trace_n(shape: NoiseShape, diagonal: np.ndarray[Any, Any]) -> NoiseShape:
