@@ -57,6 +57,8 @@ def test_an_audit_writes_its_record_and_page_and_prints_the_table(
     assert all(term["term"] is None for term in record["terms"])
     assert "<html" in (folder / "audit.html").read_text(encoding="utf-8")
     assert "vecveil audit" in record["command"]
+    assert "--concept concept.yaml --json audit.json" in record["command"]
+    assert "/" not in record["command"]
 
 
 def test_an_audit_record_on_stdout_is_pure(

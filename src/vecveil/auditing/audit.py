@@ -158,6 +158,7 @@ def audit(
             "total": len(texts),
             "with_concept": report["with_concept"],
             "without_concept": report["without_concept"],
+            "emptied": report["emptied"],
             "vocabulary": len(vocabulary),
             "token_instances": int(labels.sum()),
         },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from typing import Any
 
@@ -12,8 +13,19 @@ __all__ = ["as_typed", "data", "data_json", "note", "number", "share", "warn"]
 
 
 def as_typed() -> str:
-    """Return the command line of this run, for the record of a result."""
-    return shlex.join(["vecveil", *(click.get_current_context().find_root().obj or ())])
+    """Return the command line of this run, for the record of a result; of paths the last name alone.
+
+    A record is handed on, and folders tell of users and projects.
+    """
+    typed = click.get_current_context().find_root().obj or ()
+    return shlex.join(["vecveil", *map(_without_folders, typed)])
+
+
+def _without_folders(argument: str) -> str:
+    option = re.match(r"--?[A-Za-z][\w-]*=|-[A-Za-z](?=[^-\w])", argument)
+    lead = option.group() if option else ""
+    *_, name = re.split(r"[/\\]", argument.removeprefix(lead).rstrip("/\\"))
+    return lead + name
 
 
 def data(text: str) -> None:

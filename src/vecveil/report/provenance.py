@@ -38,6 +38,8 @@ def _encoder(audit: Audit) -> str:
 def computed(audit: Audit) -> Safe:
     """Return split, seeds, attacks with cost and adaptivity, command and versions."""
     texts = {key: f.count(number) for key, number in audit.texts.items()}
+    # Neither with nor without it: removing it leaves nothing. Not every record has the count.
+    alone = f", and {texts['emptied']} consist of it alone" if audit.texts.get("emptied") else ""
     split = {key: each if key == "unit" else f.count(each) for key, each in audit.split.items()}
     facts = [
         ("Method", audit.method),
@@ -46,7 +48,7 @@ def computed(audit: Audit) -> Safe:
         (
             "Texts",
             f"{texts['total']}, of which {texts['with_concept']} hold the concept and "
-            f"{texts['without_concept']} do not; {texts['token_instances']} occurrences "
+            f"{texts['without_concept']} do not{alone}; {texts['token_instances']} occurrences "
             f"of {texts['vocabulary']} concept tokens",
         ),
         (

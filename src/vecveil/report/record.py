@@ -21,6 +21,7 @@ __all__ = ["SCHEMA", "Attack", "Audit", "Figure", "Guarantee", "Term", "Utility"
 
 SCHEMA = "vecveil.audit/1"
 KINDS = ("formal", "empirical", "obfuscation")
+_TEXTS = ("total", "with_concept", "without_concept", "vocabulary", "token_instances", "emptied")
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,10 +261,7 @@ def parse(
         parameters=root.child("parameters").data,
         encoder=encoder,
         randomness=root.text("randomness"),
-        texts={
-            key: texts.count(key)
-            for key in ("total", "with_concept", "without_concept", "vocabulary", "token_instances")
-        },
+        texts={key: texts.count(key) for key in _TEXTS if key != "emptied" or key in texts.data},
         split={
             "unit": split.text("unit"),
             **{key: split.count(key) for key in ("groups", "train", "validation", "test")},

@@ -99,6 +99,7 @@ def test_the_record_counts_right(result: AuditResult) -> None:
     assert record["texts"]["total"] == 600
     assert record["texts"]["with_concept"] == 400
     assert record["texts"]["without_concept"] == 200
+    assert record["texts"]["emptied"] == 0
     assert record["texts"]["vocabulary"] == 6
     split = record["split"]
     assert split["train"] + split["validation"] + split["test"] == 400
@@ -215,9 +216,7 @@ def test_bad_arguments(protector: vecveil.Protector, options: Any, match: str) -
 
 def test_embeddings_of_another_dimension(protector: vecveil.Protector) -> None:
     with pytest.raises(IncompatibleError, match="`embeddings`"):
-        vecveil.audit(
-            protector, notes(60, 2), CONCEPT, embeddings=np.zeros((60, 3)), **OPTIONS
-        )
+        vecveil.audit(protector, notes(60, 2), CONCEPT, embeddings=np.zeros((60, 3)), **OPTIONS)
 
 
 def test_too_few_texts(protector: vecveil.Protector) -> None:

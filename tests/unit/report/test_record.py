@@ -143,6 +143,27 @@ def test_numpy_numbers_are_numbers() -> None:
     assert render_audit(record) == plain
 
 
+@pytest.mark.parametrize(("emptied", "shown"), [(None, False), (0, False), (1234, True)])
+def test_texts_of_the_concept_alone_are_shown_if_there_are_any(
+    emptied: int | None, shown: bool
+) -> None:
+    record = sample_audit()
+    record["texts"].pop("emptied", None)  # as in records without the count
+    if emptied is not None:
+        record["texts"]["emptied"] = emptied
+    page = render_audit(record)
+    assert ("consist of it alone" in page) is shown
+    assert ("1,234 consist" in page.replace("\u202f", ",").replace("\xa0", ",")) is shown
+
+
+@pytest.mark.parametrize("emptied", [None, -1, 1.5, "3"])
+def test_a_count_of_emptied_texts_is_checked_like_any_other(emptied: Any) -> None:
+    record = sample_audit()
+    record["texts"]["emptied"] = emptied
+    with pytest.raises(InvalidInputError, match=r"`texts\.emptied`"):
+        render_audit(record)
+
+
 def test_unknown_keys_are_ignored() -> None:
     record = sample_audit()
     plain = render_audit(record)
