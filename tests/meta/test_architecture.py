@@ -126,7 +126,7 @@ def test_no_module_imports_what_its_layer_may_not() -> None:
 
 
 def test_the_table_says_what_it_is_meant_to_say() -> None:
-    assert RULES["errors"] >= {"types", "checks"}
+    assert RULES["errors"] >= {"types", "checks", "threads"}
     assert "concepts" in RULES["sensitivity"]
     assert "encoders" not in RULES["sensitivity"]
     assert {"sensitivity", "accounting"} <= RULES["mechanisms"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.errors import MissingDependencyError
+from vecveil.threads import one_thread
 
 __all__ = ["Network", "Schedule", "train_network"]
 
@@ -65,18 +65,6 @@ def import_torch() -> Any:
     except ImportError as error:
         raise MissingDependencyError("The MLP attack", "torch", "attacks") from error
     return torch
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Run torch on one thread inside, where small networks are fastest; restore it after."""
-    torch = import_torch()
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def train_network(

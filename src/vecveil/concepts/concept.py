@@ -134,7 +134,8 @@ class Concept:
     def from_labels(cls, name: str, labels: Sequence[str | int | None]) -> Concept:
         """Return an abstract concept: one label for each text, None for texts without the concept.
 
-        It has no spans, so there is no D-: only methods that work on token labels can use it.
+        It has no spans, so there is no D-: `vecveil.fit` refuses it in this version. `find` gives its
+        token labels, which `vecveil.fit_pairs` and attacks take beside embeddings.
         """
         return cls(name, labels=checked_labels(labels, owner="Concept.from_labels"))
 
@@ -210,11 +211,7 @@ class Concept:
         """
         checked = check_texts(texts, owner="Concept.detect", min_rows=0)
         self._require_columns("Concept.detect")
-        if self.labels is not None:
-            raise ConceptError(
-                message("Concept.detect", "concept", "one with spans",
-                        f"{self.name!r}, which is given by labels")
-            )  # fmt: skip
+        self.require_spans("Concept.detect")
         return self._detect(checked, self.detectors, show_progress)
 
     def find(
@@ -274,6 +271,16 @@ class Concept:
             for detector in piecewise:
                 _add(found, detector, chunk, start)
         return [merge_spans(text, spans) for text, spans in zip(texts, found, strict=True)]
+
+    def require_spans(self, owner: str) -> None:
+        """Raise ConceptError if the concept is given by labels, which this version cannot fit."""
+        if self.labels is not None or self.labels_column is not None:
+            raise ConceptError(
+                message(owner, "concept", "one with spans",
+                        f"{self.name!r}, which is given by labels",
+                        "This version fits concepts with spans.",
+                        "Give terms, patterns, entity types or spans.")
+            )  # fmt: skip
 
     def _require_columns(self, owner: str) -> None:
         if self.columns:

@@ -137,6 +137,7 @@ def run_demo(
     kind = "the bundled synthetic notes" if input is None else source.name
     say(f"1/{STEPS} Reading {kind}")
     concept = Concept.from_file(CONCEPT_FILE if concept_file is None else concept_file)
+    concept.require_spans("demo")
     reader = read_table(source, columns=[], **form)
     extra = [*concept.columns, *([] if group_column is None else [group_column])]
     rows = read_texts(source, columns=list(dict.fromkeys(extra)), **form)

@@ -6,17 +6,22 @@ from vecveil.protector.files import load
 from vecveil.protector.protector import EncoderInfo, Protector
 
 if TYPE_CHECKING:
-    from vecveil.protector.fitting import fit, fit_pairs
+    from vecveil.protector.fitting import fit_pairs
+    from vecveil.protector.fitting_texts import fit
     from vecveil.protector.methods import METHODS
 
 __all__ = ["METHODS", "EncoderInfo", "Protector", "fit", "fit_pairs", "load"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in {"fit", "fit_pairs"}:
-        from vecveil.protector import fitting
+    if name == "fit":
+        from vecveil.protector.fitting_texts import fit
 
-        return getattr(fitting, name)
+        return fit
+    if name == "fit_pairs":
+        from vecveil.protector.fitting import fit_pairs
+
+        return fit_pairs
     if name == "METHODS":
         from vecveil.protector.methods import METHODS
 

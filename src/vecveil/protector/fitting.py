@@ -1,14 +1,13 @@
-"""Fits a protector: from texts and a concept, or from embeddings alone."""
+"""Fits a protector on embeddings alone."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from vecveil.checks import check_count, check_embeddings, check_texts
+from vecveil.checks import check_count, check_embeddings
 from vecveil.errors import InvalidInputError, message
 from vecveil.mechanisms import Laplace, Mahalanobis, Mechanism
 from vecveil.metrics import UtilityTask
@@ -32,106 +31,12 @@ from vecveil.protector.scale import (
     refuse_target,
 )
 from vecveil.sensitivity.moments import Moments
-from vecveil.types import Embeddings, Groups, Texts, TokenLabels
+from vecveil.types import Embeddings, Groups, TokenLabels
 
-if TYPE_CHECKING:
-    from vecveil.concepts import Concept
-
-__all__ = ["fit", "fit_pairs"]
+__all__ = ["MIN_PAIRS", "fit_pairs"]
 
 MIN_PAIRS = 20
-TOKEN_COUNTS = (10, 5, 3)
 UTILITY_ROWS = 10_000
-MAX_PAIRS = 20_000
-MAX_BACKGROUND = 20_000
-
-
-def fit(
-    texts: Texts,
-    concept: Concept,
-    encoder: Any = "minilm",
-    *,
-    method: str = "subspace",
-    epsilon: float | None = None,
-    noise_to_signal: float | None = None,
-    target_utility: float | None = None,
-    utility: UtilityChoice | UtilityTask = "similarity",
-    postprocess: str | None = None,
-    output: Output = "full",
-    min_texts: int = MIN_PAIRS,
-    min_token_count: int | None = None,
-    seed: int = 0,
-    show_progress: bool | None = None,
-    **options: Any,
-) -> Protector:
-    """Return a protector that hides ``concept`` in the embeddings of texts like ``texts``.
-
-    The concept's spans are removed from the texts that hold them, which gives the pairs D+ and D-; the
-    texts without the concept are the ordinary ones. At most 20,000 of each, drawn at random, are used.
-
-    Args:
-        texts: the user's own texts, with and without the concept.
-        concept: what to hide.
-        encoder: a name for `vecveil.load_encoder`, or any object with ``encode(texts) -> (N, n)``.
-        method: ``subspace`` (the default), ``covariance``, ``sparse`` or ``laplace``.
-        epsilon, noise_to_signal, target_utility: exactly one; see `fit_pairs`.
-        utility: see `fit_pairs`.
-        min_texts: fewest texts that must hold the concept, at least 20.
-        min_token_count: a concept word is a label of its own if so many texts hold it; None takes 10, or
-            5 or 3 where that would leave out more than half of the concept words' occurrences.
-
-    Raises:
-        ConceptError: the concept matches nothing, too few texts, or leaves nothing of them.
-        CalibrationError: the target cannot be reached; says what can.
-
-    Cost:
-        Encoding each text once, and each text with the concept a second time without it; then seconds.
-    """
-    # Refuse before hours of encoding.
-    Scale(epsilon, noise_to_signal, target_utility)
-    check_choices(method, utility, postprocess, output, options)
-    check_count(min_texts, owner="fit", param="min_texts", minimum=MIN_PAIRS)
-    if min_token_count is not None:
-        check_count(min_token_count, owner="fit", param="min_token_count")
-    seed = check_count(seed, owner="fit", param="seed", minimum=0)
-    texts = check_texts(texts, owner="fit")
-    from vecveil.encoders import load_encoder
-
-    loaded = load_encoder(encoder)
-    matches = concept.find(texts, min_texts=min_texts, show_progress=show_progress)
-    rng = np.random.default_rng(seed)
-    negatives = matches.negatives()
-    counts = TOKEN_COUNTS if min_token_count is None else (min_token_count,)
-    labels, vocabulary = matches.token_labels(matches.frequent_tokens(counts))
-    pairs = _sample(len(matches.with_concept), MAX_PAIRS, rng)
-    ordinary = _sample(len(matches.without_concept), MAX_BACKGROUND, rng)
-    with_texts = [texts[matches.with_concept[i]] for i in pairs]
-    without_texts = [negatives[i] for i in pairs]
-    ordinary_texts = [texts[matches.without_concept[i]] for i in ordinary]
-    everything = loaded.encode(
-        with_texts + without_texts + ordinary_texts, show_progress=show_progress
-    )
-    positive, negative, background = np.split(everything, [len(pairs), 2 * len(pairs)])
-    protector = fit_pairs(
-        positive,
-        negative,
-        token_labels=labels[pairs] if len(vocabulary) else None,
-        background=background if len(background) >= MIN_PAIRS else None,
-        method=method,
-        epsilon=epsilon,
-        noise_to_signal=noise_to_signal,
-        target_utility=target_utility,
-        utility=utility,
-        postprocess=postprocess,
-        output=output,
-        encoder=loaded,
-        concept_name=concept.name,
-        seed=seed,
-        show_progress=show_progress,
-        **options,
-    )
-    protector.report["texts"] = matches.report()
-    return protector
 
 
 def fit_pairs(
@@ -293,12 +198,6 @@ def _own_texts(positive: Embeddings, ordinary: Embeddings, rng: np.random.Genera
     """The user's texts as they come: with and without the concept in the proportion given."""
     both = np.concatenate([positive, ordinary])
     return np.ascontiguousarray(both[rng.permutation(len(both))[:UTILITY_ROWS]])
-
-
-def _sample(rows: int, most: int, rng: np.random.Generator) -> npt.NDArray[np.intp]:
-    if rows <= most:
-        return np.arange(rows)
-    return np.sort(rng.choice(rows, size=most, replace=False))
 
 
 def _load(encoder: Any) -> Any:

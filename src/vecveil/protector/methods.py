@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from vecveil.checks import check_count, check_positive
 from vecveil.errors import CalibrationError, InvalidInputError, message
@@ -70,7 +69,7 @@ def _laplace(data: FitData, options: dict[str, Any]) -> Candidate:
 
 
 def _sparse(data: FitData, options: dict[str, Any]) -> Candidate:
-    from vecveil.sensitivity.hard_concrete import fit_hard_concrete_mask
+    from vecveil.sensitivity.hard_concrete import fit_hard_concrete_mask, stability_of
     from vecveil.sensitivity.hard_concrete_options import MaskOptions
 
     floor = check_positive(options.pop("floor", 1e-6), owner="fit", param="floor")
@@ -88,19 +87,12 @@ def _sparse(data: FitData, options: dict[str, Any]) -> Candidate:
     ]
     data.findings["mask"] = masks[0].to_record()
     if seeds > 1:
-        data.findings["mask"]["seed_stability"] = _stability([m.mask for m in masks])
+        stability = stability_of([m.mask for m in masks], [m.seed for m in masks])
+        data.findings["mask"]["seed_stability"] = stability.value
     shape = NoiseShape.from_diagonal(np.asarray(masks[0].mask, dtype=np.float64), floor=floor)
     return Candidate(
         shape=shape, map_of=lambda _: None, parameters={"floor": floor, **vars_of(mask_options)}
     )
-
-
-def _stability(masks: list[npt.NDArray[np.float64]]) -> float | None:
-    """Return the mean correlation of masks over pairs of seeds; None if one is constant."""
-    if min(float(np.std(mask)) for mask in masks) < 1e-12:
-        return None
-    values = np.asarray(np.corrcoef(np.stack(masks)))
-    return float(values[np.triu_indices(len(masks), 1)].mean())
 
 
 def vars_of(options: Any) -> dict[str, Any]:
@@ -156,7 +148,9 @@ def _subspace(data: FitData, options: dict[str, Any]) -> Candidate:
     if target is None:
         return _of_setting(data, best)
     # Fitted on all texts a map can cost a little more than it did on the fitting part.
-    for setting in search.ranking():
+    free = not fixed.keys() & {"rank", "kept", "flattening"}
+    fallback = gentle_settings(n, pairs=best.pairs) if free else []
+    for setting in (*search.ranking(), *fallback):
         candidate = _of_setting(data, setting)
         if _most_utility(data, candidate) >= target:
             return candidate

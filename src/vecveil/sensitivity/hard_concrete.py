@@ -22,7 +22,8 @@ from vecveil.errors import InvalidInputError, MissingDependencyError, message
 from vecveil.progress import progress
 from vecveil.sensitivity.hard_concrete_math import inference_mask, l0_penalty
 from vecveil.sensitivity.hard_concrete_options import MaskOptions
-from vecveil.sensitivity.hard_concrete_training import MaskTrainer, one_thread
+from vecveil.sensitivity.hard_concrete_training import MaskTrainer
+from vecveil.threads import one_thread
 from vecveil.types import Embeddings
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "SeedStability",
     "fit_hard_concrete_mask",
     "seed_stability",
+    "stability_of",
 ]
 
 Array = npt.NDArray[np.float64]
@@ -227,6 +229,11 @@ def seed_stability(
         ).mask
         for seed in seeds
     ]
+    return stability_of(masks, seeds)
+
+
+def stability_of(masks: Sequence[Array], seeds: Sequence[int]) -> SeedStability:
+    """Return how far ``masks``, of these seeds, agree."""
     if min(mask.std() for mask in masks) < 1e-12:
         return SeedStability(None, (), tuple(seeds))
     correlations = tuple(

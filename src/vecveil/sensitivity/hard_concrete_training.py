@@ -3,14 +3,12 @@
 The step equals one of autograd's (a test compares them) and costs two matrix products in the first
 layer in place of three: with G = dHᵀX, the weights' gradient is G ⊙ m and the mask's the column sum
 of G ⊙ W, so the gradient of the masked input is never formed. Buffers are allocated once. Small
-matrix products are fastest on one thread, which `one_thread` sees to.
+matrix products are fastest on one thread, which `vecveil.threads.one_thread` sees to.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,20 +19,7 @@ if TYPE_CHECKING:
 
     from vecveil.sensitivity.hard_concrete import MaskOptions
 
-__all__ = ["MaskTrainer", "one_thread"]
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Run torch on one thread inside the block, and on as many as before after it."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+__all__ = ["MaskTrainer"]
 
 
 def _adam(groups: list[dict[str, Any]]) -> torch.optim.Optimizer:

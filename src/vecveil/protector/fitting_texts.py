@@ -1,0 +1,121 @@
+"""Fits a protector on texts and a concept: finds the concept, encodes, and fits on the embeddings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vecveil.checks import check_count, check_texts
+from vecveil.metrics import UtilityTask
+from vecveil.protector.arguments import UtilityChoice, check_choices
+from vecveil.protector.fitting import MIN_PAIRS, fit_pairs
+from vecveil.protector.protector import Output, Protector
+from vecveil.protector.scale import Scale
+from vecveil.types import Texts
+
+if TYPE_CHECKING:
+    from vecveil.concepts import Concept
+
+__all__ = ["fit"]
+
+TOKEN_COUNTS = (10, 5, 3)
+MAX_PAIRS = 20_000
+MAX_BACKGROUND = 20_000
+
+
+def fit(
+    texts: Texts,
+    concept: Concept,
+    encoder: Any = "minilm",
+    *,
+    method: str = "subspace",
+    epsilon: float | None = None,
+    noise_to_signal: float | None = None,
+    target_utility: float | None = None,
+    utility: UtilityChoice | UtilityTask = "similarity",
+    postprocess: str | None = None,
+    output: Output = "full",
+    min_texts: int = MIN_PAIRS,
+    min_token_count: int | None = None,
+    seed: int = 0,
+    show_progress: bool | None = None,
+    **options: Any,
+) -> Protector:
+    """Return a protector that hides ``concept`` in the embeddings of texts like ``texts``.
+
+    The concept's spans are removed from the texts that hold them, which gives the pairs D+ and D-; the
+    texts without the concept are the ordinary ones. At most 20,000 of each, drawn at random, are used.
+
+    Args:
+        texts: the user's own texts, with and without the concept.
+        concept: what to hide.
+        encoder: a name for `vecveil.load_encoder`, or any object with ``encode(texts) -> (N, n)``.
+        method: ``subspace`` (the default), ``covariance``, ``sparse`` or ``laplace``.
+        epsilon, noise_to_signal, target_utility: exactly one; see `fit_pairs`.
+        utility: see `fit_pairs`.
+        min_texts: fewest texts that must hold the concept, at least 20.
+        min_token_count: a concept word is a label of its own if so many texts hold it; None takes 10, or
+            5 or 3 where that would leave out more than half of the concept words' occurrences.
+
+    Raises:
+        ConceptError: the concept matches nothing, too few texts, or leaves nothing of them; or it is
+            given by labels, which name no words to remove.
+        CalibrationError: the target cannot be reached; says what can.
+
+    Cost:
+        Encoding each text once, and each text with the concept a second time without it; then seconds.
+    """
+    # Refuse before hours of encoding.
+    Scale(epsilon, noise_to_signal, target_utility)
+    check_choices(method, utility, postprocess, output, options)
+    check_count(min_texts, owner="fit", param="min_texts", minimum=MIN_PAIRS)
+    if min_token_count is not None:
+        check_count(min_token_count, owner="fit", param="min_token_count")
+    seed = check_count(seed, owner="fit", param="seed", minimum=0)
+    texts = check_texts(texts, owner="fit")
+    concept.require_spans("fit")
+    from vecveil.encoders import load_encoder
+
+    loaded = load_encoder(encoder)
+    matches = concept.find(texts, min_texts=min_texts, show_progress=show_progress)
+    rng = np.random.default_rng(seed)
+    negatives = matches.negatives()
+    counts = TOKEN_COUNTS if min_token_count is None else (min_token_count,)
+    labels, vocabulary = matches.token_labels(matches.frequent_tokens(counts))
+    pairs = _sample(len(matches.with_concept), MAX_PAIRS, rng)
+    ordinary = _sample(len(matches.without_concept), MAX_BACKGROUND, rng)
+    with_texts = [texts[matches.with_concept[i]] for i in pairs]
+    without_texts = [negatives[i] for i in pairs]
+    ordinary_texts = [texts[matches.without_concept[i]] for i in ordinary]
+    everything = loaded.encode(
+        with_texts + without_texts + ordinary_texts, show_progress=show_progress
+    )
+    positive, negative, background = np.split(everything, [len(pairs), 2 * len(pairs)])
+    protector = fit_pairs(
+        positive,
+        negative,
+        token_labels=labels[pairs] if len(vocabulary) else None,
+        background=background if len(background) >= MIN_PAIRS else None,
+        method=method,
+        epsilon=epsilon,
+        noise_to_signal=noise_to_signal,
+        target_utility=target_utility,
+        utility=utility,
+        postprocess=postprocess,
+        output=output,
+        encoder=loaded,
+        concept_name=concept.name,
+        seed=seed,
+        show_progress=show_progress,
+        **options,
+    )
+    protector.report["texts"] = matches.report()
+    return protector
+
+
+def _sample(rows: int, most: int, rng: np.random.Generator) -> npt.NDArray[np.intp]:
+    if rows <= most:
+        return np.arange(rows)
+    return np.sort(rng.choice(rows, size=most, replace=False))
