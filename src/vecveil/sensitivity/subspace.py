@@ -89,7 +89,7 @@ def subspace_map(
         flattening: p ≥ 0; direction i is scaled by (λ_i/λ_1)^{-p/2}: 0 leaves the spectrum as it
             is, 1 whitens.
 
-    The map is scaled so that embeddings keep their mean square length.
+    The map is scaled so that the variance tr K stays as it was.
     """
     owner = "subspace_map"
     n = directions.K.shape[0]
