@@ -38,6 +38,7 @@ ATTACKS = {
     "mlp-1024-512": "MLP 1024-512",
     "mlp-2048": "MLP 2048",
     "mlc-published": "MLC as published",
+    "faint-directions": "faint directions",
 }
 
 Record = dict[str, Any]

@@ -40,7 +40,8 @@ def elliptical_laplace_noise(
 
 def rms_norm_of_epsilon(epsilon: float, dimension: int) -> float:
     """Return sqrt(E‖Z‖²) = sqrt(n(n+1))/ε, the same for every Σ of trace n."""
-    return float(np.sqrt(dimension * (dimension + 1.0)) / epsilon)
+    with np.errstate(over="ignore"):
+        return float(np.sqrt(dimension * (dimension + 1.0)) / epsilon)
 
 
 def epsilon_of_rms_norm(rms_norm: float, dimension: int) -> float:

@@ -13,7 +13,13 @@ from vecveil.errors import CalibrationError, InvalidInputError, message
 from vecveil.metrics import UtilityTask
 from vecveil.protector.candidate import Candidate, CommonDraws
 from vecveil.protector.scale import SMALLEST_NOISE, Scale, refuse_target
-from vecveil.protector.search import Setting, SubspaceSearch, directions_of, setting_of
+from vecveil.protector.search import (
+    Setting,
+    SubspaceSearch,
+    directions_of,
+    gentle_settings,
+    setting_of,
+)
 from vecveil.sensitivity.covariance import concept_covariance_shape
 from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.sensitivity.moments import Moments

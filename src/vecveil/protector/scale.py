@@ -20,6 +20,8 @@ SMALLEST_NOISE = 0.02
 
 LARGEST_NOISE = 100.0
 
+LEAST_RATIO, MOST_RATIO = 1e-9, 1e9
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -55,10 +57,30 @@ class Scale:
             )
 
     def noise(self, rms_norm: float, dimension: int) -> float | None:
-        """Return the noise-to-signal ratio that is asked for, or None if a target decides."""
-        if self.epsilon is not None:
-            return rms_norm_of_epsilon(self.epsilon, dimension) / rms_norm
-        return self.noise_to_signal
+        """Return the noise-to-signal ratio that is asked for, or None if a target decides.
+
+        Raises:
+            InvalidInputError: the ratio is not in [1e-9, 1e9], where arithmetic still means something.
+        """
+        if self.target_utility is not None:
+            return None
+        if self.epsilon is None:
+            param, given, noise = "noise_to_signal", self.noise_to_signal, self.noise_to_signal
+        else:
+            param, given = "epsilon", self.epsilon
+            noise = rms_norm_of_epsilon(self.epsilon, dimension) / rms_norm
+        if noise is None or not LEAST_RATIO <= noise <= MOST_RATIO:
+            unit = rms_norm_of_epsilon(1.0, dimension) / rms_norm
+            low, high = (
+                (LEAST_RATIO, MOST_RATIO)
+                if param == "noise_to_signal"
+                else (unit / MOST_RATIO, unit / LEAST_RATIO)
+            )
+            raise InvalidInputError(
+                message("fit", param, f"between {low:.3g} and {high:.3g} for these vectors", given,
+                        "Beyond that nothing is left of the vectors, or nothing of the noise.")
+            )  # fmt: skip
+        return noise
 
     def to_record(self) -> dict[str, Any]:
         """Return what was asked for."""

@@ -149,12 +149,7 @@ class SubspaceSearch:
             "flattening",
         }:
             # The target leaves little room: erase fewer directions as well, down to one in a hundred.
-            gentle = [
-                replace(first[0], rank=k, kept=n - k, flattening=0.0)
-                for k in sorted(
-                    {max(1, round(n * share)) for share in (0.01, 0.03, 0.07)}, reverse=True
-                )
-            ]
+            gentle = gentle_settings(n, pairs=first[0].pairs)
             best = self._best(scale, gentle, "Choosing fewer directions", show_progress)
         if best is None and scale.target_utility is None:
             # The noise is the caller's choice: take what the map harms least.
@@ -250,6 +245,12 @@ def _first_settings(n: int, fixed: dict[str, Any]) -> Iterator[Setting]:
         kept = fixed.get("kept", max(1, min(n - rank, round(n / 3))))
         for flattening in flattenings:
             yield Setting(rank, kept, flattening, fixed.get("pairs", True))
+
+
+def gentle_settings(n: int, *, pairs: bool) -> list[Setting]:
+    """Return settings that erase little and keep the rest, for targets that leave little room."""
+    ranks = sorted({max(1, round(n * share)) for share in (0.01, 0.03, 0.07)}, reverse=True)
+    return [Setting(rank, n - rank, 0.0, pairs) for rank in ranks if rank < n]
 
 
 def _second_settings(

@@ -162,7 +162,8 @@ def caveats(audit: Audit) -> tuple[str, ...]:
     found += _other_families(audit)
     if audit.randomness == "seeded":
         found.append(
-            "The noise of the audited release came from a seed; who knows it can remove the noise."
+            "The release that was attacked has seeded noise, made for this audit so that it can be repeated; "
+            "vectors to store need fresh noise, which is what `protect` draws unless given a seed."
         )
     return tuple(found)
 

@@ -24,7 +24,7 @@ def problem() -> tuple[np.ndarray, np.ndarray, LinearMap]:
     return X[half:], L[half:], subspace_map(concept_directions(moments), erased=24, kept=32)
 
 
-def _attack(attack, Y, L):  # noqa: ANN001, ANN202
+def _attack(attack, Y, L):
     cut = 2 * len(Y) // 3
     result = attack.run(LabelledVectors(Y[:cut], L[:cut]), LabelledVectors(Y[cut:], L[cut:]), rng=0)
     estimate = result.estimates["r_precision"]
@@ -36,7 +36,7 @@ def _noisy(X: np.ndarray, dtype: type) -> np.ndarray:
     return (X + noise).astype(dtype)
 
 
-def test_a_rounded_product_with_the_whole_map_is_read(problem) -> None:  # noqa: ANN001
+def test_a_rounded_product_with_the_whole_map_is_read(problem) -> None:
     """Control: the erased concept is read from the rounding errors of one product with T."""
     X, L, linear = problem
     careless = _noisy(X, np.float32) @ linear.matrix.T.astype(np.float32)
@@ -47,7 +47,7 @@ def test_a_rounded_product_with_the_whole_map_is_read(problem) -> None:  # noqa:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_our_map_leaves_nothing_there(problem, dtype) -> None:  # noqa: ANN001
+def test_our_map_leaves_nothing_there(problem, dtype) -> None:
     X, L, linear = problem
     found, chance = _attack(FaintDirectionsAttack(), linear.apply(_noisy(X, dtype)), L)
     others, _ = _attack(LinearAttack(), linear.apply(_noisy(X, dtype)), L)
@@ -56,7 +56,7 @@ def test_our_map_leaves_nothing_there(problem, dtype) -> None:  # noqa: ANN001
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_known_complement_of_the_kept_directions_says_nothing(problem, dtype) -> None:  # noqa: ANN001
+def test_the_known_complement_of_the_kept_directions_says_nothing(problem, dtype) -> None:
     """The attacker who knows the map projects on the directions that were not kept, and is at chance."""
     X, L, linear = problem
 

@@ -122,7 +122,7 @@ def test_attacks_that_do_not_adapt_are_named_as_such() -> None:
 
 
 def test_a_seeded_release_is_named_as_such() -> None:
-    assert "came from a seed" in noted(sample_audit("empirical"))
+    assert "seeded noise" in noted(sample_audit("empirical"))
     assert "seed" not in noted(sample_audit())
 
 
