@@ -45,7 +45,7 @@ Examples:
     "--carry",
     multiple=True,
     metavar="NAME",
-    help="Column to write as it is [default: all but the text].",
+    help="Column to write as it is [default: all but the text; lists are refused].",
 )
 @click.option("--keep-text", is_flag=True, help="Also write the column of texts.")
 @shared.encoder_options

@@ -17,6 +17,7 @@ __all__ = [
     "arrow_column",
     "arrow_type",
     "import_pyarrow",
+    "is_plain",
     "is_text",
     "python_values",
     "texts_from_arrow",
@@ -71,6 +72,24 @@ def vector_width(kind: ColumnType) -> int | None:
     else:
         return None
     return width if pa.types.is_floating(kind.value_type) else None
+
+
+def is_plain(kind: ColumnType) -> bool:
+    """Return whether each value of a column of this type is one number, text or time, or null.
+
+    What is not listed here is not plain: lists of any kind, structs, maps, bytes, extensions.
+    """
+    if isinstance(kind, str):
+        return kind in ("string", "int64", "float64", "bool_")
+    pa = import_pyarrow()
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    tests = (
+        pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating,
+        pa.types.is_decimal, pa.types.is_date, pa.types.is_time, pa.types.is_timestamp,
+        pa.types.is_duration,
+    )  # fmt: skip
+    return is_text(kind) or any(test(kind) for test in tests)
 
 
 def is_text(kind: ColumnType) -> bool:

@@ -16,9 +16,10 @@ from vecveil.errors import (
     message,
 )
 from vecveil.progress import progress
-from vecveil.tables.arrow import vector_width
+from vecveil.tables.arrow import is_plain, is_text
+from vecveil.tables.numberlists import has_number_list
 from vecveil.tables.reading import EMBEDDING, Chunk, TableReader, read_table
-from vecveil.tables.sources import ColumnType, missing_column
+from vecveil.tables.sources import ColumnType, missing_column, shown_name
 from vecveil.tables.writing import NpyWriter, check_output, open_writer
 from vecveil.types import Embeddings
 
@@ -83,8 +84,9 @@ def protect_table(
         protect: clean vectors (N, n) in, vectors to release out, one row each.
         encode: texts to vectors; needed if the input has no vectors.
         dimension: the dimension that ``protect`` takes; other vectors are refused before any work.
-        carry: other columns to write as they are; None carries all but the text, and refuses a
-            second column of vectors, which would be released unprotected.
+        carry: other columns to write as they are, whatever they hold; None carries all but the
+            text, and refuses columns that may hold clean vectors: of lists, objects or bytes, and
+            texts that are lists of numbers.
         keep_text: also write the text column. A .npy output has vectors only.
         metadata: see :func:`open_writer`.
         chunk_rows: None chooses by size.
@@ -123,6 +125,11 @@ def protect_table(
             )
         )
     carried = {} if vectors_only else _carried(reader, carry, keep_text)
+    sniffed = [
+        name
+        for name, kind in carried.items()
+        if carry is None and name != reader.text_column and is_text(kind)
+    ]
     encoded = reader.embedding_column is None
     reader = reader.select(tuple(carried), texts=encoded)
     chunks = progress(
@@ -135,6 +142,9 @@ def protect_table(
     width = 0
     with open_writer(output, types=carried, metadata=metadata, overwrite=overwrite) as writer:
         for chunk in chunks:
+            for name in sniffed:
+                if has_number_list(chunk.columns[name]):
+                    raise _perhaps_vectors(reader, name, "lists of numbers as text")
             clean = _clean(chunk, encode, reader.name, width or dimension)
             width = clean.shape[1]
             writer.write(_released(protect(clean), clean, reader.name), chunk.columns)
@@ -174,22 +184,10 @@ def _carried(
     roles = (reader.text_column, reader.embedding_column)
     if carry is None:
         wanted = {name for name in reader.types if name not in roles}
-        second = [
-            name
-            for name in reader.types
-            if name in wanted and vector_width(reader.types[name]) is not None
-        ]
-        if second:
-            raise DataFileError(
-                message(
-                    reader.name,
-                    "carry",
-                    "columns without vectors",
-                    f"{len(second)} with vectors: {second[0]!r}",
-                    "They would be released unprotected.",
-                    "Name the columns to carry, or drop these from the file.",
-                )
-            )
+        for name, kind in reader.types.items():
+            if name in wanted and not is_plain(kind):
+                what = "lists, objects or mixed values" if kind == "json" else "another type"
+                raise _perhaps_vectors(reader, name, what)
     else:
         wanted = set(carry)
         for name in carry:
@@ -219,6 +217,20 @@ def _carried(
             )
         )
     return {name: kind for name, kind in reader.types.items() if name in wanted}
+
+
+def _perhaps_vectors(reader: TableReader, name: str, what: str) -> DataFileError:
+    return DataFileError(
+        message(
+            reader.name,
+            "carry",
+            "columns of single numbers, texts or times",
+            f"the column {shown_name(name, reader.types)} of {what}",
+            "It may hold clean vectors, which would be released unprotected.",
+            "Name the columns to carry with carry=[...] (--carry) if this one is harmless, or to "
+            "leave it out.",
+        )
+    )
 
 
 def _clean(

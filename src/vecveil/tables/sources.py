@@ -18,9 +18,11 @@ __all__ = [
     "Source",
     "check_names",
     "check_rows",
+    "is_word",
     "missing_column",
     "row_number",
     "shown",
+    "shown_name",
 ]
 
 ColumnType: TypeAlias = Any
@@ -61,7 +63,7 @@ def shown(names: Iterable[str]) -> str:
     names = list(names)
     if not names:
         return "It has no columns."
-    if not all(_NAME.fullmatch(name) for name in names):
+    if not all(map(is_word, names)):
         return (
             f"It has {len(names)} columns, not listed because some are not single words: "
             "check that the file starts with a header."
@@ -69,6 +71,16 @@ def shown(names: Iterable[str]) -> str:
     listed = ", ".join(repr(name) for name in names[:SHOWN])
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return f"It has the columns {listed}{more}."
+
+
+def is_word(name: str) -> bool:
+    """Return whether ``name`` looks like a column's name rather than data."""
+    return _NAME.fullmatch(name) is not None
+
+
+def shown_name(name: str, names: Iterable[str]) -> str:
+    """Return how messages give one of ``names``: by its place if it is not a single word."""
+    return repr(name) if is_word(name) else f"at position {list(names).index(name)}"
 
 
 def missing_column(

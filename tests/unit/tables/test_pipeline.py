@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import json
 import os
 import signal
@@ -70,9 +72,8 @@ class TestVectors:
             "tags": [["a"], []] * 500,
         }
         pq.write_table(pa.table(table), tmp_path / "a.parquet")
-        counts = protect_table(
-            tmp_path / "a.parquet", tmp_path / "b.parquet", double, chunk_rows=70
-        )
+        source, carry = tmp_path / "a.parquet", ["id", "tags"]
+        counts = protect_table(source, tmp_path / "b.parquet", double, carry=carry, chunk_rows=70)
         found = pq.read_table(tmp_path / "b.parquet")
         assert found.column_names == ["id", "tags", "embedding"]
         assert found["id"].to_pylist() == list(range(1000))
@@ -115,6 +116,51 @@ class TestVectors:
         with refuses("`carry`", "'title'", "released unprotected"):
             protect_table(tmp_path / "a.parquet", tmp_path / "b.parquet", double)
         assert os.listdir(tmp_path) == ["a.parquet"]
+
+    @pytest.mark.parametrize(
+        "column",
+        [
+            pa.array([[0.5] * 8] * 2, pa.list_view(pa.float32())),
+            pa.array([[1] * 8] * 2, pa.list_(pa.int8())),
+            pa.array([[[0.5] * 8]] * 2, pa.list_(pa.list_(pa.float64()))),
+            pa.array([{"v": [0.5] * 8}] * 2),
+            pa.array([b"0" * 32] * 2),
+            pa.array([b"0" * 32] * 2).dictionary_encode(),
+            pa.array([b"0" * 16] * 2, pa.binary(16)),
+            pa.array([[("k", 0.5)]] * 2, pa.map_(pa.string(), pa.float64())),
+            pa.array([None, str([0.5] * 8)]),
+            pa.array([None, str([0.5] * 8)]).dictionary_encode(),
+            pa.array(["a", " ".join(["-1e-3"] * 8)], pa.large_string()),
+            pa.array(["a", f"array({[0.5] * 9}, dtype=float32)"]),
+            pa.array(["a", ", ".join(["0.5"] * 999)]),
+        ],
+    )
+    def test_what_may_be_clean_vectors_is_carried_by_name_only(self, tmp_path, X, refuses, column):
+        source, target = tmp_path / "a.parquet", tmp_path / "b.parquet"
+        pq.write_table(pa.table({"embedding": vectors(X[:2]), "clean": column}), source)
+        with refuses("`carry`", "'clean'", "released unprotected", "--carry"):
+            protect_table(source, target, double)
+        assert os.listdir(tmp_path) == ["a.parquet"]
+        protect_table(source, target, double, carry=["clean"])
+        assert pq.read_table(target)["clean"].to_pylist() == column.to_pylist()
+
+    def test_plain_columns_are_carried(self, tmp_path, X):
+        day = datetime.datetime(2024, 1, 2)
+        plain = {
+            "i": pa.array([1, None], pa.uint8()),
+            "f": [0.5, 1.5],
+            "b": [True, False],
+            "s": ["[see 1, 2, 3, 4, 5, 6, 7, 8]", "1 2 3 4 5 6 7"],
+            "t": [day, None],
+            "d": [day.date(), None],
+            "c": [day.time(), None],
+            "m": [decimal.Decimal("1.5"), None],
+            "n": [None, None],
+            "k": pa.array(["x", "y"]).dictionary_encode(),
+        }
+        pq.write_table(pa.table({**plain, "embedding": vectors(X[:2])}), tmp_path / "a.parquet")
+        counts = protect_table(tmp_path / "a.parquet", tmp_path / "b.parquet", double)
+        assert counts.carried == tuple(plain)
 
     def test_clean_vectors_cannot_be_carried(self, tmp_path, X, refuses):
         pq.write_table(
@@ -178,13 +224,32 @@ class TestTexts:
         rows = [{"text": "abc", "id": 1}, {"text": "d", "spans": [{"start": 0}], "id": "x"}]
         path = write("a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
         protect_table(
-            path, tmp_path / "b.parquet", double, encode=encode, keep_text=True, chunk_rows=1
+            path,
+            tmp_path / "b.parquet",
+            double,
+            encode=encode,
+            carry=["id", "spans"],
+            keep_text=True,
+            chunk_rows=1,
         )
         found = pq.read_table(tmp_path / "b.parquet").drop(["embedding"])
         assert found.to_pylist() == [
             {"text": "abc", "id": "1", "spans": None},
             {"text": "d", "id": '"x"', "spans": '[{"start": 0}]'},
         ]
+
+    def test_lists_of_text_formats_are_carried_by_name_only(self, write, tmp_path, refuses):
+        row = {"text": "abc", "clean": [0.5] * 8}
+        numbers = " ".join(["0.5"] * 8)
+        paths = [
+            write("a.jsonl", json.dumps(row) + "\n"),
+            write("a.csv", f"text,clean\nabc,{numbers}\n"),
+        ]
+        for path in paths:
+            with refuses("`carry`", "'clean'", "--carry"):
+                protect_table(path, tmp_path / "b.parquet", pytest.fail, encode=pytest.fail)
+            protect_table(path, tmp_path / "b.parquet", double, encode=encode, carry=["clean"])
+            (tmp_path / "b.parquet").unlink()
 
     def test_text_lines_to_npy(self, write, tmp_path):
         path = write("a.txt", "abc\nd\n")
