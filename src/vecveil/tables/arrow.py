@@ -21,6 +21,7 @@ __all__ = [
     "is_text",
     "python_values",
     "texts_from_arrow",
+    "undictionaried",
     "vector_width",
     "vectors_from_arrow",
 ]
@@ -90,6 +91,20 @@ def is_plain(kind: ColumnType) -> bool:
         pa.types.is_duration,
     )  # fmt: skip
     return is_text(kind) or any(test(kind) for test in tests)
+
+
+def undictionaried(kind: Any) -> Any:
+    """Return an Arrow type with value types in place of dictionaries, also inside lists."""
+    pa = import_pyarrow()
+    if pa.types.is_dictionary(kind):
+        return undictionaried(kind.value_type)
+    if pa.types.is_list(kind):
+        return pa.list_(undictionaried(kind.value_type))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(undictionaried(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(undictionaried(field.type)) for field in kind])
+    return kind
 
 
 def is_text(kind: ColumnType) -> bool:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from vecveil.errors import VecveilError
-from vecveil.tables.arrow import import_pyarrow
+from vecveil.tables.arrow import import_pyarrow, undictionaried
 from vecveil.tables.formats import InputFile, not_usable, readable
 from vecveil.tables.sources import Batch, Source, check_names, check_rows
 
@@ -20,7 +20,11 @@ BATCH_BYTES = 1 << 26
 
 
 class ParquetSource(Source):
-    """A Parquet file; columns keep their Arrow types."""
+    """A Parquet file; columns keep their Arrow types, but dictionaries become plain values.
+
+    A dictionary may hold values that no row has, such as those of rows that were dropped; they
+    would be written with the column.
+    """
 
     def __init__(self, file: InputFile) -> None:
         self.name, self.format = file.name, file.format
@@ -30,7 +34,7 @@ class ParquetSource(Source):
             self.rows = parquet.metadata.num_rows
             names = list(schema.names)
             check_names(self.name, names)
-            self.types = dict(zip(names, schema.types, strict=True))
+            self.types = dict(zip(names, map(undictionaried, schema.types), strict=True))
             check_rows(self.name, self.rows, len(names))
             groups = [parquet.metadata.row_group(i) for i in range(parquet.metadata.num_row_groups)]
             size = max(
@@ -52,11 +56,16 @@ class ParquetSource(Source):
                     if batch is None:
                         break
                     batch.validate(full=True)
+                    found = {name: self._plain(name, batch.column(name)) for name in columns}
                 seen += batch.num_rows
                 if batch.num_rows:
-                    yield batch.num_rows, {name: batch.column(name) for name in columns}
+                    yield batch.num_rows, found
         if columns and seen != self.rows:
             raise self._damaged()
+
+    def _plain(self, name: str, values: Any) -> Any:
+        kind = self.types[name]
+        return values if values.type == kind else values.cast(kind)
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:

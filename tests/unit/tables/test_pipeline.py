@@ -162,6 +162,20 @@ class TestVectors:
         counts = protect_table(tmp_path / "a.parquet", tmp_path / "b.parquet", double)
         assert counts.carried == tuple(plain)
 
+    def test_dictionary_values_that_no_row_has_are_not_written(self, tmp_path, X):
+        source, target = tmp_path / "a.parquet", tmp_path / "b.parquet"
+        kept = pa.DictionaryArray.from_arrays(pa.array([0, None, 0]), pa.array(["x", CANARY]))
+        nested = pa.ListArray.from_arrays([0, 1, 2, 3], kept)
+        columns = {"kind": kept, "tags": nested, "embedding": vectors(X[:3])}
+        pq.write_table(pa.table(columns), source)
+        assert CANARY.encode() in source.read_bytes()
+        protect_table(source, target, double, carry=["kind", "tags"])
+        found = pq.read_table(target)
+        assert found["kind"].to_pylist() == ["x", None, "x"]
+        assert found["tags"].to_pylist() == [["x"], [None], ["x"]]
+        assert found.schema.field("kind").type == pa.string()
+        assert CANARY.encode() not in target.read_bytes()
+
     def test_clean_vectors_cannot_be_carried(self, tmp_path, X, refuses):
         pq.write_table(
             pa.table({"embedding": vectors(X), "text": ["t"] * 1000}), tmp_path / "a.parquet"
