@@ -18,7 +18,7 @@ from vecveil.tables.jsonlines import JsonLinesSource
 from vecveil.tables.lines import check_encoding
 from vecveil.tables.npy import NpySource
 from vecveil.tables.parquet import ParquetSource
-from vecveil.tables.sources import ColumnType, Source, missing_column, row_number
+from vecveil.tables.sources import ColumnType, Source, is_word, missing_column, row_number
 from vecveil.tables.textlines import TextLinesSource
 from vecveil.types import Embeddings
 
@@ -147,7 +147,9 @@ class TableReader:
             if self.embedding_column is not None:
                 return None
             names = list(self.types)
-            if len(names) == 1 and is_text(self.types[names[0]]):
+            # The only "name" of a delimited file without a header is its first text.
+            named = self.format not in ("csv", "tsv") or is_word(names[0])
+            if len(names) == 1 and named and is_text(self.types[names[0]]):
                 return names[0]
             raise missing_column(self.name, "text_column", None, names)
         if wanted not in self.types:
@@ -258,7 +260,8 @@ def read_table(
     Args:
         path: CSV, TSV, JSON lines or text lines (each also gzipped), Parquet or .npy; ``-`` is
             standard input (text formats; held in memory).
-        text_column: None takes ``text``, or the only column.
+        text_column: None takes ``text``, or the only column; of CSV and TSV only if its name is a
+            single word, as it may be the first text of a file without a header.
         embedding_column: None takes the Parquet column ``embedding`` if it holds lists of floats.
         columns: the further columns that chunks hold; None takes all.
         chunk_rows: the most rows of a chunk; None chooses by size.

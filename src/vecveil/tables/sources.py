@@ -31,7 +31,7 @@ ColumnType: TypeAlias = Any
 Batch: TypeAlias = Mapping[str, Any]
 """Column name to values: a list (text formats), a pyarrow array (Parquet), an array (.npy)."""
 
-_NAME = re.compile(r"[^\W\d][\w./:#@()\-]{0,39}")
+_NAME = re.compile(r"[^\W\d][\w./:#()\-]{0,39}")
 SHOWN = 20
 
 
@@ -103,7 +103,8 @@ def check_names(source: str, names: Sequence[str]) -> None:
     """Refuse column names that occur twice."""
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        which = "" if "not listed" in shown(names) else f": {', '.join(map(repr, twice[:SHOWN]))}"
+        listed = all(map(is_word, names))
+        which = f": {', '.join(map(repr, twice[:SHOWN]))}" if listed else ""
         raise not_usable(
             source,
             "a table with different column names",

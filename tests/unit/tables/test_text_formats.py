@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from vecveil.errors import InvalidInputError
+from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.tables import read_table, read_texts
 
 CANARY = "zebra-7731"
@@ -135,6 +135,20 @@ class TestDelimited:
             read_table(path, text_column="text")
         with refuses("2 columns, not listed", "header"):
             read_table(write("b.csv", f"42,{CANARY}\n43,y\n"))
+
+    def test_sole_column_without_header_must_be_named(self, write, refuses):
+        first = f"I met {CANARY} today"
+        for name in ("a.csv", "a.tsv"):
+            path = write(name, f"{first}\nsecond text\n")
+            with refuses("`text_column`", "not listed", "header", "--text-column"):
+                read_table(path)
+            assert read_table(path, text_column=first).rows == 1
+
+    @pytest.mark.parametrize("first", [f"I met {CANARY}", "me@example.org"])
+    def test_names_that_occur_twice_are_not_shown_if_they_look_like_data(self, write, first):
+        with pytest.raises(DataFileError, match="1 that occur twice") as caught:
+            read_table(write("a.csv", f"{first},{first},text\n1,2,3\n"))
+        assert first not in str(caught.value)
 
     def test_names_of_several_words_are_not_listed_but_a_near_one_is_offered(self, write, refuses):
         path = write("a.csv", "Full Name,Note Text\na,b\n")
