@@ -179,7 +179,7 @@ class ParquetWriter(EmbeddingWriter):
 def check_output(
     path: str | os.PathLike[str], *, overwrite: bool, source: str | os.PathLike[str] | None = None
 ) -> type[EmbeddingWriter]:
-    """Return the writer for ``path``; refuses other suffixes, existing files and the input."""
+    """Return the writer for ``path``; refuses other suffixes, links, existing files and the input."""
     path = Path(path)
     kind = OUTPUT_SUFFIXES.get(path.suffix.lower())
     if kind is None:
@@ -189,32 +189,43 @@ def check_output(
         )
     if path.is_dir():
         raise not_usable(path.name, "a file", "a folder")
-    if path.exists():
-        if (
-            source is not None
-            and os.fspath(source) != "-"
-            and Path(source).exists()
-            and path.samefile(source)
-        ):
-            raise InvalidInputError(
-                message(
-                    path.name,
-                    "output",
-                    "another file than the input",
-                    "the input itself",
-                    fix="Choose another name.",
-                )
+    if (
+        path.exists()
+        and source is not None
+        and os.fspath(source) != "-"
+        and Path(source).exists()
+        and path.samefile(source)
+    ):
+        raise InvalidInputError(
+            message(
+                path.name,
+                "output",
+                "another file than the input",
+                "the input itself",
+                fix="Choose another name.",
             )
-        if not overwrite:
-            raise DataFileError(
-                message(
-                    path.name,
-                    "output",
-                    "a file that does not exist yet",
-                    "one that exists",
-                    fix="Choose another name, or replace it with overwrite=True (--force).",
-                )
+        )
+    if path.is_symlink():
+        # Also one that leads nowhere: whoever placed it could choose where the vectors go.
+        raise DataFileError(
+            message(
+                path.name,
+                "output",
+                "a file of its own",
+                "a symbolic link",
+                fix="Choose another name, or remove the link.",
             )
+        )
+    if path.exists() and not overwrite:
+        raise DataFileError(
+            message(
+                path.name,
+                "output",
+                "a file that does not exist yet",
+                "one that exists",
+                fix="Choose another name, or replace it with overwrite=True (--force).",
+            )
+        )
     if kind == "parquet":
         import_pyarrow()
         return ParquetWriter
