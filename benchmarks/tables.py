@@ -110,8 +110,8 @@ def _strongest(rows: Rows) -> str:
     return ", ".join(dict.fromkeys(ATTACKS.get(name, name) for name in names)) or MISSING
 
 
-def _kept(rows: Rows, method: str) -> str:
-    return "100 %" if method == "none" else percent(mean(row.get("sts12") for row in rows))
+def _kept(rows: Rows, method: str, key: str = "sts12") -> str:
+    return "100 %" if method == "none" else percent(mean(row.get(key) for row in rows))
 
 
 def leakage(folder: Path = RESULTS) -> str:
@@ -126,12 +126,23 @@ def leakage(folder: Path = RESULTS) -> str:
                     label,
                     name,
                     _kept(shared, method),
+                    _kept(shared, method, "sts13_16"),
                     share(shared, None),
+                    share(shared, "mlp-512"),
                     share(separate, None),
                     percent(mean(row.get("chance") for row in shared)),
                 ]
             )
-    head = ["concept", "method", "STS12 kept", "recovered", "recovered, other texts", "chance"]
+    head = [
+        "concept",
+        "method",
+        "STS12 kept",
+        "STS13–16 kept",
+        "recovered by the strongest",
+        "by MLP 512",
+        "strongest, other texts",
+        "chance",
+    ]
     return table(head, lines, words=2)
 
 
