@@ -11,13 +11,15 @@
     spans_column: spans              # table column with [{start, end, label}, ...]
     labels_column: topic             # table column with one label a text; stands alone
 
-At least one key beside ``name``; several combine. The file is read with YAML's safe loader.
+At least one key beside ``name``; several combine. The file is read with YAML's safe loader,
+without anchors, aliases and merge keys: nested, they grow exponentially.
 """
 
 from __future__ import annotations
 
 import difflib
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,9 @@ _KEYS = (
     "name", "terms", "terms_file", "case_sensitive", "patterns", "entities",
     "spans_column", "labels_column",
 )  # fmt: skip
+DEEPEST = 100
+LARGEST_TERMS_FILE = 1 << 26
+_MERGE = "tag:yaml.org,2002:merge"
 _ENTITY_KEYS = ("engine", "model", "language", "types")
 
 
@@ -103,6 +108,17 @@ def _content(path: Path) -> dict[Any, Any]:
         raise MissingDependencyError("Reading a concept file", "yaml", "concepts") from None
     text = _text(path)
     try:
+        shared = _shared(yaml, text)
+        if shared is not None:
+            raise DataFileError(
+                message(
+                    _OWNER,
+                    "path",
+                    "a YAML file without anchors (&), aliases (*) and merge keys (<<)",
+                    f"{path.name}, one in line {shared}",
+                    fix="Write the values out; quote texts that begin with & or *.",
+                )
+            )
         loader: Any = yaml.SafeLoader(text)
         try:
             node = loader.get_single_node()
@@ -117,6 +133,8 @@ def _content(path: Path) -> dict[Any, Any]:
         raise DataFileError(
             message(_OWNER, "path", "a YAML file", f"{path.name}{where}", fix=fix)
         ) from None
+    except DataFileError:
+        raise
     except (ValueError, TypeError, RecursionError, OverflowError):
         raise DataFileError(
             message(_OWNER, "path", "a YAML file of strings and lists", f"{path.name}, not one")
@@ -132,6 +150,22 @@ def _content(path: Path) -> dict[Any, Any]:
             message(_OWNER, "path", "a file with each key once", f"a second one in line {repeated}")
         )
     return content
+
+
+def _shared(yaml: Any, text: str) -> int | None:
+    """Return the line of the first anchor, alias or merge key; nothing is constructed here."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise RecursionError
+        merge = isinstance(event, yaml.ScalarEvent) and (
+            event.tag == _MERGE or (event.value == "<<" and event.implicit[0])
+        )
+        if merge or getattr(event, "anchor", None) is not None:
+            return int(event.start_mark.line) + 1
+    return None
 
 
 def _repeated(node: Any) -> int | None:
@@ -170,11 +204,27 @@ def _typed(content: dict[Any, Any], key: str, kind: type, constraint: str) -> An
 
 
 def _lines(path: Path) -> list[str]:
+    _check_terms_file(path)
     lines = [line.strip() for line in _text(path, "terms_file").splitlines()]
     terms = [line for line in lines if line]
     if not terms:
         raise DataFileError(message(_OWNER, "terms_file", "a file of terms", "an empty one"))
     return terms
+
+
+def _check_terms_file(path: Path) -> None:
+    """Refuse devices and pipes, which may never end, and a file that is too large."""
+    try:
+        found = path.stat()
+    except (OSError, ValueError):
+        return  # Opening it says what is wrong.
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+        got = f"{path.name!r}, not a regular file"
+        raise DataFileError(message(_OWNER, "terms_file", "a readable file", got))
+    if found.st_size > LARGEST_TERMS_FILE:
+        constraint = f"a file of at most {LARGEST_TERMS_FILE >> 20} MiB"
+        got = f"{path.name!r} of {found.st_size >> 20} MiB"
+        raise DataFileError(message(_OWNER, "terms_file", constraint, got))
 
 
 def _text(path: Path, param: str = "path") -> str:

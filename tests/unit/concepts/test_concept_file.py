@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,43 @@ def test_refused_files(
     assert complaint in str(error.value)
     assert "secret" not in str(error.value)
     assert str(tmp_path) not in str(error.value)
+
+
+BOMB = "a: &a [x, x]\n" + "".join(
+    f"{b}: &{b} [*{a}, *{a}]\n" for a, b in zip("abcd", "bcde", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        BOMB + "name: *e\n",
+        "x: &x {name: zebra}\n<<: *x\n",
+        "name: a\n<<: {terms: [zebra]}\n",
+        "name: a\n? !!merge zebra\n: {terms: [zebra]}\n",
+        "name: a\nterms: &t [zebra]\n",
+    ],
+)
+def test_anchors_aliases_and_merge_keys_are_refused(tmp_path: Path, content: str) -> None:
+    with pytest.raises(DataFileError, match="without anchors") as caught:
+        read(tmp_path, content)
+    assert "zebra" not in str(caught.value)
+
+
+def test_quoted_signs_are_terms(tmp_path: Path) -> None:
+    found = read(tmp_path, "name: a\nterms: ['<<', '*b', '&c', d]\n").describe()
+    assert found["detectors"][0]["terms"] == 4
+
+
+def test_a_terms_file_must_be_regular_and_not_too_large(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("pipe", "/dev/zero"):
+        with pytest.raises(DataFileError, match="not a regular file"):
+            read(tmp_path, f"name: a\nterms_file: {name}\n")
+    with open(tmp_path / "large.txt", "wb") as file:
+        file.truncate((64 << 20) + 1)
+    with pytest.raises(DataFileError, match="at most 64 MiB"):
+        read(tmp_path, "name: a\nterms_file: large.txt\n")
 
 
 def test_an_empty_terms_file_is_refused(tmp_path: Path) -> None:

@@ -217,9 +217,9 @@ def test_symbolic_link(tmp_path, X, refuses, aim):
     (tmp_path / "there.npy").write_bytes(b"old")
     (tmp_path / "out.npy").symlink_to(tmp_path / aim)
     for overwrite in (False, True):
-        with refuses("out.npy", "`output`", "a symbolic link"):
-            with open_writer(tmp_path / "out.npy", overwrite=overwrite) as writer:
-                writer.write(X)
+        refused = refuses("out.npy", "`output`", "a symbolic link")
+        with refused, open_writer(tmp_path / "out.npy", overwrite=overwrite) as writer:
+            writer.write(X)
     assert (tmp_path / "there.npy").read_bytes() == b"old"
     assert not (tmp_path / "nowhere.npy").exists()
 
