@@ -9,7 +9,7 @@ from vecveil.demo.corpus import CONCEPT_FILE, load_notes
 texts = [note.text for note in load_notes()]
 concept = vecveil.Concept.from_file(CONCEPT_FILE)
 shape = {"rank": 115, "kept": 96, "flattening": 0.0, "pairs": True}
-protector = vecveil.fit(texts[::6], concept, "minilm", target_utility=0.8, **shape)
+protector = vecveil.fit(texts[::6], concept, "minilm", noise_to_signal=0.15, **shape)
 result = vecveil.audit(protector, texts[1::6], concept)
 
 with TemporaryDirectory() as folder:
@@ -21,4 +21,4 @@ with TemporaryDirectory() as folder:
 print(result)
 worst = result.worst
 print(f"verdict: {worst['name']} finds {worst['value']:.0%}; clean {worst['clean']:.0%}")
-# 500 texts are few: more of them leave less at the same target (docs/how-to/utility.md).
+# 500 texts are few: more of them leave less at the same utility (docs/how-to/utility.md).
