@@ -35,8 +35,7 @@ LIMITS = (
     "stores are not.",
     "The quick tier runs small attackers; larger networks find more behind erasure (tier full runs them).",
     "Attackers here learn from the texts as they are. One who also makes up training texts, by moving the "
-    "difference that a concept word makes from one text to another, found 9 to 14 points more in a trial "
-    "on the bundled notes.",
+    "difference that a concept word makes from one text to another, can find more.",
     "An audit on the texts that the protector was fitted on understates what leaks from other texts: "
     "audit texts that the fit has not seen.",
     "Terms that were not in the fitted texts are less protected than the listed ones; this audit "
