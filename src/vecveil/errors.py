@@ -10,6 +10,8 @@
     ├── IncompatibleError            two parts do not belong together: another encoder or dimension
     ├── CalibrationError             the asked utility or noise cannot be reached; says what can
     ├── ReleaseError                 protection failed, so nothing was released
+    ├── LedgerError                  a ledger of releases cannot be used: no ledger, damaged, locked
+    │   └── LedgerCapError           an item would be released more often than the ledger allows
     └── MissingDependencyError       an optional package is not installed (also an ImportError)
 
 No message ever holds a text, a vector or a key: only names, shapes, counts and parameters.
@@ -23,6 +25,8 @@ __all__ = [
     "DataFileError",
     "IncompatibleError",
     "InvalidInputError",
+    "LedgerCapError",
+    "LedgerError",
     "MissingDependencyError",
     "ProtectorFileError",
     "ReleaseError",
@@ -61,6 +65,26 @@ class CalibrationError(VecveilError, ValueError):
 
 class ReleaseError(VecveilError, RuntimeError):
     """Protection failed after the input was accepted; nothing was released."""
+
+
+class LedgerError(VecveilError, RuntimeError):
+    """A ledger of releases cannot be used: not one, damaged, altered, locked; nothing was recorded."""
+
+
+class LedgerCapError(LedgerError):
+    """Items of a batch would be released more often than the cap allows; nothing was recorded.
+
+    Attributes:
+        items: how many items of the batch; never which.
+    """
+
+    def __init__(self, text: str, items: int) -> None:
+        self.items = items
+        super().__init__(text)
+
+    def __reduce__(self) -> tuple[type[LedgerCapError], tuple[str, int]]:
+        """Return what makes it anew: workers send it to their parent."""
+        return type(self), (str(self), self.items)
 
 
 class MissingDependencyError(VecveilError, ImportError):

@@ -1,0 +1,287 @@
+"""A ledger of releases: how often each item was released, and a cap on it.
+
+Noise averages out if one text is protected again and again, so the number of releases is part of
+what is promised. A `Ledger` is an append-only file that counts them, in which ids stand as salted
+hashes only. Several processes and threads may record at once; a crash leaves what was recorded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from vecveil.accounting.ledger_chain import hashed_item, hashed_release
+from vecveil.accounting.ledger_export import write_events
+from vecveil.accounting.ledger_file import create_file, transaction
+from vecveil.accounting.ledger_rows import (
+    End,
+    append_cap,
+    append_events,
+    count_of,
+    end_of,
+    stored_cap,
+)
+from vecveil.accounting.ledger_summary import LedgerSummary, summarise
+from vecveil.accounting.ledger_verify import verify_chain
+from vecveil.checks import check_count, check_positive, check_same_length
+from vecveil.errors import InvalidInputError, LedgerError, message
+
+__all__ = ["Ledger"]
+
+LARGEST_CAP = 10**9
+_FINGERPRINT = re.compile(r"[\w.:+/=@-]{1,200}", re.ASCII)
+
+
+class Ledger:
+    """Counts releases per item in an append-only file and refuses what would exceed a cap.
+
+    Ids are str, int or bytes, and ``"7"``, ``7`` and ``b"7"`` are three items. Whoever has the file
+    can test guesses of ids (its salt is in it); it does not list them. The chain shows accidents and
+    careless changes; against somebody who rewrites the whole file keep `head` elsewhere.
+
+    No connection outlives a call, so a ledger may be used after a fork, by threads, and sent to
+    other processes. Do not open the file by other means in a process that records.
+
+    Args:
+        path: the file; made, readable by its owner alone, if there is none.
+        cap: releases that an item may have. It is stored in a ledger that is made with it; for one
+            that exists, a smaller cap binds this object alone and a larger one is refused.
+        raise_cap: store a larger cap. Every further release of an item weakens its protection.
+        create: False refuses a file that does not exist.
+
+    Raises:
+        LedgerError: the file is no ledger, of another version, damaged, locked or read-only, or
+            ``cap`` is larger than the stored one.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        cap: int | None = None,
+        raise_cap: bool = False,
+        create: bool = True,
+    ) -> None:
+        self._path = Path(os.path.realpath(path))
+        self._cap = None
+        if cap is not None:
+            self._cap = check_count(cap, owner="Ledger", param="cap", maximum=LARGEST_CAP)
+        self._closed = False
+        self._salt: bytes | None = None
+        self._seen: End | None = None
+        if create:
+            create_file(self._path, cap=self._cap)
+        with self._transaction() as opened:
+            stored = stored_cap(opened)
+        if self._cap is not None and stored is not None and self._cap > stored:
+            if not raise_cap:
+                raise LedgerError(
+                    message("Ledger", "cap", f"at most the stored cap of {stored}", self._cap,
+                            "Every further release of an item weakens its protection.",
+                            "Pass raise_cap=True to store the larger cap.")
+                )  # fmt: skip
+            with self._transaction(write=True) as opened:
+                append_cap(opened, self._known_salt(), self._cap)
+
+    def __repr__(self) -> str:
+        return f"Ledger({self._path.name!r}, cap={self._cap})"
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Refuse any further use of this object; the file needs no closing."""
+        self._closed = True
+
+    # Recording -----------------------------------------------------------------------------------
+
+    def record(
+        self,
+        ids: Iterable[str | int | bytes],
+        *,
+        protector: str,
+        epsilon: float | None,
+        releases: Sequence[bytes] | None = None,
+    ) -> None:
+        """Record one release of every item of ``ids``, or nothing; call it before the release.
+
+        Args:
+            ids: one id for each release; an id that stands there twice is released twice.
+            protector: fingerprint of the protector.
+            epsilon: ε of one release, per unit of the protector's own metric; None if it has no
+                formal guarantee.
+            releases: one tag for each id that tells *repeatable* (keyed) releases apart: the same
+                item, protector and tag again is the same output and costs nothing. None for fresh
+                noise, which always costs.
+
+        Raises:
+            LedgerCapError: items would exceed the cap; nothing was recorded.
+            LedgerError: the ledger cannot be used; nothing was recorded.
+        """
+        owner = "Ledger.record"
+        if isinstance(ids, str | bytes) or not hasattr(ids, "__iter__"):
+            raise InvalidInputError(
+                message(owner, "ids", "a sequence of ids", type(ids).__name__,
+                        fix="Pass a list, even for a single id.")
+            )  # fmt: skip
+        if not isinstance(protector, str) or not _FINGERPRINT.fullmatch(protector):
+            raise InvalidInputError(
+                message(owner, "protector", "a fingerprint of 1 to 200 letters, digits and .:+/=@_-",
+                        "something else", fix="Pass the protector's fingerprint.")
+            )  # fmt: skip
+        if epsilon is not None:
+            epsilon = check_positive(epsilon, owner=owner, param="epsilon", allow_zero=True)
+        items = [self._hashed(item, owner, i) for i, item in enumerate(ids)]
+        tags: list[bytes | None] = [None] * len(items)
+        if releases is not None:
+            given = list(releases)
+            check_same_length(owner, releases=given, ids=items)
+            tags = [
+                hashed_release(self._known_salt(), tag, owner=owner, position=i)
+                for i, tag in enumerate(given)
+            ]
+        with self._transaction(write=True) as opened:
+            append_events(
+                opened,
+                self._known_salt(),
+                list(zip(items, tags, strict=True)),
+                protector=protector,
+                epsilon=epsilon,
+                cap=self._binding_cap(opened),
+            )
+
+    # Reading -------------------------------------------------------------------------------------
+
+    @property
+    def cap(self) -> int | None:
+        """The cap that binds this object: its own or the stored one, whichever is smaller."""
+        with self._transaction() as opened:
+            return self._binding_cap(opened)
+
+    @property
+    def total(self) -> int:
+        """Releases of all items."""
+        with self._transaction() as opened:
+            return end_of(opened, self._known_salt()).row
+
+    @property
+    def head(self) -> str:
+        """The end of the hash chain, in hexadecimal."""
+        with self._transaction() as opened:
+            return end_of(opened, self._known_salt()).chain.hex()
+
+    def hashed_id(self, item: str | int | bytes) -> str:
+        """Return what stands for an id in this ledger's file, counts and exports."""
+        return self._hashed(item, "Ledger.hashed_id", 0).hex()
+
+    def count(self, item: str | int | bytes) -> int:
+        """Return the number of releases of an item."""
+        key = self._hashed(item, "Ledger.count", 0)
+        with self._transaction() as opened:
+            return count_of(opened, key)
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of releases by `hashed_id`."""
+        with self._transaction() as opened:
+            rows = opened.execute("SELECT item, count(*) FROM events GROUP BY item").fetchall()
+        return {item.hex(): number for item, number in rows}
+
+    def spent(self, item: str | int | bytes, *, protector: str | None = None) -> float:
+        """Return the ε that an item has spent: the sum over its releases (basic composition).
+
+        Each ε counts per unit of its protector's own metric: a sum over protectors is a loss only
+        if they share the metric. Infinite if one of the releases has no formal guarantee.
+
+        Args:
+            item: its id.
+            protector: count the releases of this one alone.
+        """
+        key = self._hashed(item, "Ledger.spent", 0)
+        query = "SELECT epsilon FROM events WHERE item = ? AND ifnull(?, protector) = protector"
+        with self._transaction() as opened:
+            spent = [epsilon for (epsilon,) in opened.execute(query, (key, protector))]
+        return math.inf if None in spent else math.fsum(spent)
+
+    def summary(self) -> LedgerSummary:
+        """Return the ledger in numbers."""
+        with self._transaction() as opened:
+            head = end_of(opened, self._known_salt()).chain.hex()
+            return summarise(opened, cap=self._binding_cap(opened), head=head)
+
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write every release to a .csv or .jsonl file, whole or not at all, with hashed ids only."""
+        target = Path(path)
+        if target.exists() and target.samefile(self._path):
+            raise InvalidInputError(
+                message("Ledger.export", "path", "another file than the ledger", "the ledger")
+            )
+        with self._transaction() as opened:
+            write_events(opened, target)
+
+    def verify(self, *, head: str | None = None) -> None:
+        """Check the file and its hash chain.
+
+        Args:
+            head: a former `head` of this ledger that was kept elsewhere; rows that are missing at
+                the end, and a ledger that was written anew, are found with it alone.
+
+        Raises:
+            LedgerError: the file is damaged, or a row was changed, inserted or removed; the message
+                has the number of the first bad row.
+        """
+        with self._transaction() as opened:
+            verify_chain(opened, self._path.name, self._known_salt(), head)
+
+    # Inside --------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _transaction(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
+        """Yield a connection to the same ledger that this object has seen so far."""
+        if self._closed:
+            raise LedgerError("Ledger: it was closed. Open it anew with Ledger(path).")
+        with transaction(self._path, write=write) as opened:
+            salts = opened.execute("SELECT salt FROM ledger").fetchall()
+            self._check_same(opened, [salt for (salt,) in salts])
+            self._salt, self._seen = salts[0][0], end_of(opened, salts[0][0])
+            yield opened
+
+    def _check_same(self, opened: sqlite3.Connection, salts: list[bytes]) -> None:
+        """Refuse a file that was exchanged for another ledger, or for an older copy of this one."""
+        if len(salts) == 1 and isinstance(salts[0], bytes) and self._salt in (None, salts[0]):
+            if self._seen is None or self._seen.row == 0:
+                return
+            row = opened.execute("SELECT chain FROM events WHERE row = ?", (self._seen.row,))
+            if row.fetchone() == (self._seen.chain,):
+                return
+        raise LedgerError(
+            message("Ledger", "path", "the ledger that it was so far",
+                    f"another or an older one ({self._path.name!r})",
+                    "Releases recorded since would be forgotten. Nothing was recorded.",
+                    "Put the former file back, or open the new one with Ledger(path).")
+        )  # fmt: skip
+
+    def _known_salt(self) -> bytes:
+        if self._salt is None:
+            raise LedgerError("Ledger: it was not opened.")
+        return self._salt
+
+    def _hashed(self, item: Any, owner: str, position: int) -> bytes:
+        return hashed_item(self._known_salt(), item, owner=owner, position=position)
+
+    def _binding_cap(self, opened: sqlite3.Connection) -> int | None:
+        return min((c for c in (self._cap, stored_cap(opened)) if c is not None), default=None)

@@ -1,0 +1,228 @@
+"""The SQLite file of a ledger: made whole, checked whenever it is opened, never open across a fork.
+
+A connection lives for one transaction. SQLite's locks belong to the process, and a child that
+inherits an open connection can break the parent's file; so all transactions of a process run under
+one lock, which a fork waits for. The rollback journal with ``synchronous = EXTRA`` makes a commit
+durable before it returns, and leaves one file at rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import secrets
+import sqlite3
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from vecveil.accounting.ledger_chain import SALT_BYTES, cap_link, first_link
+from vecveil.errors import LedgerError, message
+
+__all__ = ["BUSY_SECONDS", "SCHEMA_VERSION", "create_file", "transaction"]
+
+APPLICATION = 0x7663766C
+"""Marks the file as a ledger of vecveil (SQLite's application id): "vcvl"."""
+SCHEMA_VERSION = 1
+BUSY_SECONDS = 60.0
+"""How long a transaction waits for those of other processes."""
+
+_SCHEMA = """
+CREATE TABLE ledger (salt BLOB NOT NULL CHECK (length(salt) = 32));
+CREATE TABLE caps (row INTEGER PRIMARY KEY, cap INTEGER NOT NULL, chain BLOB NOT NULL);
+CREATE TABLE events (
+  row INTEGER PRIMARY KEY,
+  item BLOB NOT NULL CHECK (length(item) = 32),
+  protector TEXT NOT NULL,
+  epsilon REAL,
+  release BLOB CHECK (release IS NULL OR length(release) = 32),
+  chain BLOB NOT NULL CHECK (length(chain) = 32)
+);
+CREATE INDEX events_by_item ON events (item);
+CREATE UNIQUE INDEX events_repeatable ON events (item, protector, release)
+  WHERE release IS NOT NULL;
+"""
+
+_REFUSALS = "".join(
+    f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table}\n"
+    f"BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END;\n"
+    for table, verbs in (
+        ("ledger", ("UPDATE", "DELETE")),
+        ("caps", ("UPDATE", "DELETE")),
+        ("events", ("UPDATE", "DELETE")),
+    )
+    for verb in verbs
+) + "".join(
+    # Also keeps INSERT OR REPLACE, which fires no DELETE trigger, from replacing a row.
+    f"CREATE TRIGGER {table}_next BEFORE INSERT ON {table}\n"
+    f"WHEN NEW.row IS NOT (SELECT ifnull(max(row), 0) + 1 FROM {table})\n"
+    f"BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END;\n"
+    for table in ("caps", "events")
+)
+
+_LOCK = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release
+    )
+
+
+def create_file(path: Path, *, cap: int | None) -> None:
+    """Make an empty ledger at ``path``, unless there is one; readable by its owner alone.
+
+    It is written beside the target and linked to it, so that of several processes one makes the
+    ledger, and nobody ever sees half of one. A file that is there is left as it is: a ledger that
+    was truncated to nothing must not begin anew.
+    """
+    temporary = path.parent / f".{path.name[:40]}.{secrets.token_hex(6)}.tmp"
+    with _LOCK, _system_explained(path), _explained(path):
+        if path.exists():
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        try:
+            with contextlib.closing(_connect(temporary)) as made:
+                made.executescript(f"BEGIN; {_SCHEMA}{_REFUSALS} COMMIT;")
+                made.execute("BEGIN")
+                made.execute(f"PRAGMA application_id = {APPLICATION}")
+                made.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+                salt = secrets.token_bytes(SALT_BYTES)
+                made.execute("INSERT INTO ledger VALUES (?)", (salt,))
+                if cap is not None:
+                    first = cap_link(first_link(salt), 1, cap)
+                    made.execute("INSERT INTO caps VALUES (1, ?, ?)", (cap, first))
+                made.execute("COMMIT")
+            with contextlib.suppress(FileExistsError):
+                os.link(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        _sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def transaction(path: Path, *, write: bool = False) -> Iterator[sqlite3.Connection]:
+    """Yield a connection inside a transaction that is committed at the end, or undone on an error.
+
+    Raises:
+        LedgerError: the file is no ledger, of another version, damaged, locked or read-only.
+    """
+    with _LOCK, _explained(path):
+        _check_regular(path)
+        with contextlib.closing(_connect(path)) as opened:
+            opened.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+            try:
+                _check_schema(opened, path)
+                yield opened
+                opened.execute("COMMIT")
+            except BaseException:
+                if opened.in_transaction:
+                    opened.execute("ROLLBACK")
+                raise
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    """Return a connection to a file that exists; SQLite itself would make an empty one."""
+    opened = sqlite3.connect(
+        f"{path.as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None
+    )
+    opened.execute("PRAGMA synchronous = EXTRA")
+    opened.execute("PRAGMA trusted_schema = OFF")
+    return opened
+
+
+def _check_regular(path: Path) -> None:
+    with _system_explained(path):
+        mode = path.stat().st_mode if path.exists() else None
+    if mode is None:
+        raise _refusal(path, "a ledger", "no file", "It was moved or deleted, or never made.",
+                       "Put the ledger back; a new one would forget all releases.")  # fmt: skip
+    if not stat.S_ISREG(mode):
+        got = "a folder" if stat.S_ISDIR(mode) else "something that is no regular file"
+        raise _refusal(path, "a ledger file", got)
+
+
+def _check_schema(opened: sqlite3.Connection, path: Path) -> None:
+    (application,) = opened.execute("PRAGMA application_id").fetchone()
+    (version,) = opened.execute("PRAGMA user_version").fetchone()
+    if application != APPLICATION:
+        raise _refusal(path, "a ledger of vecveil", "another file",
+                       "A ledger that was truncated to nothing looks like this too.",
+                       "Name the ledger, or restore it from a copy.")  # fmt: skip
+    if version != SCHEMA_VERSION:
+        raise _refusal(path, f"a ledger of version {SCHEMA_VERSION}", f"version {version}",
+                       fix="Use the vecveil that made it.")  # fmt: skip
+    if _schema_of(opened) != _expected_schema():
+        raise _refusal(path, "a ledger with its tables and triggers as made", "altered ones",
+                       "The triggers keep it append-only.", "Restore it from a copy.")  # fmt: skip
+
+
+def _schema_of(opened: sqlite3.Connection) -> frozenset[tuple[str, ...]]:
+    return frozenset(opened.execute("SELECT type, name, tbl_name, sql FROM sqlite_master"))
+
+
+@functools.cache
+def _expected_schema() -> frozenset[tuple[str, ...]]:
+    with contextlib.closing(sqlite3.connect(":memory:")) as model:
+        model.executescript(_SCHEMA + _REFUSALS)
+        return _schema_of(model)
+
+
+_REASONS: dict[int, tuple[str, str, str]] = {
+    sqlite3.SQLITE_BUSY: (
+        "free for writing", f"one that others kept locked for {BUSY_SECONDS:.0f} s",
+        "Try again; if it stays locked, a process that uses it hangs.",
+    ),
+    sqlite3.SQLITE_READONLY: (
+        "writable", "a read-only file or folder", "Change its permissions, or use another ledger.",
+    ),
+    sqlite3.SQLITE_CANTOPEN: (
+        "in a folder that you may read and write", "one that cannot be opened",
+        "Check the permissions of the file and of its folder.",
+    ),
+    sqlite3.SQLITE_FULL: ("on a disk with enough space", "a full disk", "Free some space."),
+    sqlite3.SQLITE_IOERR: ("on a working disk", "an input/output error", "Check the disk."),
+    sqlite3.SQLITE_NOTADB: ("a ledger", "a file of another kind", "Name the ledger."),
+}  # fmt: skip
+_DAMAGED = ("an intact ledger", "a damaged file", "Restore it from a copy.")
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn what SQLite refuses inside the block into a `LedgerError`."""
+    try:
+        yield
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: SQLite quotes damaged names
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+        constraint, got, fix = _REASONS.get(code, _DAMAGED)
+        # Without the cause: SQLite's own sentence can quote what a damaged field holds.
+        raise _refusal(path, constraint, got, "Nothing was recorded.", fix) from None
+
+
+@contextlib.contextmanager
+def _system_explained(path: Path) -> Iterator[None]:
+    """Turn what the operating system refuses inside the block into a `LedgerError`."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else type(error).__name__
+        raise _refusal(
+            path, "a ledger in a folder that you may use", f"the error {reason!r}",
+            "Nothing was recorded.",
+            "A ledger needs a file system with hard links and locks.",
+        ) from error  # fmt: skip
+
+
+def _refusal(path: Path, constraint: str, got: str, why: str = "", fix: str = "") -> LedgerError:
+    return LedgerError(message("Ledger", "path", constraint, f"{got} ({path.name!r})", why, fix))
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a new name in ``folder`` durable, where the operating system knows how."""
+    with contextlib.suppress(OSError):
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
