@@ -1,4 +1,4 @@
-"""Noise shapes: the symmetric positive definite matrix Σ that stretches noise, diagonal or full.
+"""Noise shapes: the symmetric positive definite Σ that stretches noise: diagonal, full, low rank + floor.
 
 Every shape is scaled so that trace(Σ) = n, so that Σ = I is exactly isotropic noise and shapes can
 be compared at the same noise norm (methods: SPARSE §4.2, "trace(Σ) = trace(I)").
@@ -6,6 +6,7 @@ be compared at the same noise norm (methods: SPARSE §4.2, "trace(Σ) = trace(I)
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,27 +18,37 @@ from vecveil.checks import check_count, check_positive
 from vecveil.errors import InvalidInputError, message
 from vecveil.types import Embeddings, Matrix, Vector
 
-__all__ = ["NoiseShape"]
+__all__ = ["NoiseShape", "is_orthonormal"]
 
 _SMALLEST_FLOOR = 1e-12
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NoiseShape:
-    """Σ with trace n, held as its diagonal (n,) or as a full matrix (n, n).
+    """Σ with trace n, held as its diagonal (n,), as a full matrix (n, n), or as low rank + floor.
 
-    Build one with `isotropic`, `from_diagonal` or `from_matrix`; the constructor trusts its input.
+    Build one with `isotropic`, `from_diagonal`, `from_matrix` or `from_low_rank`, or from what a file
+    stores with `from_arrays`; the constructor trusts its input.
 
     Attributes:
-        diagonal: the diagonal of Σ, or None for a full matrix.
-        matrix: Σ, or None for a diagonal shape.
+        diagonal: the diagonal of Σ, or None.
+        matrix: Σ, or None.
+        basis: U (n, r) with orthonormal columns of Σ = floor·I + U diag(weights) Uᵀ, or None.
+        weights: (r,) non-negative, how much more noise than the floor there is along each column.
+        floor: λ_min(Σ) of the low-rank form if r < n.
     """
 
     diagonal: Vector | None = None
     matrix: Matrix | None = None
+    basis: Matrix | None = None
+    weights: Vector | None = None
+    floor: float | None = None
 
     def __repr__(self) -> str:
-        kind = "full" if self.diagonal is None else "isotropic" if self.is_isotropic else "diagonal"
+        if self.diagonal is not None:
+            kind = "isotropic" if self.is_isotropic else "diagonal"
+        else:
+            kind = "full" if self.basis is None else f"rank {self.basis.shape[1]} + floor"
         return f"NoiseShape({kind}, n={self.dimension})"
 
     @classmethod
@@ -92,12 +103,63 @@ class NoiseShape:
         eigenvalues *= eigenvalues.size / eigenvalues.sum()
         return cls(matrix=(vectors * eigenvalues) @ vectors.T)
 
+    @classmethod
+    def from_low_rank(cls, basis: Matrix, weights: Vector, *, floor: float) -> NoiseShape:
+        """Return Σ = floor·I + U diag(w) Uᵀ, the weights scaled so that trace(Σ) = n.
+
+        Stretching a vector costs 2 n r operations instead of n².
+
+        Args:
+            basis: U (n, r), r ≤ n, with orthonormal columns.
+            weights: (r,) non-negative, not all zero; only their proportions count.
+            floor: λ_min(Σ), the noise in every other direction, in (0, 1]; the mean eigenvalue is 1.
+                Against Euclidean neighbours the guarantee is ε/√floor: a smaller one moves noise to
+                the columns of U and leaves the rest barer; 1 is isotropic noise.
+        """
+        owner = "NoiseShape.from_low_rank"
+        floor = check_positive(floor, owner=owner, param="floor")
+        if floor > 1:
+            raise InvalidInputError(message(owner, "floor", "in (0, 1]", floor))
+        U = _numbers(basis, owner=owner, param="basis")
+        if U.ndim != 2 or not 1 <= U.shape[1] <= U.shape[0]:
+            wanted = "a finite (n, r) array with 1 ≤ r ≤ n"
+            raise InvalidInputError(message(owner, "basis", wanted, f"shape {U.shape}"))
+        if not is_orthonormal(U):
+            raise InvalidInputError(
+                message(owner, "basis", "of orthonormal columns", "columns with UᵀU ≠ I",
+                        fix="Take the Q of numpy.linalg.qr, or eigenvectors.")
+            )  # fmt: skip
+        w = _numbers(weights, owner=owner, param="weights")
+        if w.shape != (U.shape[1],) or (w < 0).any() or not w.any():
+            wanted = f"{U.shape[1]} finite, non-negative numbers, not all zero"
+            raise InvalidInputError(message(owner, "weights", wanted, f"shape {w.shape}"))
+        w = w / w.max()  # so that the sum of huge weights is finite
+        n = U.shape[0]
+        return cls(basis=U.copy(), weights=w * (n * (1 - floor) / w.sum()), floor=floor)
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], n: int) -> NoiseShape:
+        """Return the shape of dimension ``n`` that `to_arrays` wrote.
+
+        Raises:
+            ValueError: an array is missing, or is not what `to_arrays` writes; the message is its name.
+        """
+        from vecveil.sensitivity.shape_arrays import checked_shape_arrays
+
+        return cls(**checked_shape_arrays(arrays, n))
+
     @property
     def dimension(self) -> int:
         """Return n."""
-        array = self.diagonal if self.diagonal is not None else self.matrix
-        assert array is not None  # guaranteed by the constructors
-        return int(array.shape[0])
+        for array in (self.diagonal, self.matrix, self.basis):
+            if array is not None:
+                return int(array.shape[0])
+        raise AssertionError  # guaranteed by the constructors
+
+    @property
+    def is_diagonal(self) -> bool:
+        """Return whether Σ is held as its diagonal; then `root` is (n,)."""
+        return self.diagonal is not None
 
     @property
     def is_isotropic(self) -> bool:
@@ -107,37 +169,63 @@ class NoiseShape:
 
     @cached_property
     def _spectrum(self) -> tuple[Vector, Matrix | None]:
-        """Eigenvalues, and the eigenvectors of a full matrix."""
+        """Eigenvalues, and eigenvectors: none of a diagonal shape, r of a low-rank one."""
         if self.diagonal is not None:
             return self.diagonal, None
+        if self.basis is not None:
+            assert self.weights is not None
+            assert self.floor is not None
+            return self.floor + self.weights, self.basis
         assert self.matrix is not None
         eigenvalues, vectors = np.linalg.eigh(self.matrix)
         return np.maximum(eigenvalues, _SMALLEST_FLOOR), vectors
 
+    def _eigenvalues(self) -> Vector:
+        """Return the different eigenvalues; those of a low-rank shape without repeats of its floor."""
+        found = self._spectrum[0]
+        if self.floor is not None and found.size < self.dimension:
+            return np.append(found, self.floor)
+        return found
+
     @property
     def smallest_eigenvalue(self) -> float:
         """Return λ_min(Σ): where the noise is least."""
-        return float(self._spectrum[0].min())
+        return float(self._eigenvalues().min())
 
     @property
     def largest_eigenvalue(self) -> float:
         """Return λ_max(Σ): where the noise is greatest."""
-        return float(self._spectrum[0].max())
+        return float(self._eigenvalues().max())
 
     @cached_property
     def root(self) -> Vector | Matrix:
-        """Σ^{1/2}: (n,) for a diagonal shape, the symmetric root (n, n) for a full one."""
+        """Σ^{1/2} in float64: (n,) for a diagonal shape, else the symmetric root (n, n)."""
         eigenvalues, vectors = self._spectrum
         root: Vector | Matrix = np.sqrt(eigenvalues)
-        return root if vectors is None else np.asarray((vectors * root) @ vectors.T)
+        if vectors is None:
+            return root
+        if self.floor is None:
+            return np.asarray((vectors * root) @ vectors.T)
+        low = np.sqrt(self.floor)
+        return np.asarray((vectors * (root - low)) @ vectors.T + low * np.eye(self.dimension))
 
     @cached_property
     def root32(self) -> Vector | Matrix:
-        """Σ^{1/2} in float32, for float32 releases."""
+        """Σ^{1/2} in float32, for float32 directions."""
         return self.root.astype(np.float32)
 
     def stretch(self, directions: Embeddings) -> Embeddings:
-        """Return ``directions`` (N, n) times Σ^{1/2}, in their own dtype."""
+        """Return ``directions`` (N, n) times Σ^{1/2}, in their own dtype.
+
+        Cost: n operations a row for a diagonal shape, 2 n r for a low-rank one, n² for a full one.
+        """
+        if self.basis is not None and self.floor is not None:
+            U = self.basis.astype(directions.dtype, copy=False)
+            low = np.sqrt(self.floor)
+            more = (np.sqrt(self._spectrum[0]) - low).astype(directions.dtype)
+            stretched = ((directions @ U) * more) @ U.T
+            stretched += directions * directions.dtype.type(low)
+            return np.asarray(stretched)
         root = self.root32 if directions.dtype == np.float32 else self.root
         return np.asarray(directions * root if root.ndim == 1 else directions @ root)
 
@@ -145,22 +233,39 @@ class NoiseShape:
         """Return Σ as an (n, n) float64 array."""
         if self.diagonal is not None:
             return np.diag(self.diagonal)
+        if self.basis is not None:
+            assert self.floor is not None
+            more: Matrix = (self.basis * self.weights) @ self.basis.T
+            return more + self.floor * np.eye(self.dimension)
         return np.array(self.matrix, dtype=np.float64)
 
     def norm(self, differences: Embeddings) -> Vector:
         """Return the Mahalanobis norm ‖v‖_Σ = sqrt(vᵀ Σ⁻¹ v) of each row v, (N, n)."""
         eigenvalues, vectors = self._spectrum
-        rotated = np.asarray(differences, dtype=np.float64)
-        rotated = rotated if vectors is None else rotated @ vectors
-        norms: Vector = np.sqrt((rotated**2 / eigenvalues).sum(axis=1))
-        return norms
+        rows = np.asarray(differences, dtype=np.float64)
+        rotated = rows if vectors is None else rows @ vectors
+        squares = (rotated**2 / eigenvalues).sum(axis=1)
+        if self.basis is not None and self.floor is not None:
+            # What is outside U, by subtraction: a difference of squares would cancel.
+            squares += ((rows - rotated @ self.basis.T) ** 2).sum(axis=1) / self.floor
+        return np.asarray(np.sqrt(squares), dtype=np.float64)
 
     def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return the arrays that a protector file stores."""
         if self.diagonal is not None:
             return {"shape.diagonal": self.diagonal}
+        if self.basis is not None:
+            assert self.weights is not None
+            floor = np.array([self.floor], dtype=np.float64)
+            return {"shape.basis": self.basis, "shape.weights": self.weights, "shape.floor": floor}
         assert self.matrix is not None
         return {"shape.matrix": self.matrix}
+
+
+def is_orthonormal(basis: Matrix, *, tolerance: float = 1e-6) -> bool:
+    """Return whether the columns of ``basis`` (n, r) are orthonormal."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.allclose(basis.T @ basis, np.eye(basis.shape[1]), rtol=0, atol=tolerance))
 
 
 def _numbers(value: Any, *, owner: str, param: str) -> npt.NDArray[np.float64]:
