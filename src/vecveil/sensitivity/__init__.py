@@ -2,7 +2,14 @@
 
 from typing import TYPE_CHECKING, Any
 
+from vecveil.sensitivity.closed_forms import (
+    combine_shapes,
+    diagonal_concept_shape,
+    label_shape,
+    low_rank_concept_shape,
+)
 from vecveil.sensitivity.covariance import concept_covariance_shape, optimal_shape
+from vecveil.sensitivity.differences import difference_sensitivity, difference_shape
 from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.sensitivity.moments import Moments
 from vecveil.sensitivity.shapes import NoiseShape
@@ -23,9 +30,15 @@ __all__ = [
     "MaskOptions",
     "Moments",
     "NoiseShape",
+    "combine_shapes",
     "concept_covariance_shape",
     "concept_directions",
+    "diagonal_concept_shape",
+    "difference_sensitivity",
+    "difference_shape",
     "fit_hard_concrete_mask",
+    "label_shape",
+    "low_rank_concept_shape",
     "optimal_shape",
     "seed_stability",
     "subspace_map",

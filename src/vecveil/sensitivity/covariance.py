@@ -8,7 +8,7 @@ from vecveil.sensitivity.moments import RIDGE, Moments
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Matrix
 
-__all__ = ["concept_covariance_shape", "matrix_root", "optimal_shape"]
+__all__ = ["concept_covariance_shape", "matrix_root", "optimal_shape", "regularised"]
 
 
 def matrix_root(matrix: Matrix, power: float = 0.5) -> Matrix:
@@ -41,6 +41,11 @@ def concept_covariance_shape(moments: Moments, *, floor: float = 1e-2) -> NoiseS
             the noise on the concept's directions and weaken the worst-case guarantee, which is
             ε/√λ_min.
     """
-    n = moments.M.shape[0]
-    M = moments.M + RIDGE * np.trace(moments.M) / n * np.eye(n)
-    return NoiseShape.from_matrix(optimal_shape(moments.C, M), floor=floor)
+    return NoiseShape.from_matrix(optimal_shape(moments.C, regularised(moments.M)), floor=floor)
+
+
+def regularised(M: Matrix) -> Matrix:
+    """Return M + 1e-3·tr(M)/n·I, which is positive definite where M has dead dimensions."""
+    n = M.shape[0]
+    matrix: Matrix = M + RIDGE * np.trace(M) / n * np.eye(n)
+    return matrix
