@@ -10,6 +10,11 @@ from vecveil.sensitivity.closed_forms import (
 )
 from vecveil.sensitivity.covariance import concept_covariance_shape, optimal_shape
 from vecveil.sensitivity.differences import difference_sensitivity, difference_shape
+from vecveil.sensitivity.integrated_gradients import (
+    integrated_gradient_sensitivity,
+    integrated_gradients,
+    white_box_shape,
+)
 from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.sensitivity.moments import Moments
 from vecveil.sensitivity.shapes import NoiseShape
@@ -37,11 +42,14 @@ __all__ = [
     "difference_sensitivity",
     "difference_shape",
     "fit_hard_concrete_mask",
+    "integrated_gradient_sensitivity",
+    "integrated_gradients",
     "label_shape",
     "low_rank_concept_shape",
     "optimal_shape",
     "seed_stability",
     "subspace_map",
+    "white_box_shape",
 ]
 
 

@@ -1,0 +1,212 @@
+"""White-box sensitivity: what an attack model looks at, by integrated gradients (SPARSE-WB).
+
+Who has the attack's model can ask which dimensions of an embedding its guess of a sensitive token
+rests on (SPARSE, arXiv 2602.07090, §4.5) and put the noise there, in place of the learnt mask.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vecveil.checks import check_count, check_embeddings, check_positive
+from vecveil.errors import InvalidInputError, MissingDependencyError, message
+from vecveil.progress import progress
+from vecveil.sensitivity.shapes import NoiseShape
+from vecveil.types import Embeddings, TokenLabels, Vector
+
+if TYPE_CHECKING:
+    from vecveil.sensitivity.differentiable import Model
+
+__all__ = ["integrated_gradient_sensitivity", "integrated_gradients", "white_box_shape"]
+
+Array = npt.NDArray[np.float64]
+
+
+def integrated_gradients(
+    model: Model,
+    embeddings: Embeddings,
+    targets: npt.NDArray[np.integer[Any]],
+    *,
+    baseline: Vector | None = None,
+    steps: int = 50,
+    batch_size: int = 4096,
+    device: str = "cpu",
+    show_progress: bool | None = None,
+) -> Array:
+    """Return the attribution of one output of ``model`` per row to each dimension, (N, n) float64.
+
+    IG_i(x) = (x_i − b_i) ∫₀¹ ∂f(b + α(x − b))/∂x_i dα   (Sundararajan et al. 2017, Eq. 1), by
+    Gauss-Legendre quadrature. A row's attributions add up to f(x) − f(b) up to the quadrature error.
+
+    Args:
+        model: a `torch.nn.Module`, which has to be on ``device``, or any differentiable function, from
+            a tensor (N, n) to a tensor (N, V). A module is put into evaluation mode for the time of
+            the call, and back. It gets embeddings of the dtype of its parameters, a function of the
+            dtype given.
+        embeddings: (N, n), clean.
+        targets: (N,) integers in [0, V), the output that is explained for each row.
+        baseline: (n,), the vector that stands for "no information"; None takes zeros. Every
+            difference to it is what gets explained; the mean embedding is another usual choice.
+        steps: points of the quadrature; more are more accurate, in proportion slower.
+        batch_size: points that go through the model at once; smaller needs less memory.
+        device: torch device of the model.
+        show_progress: a bar over the batches; None shows it on a terminal.
+
+    Raises:
+        InvalidInputError: shapes that do not fit, NaN, or a model without a gradient.
+        MissingDependencyError: torch or captum is not installed.
+    """
+    owner = "integrated_gradients"
+    X = check_embeddings(embeddings, owner=owner, param="embeddings", min_rows=1)
+    chosen = np.asarray(targets)
+    if chosen.shape != (len(X),) or chosen.dtype.kind not in "iu":
+        got = f"dtype {chosen.dtype}, shape {chosen.shape}"
+        raise InvalidInputError(message(owner, "targets", f"{len(X)} integers", got))
+    start = _check_baseline(baseline, X.shape[1], owner)
+    steps = check_count(steps, owner=owner, param="steps")
+    batch_size = check_count(batch_size, owner=owner, param="batch_size")
+    try:
+        import torch
+        from captum.attr import IntegratedGradients  # type: ignore[import-untyped]
+    except ImportError as error:
+        package = "captum" if (error.name or "").startswith("captum") else "torch"
+        raise MissingDependencyError("Integrated gradients", package, "attacks") from error
+    from vecveil.sensitivity.differentiable import evaluated, outputs_of
+
+    rows = max(1, batch_size // steps)
+    found = np.empty(X.shape, dtype=np.float64)
+    with evaluated(model), torch.enable_grad():
+        like, outputs = outputs_of(model, X[:2], device=device, owner=owner)
+        if chosen.min() < 0 or chosen.max() >= outputs:
+            wanted = f"in [0, {outputs}), the outputs of the model"
+            raise InvalidInputError(message(owner, "targets", wanted, "one outside"))
+        zero = torch.as_tensor(start).to(like)[None]
+        explain = IntegratedGradients(model)
+        starts = range(0, len(X), rows)
+        for i in progress(starts, "Integrated gradients", total=len(starts), show=show_progress):
+            part = explain.attribute(
+                torch.as_tensor(X[i : i + rows]).to(like),
+                baselines=zero,
+                target=torch.as_tensor(chosen[i : i + rows].astype(np.int64), device=like.device),
+                n_steps=steps,
+                internal_batch_size=batch_size if batch_size < steps else None,
+            )
+            found[i : i + rows] = part.detach().double().cpu().numpy()
+    if not np.isfinite(found).all():
+        raise InvalidInputError(
+            message(owner, "model", "of finite gradients", "NaN or infinity in them")
+        )
+    return found
+
+
+def integrated_gradient_sensitivity(
+    model: Model,
+    embeddings: Embeddings,
+    labels: TokenLabels,
+    *,
+    baseline: Vector | None = None,
+    steps: int = 50,
+    batch_size: int = 4096,
+    device: str = "cpu",
+    show_progress: bool | None = None,
+) -> Vector:
+    """Return how much each dimension counts for a model that guesses sensitive tokens, (n,).
+
+    The mean of |IG_i| of output v at text t, over all pairs (t, v) of a text and a sensitive token that
+    it holds; a text with several tokens counts once for each (SPARSE §4.5 names no average).
+
+    Args:
+        model: from embeddings (N, n) to the logits or probabilities (N, V) of the tokens. With
+            probabilities, tokens that the model is already sure of count less.
+        embeddings: (N, n), clean.
+        labels: (N, V) 0/1, which sensitive tokens each text holds.
+        baseline, steps, batch_size, device, show_progress: as in `integrated_gradients`.
+
+    Cost:
+        One forward and one backward pass for each pair and step; memory for ``batch_size`` points.
+    """
+    owner = "integrated_gradient_sensitivity"
+    X = check_embeddings(embeddings, owner=owner, param="embeddings", min_rows=1)
+    marks = np.asarray(labels)
+    if marks.ndim != 2 or len(marks) != len(X) or not np.isin(marks, (0, 1)).all():
+        got = f"dtype {marks.dtype}, shape {marks.shape}"
+        raise InvalidInputError(message(owner, "labels", f"0/1 of shape ({len(X)}, V)", got))
+    texts, tokens = np.nonzero(marks)
+    if texts.size == 0:
+        raise InvalidInputError(
+            message(owner, "labels", "1 for at least one text and token", "zeros only")
+        )
+    _check_outputs(model, X, marks.shape[1], device, owner)
+    total = np.zeros(X.shape[1])
+    block = 8192
+    starts = range(0, texts.size, block)
+    for i in progress(starts, "White-box sensitivity", total=len(starts), show=show_progress):
+        attributions = integrated_gradients(
+            model, X[texts[i : i + block]], tokens[i : i + block], baseline=baseline, steps=steps,
+            batch_size=batch_size, device=device, show_progress=False,
+        )  # fmt: skip
+        total += np.abs(attributions).sum(axis=0)
+    return np.asarray(total / texts.size, dtype=np.float64)
+
+
+def white_box_shape(
+    model: Model,
+    embeddings: Embeddings,
+    labels: TokenLabels,
+    *,
+    floor: float = 1e-6,
+    baseline: Vector | None = None,
+    steps: int = 50,
+    batch_size: int = 4096,
+    device: str = "cpu",
+    show_progress: bool | None = None,
+) -> NoiseShape:
+    """Return the diagonal shape of SPARSE-WB: Σ = diag(a/max(a) + floor), scaled to trace n.
+
+    a is `integrated_gradient_sensitivity`; divided by its largest entry it has the range of the mask
+    that it stands in for (SPARSE prints no scale).
+
+    Args:
+        floor: as in `NoiseShape.from_diagonal`; the published value leaves dimensions that the model
+            ignores almost bare, to any other model.
+    """
+    owner = "white_box_shape"
+    floor = check_positive(floor, owner=owner, param="floor")
+    weights = integrated_gradient_sensitivity(
+        model, embeddings, labels, baseline=baseline, steps=steps, batch_size=batch_size,
+        device=device, show_progress=show_progress,
+    )  # fmt: skip
+    largest = float(weights.max())
+    if largest == 0:
+        raise InvalidInputError(
+            message(owner, "model", "one that depends on the embedding", "no attribution anywhere")
+        )
+    return NoiseShape.from_diagonal(weights / largest, floor=floor)
+
+
+def _check_baseline(baseline: Any, n: int, owner: str) -> Array:
+    if baseline is None:
+        return np.zeros(n)
+    try:
+        values = np.asarray(baseline, dtype=np.float64)
+    except (TypeError, ValueError):
+        values = np.empty(0)
+    if values.shape != (n,) or not np.isfinite(values).all():
+        wanted, got = f"a finite array of shape ({n},)", f"shape {values.shape}"
+        raise InvalidInputError(message(owner, "baseline", wanted, got))
+    return values
+
+
+def _check_outputs(model: Model, X: Embeddings, width: int, device: str, owner: str) -> None:
+    """Refuse a model whose outputs are not one for each label, before the long part."""
+    from vecveil.sensitivity.differentiable import evaluated, outputs_of
+
+    with evaluated(model):
+        _, outputs = outputs_of(model, X[:2], device=device, owner=owner)
+    if outputs != width:
+        raise InvalidInputError(
+            message(owner, "model", f"of {width} outputs, one for each label", f"{outputs}")
+        )
