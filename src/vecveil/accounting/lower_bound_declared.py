@@ -1,0 +1,236 @@
+"""What a mechanism declares about one pair of inputs, in the form that an audit can test.
+
+Each declaration has the log-likelihood ratio of an output, the law of that ratio, and the law of the
+noise's length. All three mechanisms are symmetric: a reflection swaps the inputs, so the ratio under x
+is the negative of the ratio under x′. The laws are integrated here on their own, apart from the
+package's privacy loss, so that an audit does not repeat its errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import special
+from scipy.linalg import solve_triangular
+
+from vecveil.checks import check_embeddings, check_positive
+from vecveil.errors import InvalidInputError, message
+from vecveil.types import Embeddings, Matrix, Vector
+
+__all__ = ["DeclaredPair", "declared_gaussian", "declared_laplace", "declared_purkayastha"]
+
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(400)
+_QUANTILES, _SHARES = (_NODES + 1) / 2, _WEIGHTS / 2
+_ANGLES = 1 << 16
+
+
+@dataclass(frozen=True, repr=False)
+class DeclaredPair:
+    """The declared laws of one pair of inputs.
+
+    Attributes:
+        name: of the mechanism.
+        x, x_prime: (n,) the inputs.
+        worst_case: the largest privacy loss, ε times the distance; infinite for Gaussian noise.
+        score: (N, n) outputs → (N,) log p(y | x) − log p(y | x′).
+        tail: t → P(score > t) for outputs of x.
+        length: outputs, input → (N,) length of the noise in the mechanism's own norm.
+        normal_score: lengths → (N,) their quantile as a standard normal number.
+    """
+
+    name: str
+    x: Vector
+    x_prime: Vector
+    worst_case: float
+    score: Callable[[Embeddings], Vector]
+    tail: Callable[[float], float]
+    length: Callable[[Embeddings, Vector], Vector]
+    normal_score: Callable[[Vector], Vector]
+
+    def __repr__(self) -> str:
+        return f"DeclaredPair({self.name!r}, n={len(self.x)}, worst_case={self.worst_case:.6g})"
+
+    @property
+    def total_variation(self) -> float:
+        """The largest advantage that any attacker can have."""
+        return self.delta(epsilon=0.0)
+
+    def delta(self, *, epsilon: float) -> float:
+        """Return δ(ε) = P(score > ε) − e^ε P′(score > ε)."""
+        return max(0.0, self.tail(epsilon) - float(np.exp(epsilon)) * (1 - self.tail(-epsilon)))
+
+
+def declared_laplace(
+    x: Vector, x_prime: Vector, *, epsilon: float, covariance: Matrix | None = None
+) -> DeclaredPair:
+    """Return the laws of y = x + z, z with density ∝ exp(−ε‖z‖_Σ), n ≥ 2.
+
+    Args:
+        x, x_prime: (n,) the inputs.
+        epsilon: ε > 0 per unit of the norm.
+        covariance: Σ, (n, n), used as it is; None for the identity.
+    """
+    owner = "declared_laplace"
+    x, x_prime, n = _pair(x, x_prime, owner, least=2)
+    eps = check_positive(epsilon, owner=owner, param="epsilon")
+    white = _whitener(covariance, n, owner)
+    rho = float(np.linalg.norm(white((x - x_prime)[None])))
+
+    def length(Y: Embeddings, centre: Vector) -> Vector:
+        return np.asarray(np.linalg.norm(white(Y - centre), axis=1))
+
+    radii = special.gammaincinv(n, _QUANTILES) / eps
+
+    def tail(t: float) -> float:
+        tau = t / eps
+        if not -rho < tau < rho:  # ‖z + d‖ − ‖z‖ is between −ρ and ρ
+            return float(tau <= -rho)
+        cosines = ((radii + tau) ** 2 - radii**2 - rho**2) / (2 * radii * rho)
+        return float(_SHARES @ np.where(radii + tau < 0, 1.0, _cosine_above(cosines, n)))
+
+    return DeclaredPair(
+        name="elliptical Laplace",
+        x=x,
+        x_prime=x_prime,
+        worst_case=eps * rho,
+        score=lambda Y: eps * (length(Y, x_prime) - length(Y, x)),
+        tail=tail,
+        length=length,
+        normal_score=lambda r: _normal(special.gammainc(n, eps * r), special.gammaincc(n, eps * r)),
+    )
+
+
+def declared_gaussian(
+    x: Vector, x_prime: Vector, *, sigma: float = 1.0, covariance: Matrix | None = None
+) -> DeclaredPair:
+    """Return the laws of y = x + σ N(0, Σ); worst_case is infinite.
+
+    Args:
+        x, x_prime: (n,) the inputs.
+        sigma: σ > 0.
+        covariance: Σ, (n, n), used as it is; None for the identity.
+    """
+    owner = "declared_gaussian"
+    x, x_prime, n = _pair(x, x_prime, owner, least=1)
+    scale = check_positive(sigma, owner=owner, param="sigma")
+    white = _whitener(covariance, n, owner)
+    mu = float(np.linalg.norm(white((x - x_prime)[None]))) / scale
+
+    def length(Y: Embeddings, centre: Vector) -> Vector:
+        return np.asarray(np.linalg.norm(white(Y - centre), axis=1)) / scale
+
+    return DeclaredPair(
+        name="Gaussian",
+        x=x,
+        x_prime=x_prime,
+        worst_case=float("inf"),
+        score=lambda Y: (length(Y, x_prime) ** 2 - length(Y, x) ** 2) / 2,
+        tail=lambda t: float(special.ndtr(mu / 2 - t / mu)),
+        length=length,
+        normal_score=lambda r: _normal(
+            special.gammainc(n / 2, r**2 / 2), special.gammaincc(n / 2, r**2 / 2)
+        ),
+    )
+
+
+def declared_purkayastha(x: Vector, x_prime: Vector, *, epsilon: float) -> DeclaredPair:
+    """Return the laws of y on the unit sphere with density ∝ exp(−ε arccos(xᵀy)), n ≥ 3.
+
+    Args:
+        x, x_prime: (n,) the inputs, of length 1.
+        epsilon: ε > 0 per radian.
+    """
+    owner = "declared_purkayastha"
+    x, x_prime, n = _pair(x, x_prime, owner, least=3)
+    eps = check_positive(epsilon, owner=owner, param="epsilon")
+    for param, value in (("x", x), ("x_prime", x_prime)):
+        if abs(float(np.linalg.norm(value)) - 1) > 1e-6:
+            raise InvalidInputError(message(owner, param, "of length 1", "another length"))
+    phi = float(_angle((x / np.linalg.norm(x))[None], x_prime)[0])
+    # The law of the angle on a fine grid of midpoints, around where it has any weight.
+    grid = (np.arange(_ANGLES) + 0.5) * (np.pi / _ANGLES)
+    log_density = -eps * grid + (n - 2) * np.log(np.sin(grid))
+    alive = np.flatnonzero(log_density > log_density.max() - 80)
+    low, high = grid[alive[0]] - np.pi / _ANGLES / 2, grid[alive[-1]] + np.pi / _ANGLES / 2
+    grid = low + (np.arange(_ANGLES) + 0.5) * ((high - low) / _ANGLES)
+    log_density = -eps * grid + (n - 2) * np.log(np.sin(grid))
+    weights = np.exp(log_density - log_density.max())
+    weights /= weights.sum()
+    edges = np.linspace(low, high, _ANGLES + 1)
+    below = np.concatenate([[0.0], np.cumsum(weights)])
+    above = np.concatenate([np.cumsum(weights[::-1])[::-1], [0.0]])
+
+    def tail(t: float) -> float:
+        tau = t / eps
+        if not -phi < tau < phi:
+            return float(tau <= -phi)
+        cosines = (np.cos(grid + tau) - np.cos(grid) * np.cos(phi)) / (np.sin(grid) * np.sin(phi))
+        further = 1 - _cosine_above(cosines, n - 1)  # cos θ′ < cos(θ + τ)
+        further = np.where(grid + tau >= np.pi, 0.0, np.where(grid + tau <= 0, 1.0, further))
+        return float(weights @ further)
+
+    return DeclaredPair(
+        name="Purkayastha",
+        x=x,
+        x_prime=x_prime,
+        worst_case=eps * phi,
+        score=lambda Y: eps * (_angle(Y, x_prime) - _angle(Y, x)),
+        tail=tail,
+        length=_angle,
+        normal_score=lambda a: _normal(np.interp(a, edges, below), np.interp(a, edges, above)),
+    )
+
+
+def _pair(x: Any, x_prime: Any, owner: str, *, least: int) -> tuple[Vector, Vector, int]:
+    rows = []
+    for param, value in (("x", x), ("x_prime", x_prime)):
+        vector = value[None] if isinstance(value, np.ndarray) and value.ndim == 1 else value
+        row = check_embeddings(vector, owner=owner, param=param)
+        if len(row) != 1 or row.shape[1] < least:
+            raise InvalidInputError(
+                message(owner, param, f"one vector of dimension {least} or more",
+                        f"shape {row.shape}")
+            )  # fmt: skip
+        rows.append(row[0].astype(np.float64))
+    if rows[0].shape != rows[1].shape or (rows[0] == rows[1]).all():
+        raise InvalidInputError(
+            message(owner, "x_prime", "of the dimension of x and different from it", "another")
+        )
+    return rows[0], rows[1], len(rows[0])
+
+
+def _whitener(covariance: Matrix | None, n: int, owner: str) -> Callable[[Embeddings], Embeddings]:
+    """Return what maps rows v to rows whose Euclidean norm is ‖v‖_Σ."""
+    if covariance is None:
+        return lambda V: V
+    try:
+        root = np.linalg.cholesky(np.asarray(covariance, dtype=np.float64))
+        if root.shape != (n, n):
+            raise ValueError
+    except (ValueError, np.linalg.LinAlgError):
+        raise InvalidInputError(
+            message(owner, "covariance", f"positive definite and of shape ({n}, {n})", "another")
+        ) from None
+    return lambda V: np.asarray(solve_triangular(root, V.T, lower=True).T)
+
+
+def _angle(Y: Embeddings, centre: Vector) -> Vector:
+    """Return the angles between unit vectors, accurate for small ones too."""
+    half = np.linalg.norm(Y - centre, axis=1) / 2
+    return np.asarray(2 * np.arcsin(np.minimum(half, 1.0)))
+
+
+def _cosine_above(cosine: Any, n: int) -> Any:
+    """Return P(c > cosine), c the first coordinate of a uniform point on the sphere of R^n."""
+    half = np.clip((1 - cosine) / 2, 0.0, 1.0)
+    return special.betainc((n - 1) / 2, (n - 1) / 2, half)
+
+
+def _normal(below: Any, above: Any) -> Any:
+    """Return Φ⁻¹ of a probability that is given by both its tails, within ±38."""
+    with np.errstate(divide="ignore"):
+        score = np.where(below < 0.5, special.ndtri(below), -special.ndtri(above))
+    return np.clip(score, -38.0, 38.0)
