@@ -12,6 +12,8 @@ from __future__ import annotations
 import numpy as np
 from scipy import special
 
+from vecveil.accounting.many_pairs import over_many_pairs
+from vecveil.accounting.quadrature import Array
 from vecveil.checks import check_count, check_positive
 from vecveil.errors import InvalidInputError, message
 from vecveil.types import Vector
@@ -28,7 +30,8 @@ _BENT_WEIGHTS = 15 * _S**2 * (1 - _S) ** 2 * _WEIGHTS
 def laplace_total_variation(distances: Vector | float, *, dimension: int, epsilon: float) -> Vector:
     """Return the total variation at each distance: 0 is indistinguishable, 1 told apart for sure.
 
-    The error is below 1e-8.
+    The error is below 1e-8. More than a few hundred distances are interpolated, so that the cost hardly
+    grows with their number.
 
     Args:
         distances: ρ ≥ 0, in the mechanism's own norm; scalar or (N,).
@@ -44,6 +47,10 @@ def laplace_total_variation(distances: Vector | float, *, dimension: int, epsilo
             message(owner, "distances", "finite and ≥ 0, a number or of shape (N,)",
                     f"shape {rho.shape} with other values")
         )  # fmt: skip
+    return over_many_pairs(lambda some: _total_variation(some, n, eps), rho, epsilon=eps)
+
+
+def _total_variation(rho: Array, n: int, eps: float) -> Array:
     half = eps * rho / 2
     certain = special.gammainc(n, half)
     if n == 1:

@@ -1,0 +1,221 @@
+"""Privacy losses that are the difference of two distances: the output's to each of the two inputs.
+
+If the density of the output y falls with its distance from the input, ∝ exp(−ε d(x, y)), then the
+privacy loss is L = ε(d(x', y) − d(x, y)), between −r and r with r = ε d(x, x'). In the coordinates sum
+and difference of the two distances (prolate spheroidal ones) the volume element of Euclidean space and
+that of the sphere are sums of products, so the loss has a density that is closed but for a constant:
+
+    f(l) ∝ e^(l/2) w(l), w even.
+
+What is left is one integral over l, done in x with l = r tanh x: there the density is smooth on the
+whole line and the ends ±r are far away, so that every tail is summed at its own scale.
+
+Why μ of Gaussian DP follows from the total variation alone. Choose μ so that N(0, 1) and N(μ, 1) have
+the same total variation; theirs is w₀(l) ∝ exp(−l²/(2μ²)). The difference of the two privacy profiles is
+e^(ε/2) E(ε) with E'' = E/4 + w − w₀, and E(0) = E'(0) = 0 (equal total variation, equal mass). Suppose
+log w is concave in l². Then w − w₀ is negative, positive, negative on l ≥ 0. On the first stretch E and
+E' fall from 0; on the last, E = ∫ 2 sinh((l − ε)/2)(w − w₀) dl < 0; on the middle one E'' ≥ E/4 forbids
+a positive maximum. So E ≤ 0: the Gaussian pair is the easier to tell apart at every ε. A constant w
+with atoms at ±r has the same signs. Where neither holds, the largest μ over a grid of tests is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+from scipy import special
+
+from vecveil.accounting.privacy_loss import PrivacyLoss
+from vecveil.accounting.quadrature import Array, log_integral
+from vecveil.errors import InvalidInputError, message
+
+__all__ = ["TwoCentreLoss", "check_reach", "log_cosh", "log_symmetric_integral"]
+
+_DEEP = 40  # halvings towards a threshold, where 1 − e^(ε − L) has a scale of its own
+_ROUNDS = 36  # bisections of log x; what is left is second order, see _trade_off
+
+
+def log_cosh(x: Array) -> Array:
+    """Return log cosh x for x ≥ 0."""
+    return np.asarray(x + np.log1p(np.exp(-2 * x)) - math.log(2))
+
+
+def log_symmetric_integral(reach: float, log_even: Callable[[Array], Array]) -> float:
+    """Return log of ∫ e^((l − reach)/2) w dx over the whole line, w = e^log_even, l = reach·tanh x."""
+
+    def both_sides(x: Array, _rows: Array) -> Array:
+        return log_even(x) - _shortfall(x, reach) / 2 + np.log1p(np.exp(-reach * np.tanh(x)))
+
+    return float(log_integral(both_sides, np.array([_furthest(reach)]))[0])
+
+
+def check_reach(epsilon: float, distance: float, *, owner: str, param: str) -> float:
+    """Return r = epsilon·distance, refusing a product that is no finite number.
+
+    A loss below 1e-290 is taken as 1e-290 (which is more, so every statement stays true).
+    """
+    reach = epsilon * distance
+    if not math.isfinite(reach):
+        raise InvalidInputError(
+            message(owner, param, "so small that epsilon times it is finite", distance)
+        )
+    return max(reach, 1e-290) if distance > 0 else 0.0
+
+
+class TwoCentreLoss(PrivacyLoss):
+    """A privacy loss with density ∝ e^(l/2)·(an even function) between −r and r, and atoms at ±r."""
+
+    @abstractmethod
+    def _log_even(self, x: Array) -> Array:
+        """Return the log of the even part of the density in x ≥ 0, up to a constant."""
+
+    @property
+    def _log_atom(self) -> float:
+        """Log of the mass at r, in units in which the density is e^((l − r)/2)·(the even part)."""
+        return -math.inf
+
+    @property
+    @abstractmethod
+    def _gaussian_from_total_variation(self) -> bool:
+        """Whether log w is concave in l², or w constant: then the proof above holds."""
+
+    @property
+    def gaussian_mu(self) -> float:
+        """The smallest μ for which this pair is μ-GDP, raised by 1e-12 of itself for rounding."""
+        if self.worst_case == 0:
+            return 0.0
+        advantage = self.total_variation
+        if advantage < 0.5:
+            mu = 2 * math.sqrt(2) * float(special.erfinv(advantage))
+        else:
+            mu = -2 * float(special.ndtri_exp(self._log_below(np.zeros(1))[0]))
+        if not self._gaussian_from_total_variation:
+            x = np.geomspace(1e-6, _furthest(self.worst_case), 400)
+            # Φ⁻¹(P(L < l)) from the smaller of the two tails, or rounding would decide the maximum
+            below, above = self._log_below(x), self._log_above(x)
+            upper = np.where(above < below, special.ndtri_exp(above), -special.ndtri_exp(below))
+            mu = max(mu, float(np.nanmax(upper - special.ndtri_exp(self._log_below(-x)))))
+        return mu * (1 + 1e-12)
+
+    @cached_property
+    def _log_total(self) -> float:
+        atoms = self._log_atom + math.log1p(math.exp(-self.worst_case))
+        return float(np.logaddexp(log_symmetric_integral(self.worst_case, self._log_even), atoms))
+
+    def _log_density(self, x: Array) -> Array:
+        """Return the log of the density in x ≥ 0 under P, in units in which the atom is given."""
+        return np.asarray(self._log_even(x) - _shortfall(x, self.worst_case) / 2)
+
+    def _log_delta(self, epsilon: Array) -> Array:
+        reach = self.worst_case
+        result = np.full(epsilon.shape, -math.inf)
+        inside = epsilon < reach
+        e = epsilon[inside]
+        start = 0.5 * np.log1p(2 * (e / (reach - e)))
+        # l − ε = r (tanh(x₀ + t) − tanh x₀), written so that nothing cancels
+        scale = 2 * reach * np.exp(-2 * start) / (1 + np.exp(-2 * start))
+
+        def excess(t: Array, rows: Array) -> Array:
+            x = start[rows, None] + t
+            beyond = scale[rows, None] * -np.expm1(-2 * t) / (1 + np.exp(-2 * x))
+            with np.errstate(divide="ignore"):
+                return np.asarray(self._log_density(x) + np.log(-np.expm1(-beyond)))
+
+        if e.size:
+            total = log_integral(excess, np.full(e.shape, _furthest(reach)), levels=_DEEP)
+            if self._log_atom > -math.inf:
+                total = np.logaddexp(total, self._log_atom + np.log(-np.expm1(e - reach)))
+            result[inside] = total - self._log_total
+        return result
+
+    def _log_above(self, x: Array) -> Array:
+        """Return log P(L > r tanh x) for x ≥ 0, shape (N,)."""
+
+        def tail(t: Array, rows: Array) -> Array:
+            return self._log_density(x[rows, None] + t)
+
+        total = log_integral(tail, np.full(x.shape, _furthest(self.worst_case)))
+        return np.asarray(np.logaddexp(total, self._log_atom) - self._log_total)
+
+    def _log_below(self, x: Array) -> Array:
+        """Return log P(L < r tanh x) for x of either sign, shape (N,)."""
+        reach = self.worst_case
+        start, positive = np.maximum(-x, 0.0), np.flatnonzero(x > 0)
+
+        def mirrored(t: Array, rows: Array) -> Array:
+            y = start[rows, None] + t
+            return np.asarray(self._log_even(y) - reach * np.tanh(y) / 2)
+
+        def body(t: Array, rows: Array) -> Array:
+            return self._log_density(np.maximum(x[positive[rows], None] - t, 0.0))
+
+        total = log_integral(mirrored, np.full(x.shape, _furthest(reach))) - reach / 2
+        total = np.logaddexp(total, self._log_atom - reach)
+        if positive.size:
+            body_too = log_integral(body, x[positive])
+            total[positive] = np.logaddexp(total[positive], body_too)
+        return np.asarray(total - self._log_total)
+
+    def _trade_off(self, alpha: Array) -> Array:
+        """Return β(α). The tests L < −l have errors α = P(L < −l), β = P(L < l), by symmetry.
+
+        The curve's tangent at that point has the slope −e^l, and a convex curve lies above it: so what
+        the search for l leaves open is settled to second order, and never in the wrong direction.
+        """
+        reach = self.worst_case
+        if reach == 0:
+            return 1 - alpha
+        # An atom draws a straight line from the end of the curve to its corner.
+        mass = math.exp(self._log_atom - self._log_total)
+        with np.errstate(over="ignore", invalid="ignore"):
+            first = 1 - np.where(alpha > 0, np.exp(np.minimum(reach, 700.0)) * alpha, 0.0)
+        result = np.asarray(np.maximum(math.exp(-reach) * (1 - alpha), np.maximum(first, 0.0)))
+        middle = (alpha > mass * math.exp(-reach)) & (1 - alpha > mass)
+        log_alpha = np.log(np.maximum(alpha, 1e-323))
+        left = middle & (log_alpha <= self._log_below(np.zeros(1))[0])
+        upper = middle & ~left & (alpha > 0.5)  # there 1 − α has the digits, not α
+        right = middle & ~left & ~upper
+        if left.any():
+            x = self._solve(lambda x: self._log_below(-x), log_alpha[left])
+            missing = _log_minus(log_alpha[left], self._log_below(-x))
+            result[left] = np.exp(self._log_below(x)) - missing(reach * np.tanh(x))
+        if right.any():
+            x = self._solve(lambda x: -self._log_below(x), -log_alpha[right])
+            missing = _log_minus(log_alpha[right], self._log_below(x))
+            result[right] = np.exp(self._log_below(-x)) - missing(-reach * np.tanh(x))
+        if upper.any():
+            log_power = np.log1p(-alpha[upper])
+            x = self._solve(self._log_above, log_power)
+            missing = _log_minus(log_power, self._log_above(x))
+            result[upper] = np.exp(self._log_below(-x)) + missing(-reach * np.tanh(x))
+        return result
+
+    def _solve(self, decreasing: Callable[[Array], Array], target: Array) -> Array:
+        """Return x ≥ 0 where a decreasing function of x has the value ``target``, nearly."""
+        low = np.full(target.shape, -700.0)
+        high = np.full(target.shape, math.log(_furthest(self.worst_case) + 750))  # e^(−750) is 0
+        for _ in range(_ROUNDS):
+            middle = (low + high) / 2
+            above = decreasing(np.exp(middle)) > target
+            low, high = np.where(above, middle, low), np.where(above, high, middle)
+        return np.asarray(np.exp((low + high) / 2))
+
+
+def _log_minus(log_a: Array, log_b: Array) -> Callable[[Array], Array]:
+    """Return the function l ↦ e^l (a − b), for a near b, from their logarithms."""
+    return lambda slope: np.asarray(np.exp(slope + log_b) * np.expm1(log_a - log_b))
+
+
+def _shortfall(x: Array, reach: float) -> Array:
+    """Return reach·(1 − tanh x) for x ≥ 0, with its digits."""
+    decay = np.exp(-2 * x)
+    return np.asarray(2 * (reach * decay) / (1 + decay))
+
+
+def _furthest(reach: float) -> float:
+    """Return an x beyond which nothing is left of a density that falls like e^(−x) or faster."""
+    return 60.0 + 0.5 * math.log1p(reach)
