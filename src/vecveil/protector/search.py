@@ -4,8 +4,9 @@ Half of the pairs fit the maps, three tenths train a kernel reader on released v
 (`vecveil.sensitivity.predictability`), one fifth is read. An erasure works better on the texts that it
 was fitted on than on others, so the three parts share no group of near-duplicates. Of the settings
 whose noise reaches the target utility, those are kept of which the reader recovers least, up to one
-standard error; among them one with a tenth of noise or more, and of these the one that erases most,
-because small networks read less behind it.
+standard error; among them one with a tenth of noise or more, of these the one that releases the fewest
+directions, and of these the one that erases most, because small networks read less behind it. Where the
+evidence cannot tell settings apart, as on a few hundred texts, least is released.
 """
 
 from __future__ import annotations
@@ -23,8 +24,7 @@ from vecveil.protector.candidate import Candidate, CommonDraws
 from vecveil.protector.scale import SMALLEST_NOISE, Scale, largest_noise, refuse_target
 from vecveil.sensitivity.moments import Moments
 from vecveil.sensitivity.predictability import (
-    PENALTIES,
-    kernel_ridge_scores,
+    kernel_ridge_path,
     near_duplicate_groups,
     share_recovered,
     standard_error,
@@ -43,6 +43,10 @@ release can be matched with a candidate text exactly."""
 
 MAP_UTILITY = 0.95
 """With a given noise, share of the utility at that noise that the map may leave."""
+
+STEPS = ((0.6, 1 / 8), (0.6, 1 / 12), (0.36, 1 / 16))
+"""Share of the best setting's erased directions that is still erased, and share of all directions that
+is released: releasing few and erasing fewer to make room for it can leak less than the other way round."""
 
 
 @dataclass(frozen=True)
@@ -134,8 +138,7 @@ class SubspaceSearch:
         rng = np.random.default_rng(self.seed)
         A, B = release(self.train, rng), release(self.test, rng)
         return max(
-            share_recovered(kernel_ridge_scores(A, self.L_train, B, penalty=penalty), self.L_test)
-            for penalty in PENALTIES
+            share_recovered(scores, self.L_test) for scores in kernel_ridge_path(A, self.L_train, B)
         )
 
     def run(self, scale: Scale, fixed: dict[str, Any], *, show_progress: bool | None) -> Setting:
@@ -143,11 +146,8 @@ class SubspaceSearch:
         n = self.moments.K.shape[0]
         first = list(_first_settings(n, fixed))
         best = self._best(scale, first, "Choosing concept directions", show_progress)
-        if sum(row["feasible"] for row in self.tried) < 3 and not fixed.keys() & {
-            "rank",
-            "kept",
-            "flattening",
-        }:
+        free = not fixed.keys() & {"rank", "kept", "flattening"}
+        if free and sum(row["feasible"] for row in self.tried) < 3:
             # The target leaves little room: erase fewer directions as well, down to one in a hundred.
             gentle = gentle_settings(n, pairs=first[0].pairs)
             best = self._best(scale, gentle, "Choosing fewer directions", show_progress)
@@ -158,12 +158,13 @@ class SubspaceSearch:
             assert scale.target_utility is not None
             reachable = max((row["utility"] for row in self.tried), default=0.0)
             raise refuse_target(scale.target_utility, reachable, "The concept subspace")
-        second = [
-            s
-            for s in _second_settings(n, best, fixed, labels=self.moments.B is not None)
-            if s != best
-        ]
-        return self._best(scale, second, "Choosing kept directions", show_progress) or best
+        labelled = self.moments.B is not None
+        second = [s for s in _second_settings(n, best, fixed, labels=labelled) if s != best]
+        best = self._best(scale, second, "Choosing kept directions", show_progress) or best
+        if fixed.keys() & {"rank", "kept"}:
+            return best
+        third = list(_third_settings(n, best))
+        return self._best(scale, third, "Choosing fewer to keep", show_progress) or best
 
     def ranking(self) -> list[Setting]:
         """Return the settings that reach the target on the fitting part, the least telling first."""
@@ -223,7 +224,8 @@ def _ranked(rows: list[dict[str, Any]], labels: TokenLabels) -> list[dict[str, A
     def order(row: dict[str, Any]) -> tuple[float, ...]:
         if row["recovered"] > close:
             return (1.0, row["recovered"])
-        return (0.0, row["noise_to_signal"] < ENOUGH_NOISE, -row["rank"], row["recovered"])
+        little = row["noise_to_signal"] < ENOUGH_NOISE
+        return (0.0, little, row.get("kept", 0), -row["rank"], row["recovered"])
 
     return sorted(feasible, key=order)
 
@@ -264,6 +266,14 @@ def _second_settings(
         yield replace(best, flattening=0.5)
     if "pairs" not in fixed and labels:
         yield replace(best, pairs=False)
+
+
+def _third_settings(n: int, best: Setting) -> Iterator[Setting]:
+    """Yield settings that erase less than the best one so far, and release fewer directions."""
+    for share, kept_share in STEPS:
+        rank, kept = max(1, round(best.rank * share)), max(1, round(n * kept_share))
+        if kept < min(best.kept, n - rank + 1):
+            yield replace(best, rank=rank, kept=kept)
 
 
 def _three_parts(

@@ -70,7 +70,7 @@ def integrated_gradients(
     batch_size = check_count(batch_size, owner=owner, param="batch_size")
     try:
         import torch
-        from captum.attr import IntegratedGradients  # type: ignore[import-untyped]
+        from captum.attr import IntegratedGradients
     except ImportError as error:
         package = "captum" if (error.name or "").startswith("captum") else "torch"
         raise MissingDependencyError("Integrated gradients", package, "attacks") from error

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from vecveil.types import Embeddings, Matrix, TokenLabels, Vector
 
-__all__ = ["Moments", "between_label_covariance", "covariance", "pair_covariance", "second_moment"]
+__all__ = [
+    "Moments",
+    "between_label_covariance",
+    "covariance",
+    "pair_covariance",
+    "second_moment",
+    "shrinkage",
+]
 
 RIDGE = 1e-3
-"""Added to K as a share of its mean eigenvalue: encoders have dead dimensions, K alone is singular."""
+"""Least share of its mean eigenvalue in K: encoders have dead dimensions, the covariance is singular."""
 
 LABEL_RIDGE = 1e-5
 """Added to Cov(L), so that labels that always occur together do not make it singular."""
@@ -50,13 +58,38 @@ def between_label_covariance(X: Embeddings, labels: TokenLabels) -> Matrix:
     return matrix
 
 
+def shrinkage(K: Matrix, parts: Sequence[tuple[Embeddings, Matrix]]) -> float:
+    """Return ρ in [0, 1] for which (1 − ρ) K + ρ tr(K)/n·I is closest to the true covariance.
+
+    ρ = Σ_t w_t² ‖x_t x_tᵀ − K‖² / ‖K − tr(K)/n·I‖², w_t the weight of row t in K: the estimate of Ledoit
+    and Wolf (2004, "A well-conditioned estimator for large-dimensional covariance matrices", where
+    all weights are 1/N). It falls as 1/N. On few texts the plain covariance has next to no variance in
+    most directions, and an oblique erasure multiplies other texts by the inverse of that.
+
+    Args:
+        K: the mean of the parts' covariances.
+        parts: rows (N, n) and covariance of each.
+    """
+    squares = float((K**2).sum())
+    spread = squares - float(np.trace(K)) ** 2 / len(K)
+    error = 0.0
+    for X, own in parts:
+        rows = np.asarray(X, dtype=np.float64)
+        norms = np.einsum("ij,ij->i", rows, rows)
+        mean = rows.mean(axis=0)
+        norms += mean @ mean - 2 * (rows @ mean)  # of the centred rows
+        error += (float((norms**2).mean()) - 2 * float((K * own).sum()) + squares) / len(rows)
+    error /= len(parts) ** 2
+    return min(1.0, error / spread) if spread > 0 else 1.0
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Moments:
     """What a closed-form fit needs to know of the user's texts, and no single text of them.
 
     Attributes:
-        K: covariance of embeddings, half from concept-bearing, half from ordinary texts, plus a
-            ridge.
+        K: covariance of embeddings, half from concept-bearing, half from ordinary texts, shrunk
+            towards its mean eigenvalue by `shrinkage`.
         M: uncentred second moment E[ΦΦᵀ] of the same mixture (no ridge).
         C: pair covariance.
         B: between-label covariance, or None without token labels.
@@ -89,11 +122,13 @@ class Moments:
         Without ``background`` the negatives stand in for ordinary texts.
         """
         ordinary = negative if background is None or len(background) < 2 else background
-        K = (covariance(positive) + covariance(ordinary)) / 2
+        parts = [(X, covariance(X)) for X in (positive, ordinary)]
+        K = sum((own for _, own in parts), np.zeros_like(parts[0][1])) / len(parts)
         means = [np.mean(X, axis=0, dtype=np.float64) for X in (positive, ordinary)]
         M = (second_moment(positive) + second_moment(ordinary)) / 2
         n = K.shape[0]
-        K = K + RIDGE * np.trace(K) / n * np.eye(n)
+        share = max(RIDGE, shrinkage(K, parts))
+        K = (1 - share) * K + share * np.trace(K) / n * np.eye(n)
         B = None
         if token_labels is not None and token_labels.shape[1] > 0:
             B = between_label_covariance(positive, token_labels)

@@ -7,6 +7,7 @@ parameter settings while fitting; it is no substitute for an audit.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,13 @@ from scipy.sparse.csgraph import connected_components
 
 from vecveil.types import Embeddings
 
-__all__ = ["kernel_ridge_scores", "near_duplicate_groups", "share_recovered", "standard_error"]
+__all__ = [
+    "kernel_ridge_path",
+    "kernel_ridge_scores",
+    "near_duplicate_groups",
+    "share_recovered",
+    "standard_error",
+]
 
 PENALTIES = (0.1, 0.3)
 _BLOCK = 512
@@ -51,7 +58,21 @@ def kernel_ridge_scores(
 ) -> npt.NDArray[np.float32]:
     """Return scores (M, V) of labels by kernel ridge regression; its width is the median distance.
 
-    Cost: N³/3 operations and N² float32 of memory.
+    Cost: N³/3 operations and 2 N² float32 of memory.
+    """
+    return next(kernel_ridge_path(Y_train, L_train, Y_test, penalties=(penalty,)))
+
+
+def kernel_ridge_path(
+    Y_train: Embeddings,
+    L_train: npt.NDArray[Any],
+    Y_test: Embeddings,
+    *,
+    penalties: Sequence[float] = PENALTIES,
+) -> Iterator[npt.NDArray[np.float32]]:
+    """Yield the scores of `kernel_ridge_scores` for each penalty; the kernel is computed once.
+
+    Cost: N³/3 operations for each penalty and 2 N² float32 of memory.
     """
     A = np.asarray(Y_train, dtype=np.float32)
     mean = A.mean(axis=0)
@@ -60,12 +81,13 @@ def kernel_ridge_scores(
     width = max(float(np.median(between)), 1e-12)
     base = L_train.mean(axis=0, dtype=np.float64).astype(np.float32)
     kernel = np.exp(-between / width)
-    kernel[np.diag_indices_from(kernel)] += np.float32(penalty)
+    across = np.exp(-_squared_distances(B, A) / width)
     targets = L_train.astype(np.float32) - base
-    coefficients = linalg.solve(
-        kernel, targets, assume_a="pos", overwrite_a=True, check_finite=False
-    )
-    return np.asarray(np.exp(-_squared_distances(B, A) / width) @ coefficients + base)
+    own = kernel[np.diag_indices_from(kernel)]
+    for penalty in penalties:
+        kernel[np.diag_indices_from(kernel)] = own + np.float32(penalty)
+        coefficients = linalg.solve(kernel, targets, assume_a="pos", check_finite=False)
+        yield np.asarray(across @ coefficients + base)
 
 
 def share_recovered(scores: npt.NDArray[Any], labels: npt.NDArray[Any]) -> float:

@@ -8,7 +8,12 @@ import pytest
 from harness.token_data import token_data
 from vecveil.errors import InvalidInputError
 from vecveil.sensitivity import Moments, concept_covariance_shape, concept_directions, subspace_map
-from vecveil.sensitivity.moments import RIDGE, between_label_covariance, covariance
+from vecveil.sensitivity.moments import (
+    RIDGE,
+    between_label_covariance,
+    covariance,
+    shrinkage,
+)
 
 DATA = token_data(120, 10, dtype=float)
 
@@ -17,17 +22,80 @@ def test_moments_by_their_definitions() -> None:
     P, N, L, B = DATA.arguments()
     moments = Moments.of(P, N, token_labels=L, background=B)
     plain = (np.cov(P.T, bias=True) + np.cov(B.T, bias=True)) / 2
-    np.testing.assert_allclose(moments.K, plain + RIDGE * np.trace(plain) / 10 * np.eye(10))
+    parts = [(X, np.cov(X.T, bias=True)) for X in (P, B)]
+    share = shrinkage(plain, parts)
+    assert share > RIDGE
+    np.testing.assert_allclose(
+        moments.K, (1 - share) * plain + share * np.trace(plain) / 10 * np.eye(10)
+    )
     np.testing.assert_allclose(moments.M, (P.T @ P / len(P) + B.T @ B / len(B)) / 2)
     np.testing.assert_allclose(moments.C, (P - N).T @ (P - N) / len(P))
     np.testing.assert_allclose(moments.mean, (P.mean(axis=0) + B.mean(axis=0)) / 2)
     assert moments.rms_norm == pytest.approx(1.0)  # unit vectors
     # Without ordinary texts, the negatives stand in.
-    np.testing.assert_allclose(
-        Moments.of(P, N).mean, (P.mean(axis=0) + N.mean(axis=0)) / 2
-    )
+    np.testing.assert_allclose(Moments.of(P, N).mean, (P.mean(axis=0) + N.mean(axis=0)) / 2)
     assert Moments.of(P, N).B is None
     assert Moments.of(P, N, token_labels=L[:, :0]).B is None
+
+
+def test_shrinkage_by_its_definition() -> None:
+    """The mean squared distance of x xᵀ to K, over the squared distance of K to a multiple of I."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 6)) * np.arange(1, 7) + 5
+    rows, K = X - X.mean(axis=0), np.cov(X.T, bias=True)
+    error = np.mean([((np.outer(x, x) - K) ** 2).sum() for x in rows]) / 40
+    spread = ((K - np.trace(K) / 6 * np.eye(6)) ** 2).sum()
+    assert shrinkage(K, [(X, K)]) == pytest.approx(error / spread)
+    # Twice the same rows count as twice as many: halves of K, half the error.
+    assert shrinkage(K, [(X, K), (X, K)]) == pytest.approx(error / spread / 2)
+    assert shrinkage(np.eye(3), [(X[:, :3], np.eye(3))]) == 1.0
+
+
+@pytest.mark.parametrize("rows", [30, 120])
+def test_the_shrunk_covariance_is_closer_to_the_truth(rows: int) -> None:
+    """Null: the estimate is better on average, here by far more than 200 draws can hide.
+
+    Control: shrinking all the way, or not at all, is worse.
+    """
+    rng = np.random.default_rng(0)
+    scales = np.arange(1, 41) ** -0.5
+    truth = np.diag(scales**2)
+
+    def errors(share: float | None) -> float:
+        total = 0.0
+        for _ in range(200):
+            X = rng.standard_normal((rows, 40)) * scales
+            K = covariance(X)
+            rho = shrinkage(K, [(X, K)]) if share is None else share
+            K = (1 - rho) * K + rho * np.trace(K) / 40 * np.eye(40)
+            total += float(((K - truth) ** 2).sum())
+        return total
+
+    chosen = errors(None)
+    assert chosen < 0.95 * errors(0.0)
+    assert chosen < 0.95 * errors(1.0)
+
+
+def test_shrinkage_falls_with_the_number_of_texts() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((4000, 20)) * np.arange(1, 21) ** -0.5
+    few, many = (Moments.of(X[:N], X[:N] + 1, background=X[-N:]).K for N in (50, 2000))
+    ratios = [np.linalg.eigvalsh(K)[0] / np.trace(K) * 20 for K in (few, many)]
+    assert ratios[0] > 0.1
+    assert ratios[1] == pytest.approx(1 / 20 / np.mean(np.arange(1, 21) ** -1.0), rel=0.3)
+
+
+def test_a_map_from_few_texts_keeps_other_texts_alike() -> None:
+    """An erasure fitted on few texts must not blow up texts that it has not seen."""
+    few, many = token_data(60, 32, seed=1), token_data(1000, 32, seed=1).background
+    found = concept_directions(Moments.of(few.positive, few.negative, token_labels=few.labels))
+    released = subspace_map(found, erased=6).apply(many.astype(float))
+    clean = many.astype(float)
+
+    def spread(X: np.ndarray) -> float:
+        return float(covariance(X).trace())
+
+    assert spread(released) < 2 * spread(clean)
 
 
 def test_between_label_covariance_is_the_covariance_of_the_best_linear_guess() -> None:
