@@ -13,12 +13,12 @@ __all__ = ["atomic_path", "write_bytes", "write_text"]
 
 
 @contextlib.contextmanager
-def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
+def atomic_path(target: str | os.PathLike[str], *, mode: int = 0o666) -> Iterator[Path]:
     """Yield a temporary path beside ``target``; on a clean exit it becomes ``target``.
 
     The rename happens after an fsync, so that a crash leaves the old file or the new one, never
-    half of one. A file that is replaced keeps its permissions, a new one gets the usual ones. The
-    temporary name starts with a dot and ends in ``.tmp``.
+    half of one. A file that is replaced keeps its permissions, a new one gets ``mode`` less the
+    umask. The temporary name starts with a dot and ends in ``.tmp``.
     """
     target = Path(target)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -26,7 +26,7 @@ def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
     temporary = target.parent / f".{target.name[:40]}.{secrets.token_hex(6)}.tmp"
     kept = stat.S_IMODE(target.stat().st_mode) if target.is_file() else None
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
-    os.close(os.open(temporary, flags, 0o666 if kept is None else kept | stat.S_IWUSR))
+    os.close(os.open(temporary, flags, mode if kept is None else kept | stat.S_IWUSR))
     try:
         yield temporary
         with open(temporary, "rb+") as file:
@@ -38,9 +38,9 @@ def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def write_bytes(target: str | os.PathLike[str], data: bytes) -> None:
-    """Write ``data`` to ``target`` atomically."""
-    with atomic_path(target) as temporary:
+def write_bytes(target: str | os.PathLike[str], data: bytes, *, mode: int = 0o666) -> None:
+    """Write ``data`` to ``target`` atomically; see `atomic_path`."""
+    with atomic_path(target, mode=mode) as temporary:
         temporary.write_bytes(data)
 
 

@@ -22,9 +22,17 @@ __all__ = [
 
 
 def check_embeddings(
-    value: Any, *, owner: str, param: str, dimension: int | None = None, min_rows: int = 0
+    value: Any,
+    *,
+    owner: str,
+    param: str,
+    dimension: int | None = None,
+    min_rows: int = 0,
+    finite: bool = True,
 ) -> Embeddings:
     """Return ``value`` as a C-contiguous float32 or float64 array of shape (N, n), all finite.
+
+    With ``finite=False`` NaN and infinity are left to the caller, who will meet them.
 
     Raises:
         InvalidInputError: no NumPy array, not two-dimensional, another dtype, NaN or infinite.
@@ -60,6 +68,8 @@ def check_embeddings(
                     "The protector was fitted for vectors of another encoder.",
                     "Use the encoder it was fitted with, or fit a new protector.")
         )  # fmt: skip
+    if not finite:
+        return np.ascontiguousarray(value)
     # A sum is finite only if every summand is (or the sum overflows, which the slow path settles).
     with np.errstate(over="ignore", invalid="ignore"):
         total = value.sum(dtype=np.float64)

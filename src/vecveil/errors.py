@@ -10,6 +10,7 @@
     ├── IncompatibleError            two parts do not belong together: another encoder or dimension
     ├── CalibrationError             the asked utility or noise cannot be reached; says what can
     ├── ReleaseError                 protection failed, so nothing was released
+    ├── KeyFileError                 a key of keyed noise cannot be used; the message never holds it
     ├── LedgerError                  a ledger of releases cannot be used: no ledger, damaged, locked
     │   └── LedgerCapError           an item would be released more often than the ledger allows
     └── MissingDependencyError       an optional package is not installed (also an ImportError)
@@ -25,6 +26,7 @@ __all__ = [
     "DataFileError",
     "IncompatibleError",
     "InvalidInputError",
+    "KeyFileError",
     "LedgerCapError",
     "LedgerError",
     "MissingDependencyError",
@@ -65,6 +67,10 @@ class CalibrationError(VecveilError, ValueError):
 
 class ReleaseError(VecveilError, RuntimeError):
     """Protection failed after the input was accepted; nothing was released."""
+
+
+class KeyFileError(VecveilError, ValueError):
+    """A key of keyed noise is missing, malformed or readable by others; the message never holds it."""
 
 
 class LedgerError(VecveilError, RuntimeError):

@@ -1,11 +1,71 @@
-"""Threads of torch: small matrix products are fastest on one."""
+"""Threads: how many, a pool for work on rows, and one thread for torch where that is fastest."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-__all__ = ["one_thread"]
+__all__ = ["in_chunks", "one_thread", "thread_count"]
+
+_lock = threading.Lock()
+_pool: ThreadPoolExecutor | None = None
+
+
+def thread_count() -> int:
+    """Return how many threads noise is drawn on: VECVEIL_THREADS, OMP_NUM_THREADS, or the cores there are."""
+    for variable in ("VECVEIL_THREADS", "OMP_NUM_THREADS"):
+        value = os.environ.get(variable, "")
+        if value.isdigit() and int(value) > 0:
+            return int(value)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _forget() -> None:
+    # The parent's threads do not exist in a forked child.
+    global _pool, _lock
+    _pool, _lock = None, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+def _threads() -> ThreadPoolExecutor:
+    global _pool
+    with _lock:
+        if _pool is None:
+            _pool = ThreadPoolExecutor(thread_count(), thread_name_prefix="vecveil")
+        return _pool
+
+
+def in_chunks(rows: int, chunk: int, work: Callable[[int, int], None]) -> None:
+    """Call ``work(start, stop)`` for consecutive chunks of rows, several at once where there are cores.
+
+    ``work`` must not call `in_chunks` itself. Its first exception is raised once all have ended.
+    """
+    pieces = [(start, min(start + chunk, rows)) for start in range(0, rows, chunk)]
+    if len(pieces) < 2 or thread_count() == 1:
+        for start, stop in pieces:
+            work(start, stop)
+        return
+    futures = [_threads().submit(work, start, stop) for start, stop in pieces]
+    try:
+        errors = [future.exception() for future in futures]
+    except BaseException:  # Ctrl-C: let nothing write on after the caller has given up
+        for future in futures:
+            future.cancel()
+        for future in futures:
+            if not future.cancelled():
+                future.exception()
+        raise
+    for error in errors:
+        if error is not None:
+            raise error
 
 
 @contextmanager

@@ -124,8 +124,9 @@ def test_doctor_works_and_knows_the_extras_of_the_project() -> None:
 
 
 def test_doctor_fails_where_protection_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    same = "vecveil.randomness.secure_generator"
-    monkeypatch.setattr(same, lambda: np.random.default_rng(1))  # twice the same stream
+    import secrets
+
+    monkeypatch.setattr(secrets, "token_bytes", bytes)  # twice the same key
     done = run("doctor", "--json")
     assert done.code == 1
     assert done.json["checks"]["generator"] == "fails: ValueError"

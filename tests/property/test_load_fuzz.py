@@ -229,13 +229,13 @@ def test_an_epsilon_without_a_finite_guarantee_is_refused(files: Any, attempt: A
     record, arrays = parts(files["laplace"])
     for epsilon in (1e-308, 5e-324):
         other = Protector(method="laplace", mechanism=Laplace(N_DIM, epsilon))
-        changed = {"fingerprint": other.fingerprint, "parameters": {"epsilon": epsilon}}
+        changed = {"fingerprint": other.fingerprint, "parameters": {"epsilon": epsilon, "splits": 1}}
         assert attempt(built({**record, **changed}, arrays), None)
     record, arrays = parts(files["diagonal"])
     thin = {"shape.diagonal": np.array([1e-300, 1e-300, 1.5, 1.5, 1.5, 1.5])}
     shape = Mahalanobis(NoiseShape(diagonal=thin["shape.diagonal"]), 1e200)
     other = Protector(method="sparse", mechanism=shape)
-    changed = {"fingerprint": other.fingerprint, "parameters": {"epsilon": 1e200}}
+    changed = {"fingerprint": other.fingerprint, "parameters": {"epsilon": 1e200, "splits": 1}}
     assert attempt(built({**record, **changed}, thin), None)
 
 
@@ -277,7 +277,7 @@ def test_metadata_of_every_kind(files: Any, protectors: Any, attempt: Any) -> No
         assert attempt(save(arrays, metadata={"vecveil": text}), sound)
     assert attempt(save(arrays), sound)
     assert attempt(save(arrays, metadata={"other": json.dumps(record)}), sound)
-    for schema in ("vecveil.protector/2", "vecveil.audit/1", "x" * 10_000):
+    for schema in ("vecveil.protector/1", "vecveil.protector/3", "vecveil.audit/1", "x" * 10_000):
         assert attempt(built({**record, "schema": schema}, arrays), sound)
 
 

@@ -154,7 +154,11 @@ def test_no_map_makes_the_guarantee_infinite(spread: float) -> None:
 
 def test_conditions_name_floating_point_arithmetic() -> None:
     found = elliptical_laplace_guarantee(epsilon=2.0, covariance=np.eye(3))
-    assert "low-order bits" in " ".join(found.conditional_on)
+    assert "proved for real numbers" in " ".join(found.conditional_on)
+    found = elliptical_laplace_guarantee(epsilon=2.0, covariance=np.eye(3), step=2.0**-12)
+    said = " ".join(found.conditional_on)
+    assert "multiples of 0.000244" in said
+    assert "argued and tested, not proved" in said
 
 
 def test_isotropic_guarantee_is_euclidean() -> None:

@@ -1,14 +1,78 @@
 """What is promised: guarantees in their own metric, and the advantage that any attacker can have."""
 
-from vecveil.accounting.guarantee import Guarantee, elliptical_laplace_guarantee
+from vecveil.accounting.calibration import (
+    epsilon_of_advantage,
+    epsilon_of_cosine,
+    sigma_of_advantage,
+)
+from vecveil.accounting.composition import ComposedPrivacyLoss, compose
+from vecveil.accounting.concept_level import ConceptLevel, concept_level
+from vecveil.accounting.gaussian import (
+    GaussianPrivacyLoss,
+    analytic_gaussian_sigma,
+    gaussian_total_variation,
+)
+from vecveil.accounting.guarantee import Guarantee
+from vecveil.accounting.laplace_guarantee import elliptical_laplace_guarantee
+from vecveil.accounting.laplace_loss import LaplacePrivacyLoss
 from vecveil.accounting.ledger import Ledger
 from vecveil.accounting.ledger_summary import LedgerSummary
+from vecveil.accounting.lower_bound import LowerBound, epsilon_lower_bound
+from vecveil.accounting.lower_bound_audit import AuditCheck, MechanismAudit, audit_mechanism
+from vecveil.accounting.lower_bound_canaries import Bonferroni, CanaryScoreAuditor, Explicit, Split
+from vecveil.accounting.lower_bound_declared import (
+    DeclaredPair,
+    declared_gaussian,
+    declared_laplace,
+    declared_purkayastha,
+)
+from vecveil.accounting.meaning import epsilon_meaning, expected_cosine
+from vecveil.accounting.other_guarantees import (
+    gaussian_guarantee,
+    obfuscation_guarantee,
+    purkayastha_guarantee,
+)
+from vecveil.accounting.privacy_loss import PrivacyLoss
+from vecveil.accounting.purkayastha_loss import PurkayasthaPrivacyLoss
+from vecveil.accounting.sphere_total_variation import purkayastha_total_variation
 from vecveil.accounting.total_variation import laplace_total_variation
 
 __all__ = [
+    "AuditCheck",
+    "Bonferroni",
+    "CanaryScoreAuditor",
+    "ComposedPrivacyLoss",
+    "ConceptLevel",
+    "DeclaredPair",
+    "Explicit",
+    "GaussianPrivacyLoss",
     "Guarantee",
+    "LaplacePrivacyLoss",
     "Ledger",
     "LedgerSummary",
+    "LowerBound",
+    "MechanismAudit",
+    "PrivacyLoss",
+    "PurkayasthaPrivacyLoss",
+    "Split",
+    "analytic_gaussian_sigma",
+    "audit_mechanism",
+    "compose",
+    "concept_level",
+    "declared_gaussian",
+    "declared_laplace",
+    "declared_purkayastha",
     "elliptical_laplace_guarantee",
+    "epsilon_lower_bound",
+    "epsilon_meaning",
+    "epsilon_of_advantage",
+    "epsilon_of_cosine",
+    "expected_cosine",
+    "gaussian_guarantee",
+    "gaussian_total_variation",
     "laplace_total_variation",
+    "obfuscation_guarantee",
+    "purkayastha_guarantee",
+    "purkayastha_total_variation",
+    "sigma_of_advantage",
 ]

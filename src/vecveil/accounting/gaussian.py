@@ -99,9 +99,9 @@ def log_gaussian_delta(epsilon: Array, mu: Array) -> Array:
         )
         log_wide = np.log(wide) + np.where(low < 0, 0.0, _log_density(low))
     # narrow: M' = sM − 1, integrated, since the difference of two near values has no digits
-    s = centre[:, None] + half[:, None] * _NODES
-    s = np.where(narrow[:, None], s, 0.0)
-    log_narrow = _log_density(low) + np.log(np.maximum(half, 1e-300) * (_mills_fall(s) @ _WEIGHTS))
+    s = np.where(narrow[:, None], centre[:, None] + half[:, None] * _NODES, 0.0)
+    with np.errstate(divide="ignore"):
+        log_narrow = _log_density(low) + np.log(half * (_mills_fall(s) @ _WEIGHTS))
     result[some] = np.where(narrow, log_narrow, log_wide)
     return result
 

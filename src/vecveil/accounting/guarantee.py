@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from vecveil.types import Matrix
 
-__all__ = ["Guarantee", "elliptical_laplace_guarantee"]
+__all__ = ["Guarantee", "conditions", "euclidean_factors", "exponent_text"]
 
 Kind = Literal["formal", "empirical", "obfuscation"]
 
@@ -30,6 +30,8 @@ class Guarantee:
         hidden_directions: dimension of the space of differences that the release does not contain.
         dimension: n.
         noise_norm: n/ε, the mean length of the noise in the mechanism's own norm.
+        delta: δ of (ε, δ)-local DP, where that is what is promised.
+        mu: μ of Gaussian DP per unit of ``metric``, where that is what is promised.
         promised, not_promised, conditional_on: plain sentences.
     """
 
@@ -47,6 +49,49 @@ class Guarantee:
     promised: tuple[str, ...]
     not_promised: tuple[str, ...]
     conditional_on: tuple[str, ...]
+    delta: float | None = None
+    mu: float | None = None
+
+    def within_norm(self, largest: float) -> Guarantee:
+        """Return the guarantee for inputs that are brought to norms of at most ``largest`` before the noise."""
+        if self.epsilon_euclidean_worst is None:
+            return self
+        total = 2 * largest * self.epsilon_euclidean_worst
+        return replace(
+            self,
+            promised=(
+                *self.promised,
+                f"Vectors are brought to a norm of at most {largest:g} before the noise, so any two inputs are "
+                f"at most {2 * largest:g} apart: {exponent_text(total)}-local differential privacy.",
+            ),
+        )
+
+    def followed_by(self, steps: tuple[str, ...]) -> Guarantee:
+        """Return the guarantee with what comes after the noise named: it costs nothing."""
+        listed = ", ".join(steps)
+        said = f"What follows the noise ({listed}) is post-processing: it costs no privacy."
+        return replace(self, promised=(*self.promised, said)) if self.kind == "formal" else self
+
+    def with_keyed_noise(self) -> Guarantee:
+        """Return the guarantee of releases whose noise is derived from a secret key."""
+        if self.kind != "formal":
+            return self
+        return replace(
+            self,
+            promised=(
+                *self.promised,
+                "A repeated release of an item is the same release: repetition averages nothing.",
+            ),
+            not_promised=(
+                *self.not_promised,
+                "Equal inputs under one id give equal releases, so that they are seen to be equal.",
+            ),
+            conditional_on=(
+                *self.conditional_on,
+                "the key stays secret: whoever has it removes the noise from every release made with it.",
+                "attackers cannot break HMAC-SHA256 and AES-256: with keyed noise the guarantee is computational.",
+            ),
+        )
 
     def to_record(self) -> dict[str, Any]:
         """Return the guarantee as JSON-ready values."""
@@ -67,116 +112,60 @@ class Guarantee:
 WEAK_EPSILON = 10.0
 """Above this, per unit of Euclidean distance, the worst-case factor e^ε is no protection by itself."""
 
-_CONDITIONS = (
-    "the mechanism's parameters (shape, map, scale) are taken as fixed; they were fitted on texts, and "
-    "nothing is promised about those texts to somebody who reads the protector file.",
-    "each vector is released once; every further release of the same text adds another ε.",
-    "ε is proved for real numbers: what the low-order bits of floating-point noise give away is not covered.",
-)
-
-_NEVER = (
+NEVER = (
     "The guarantee speaks of vectors, not of words: how far apart two texts lie is decided by the encoder.",
     "Somebody who knows the rest of a sentence and only guesses the term among a few candidates is "
     "hindered by the noise alone.",
 )
 
 
-def _exponent(value: float) -> str:
+def conditions(fitted_on: str, step: float | None, *, repeated: str) -> tuple[str, ...]:
+    """Return what every formal guarantee rests on.
+
+    Args:
+        fitted_on: what the parameters were fitted on; may be empty.
+        step: the grid that releases are rounded to, or None for real arithmetic.
+        repeated: what one more release of the same text costs.
+    """
+    precision = "ε is proved for real numbers." if step is None else (
+        f"ε is proved for real numbers, rounded to multiples of {step:.3g} (2⁻¹⁶ of the noise). The noise is drawn "
+        "with 53 bits, a grid at least 2³⁰ times finer, and its tails of probability below 10⁻¹⁵ a vector are cut "
+        "off, which counts as δ: what remains of floating point is argued and tested, not proved."
+    )  # fmt: skip
+    return (
+        *((f"the parameters were fitted on {fitted_on}.",) if fitted_on else ()),
+        "the mechanism's parameters (shape, map, scale) are taken as fixed; they were fitted on texts, and "
+        "nothing is promised about those texts to somebody who reads the protector file.",
+        f"each vector is released once; every further release of the same text {repeated}.",
+        precision,
+    )
+
+
+def exponent_text(value: float) -> str:
+    """Return an exponent with as many digits as mean something."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def elliptical_laplace_guarantee(
-    *,
-    epsilon: float,
-    covariance: Matrix,
-    down: Matrix | None = None,
-    fitted_on: str = "",
-) -> Guarantee:
-    """Return the guarantee of y = T(x + z), z with density ∝ exp(−ε‖z‖_Σ).
+def euclidean_factors(covariance: Matrix, down: Matrix | None) -> tuple[float, float, int]:
+    """Return the largest and least norm of a Euclidean unit vector behind T, and how many directions T hides.
 
-    x + z is ε·‖x − x'‖_Σ metric-LDP (SPARSE, Theorem 1), and any T keeps that. For a map with a
-    kernel, inputs that differ by v are at the quotient distance, the norm of T v in the pseudo-inverse
-    of T Σ Tᵀ: differences in ker T are hidden perfectly.
+    Norms are those of the noise: ‖v‖_Σ, or for a map with a kernel the quotient norm, that of T v in the
+    pseudo-inverse of T Σ Tᵀ.
 
     Args:
-        epsilon: ε > 0, per unit of the Mahalanobis norm.
-        covariance: Σ, (n, n), trace n.
+        covariance: Σ, (n, n).
         down: T as an (m, n) matrix of full row rank, or None for the identity.
-        fitted_on: what the parameters were fitted on, for the conditions; may be empty.
     """
     n = covariance.shape[0]
-    eigenvalues = np.linalg.eigvalsh(covariance)
-    smallest, largest = float(eigenvalues[0]), float(eigenvalues[-1])
-    isotropic = largest - smallest <= 1e-9 * largest
     if down is None or down.shape[0] == n:
-        factors = (1 / np.sqrt(smallest), 1 / np.sqrt(largest))
-        hidden = 0
-    else:
-        # (TΣTᵀ)^(-½)T is WᵀΣ^(-½) up to a rotation, W a basis of what Σ^½ makes of T's rows: nothing
-        # is squared or inverted that T could make singular.
-        longest = np.abs(down).max(axis=1, keepdims=True)
-        rows = np.linalg.svd(down / np.where(longest > 0, longest, 1.0), full_matrices=False)[2]
-        values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
-        root = np.sqrt(values)
-        basis = np.linalg.qr(((rows @ vectors) * root).T)[0]
-        singular = np.linalg.svd(basis.T / root, compute_uv=False)
-        factors = (float(singular[0]), float(singular[-1]))
-        hidden = n - down.shape[0]
-    worst, best = epsilon * factors[0], epsilon * factors[1]
-
-    if hidden:
-        metric = (
-            "distance between the inputs after removing the hidden directions, in the noise's norm"
-        )
-    else:
-        metric = "Euclidean distance" if isotropic else "Mahalanobis distance of the noise shape"
-    statement = (
-        f"metric differential privacy with ε = {epsilon:.4g} per unit of {metric}; against Euclidean "
-        f"distance ε = {worst:.4g} in the least protected direction"
-        + (". By itself a bound this large excludes little." if worst > WEAK_EPSILON else ".")
-    )
-    promised = [
-        "For any two inputs at distance d, no output is more than e^(ε·d) times likelier from one than "
-        f"from the other: e^{_exponent(0.1 * worst)} at a Euclidean distance of 0.1 in the least protected direction.",
-    ]
-    if hidden:
-        promised.append(
-            f"Differences in {hidden} of the {n} dimensions are not in the release at all: two inputs that "
-            "differ only there give the same distribution of outputs."
-        )
-    not_promised = [
-        f"A worst-case factor of e^{_exponent(worst)} per unit of distance is no protection by itself against "
-        "telling two ordinary texts apart: what attackers find is measured, not proved."
-        if worst > WEAK_EPSILON
-        else "How much an attacker finds within this bound is measured, not proved.",
-        *_NEVER,
-    ]
-    if hidden:
-        not_promised.append(
-            "Hidden directions are not ε: that they carry the concept was estimated on the fitted texts, so "
-            "terms that were not among them, and non-linear traces in the kept directions, can remain."
-        )
-    elif not isotropic:
-        not_promised.append(
-            f"Directions are not protected alike: the least protected has {smallest:.3g} and the best "
-            f"{largest:.3g} of the average noise variance."
-        )
-    conditions = (
-        (f"the parameters were fitted on {fitted_on}.",) if fitted_on else ()
-    ) + _CONDITIONS
-    return Guarantee(
-        kind="formal",
-        statement=statement,
-        epsilon=float(epsilon),
-        unit="one release of one vector",
-        metric=metric,
-        neighbours="any two input vectors (local model)",
-        epsilon_euclidean_worst=float(worst),
-        epsilon_euclidean_best=float(best),
-        hidden_directions=int(hidden),
-        dimension=int(n),
-        noise_norm=float(n / epsilon),
-        promised=tuple(promised),
-        not_promised=tuple(not_promised),
-        conditional_on=conditions,
-    )
+        eigenvalues = np.linalg.eigvalsh(covariance)
+        return float(1 / np.sqrt(eigenvalues[0])), float(1 / np.sqrt(eigenvalues[-1])), 0
+    # (TΣTᵀ)^(-½)T is WᵀΣ^(-½) up to a rotation, W a basis of what Σ^½ makes of T's rows: nothing
+    # is squared or inverted that T could make singular.
+    longest = np.abs(down).max(axis=1, keepdims=True)
+    rows = np.linalg.svd(down / np.where(longest > 0, longest, 1.0), full_matrices=False)[2]
+    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
+    root = np.sqrt(values)
+    basis = np.linalg.qr(((rows @ vectors) * root).T)[0]
+    singular = np.linalg.svd(basis.T / root, compute_uv=False)
+    return float(singular[0]), float(singular[-1]), n - down.shape[0]

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy import interpolate
 
 from vecveil.accounting.quadrature import Array
 
@@ -40,6 +39,8 @@ def over_many_pairs(
     if found.size <= nodes:
         values = total_variation(found)
     else:
+        from scipy import interpolate  # a third of the package's import time, and rarely needed
+
         grid = np.geomspace(found[0], found[-1], nodes)
         grid[0], grid[-1] = found[0], found[-1]
         rates = -np.log1p(-np.minimum(total_variation(grid), 1 - 1e-16)) / grid

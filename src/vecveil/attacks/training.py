@@ -40,6 +40,11 @@ class Network:
         """Keep the torch module."""
         self._module = module
 
+    @property
+    def module(self) -> Any:
+        """Return the torch module."""
+        return self._module
+
     def __call__(self, inputs: Array) -> Array:
         """Return the logits of ``inputs``."""
         torch = import_torch()

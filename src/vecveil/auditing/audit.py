@@ -218,7 +218,7 @@ def _encode(
 def _parameters(protector: Protector) -> dict[str, Any]:
     report = protector.report
     return {
-        "epsilon": protector.mechanism.parameters()["epsilon"],
+        "epsilon": protector.mechanism.parameters().get("epsilon"),
         "noise_to_signal": report.get("noise_to_signal"),
         "dimension": protector.dimension,
         "released_dimension": protector.released_dimension,

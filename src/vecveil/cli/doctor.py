@@ -13,7 +13,7 @@ from vecveil.cli import options as shared
 __all__ = ["PACKAGES", "command"]
 
 PACKAGES: dict[str, tuple[str, ...]] = {
-    "": ("numpy", "scipy", "safetensors", "randomgen"),
+    "": ("numpy", "scipy", "safetensors", "cryptography"),
     "cli": ("click",),
     "concepts": ("ahocorasick-rs", "pyyaml", "regex"),
     "files": ("pyarrow",),
@@ -50,6 +50,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
 
 def examine() -> dict[str, Any]:
     """Return what ``doctor --json`` prints."""
+    from vecveil.randomness.kernel import compiled
     from vecveil.version import __version__
 
     packages = [
@@ -64,6 +65,7 @@ def examine() -> dict[str, Any]:
         "vecveil": __version__,
         "python": platform.python_version(),
         "packages": packages,
+        "kernel": "compiled" if compiled() else "NumPy (slower)",
         "checks": {name: problem or "works" for name, problem in checks.items()},
         "minilm": _minilm(),
         "cpu": _cpu(),
@@ -90,10 +92,12 @@ def _tested(test: Any) -> str | None:
 
 
 def _test_generator() -> None:
-    """Two generators must differ, and their normal draws must have mean 0 and variance 1."""
-    from vecveil.randomness import secure_generator
+    """Two streams must differ, and their normal draws must have mean 0 and variance 1."""
+    from vecveil.randomness import kernel, resolve_stream
 
-    first, second = (secure_generator().standard_normal(100_000) for _ in range(2))
+    first, second = (
+        kernel.normals(resolve_stream(None, 1).words(50_000), 50_000)[0] for _ in range(2)
+    )
     if (first == second).any() or not _looks_normal(first) or not _looks_normal(second):
         raise ValueError("the generator does not look random")
 
@@ -151,7 +155,7 @@ def _cache() -> dict[str, Any]:
 def _lines(found: dict[str, Any]) -> list[str]:
     lines = [f"vecveil {found['vecveil']} on Python {found['python']}"]
     lines += [f"  {name:<24}{state}" for name, state in found["checks"].items()]
-    lines.append("Packages")
+    lines += [f"  {'noise kernel':<24}{found['kernel']}", "Packages"]
     for package in found["packages"]:
         extra = package["extra"]
         missing = "missing" if extra is None else f"not installed: pip install 'vecveil[{extra}]'"

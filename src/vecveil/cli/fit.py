@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+SCALES = (
+    "target_utility", "target_cosine", "target_advantage", "epsilon", "sigma", "noise_to_signal",
+)  # fmt: skip
+
 EXAMPLE = """\b
 Examples:
   vecveil fit notes.csv --text-column text --concept concept.yaml \\
@@ -69,6 +73,20 @@ def _method(ctx: click.Context, param: click.Parameter, value: str) -> str:
     help="Norm of the noise over the vectors'.",
 )
 @click.option(
+    "--target-cosine", type=shared.SHARE, help="Mean cosine of a vector and its noisy self."
+)
+@click.option(
+    "--target-advantage",
+    type=shared.SHARE,
+    help="Largest advantage of any attacker at telling a text with the concept from the same without.",
+)
+@click.option(
+    "--sigma",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Standard deviation per coordinate (gaussian).",
+)
+@click.option("--delta", type=shared.SHARE, help="δ beside --epsilon (ldp-gaussian).")
+@click.option(
     "--utility",
     type=click.Choice(["similarity", "neighbours"]),
     help="What --target-utility keeps [default: similarity, or the labelled task that is given].",
@@ -76,9 +94,14 @@ def _method(ctx: click.Context, param: click.Parameter, value: str) -> str:
 @shared.task_options
 @shared.encoder_options
 @click.option(
+    "--before",
+    metavar="STEP",
+    help="Before the noise: none, normalise or clip:RADIUS [default: the method's own].",
+)
+@click.option(
     "--postprocess",
-    type=click.Choice(["none", "wiener"]),
-    help="Of the noisy vectors [default: the method's own].",
+    metavar="STEPS",
+    help="After the noise, such as wiener,normalise,float16 [default: the method's own].",
 )
 @click.option(
     "--output",
@@ -121,7 +144,8 @@ def command(
 
     INPUT holds texts with and without the concept: CSV, TSV, JSONL (also .gz), Parquet
     or text lines.
-    Exactly one of --target-utility, --epsilon and --noise-to-signal says how much noise there is.
+    Exactly one of --target-utility, --target-cosine, --target-advantage, --epsilon, --sigma and
+    --noise-to-signal says how much noise there is; `vecveil methods` says which a method has.
     """
     from vecveil.cli.fitted import describe, record
     from vecveil.cli.inputs import TableFormat
@@ -146,10 +170,14 @@ def command(
 
 def _check_usage(input: Path | None, given: dict[str, Any]) -> None:
     """Refuse combinations that cannot mean anything."""
-    scales = [n for n in ("target_utility", "epsilon", "noise_to_signal") if given[n] is not None]
-    if len(scales) != 1:
+    from vecveil.protector import METHODS
+
+    scales = [name for name in SCALES if given[name] is not None]
+    if METHODS[given["method"]].scales and len(scales) != 1:
         raise click.UsageError(
-            "Give exactly one of --target-utility, --epsilon and --noise-to-signal."
+            "Give exactly one of "
+            + ", ".join(f"--{name.replace('_', '-')}" for name in SCALES)
+            + "."
         )
     pairs = given["positive"] is not None and given["negative"] is not None
     vectors = [n for n in ("positive", "negative", "background", "labels") if given[n] is not None]
@@ -172,9 +200,7 @@ def _check_usage(input: Path | None, given: dict[str, Any]) -> None:
         raise click.UsageError(
             "--sts and --retrieval hold texts: name the --encoder of your vectors."
         )
-    from vecveil.protector import METHODS
-
-    known = METHODS[given["method"]].options
+    known = (*METHODS[given["method"]].options, "splits")
     for key, _ in given["method_options"]:
         if key not in known:
             listed = ", ".join(known) or "none"
@@ -184,7 +210,7 @@ def _check_usage(input: Path | None, given: dict[str, Any]) -> None:
 
 
 def _common(given: dict[str, Any]) -> dict[str, Any]:
-    names = ("method", "epsilon", "noise_to_signal", "target_utility", "postprocess", "seed")
+    names = ("method", *SCALES, "delta", "before", "postprocess", "seed")
     common = {name: given[name] for name in names}
     return {**common, "output": given["released"], **dict(given["method_options"])}
 

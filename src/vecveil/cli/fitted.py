@@ -30,14 +30,25 @@ def describe(protector: Protector) -> None:
         f"{k} {number(v)}" for k, v in report["parameters"].items() if v is not None
     )
     note(f"Method {protector.method}{f': {parameters}' if parameters else ''}")
-    note(
-        f"Noise: epsilon {number(report['epsilon'])}, "
-        f"noise-to-signal {number(report['noise_to_signal'])}"
-    )
+    scales = [
+        f"{name} {number(report[name])}"
+        for name in ("epsilon", "delta", "sigma")
+        if report.get(name) is not None
+    ]
+    scales.append(f"noise-to-signal {number(report['noise_to_signal'])}")
+    note(f"Noise: {', '.join(scales)}")
     for key, entry in report["utility"].items():
         asked = report["asked"].get("target_utility") if key == report["utility_task"] else None
         target = "" if asked is None else f" (target {share(asked)})"
         note(f"Keeps {share(entry['relative'])}{target} of: {entry['label']}")
+    largest = report["concept_distance"]
+    note(
+        f"Any attacker on one release tells a text with the concept from the same without it with an advantage of "
+        f"at most {number(largest['largest_advantage_median'])} for half of the pairs and "
+        f"{number(largest['largest_advantage_p95'])} for 95 % (0 is chance, 1 certainty)."
+    )
+    for warning in report["warnings"]:
+        note(f"Note: {warning}")
     guarantee = protector.guarantee
     note(f"Guarantee ({guarantee.kind}): {guarantee.statement}")
 

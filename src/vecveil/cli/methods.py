@@ -17,18 +17,34 @@ Example:
 @click.command("methods", epilog=EXAMPLE, short_help="List the methods and their options.")
 @shared.json_option
 def command(as_json: bool) -> None:
-    """List the methods, what each does, and the options that --option takes for it."""
+    """List the methods: what each promises and does, its scales, and the options of --option."""
     from vecveil.cli.printing import data, data_json
     from vecveil.protector import METHODS
 
     if as_json:
-        fields = ("name", "summary", "options")
+        fields = ("name", "kind", "metric", "scales", "delta", "postprocess", "options", "summary")
         listed = [
             {field: getattr(method, field) for field in fields} for method in METHODS.values()
         ]
         data_json({"methods": listed})
         return
+    rows = [("method", "guarantee", "distance", "scale", "what it does")]
     for name, method in METHODS.items():
-        data(f"{name:<12}{method.summary}")
+        target = "any" if "target_utility" in method.scales else " ".join(method.scales) or "none"
+        scale = f"{target}, sigma" if "sigma" in method.scales else target
+        scale += " and delta" if method.delta else ""
+        rows.append((name, method.kind, method.metric, scale, method.summary))
+    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+    for row in rows:
+        data(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False))
+            + f"  {row[4]}"
+        )
+    data("")
+    data("guarantee: formal is proved, in that distance; obfuscation promises nothing.")
+    data(
+        "scale any: --epsilon, --noise-to-signal, --target-utility, --target-cosine or --target-advantage."
+    )
+    for name, method in METHODS.items():
         if method.options:
-            data(f"{'':<12}options: {', '.join(method.options)}")
+            data(f"options of {name}: {', '.join(method.options)}")

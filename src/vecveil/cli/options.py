@@ -17,6 +17,7 @@ __all__ = [
     "encoder_options",
     "json_option",
     "seed_option",
+    "stacked",
     "table_options",
     "task_options",
 ]
@@ -58,14 +59,16 @@ class Assignment(click.ParamType[tuple[str, Any]]):
         return key, typed if isinstance(typed, bool | int | float | None) else text
 
 
-def _stacked(*options: Callable[[F], F]) -> Callable[[F], F]:
+def stacked(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Return one decorator that adds all of ``options``, in this order."""
+
     def decorate(function: F) -> F:
         return functools.reduce(lambda inner, option: option(inner), reversed(options), function)
 
     return decorate
 
 
-table_options = _stacked(
+table_options = stacked(
     click.option(
         "--text-column",
         metavar="NAME",
@@ -81,7 +84,7 @@ table_options = _stacked(
     click.option("--delimiter", metavar="CHARACTER", help="Of CSV [default: found in the header]."),
 )
 
-encoder_options = _stacked(
+encoder_options = stacked(
     click.option(
         "--encoder",
         metavar="NAME|FOLDER",
@@ -100,7 +103,7 @@ encoder_options = _stacked(
     ),
 )
 
-task_options = _stacked(
+task_options = stacked(
     click.option(
         "--sts",
         type=FILE,

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vecveil.cli import options as shared
+from vecveil.cli.releases import Release, release_options
 from vecveil.errors import DataFileError, message
 
 if TYPE_CHECKING:
     from vecveil.protector import Protector
+    from vecveil.randomness import NoiseKey
     from vecveil.types import Embeddings
 
 __all__ = ["command"]
@@ -24,6 +26,8 @@ EXAMPLE = """\b
 Examples:
   vecveil protect notes.csv -p drug.vecveil -o protected.parquet
   vecveil protect vectors.npy -p drug.vecveil -o protected.npy
+  vecveil protect notes.csv -p drug.vecveil -o protected.parquet \\
+      --key-file noise.key --id-column note_id --ledger releases.ledger --cap 1
 """
 
 
@@ -52,6 +56,7 @@ Examples:
 @click.option(
     "--no-noise", is_flag=True, help="The map alone, for queries that stay on the trusted side."
 )
+@release_options
 @click.option("--again", is_flag=True, help="Accept an input that vecveil has protected already.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 @shared.json_option
@@ -69,12 +74,13 @@ def command(
     again: bool,
     force: bool,
     as_json: bool,
-    **table: Any,
+    **given: Any,
 ) -> None:
     """Write the protected vectors of INPUT, piece by piece, with its other columns.
 
     INPUT holds texts, which are encoded, or clean vectors (.npy, or a Parquet column). The noise
-    comes from a cryptographic generator and differs from run to run: release each text once.
+    comes from a cryptographic generator and differs from run to run: release each text once, or
+    use keyed noise.
     """
     from vecveil.cli.inputs import TableFormat, is_protected
     from vecveil.cli.printing import data_json, note, warn
@@ -82,7 +88,8 @@ def command(
     from vecveil.tables import protect_table
     from vecveil.tables.writing import check_output
 
-    form = TableFormat(**table)
+    release = Release.of(given, noise=not no_noise)
+    form = TableFormat(**given)
     check_output(out, overwrite=force, source=input)
     protector = load(protector_file)
     if out.exists() and out.samefile(protector_file):
@@ -98,24 +105,28 @@ def command(
         )  # fmt: skip
     if no_noise:
         warn("--no-noise writes vectors without noise: for trusted queries; it protects nothing.")
+    key = release.key()
     vectors_inside = embedding_column is not None or _suffix(input, form.format) in (
         "npy",
         "parquet",
     )
-    counts = protect_table(
-        input,
-        out,
-        lambda X: protector.protect(X, noise=not no_noise),
-        encode=_encode(protector, encoder, precision, cache),
-        dimension=protector.dimension,
-        embedding_column=embedding_column,
-        carry=list(carry) or None,
-        keep_text=keep_text,
-        metadata=_metadata(protector, noise=not no_noise),
-        chunk_rows=None if vectors_inside else TEXT_ROWS,
-        overwrite=force,
-        **form.all_options,
-    )
+    with release.ledger() as ledger:
+        counts = protect_table(
+            input,
+            out,
+            release.protect(protector, key, ledger),
+            encode=_encode(protector, encoder, precision, cache),
+            dimension=protector.dimension,
+            embedding_column=embedding_column,
+            carry=list(carry) or None,
+            keep_text=keep_text,
+            with_items=True,
+            id_column=release.id_column,
+            metadata=_metadata(protector, key, noise=not no_noise),
+            chunk_rows=None if vectors_inside else TEXT_ROWS,
+            overwrite=force,
+            **form.all_options,
+        )
     what = "encoded and protected" if counts.encoded else "protected"
     note(f"{counts.rows:,} rows {what}, from column {counts.source!r}.")
     note(
@@ -124,7 +135,10 @@ def command(
     )
     note(f"Wrote {out}")
     if as_json:
-        data_json({"output": str(out), "noise": not no_noise, **counts.to_record()})
+        keyed = None if key is None else key.key_id
+        data_json(
+            {"output": str(out), "noise": not no_noise, "key_id": keyed, **counts.to_record()}
+        )
 
 
 def _listed(names: tuple[str, ...]) -> str:
@@ -158,17 +172,19 @@ def _encode(
     return encode
 
 
-def _metadata(protector: Protector, *, noise: bool) -> dict[str, Any]:
+def _metadata(protector: Protector, key: NoiseKey | None, *, noise: bool) -> dict[str, Any]:
     """Return what the Parquet file says about itself."""
     from vecveil.version import __version__
 
+    guarantee = protector.guarantee if key is None else protector.guarantee.with_keyed_noise()
     return {
         "vecveil": __version__,
         "protected": noise,
         "noise": noise,
+        "key_id": None if key is None else key.key_id,
         "method": protector.method,
         "concept": protector.concept,
         "protector": protector.fingerprint,
         "encoder": protector.encoder_info.to_record(),
-        "guarantee": protector.guarantee.statement if noise else None,
+        "guarantee": guarantee.statement if noise else None,
     }

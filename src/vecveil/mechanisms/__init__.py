@@ -1,11 +1,31 @@
-"""How to hide: mechanisms that add noise with a stated law."""
+"""How to hide: mechanisms that change vectors with a stated law, and what may come before and after."""
 
 from vecveil.mechanisms.base import Mechanism
-from vecveil.mechanisms.laplace import (
-    Laplace,
-    Mahalanobis,
-    epsilon_of_rms_norm,
-    rms_norm_of_epsilon,
-)
+from vecveil.mechanisms.elliptical import epsilon_of_rms_norm, rms_norm_of_epsilon
+from vecveil.mechanisms.gaussian import Gaussian, LdpGaussian
+from vecveil.mechanisms.laplace import Laplace, Mahalanobis
+from vecveil.mechanisms.purkayastha import Purkayastha
+from vecveil.mechanisms.shuffle import Shuffle, random_permutation
+from vecveil.mechanisms.steps import NOTHING_BEFORE, Before, Step
 
-__all__ = ["Laplace", "Mahalanobis", "Mechanism", "epsilon_of_rms_norm", "rms_norm_of_epsilon"]
+MECHANISMS: dict[str, type[Mechanism]] = {
+    one.name: one for one in (Laplace, Mahalanobis, Gaussian, LdpGaussian, Purkayastha, Shuffle)
+}
+"""Every mechanism by the name that protector files store."""
+
+__all__ = [
+    "MECHANISMS",
+    "NOTHING_BEFORE",
+    "Before",
+    "Gaussian",
+    "Laplace",
+    "LdpGaussian",
+    "Mahalanobis",
+    "Mechanism",
+    "Purkayastha",
+    "Shuffle",
+    "Step",
+    "epsilon_of_rms_norm",
+    "random_permutation",
+    "rms_norm_of_epsilon",
+]

@@ -1,42 +1,66 @@
-"""What every mechanism shares: one public method that checks, draws, and checks again."""
+"""What every mechanism shares: one public method that checks, draws, rounds and checks again.
+
+Finite precision. Noise is drawn with 53 significant bits and a release is rounded to a grid that is 2¹⁶
+times finer than the noise and at least 2³⁰ times coarser than what the noise is drawn with (Mironov 2012:
+otherwise the low-order bits of a release tell which inputs are impossible). The grid is a power of two that
+depends on the mechanism's parameters alone; a cast to float32 after it is post-processing.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, final
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
 from vecveil.accounting import Guarantee
 from vecveil.checks import check_embeddings
 from vecveil.errors import ReleaseError
-from vecveil.randomness import resolve_generator
-from vecveil.types import Embeddings, Matrix, RandomSource
+from vecveil.randomness import WordStream, kernel, resolve_stream
+from vecveil.threads import in_chunks
+from vecveil.types import Embeddings, Matrix, RandomSource, Vector
 
-__all__ = ["Mechanism"]
+__all__ = ["BLOCK_ROWS", "GRID_BITS", "Arrays", "Mechanism", "grid_step", "not_finite"]
 
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+
+GRID_BITS = 16
 BLOCK_ROWS = 8192
-"""Rows that are noised at once, so that extra memory does not grow with N."""
+BLOCK_VALUES = 2**20
+CHUNK_VALUES = 2**17
+"""A block is checked and mapped at once, a chunk is what one thread draws: neither grows with N."""
+
+
+def grid_step(deviation: float) -> float:
+    """Return the grid for noise of that standard deviation per coordinate: a power of two, 2⁻¹⁶ of it."""
+    return float(2.0 ** np.clip(np.floor(np.log2(deviation)) - GRID_BITS, -1000, 1000))
 
 
 class Mechanism(ABC):
     """Adds noise to embeddings. A mechanism whose noise law changes gets a new ``name``."""
 
     name: ClassVar[str]
+    is_random: ClassVar[bool] = True
 
     @property
     @abstractmethod
     def dimension(self) -> int:
         """Return n."""
 
+    @property
+    @abstractmethod
+    def step(self) -> float:
+        """Return the grid that releases are rounded to."""
+
     @final
-    def protect(self, X: Embeddings, *, rng: RandomSource = None) -> Embeddings:
-        """Return ``X`` (N, n) with noise, in the same dtype.
+    def protect(self, X: Embeddings, *, rng: RandomSource | WordStream = None) -> Embeddings:
+        """Return ``X`` (N, n) with noise, in the same dtype, on the grid of `step`.
 
         Args:
             X: (N, n) float32 or float64, finite.
-            rng: None for the cryptographic generator; a seed or generator for repeatable, insecure
-                noise.
+            rng: None for a fresh cryptographic key; a seed or generator for repeatable, insecure noise; or
+                a `vecveil.randomness.WordStream` of N rows.
 
         Raises:
             InvalidInputError: wrong type, shape or a NaN.
@@ -44,29 +68,55 @@ class Mechanism(ABC):
             ReleaseError: the noise overflowed the dtype; nothing is returned.
         """
         owner = f"{type(self).__name__}.protect"
-        X = check_embeddings(X, owner=owner, param="X", dimension=self.dimension)
-        generator = resolve_generator(rng, owner=owner)
+        X = check_embeddings(X, owner=owner, param="X", dimension=self.dimension, finite=False)
+        stream = resolve_stream(rng, len(X), owner=owner)
         released = np.empty_like(X)
         for start in range(0, len(X), BLOCK_ROWS):
-            block = X[start : start + BLOCK_ROWS]
-            with np.errstate(over="ignore", invalid="ignore"):
-                noisy = self._protect(block, generator)
-            whole = noisy.shape == block.shape and noisy.dtype == block.dtype
-            if not whole or not np.isfinite(noisy).all():
-                raise ReleaseError(
-                    f"{owner}: the noise left the range of {X.dtype}, so nothing was released. "
-                    "Use a larger epsilon or float64 vectors."
-                )
-            released[start : start + BLOCK_ROWS] = noisy
+            stop = min(start + BLOCK_ROWS, len(X))
+            if not self.release_block(
+                X[start:stop], stream.part(start, stop), released[start:stop]
+            ):
+                raise not_finite(X, owner)
         return released
 
+    @final
+    def release_block(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
+        """Write the noisy rows of ``X`` to ``out``; return whether all are finite. If not, out is zeros.
+
+        Args:
+            X: contiguous rows of the right dtype and dimension, not yet checked for NaN.
+            out: of the same shape and dtype.
+        """
+        finite = False
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                finite = self._release(X, stream, out)
+        finally:
+            if not finite:
+                out[:] = 0
+        return finite
+
     @abstractmethod
-    def _protect(self, X: Embeddings, rng: np.random.Generator) -> Embeddings:
-        """Return the noised rows, same shape and dtype."""
+    def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
+        """Write the noised rows to ``out``; return whether every value is finite."""
+
+    def without_noise(self, X: Embeddings) -> Embeddings:
+        """Return the deterministic part of the mechanism: a copy of ``X`` where it only adds noise."""
+        return X.copy()
 
     @abstractmethod
     def noise_covariance(self) -> Matrix:
         """Return the covariance of the added noise, (n, n): declared to attackers."""
+
+    @abstractmethod
+    def distances(
+        self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None
+    ) -> Vector:
+        """Return how far apart each pair of rows is in the mechanism's own metric, behind T."""
+
+    @abstractmethod
+    def advantage(self, distances: Vector) -> Vector:
+        """Return the largest advantage that any attacker can have at telling two inputs so far apart."""
 
     @abstractmethod
     def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
@@ -79,3 +129,89 @@ class Mechanism(ABC):
     @abstractmethod
     def parameters(self) -> dict[str, float]:
         """Return the scalar parameters that a protector file stores."""
+
+    @classmethod
+    @abstractmethod
+    def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
+        """Return the mechanism of a protector file; raises ValueError naming a part that is wrong."""
+
+
+def not_finite(X: Embeddings, owner: str) -> ReleaseError:
+    """Return the error for a release that is not finite; raises if ``X`` is to blame, naming the row."""
+    check_embeddings(X, owner=owner, param="X")
+    return ReleaseError(
+        f"{owner}: the noise left the range of {X.dtype}, so nothing was released. "
+        "Use a larger epsilon or float64 vectors."
+    )
+
+
+def chunk_rows(dimension: int) -> int:
+    """Return how many rows one thread draws at a time."""
+    return max(1, min(2048, CHUNK_VALUES // dimension))
+
+
+def add_noise(
+    kind: kernel.Kind,
+    X: Embeddings,
+    stream: WordStream,
+    factors: Vector,
+    root: Vector | None,
+    step: float,
+    out: Embeddings,
+) -> bool:
+    """Write noisy rows to ``out`` with a fresh normal vector for each, on all cores."""
+    n = X.shape[1]
+    pairs = (n + 1) // 2
+    finite: list[bool] = []
+
+    def work(start: int, stop: int) -> None:
+        words = stream.part(start, stop).words(pairs)
+        ok = kernel.release(
+            kind, X[start:stop], words, factors[start:stop], root, step, out[start:stop]
+        )
+        finite.append(ok)
+
+    in_chunks(len(X), chunk_rows(n), work)
+    return all(finite)
+
+
+def add_given(
+    X: Embeddings, noise: Embeddings, factors: Vector, step: float, out: Embeddings
+) -> bool:
+    """Write x + factor · noise to ``out``, rounded, on all cores."""
+    finite: list[bool] = []
+
+    def work(start: int, stop: int) -> None:
+        finite.append(
+            kernel.release(
+                kernel.Kind.ADD_GIVEN,
+                X[start:stop], noise[start:stop], factors[start:stop], None, step, out[start:stop],
+            )
+        )  # fmt: skip
+
+    in_chunks(len(X), chunk_rows(X.shape[1]), work)
+    return all(finite)
+
+
+def standard_normals(stream: WordStream, dimension: int, *, splits: int = 1) -> Embeddings:
+    """Return (rows, n) standard normals in float64.
+
+    Args:
+        splits: each variate is the sum of so many independent ones over √splits (Holohan & Braghin 2021):
+            an attacker on the bits of one must then search the combinations of all.
+    """
+    pairs = (dimension + 1) // 2
+    noise = np.empty((stream.rows, dimension))
+
+    def work(start: int, stop: int) -> None:
+        words = stream.part(start, stop).words(pairs * splits)
+        total = kernel.normals(np.ascontiguousarray(words[:, : 2 * pairs]), pairs)
+        for k in range(1, splits):
+            one = words[:, 2 * pairs * k : 2 * pairs * (k + 1)]
+            total += kernel.normals(np.ascontiguousarray(one), pairs)
+        if splits > 1:
+            total /= np.sqrt(splits)
+        noise[start:stop] = total[:, :dimension]
+
+    in_chunks(stream.rows, chunk_rows(dimension * splits), work)
+    return noise

@@ -2,51 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from vecveil.accounting import Guarantee, elliptical_laplace_guarantee
-from vecveil.checks import check_positive
-from vecveil.mechanisms.base import Mechanism
+from vecveil.accounting import (
+    Guarantee,
+    elliptical_laplace_guarantee,
+    laplace_total_variation,
+)
+from vecveil.checks import check_count, check_positive
+from vecveil.mechanisms.base import Arrays, Mechanism, grid_step
+from vecveil.mechanisms.distances import quotient_distances
+from vecveil.mechanisms.elliptical import release_elliptical
+from vecveil.randomness import WordStream
 from vecveil.sensitivity.shapes import NoiseShape
-from vecveil.types import Embeddings, Matrix
+from vecveil.types import Embeddings, Matrix, Vector
 
-__all__ = [
-    "Laplace",
-    "Mahalanobis",
-    "elliptical_laplace_noise",
-    "epsilon_of_rms_norm",
-    "rms_norm_of_epsilon",
-]
-
-
-def elliptical_laplace_noise(
-    rows: int, shape: NoiseShape, epsilon: float, rng: np.random.Generator, dtype: Any = np.float64
-) -> Embeddings:
-    """Return (rows, n) draws with density ∝ exp(−ε‖z‖_Σ) (SPARSE, Algorithm 1).
-
-    N ~ N(0, I), X = N/‖N‖, Y ~ Gamma(n, 1/ε), Z = Y Σ^{1/2} X. The radius is drawn in float64: a
-    float32 Gamma of large shape would lose its tails.
-    """
-    n = shape.dimension
-    directions = rng.standard_normal((rows, n), dtype=dtype)
-    squared = np.einsum("ij,ij->i", directions, directions, dtype=np.float64)
-    radii = rng.standard_gamma(float(n), size=rows) / epsilon
-    directions *= (radii / np.sqrt(squared)).astype(dtype)[:, None]
-    return shape.stretch(directions) if not shape.is_isotropic else directions
-
-
-def rms_norm_of_epsilon(epsilon: float, dimension: int) -> float:
-    """Return sqrt(E‖Z‖²) = sqrt(n(n+1))/ε, the same for every Σ of trace n."""
-    with np.errstate(over="ignore"):
-        return float(np.sqrt(dimension * (dimension + 1.0)) / epsilon)
-
-
-def epsilon_of_rms_norm(rms_norm: float, dimension: int) -> float:
-    """Return the ε whose noise has the root mean square norm ``rms_norm``."""
-    return float(np.sqrt(dimension * (dimension + 1.0)) / rms_norm)
+__all__ = ["Laplace", "Mahalanobis"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,38 +37,62 @@ class Mahalanobis(Mechanism):
     Attributes:
         shape: Σ, trace n.
         epsilon: ε > 0 per unit of Mahalanobis distance; the noise's mean norm is about n/ε.
+        splits: each normal variate is made of so many; see `vecveil.mechanisms.base.standard_normals`.
     """
 
     shape: NoiseShape
     epsilon: float
+    splits: int = 1
 
     name: ClassVar[str] = "mahalanobis"
 
     def __post_init__(self) -> None:
+        owner = type(self).__name__
         object.__setattr__(
-            self,
-            "epsilon",
-            check_positive(self.epsilon, owner=type(self).__name__, param="epsilon"),
+            self, "epsilon", check_positive(self.epsilon, owner=owner, param="epsilon")
         )
+        check_count(self.splits, owner=owner, param="splits", maximum=16)
 
     @property
     def dimension(self) -> int:
         """Return n."""
         return self.shape.dimension
 
-    def _protect(self, X: Embeddings, rng: np.random.Generator) -> Embeddings:
-        noise = elliptical_laplace_noise(len(X), self.shape, self.epsilon, rng, X.dtype)
-        noise += X
-        return noise
+    @cached_property
+    def step(self) -> float:
+        """Return 2⁻¹⁶ of the least standard deviation of the noise in any direction."""
+        smallest = np.sqrt(self.shape.smallest_eigenvalue)
+        with np.errstate(over="ignore", under="ignore"):
+            return grid_step(float(np.sqrt(self.dimension + 1.0) / self.epsilon * smallest))
+
+    def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
+        return release_elliptical(
+            X, stream, out,
+            shape=self.shape, step=self.step, epsilon=self.epsilon, splits=self.splits,
+        )  # fmt: skip
 
     def noise_covariance(self) -> Matrix:
         """Return (n + 1)/ε² · Σ, the covariance of Z."""
         return (self.dimension + 1) / self.epsilon**2 * self.shape.covariance()
 
+    def distances(
+        self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None
+    ) -> Vector:
+        """Return the Mahalanobis distance of each pair of rows, or its quotient behind T."""
+        return quotient_distances(first, second, self.shape.covariance(), down)
+
+    def advantage(self, distances: Vector) -> Vector:
+        """Return the total variation; behind a map with a kernel an upper bound."""
+        return laplace_total_variation(distances, dimension=self.dimension, epsilon=self.epsilon)
+
     def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
         """Return the metric-DP guarantee, after the map T if ``down`` is given."""
         return elliptical_laplace_guarantee(
-            epsilon=self.epsilon, covariance=self.shape.covariance(), down=down, fitted_on=fitted_on
+            epsilon=self.epsilon,
+            covariance=self.shape.covariance(),
+            down=down,
+            fitted_on=fitted_on,
+            step=self.step,
         )
 
     def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
@@ -100,8 +100,14 @@ class Mahalanobis(Mechanism):
         return self.shape.to_arrays()
 
     def parameters(self) -> dict[str, float]:
-        """Return ε."""
-        return {"epsilon": self.epsilon}
+        """Return ε and the number of splits."""
+        return {"epsilon": self.epsilon, "splits": self.splits}
+
+    @classmethod
+    def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
+        """Return the mechanism of a protector file."""
+        shape = NoiseShape.from_arrays(arrays, dimension)
+        return cls(shape, _finite_epsilon(parameters, shape), parameters["splits"])
 
 
 class Laplace(Mahalanobis):
@@ -113,9 +119,25 @@ class Laplace(Mahalanobis):
 
     name: ClassVar[str] = "laplace"
 
-    def __init__(self, dimension: int, epsilon: float) -> None:
-        super().__init__(NoiseShape.isotropic(dimension), epsilon)
+    def __init__(self, dimension: int, epsilon: float, splits: int = 1) -> None:
+        super().__init__(NoiseShape.isotropic(dimension), epsilon, splits)
 
     def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return nothing: Σ = I follows from the dimension."""
         return {}
+
+    @classmethod
+    def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
+        """Return the mechanism of a protector file."""
+        epsilon = _finite_epsilon(parameters, NoiseShape.isotropic(dimension))
+        return cls(dimension, epsilon, parameters["splits"])
+
+
+def _finite_epsilon(parameters: Mapping[str, Any], shape: NoiseShape) -> float:
+    """Return ε; refuses one whose guarantee or noise is no number."""
+    epsilon = float(parameters["epsilon"])
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        bounds = [epsilon / np.sqrt(shape.smallest_eigenvalue), shape.dimension / epsilon]
+    if not np.isfinite(bounds).all():
+        raise ValueError("epsilon")
+    return epsilon

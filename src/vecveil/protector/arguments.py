@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from vecveil.checks import check_embeddings
+from vecveil.checks import check_count, check_embeddings
 from vecveil.errors import IncompatibleError, InvalidInputError, message
+from vecveil.mechanisms import Before, Step
 from vecveil.metrics import NeighbourTask, SimilarityTask, UtilityTask
+from vecveil.protector.families import EllipticalLaplace, GaussianNoise, LdpNoise
 from vecveil.protector.methods import Method, method_named
+from vecveil.protector.scale import Scale
 from vecveil.types import Embeddings, Groups, TokenLabels
 
 __all__ = [
+    "UNSET_INT8",
+    "Choices",
     "UtilityChoice",
     "check_choices",
     "check_groups",
@@ -23,29 +29,72 @@ __all__ = [
 
 UtilityChoice = Literal["similarity", "neighbours"]
 
+UNSET_INT8 = 1e300
+"""Stands for the range of int8 until a fit has seen released vectors."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a fit is asked to do, checked.
+
+    Attributes:
+        map: what shapes the noisy vectors: ``none``, ``wiener``, or the method's ``own map``.
+        after: the steps after it.
+    """
+
+    method: Method
+    scale: Scale
+    map: str
+    before: Before
+    after: tuple[Step, ...]
+    output: Literal["full", "reduced"]
+    splits: int
+
 
 def check_choices(
-    method: str, utility: Any, postprocess: str | None, output: str, options: dict[str, Any]
-) -> tuple[Method, str]:
-    """Return the method and the post-processing that is wanted; refuses unknown choices."""
+    method: str,
+    scale: Scale,
+    utility: Any,
+    postprocess: Any,
+    before: Before | str | None,
+    output: str,
+    options: dict[str, Any],
+) -> Choices:
+    """Return the choices; refuses unknown ones and those that do not go together.
+
+    ``splits`` is taken out of ``options``; the rest is the method's.
+    """
     owner = "fit"
     chosen = method_named(method)
+    scale.check(method, chosen.scales, delta=chosen.delta)
+    splits = check_count(options.pop("splits", 1), owner=owner, param="splits", maximum=16)
     if unknown := sorted(set(options) - set(chosen.options)):
         known = ", ".join(chosen.options) or "no options"
         raise InvalidInputError(
             message(owner, unknown[0], f"an option of method {method!r}", "an unknown name",
                     fix=f"It takes {known}.")
         )  # fmt: skip
+    if splits > 1 and not isinstance(
+        chosen.family(0.5), EllipticalLaplace | GaussianNoise | LdpNoise
+    ):
+        raise InvalidInputError(message(owner, "splits", f"1 for method {method!r}", splits))
     if not isinstance(utility, UtilityTask) and utility not in ("similarity", "neighbours"):
         raise InvalidInputError(
             message(owner, "utility", "'similarity', 'neighbours' or a vecveil.metrics.UtilityTask",
                     repr(utility)[:60] if isinstance(utility, str) else type(utility).__name__)
         )  # fmt: skip
-    wanted = chosen.postprocess if postprocess is None else postprocess
-    if wanted not in ("none", "wiener") and postprocess is not None:
+    wanted, after = check_postprocess(postprocess, chosen.postprocess)
+    if wanted == "wiener" and chosen.kind == "obfuscation":
         raise InvalidInputError(
-            message(owner, "postprocess", "None, 'none' or 'wiener'", repr(wanted)[:40])
-        )
+            message(owner, "postprocess", f"without 'wiener' for method {method!r}", "'wiener'",
+                    "It filters noise, and there is none.")
+        )  # fmt: skip
+    first = Before.of(chosen.before if before is None else before)
+    if chosen.before == "normalise" and first.kind != "normalise":
+        raise InvalidInputError(
+            message(owner, "before", f"'normalise' for method {method!r}", repr(first.kind),
+                    "Its guarantee speaks of the unit sphere.")
+        )  # fmt: skip
     if output not in ("full", "reduced"):
         raise InvalidInputError(message(owner, "output", "'full' or 'reduced'", repr(output)[:40]))
     if output == "reduced" and wanted != "own map":
@@ -53,12 +102,55 @@ def check_choices(
             message(owner, "output", "'full'", "'reduced'",
                     "Only the subspace method's own map drops dimensions.")
         )  # fmt: skip
-    if output == "reduced" and isinstance(utility, UtilityTask) and utility.same_space:
+    other_space = output == "reduced" or any(step.kind in ("truncate", "project") for step in after)
+    if other_space and isinstance(utility, UtilityTask) and utility.same_space:
+        param = "output" if output == "reduced" else "postprocess"
         raise InvalidInputError(
-            message(owner, "output", "'full' with this utility", "'reduced'",
+            message(owner, param, "without a change of dimension with this utility",
+                    "'reduced'" if output == "reduced" else "truncate or project",
                     "The task compares released vectors with clean ones.")
         )  # fmt: skip
-    return chosen, wanted
+    return Choices(chosen, scale, wanted, first, after, output, splits)  # type: ignore[arg-type]
+
+
+def check_postprocess(value: Any, default: str) -> tuple[str, tuple[Step, ...]]:
+    """Return the map that is wanted and the steps after it.
+
+    Args:
+        value: None, or a string such as ``wiener,normalise,float16``, or a sequence of such names and of `Step`.
+            ``none`` or ``wiener`` in the first place stands for the map; else the method's own stays.
+        default: the method's own map.
+    """
+    owner = "fit"
+    if value is None:
+        return default, ()
+    listed = value.split(",") if isinstance(value, str) else value
+    if isinstance(listed, Step):
+        listed = [listed]
+    if not isinstance(listed, list | tuple) or not all(
+        isinstance(one, str | Step) for one in listed
+    ):
+        wanted = "None, a string of step names, or a list of them"
+        raise InvalidInputError(message(owner, "postprocess", wanted, type(value).__name__))
+    steps = [one.strip() if isinstance(one, str) else one for one in listed]
+    wanted = default
+    if steps and steps[0] in ("none", "wiener"):
+        wanted = str(steps.pop(0))
+    return wanted, tuple(one if isinstance(one, Step) else _step(one) for one in steps)
+
+
+def _step(text: str) -> Step:
+    kind, _, value = text.partition(":")
+    try:
+        number = float(value) if value else None
+    except ValueError:
+        got = repr(text)[:40]
+        raise InvalidInputError(
+            message("fit", "postprocess", "steps such as truncate:128 or int8:0.5", got)
+        ) from None
+    if kind == "int8" and number is None:
+        number = UNSET_INT8
+    return Step(kind, number)  # type: ignore[arg-type]
 
 
 def same_space(value: Embeddings, param: str, n: int) -> Embeddings:

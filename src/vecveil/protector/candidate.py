@@ -1,4 +1,4 @@
-"""A method before its scale is known: a noise shape, an optional map, and how they release vectors."""
+"""A method before its scale is known: a family of noise, a shape, an optional map, and releases at any scale."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.mechanisms import epsilon_of_rms_norm
-from vecveil.mechanisms.laplace import elliptical_laplace_noise
+from vecveil.mechanisms import NOTHING_BEFORE, Before, Step
+from vecveil.protector.families import EllipticalLaplace, Family
 from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Embeddings
@@ -21,64 +21,78 @@ MapOfNoise = Callable[[float], LinearMap | None]
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """Shape and map of one parameter setting.
+    """Family, shape and map of one parameter setting.
 
     Attributes:
         shape: Σ.
         map_of: the map T for a given noise-to-signal ratio; a Wiener filter depends on it, others do not.
         parameters: the setting, for the record.
         fixed_map: whether ``map_of`` ignores its argument.
+        family: the law of the noise.
+        before, after: steps around noise and map.
     """
 
     shape: NoiseShape
     map_of: MapOfNoise
     parameters: dict[str, Any] = field(default_factory=dict)
     fixed_map: bool = True
+    family: Family = field(default_factory=EllipticalLaplace)
+    before: Before = NOTHING_BEFORE
+    after: tuple[Step, ...] = ()
 
 
 class CommonDraws:
     """Releases of one candidate at any noise level from the same draws, so that utility is smooth in it.
 
-    T x and T z are kept for each array that asks, so a further level costs one addition.
+    For a linear family T x and T z are kept for each array that asks, so a further level costs one addition.
     """
 
     def __init__(
         self, candidate: Candidate, rms_norm: float, seed: int, *, reduced: bool = True
     ) -> None:
         self.candidate = candidate
-        self.reduced = reduced
+        self.reduced = reduced and not candidate.after
         self.rms_norm = rms_norm
         self.seed = seed
-        self._unit: dict[int, tuple[Embeddings, Embeddings, Embeddings]] = {}
+        self._unit: dict[int, tuple[Embeddings, Embeddings, Embeddings | None, int]] = {}
 
-    def _noise(self, X: Embeddings) -> Embeddings:
-        shape = self.candidate.shape
-        n = shape.dimension
-        rng = np.random.default_rng([self.seed, len(self._unit)])
-        return elliptical_laplace_noise(
-            len(X), shape, epsilon_of_rms_norm(self.rms_norm, n), rng, np.float32
-        )
+    def _draw(self, X: Embeddings, noise: float, place: int) -> Embeddings:
+        one = self.candidate
+        mechanism = one.family.mechanism(one.shape, noise, self.rms_norm)
+        rng = np.random.default_rng([self.seed, place])
+        return mechanism.protect(X, rng=rng)
 
     def at(self, noise: float) -> Callable[[Embeddings, np.random.Generator | None], Embeddings]:
         """Return the release at a noise-to-signal ratio."""
-        linear = self.candidate.map_of(noise)
-        scale = np.float32(noise)
+        one = self.candidate
+        linear = one.map_of(noise)
 
         def release(X: Embeddings, rng: np.random.Generator | None) -> Embeddings:
-            key = id(X)
-            if key not in self._unit:
-                rows = np.asarray(X, dtype=np.float32)
-                z = self._noise(X)
-                if self.candidate.fixed_map and linear is not None:
-                    rows, z = (
-                        linear.apply(rows, reduced=self.reduced),
-                        linear.apply(z, reduced=self.reduced),
-                    )
-                self._unit[key] = (X, rows, z)
-            _, x, z = self._unit[key]
-            y = x if rng is None else x + scale * z
-            if not self.candidate.fixed_map and linear is not None:
+            _, x, z, place = self._kept(X, linear)
+            if rng is None:
+                y = x
+            elif z is not None:
+                y = x + np.float32(noise) * z
+            else:
+                y = self._draw(x, noise, place)
+            if linear is not None and not (one.fixed_map and one.family.is_linear):
                 y = linear.apply(y, reduced=self.reduced)
+            for step in one.after:
+                y = step.apply(y)
             return y
 
         return release
+
+    def _kept(
+        self, X: Embeddings, linear: LinearMap | None
+    ) -> tuple[Embeddings, Embeddings, Embeddings | None, int]:
+        one, key = self.candidate, id(X)
+        if key not in self._unit:
+            place = len(self._unit)
+            rows = one.before.apply(np.asarray(X, dtype=np.float32), owner="fit")
+            z = self._draw(np.zeros_like(rows), 1.0, place) if one.family.is_linear else None
+            if one.fixed_map and linear is not None and z is not None:
+                rows = linear.apply(rows, reduced=self.reduced)
+                z = linear.apply(z, reduced=self.reduced)
+            self._unit[key] = (X, rows, z, place)
+        return self._unit[key]

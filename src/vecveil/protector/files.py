@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,14 @@ import numpy as np
 
 from vecveil.atomic import write_bytes
 from vecveil.errors import ProtectorFileError, VecveilError
-from vecveil.mechanisms import Laplace, Mahalanobis, Mechanism
+from vecveil.mechanisms import MECHANISMS, Before, Step
 from vecveil.protector.protector import EncoderInfo, Protector
 from vecveil.sensitivity.linear_map import LinearMap
-from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.version import __version__
 
 __all__ = ["SCHEMA", "load", "save"]
 
-SCHEMA = "vecveil.protector/1"
+SCHEMA = "vecveil.protector/2"
 _LARGEST_FILE = 2**31
 _LARGEST_DIMENSION = 65_536
 
@@ -40,6 +40,8 @@ def save(protector: Protector, path: str | os.PathLike[str]) -> None:
         "encoder": protector.encoder_info.to_record(),
         "concept": protector.concept,
         "report": protector.report,
+        "before": vars(protector.before),
+        "after": [step.to_record() for step in protector.after],
         "fingerprint": protector.fingerprint,
     }
     arrays = {
@@ -138,29 +140,21 @@ def _build(record: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> P
     n = record["dimension"]
     if type(n) is not int or not 1 <= n <= _LARGEST_DIMENSION:
         raise ValueError("dimension")
-    mechanism = _mechanism(record["mechanism"], record["parameters"]["epsilon"], n, arrays)
-    linear = None
-    if "map.down" in arrays:
-        down, up = arrays["map.down"], arrays.get("map.up")
-        if down.ndim != 2 or not 1 <= len(down) <= n or down.shape[1] != n:
-            raise ValueError("map.down")
-        m = len(down)
-        if (up is None and m != n) or (up is not None and up.shape != (n, m)):
-            raise ValueError("map.up")
-        with np.errstate(over="ignore", invalid="ignore"):
-            if up is not None and not np.allclose(up.T @ up, np.eye(m), atol=1e-6):
-                raise ValueError("map.up")  # its columns are orthonormal
-            longest = np.abs(down).max(axis=1, keepdims=True)
-            if not (longest > 0).all() or np.linalg.matrix_rank(down / longest) < m:
-                raise ValueError("map.down")  # fewer dimensions than the guarantee speaks of
-        linear = LinearMap(down=down, up=up)
+    mechanism = MECHANISMS[record["mechanism"]].from_saved(record["parameters"], arrays, n)
     if record["output"] not in ("full", "reduced") or not isinstance(record["report"], dict):
         raise ValueError("output")
     encoder = {key: record["encoder"][key] for key in ("name", "fingerprint", "precision")}
     named = [record["concept"], *encoder.values()]
     if not isinstance(record["method"], str) or not all(isinstance(v, str | None) for v in named):
         raise ValueError("method")
-    return Protector(
+    linear = _map(arrays, n)
+    if record["output"] == "reduced" and linear is None:
+        raise ValueError("output")
+    after = tuple(
+        Step.from_record(one, arrays.get(f"after.{i}.matrix"))
+        for i, one in enumerate(record["after"])
+    )
+    protector = Protector(
         method=record["method"],
         mechanism=mechanism,
         map=linear,
@@ -168,48 +162,38 @@ def _build(record: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> P
         encoder_info=EncoderInfo(**encoder),
         concept=record["concept"],
         report=record["report"],
+        before=Before(**record["before"]),
+        after=after,
     )
+    _check_steps(protector)
+    return protector
 
 
-def _mechanism(
-    name: str, epsilon: float, n: int, arrays: dict[str, np.ndarray[Any, Any]]
-) -> Mechanism:
-    if name == Laplace.name:
-        return _of_finite_guarantee(Laplace(n, epsilon), 1.0)
-    if name != Mahalanobis.name:
-        raise ValueError("mechanism")
-    if "shape.diagonal" in arrays:
-        diagonal = arrays["shape.diagonal"]
-        if diagonal.shape != (n,) or not (diagonal > 0).all():
-            raise ValueError("shape.diagonal")
-        shape = _of_trace_n(NoiseShape(diagonal=diagonal), diagonal)
-        return _of_finite_guarantee(Mahalanobis(shape, epsilon), float(diagonal.min()))
-    matrix = arrays["shape.matrix"]
-    if matrix.shape != (n, n) or np.abs(matrix).max() > 10 * n:  # a trace of n bounds every entry
-        raise ValueError("shape.matrix")
-    smallest = float(np.linalg.eigvalsh(matrix)[0])
-    if not np.allclose(matrix, matrix.T) or not smallest > 0:
-        raise ValueError("shape.matrix")
-    shape = _of_trace_n(NoiseShape(matrix=matrix), np.diag(matrix))
-    return _of_finite_guarantee(Mahalanobis(shape, epsilon), smallest)
+def _check_steps(protector: Protector) -> None:
+    """Refuse a projection that does not fit what comes before it."""
+    dimension = replace(protector, after=()).released_dimension
+    for step in protector.after:
+        if step.matrix is not None and step.matrix.shape[1:] != (dimension,):
+            raise ValueError("after")
+        dimension = step.output_dimension(dimension)
 
 
-def _of_finite_guarantee(mechanism: Mechanism, smallest: float) -> Mechanism:
-    """Return ``mechanism``; refuses an ε whose guarantee or noise is no number.
-
-    Args:
-        smallest: variance of the noise's shape in its least protected direction.
-    """
-    epsilon = float(mechanism.parameters()["epsilon"])
-    with np.errstate(over="ignore"):
-        bounds = np.array([epsilon, mechanism.dimension]) / np.array([np.sqrt(smallest), epsilon])
-    if not np.isfinite(bounds).all():
-        raise ValueError("epsilon")
-    return mechanism
-
-
-def _of_trace_n(shape: NoiseShape, diagonal: np.ndarray[Any, Any]) -> NoiseShape:
-    """Return ``shape``; refuses another trace, under which ε would mean another noise."""
-    if abs(float((diagonal / len(diagonal)).sum()) - 1) > 1e-6:
-        raise ValueError("trace")
-    return shape
+def _map(arrays: dict[str, np.ndarray[Any, Any]], n: int) -> LinearMap | None:
+    if "map.down" not in arrays:
+        return None
+    down, up = arrays["map.down"], arrays.get("map.up")
+    if down.ndim != 2 or not 1 <= len(down) <= n or down.shape[1] != n:
+        raise ValueError("map.down")
+    m = len(down)
+    if (up is None and m != n) or (up is not None and up.shape != (n, m)):
+        raise ValueError("map.up")
+    with np.errstate(over="ignore", invalid="ignore"):
+        if up is not None and not np.allclose(up.T @ up, np.eye(m), atol=1e-5):
+            raise ValueError("map.up")  # its columns are orthonormal
+        longest = np.abs(down).max(axis=1, keepdims=True)
+        if not (longest > 0).all() or np.linalg.matrix_rank(down / longest) < m:
+            raise ValueError("map.down")  # fewer dimensions than the guarantee speaks of
+    step = arrays["map.step"]
+    if step.shape != (1,) or not 0 <= step[0] <= np.abs(down).max():
+        raise ValueError("map.step")
+    return LinearMap(down=down, up=up, step=float(step[0]))

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from vecveil.checks import check_count, check_embeddings
 from vecveil.errors import InvalidInputError, message
-from vecveil.mechanisms import Laplace, Mahalanobis, Mechanism
+from vecveil.mechanisms import Before, Mechanism, Step
 from vecveil.metrics import UtilityTask
 from vecveil.protector.arguments import (
+    UNSET_INT8,
+    Choices,
     UtilityChoice,
     check_choices,
     check_groups,
@@ -19,18 +23,20 @@ from vecveil.protector.arguments import (
     same_space,
     task_of,
 )
-from vecveil.protector.candidate import Candidate, CommonDraws
-from vecveil.protector.measuring import concept_distance, utility_record
+from vecveil.protector.candidate import Candidate
+from vecveil.protector.families import LdpNoise
+from vecveil.protector.fitting_scale import candidate_noise, noise_of_advantage
+from vecveil.protector.measuring import (
+    concept_distance,
+    epsilon_warnings,
+    noise_ratio,
+    utility_record,
+)
 from vecveil.protector.methods import METHODS, FitData, with_wiener
 from vecveil.protector.protector import EncoderInfo, Output, Protector, encoder_fingerprint
-from vecveil.protector.scale import (
-    SMALLEST_NOISE,
-    Scale,
-    epsilon_of_noise,
-    largest_noise,
-    refuse_target,
-)
+from vecveil.protector.scale import Scale
 from vecveil.sensitivity.moments import Moments
+from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Embeddings, Groups, TokenLabels
 
 __all__ = ["MIN_PAIRS", "fit_pairs"]
@@ -49,8 +55,13 @@ def fit_pairs(
     epsilon: float | None = None,
     noise_to_signal: float | None = None,
     target_utility: float | None = None,
+    target_cosine: float | None = None,
+    target_advantage: float | None = None,
+    sigma: float | None = None,
+    delta: float | None = None,
     utility: UtilityChoice | UtilityTask = "similarity",
-    postprocess: str | None = None,
+    before: Before | str | None = None,
+    postprocess: str | Step | Sequence[str | Step] | None = None,
     output: Output = "full",
     groups: Groups | None = None,
     encoder: Any = None,
@@ -67,24 +78,34 @@ def fit_pairs(
             without it the concept's directions come from the pairs, which hides less).
         background: (K, n) embeddings of ordinary texts, for covariances and for calibrating utility
             (optional, better when given; without 20 rows the negatives stand in).
-        method: ``subspace``, ``covariance``, ``sparse`` or ``laplace``.
+        method: a name of `vecveil.protector.METHODS`; ``vecveil methods`` lists them with their scales.
         epsilon: ε of metric DP per unit of the mechanism's norm. With unit-norm embeddings the noise has
             a norm of about n/ε: below ε ≈ n/2 little is left of the vector.
         noise_to_signal: root mean square norm of the noise, before the map, over that of the embeddings.
         target_utility: share of the clean utility to keep with both sides protected; the largest noise
             that keeps it is found on these embeddings.
+        target_cosine: mean cosine between a vector and its noisy self, before the map.
+        target_advantage: the largest advantage that any attacker may have at telling a text with the concept
+            from the same text without it, for 95 % of these pairs; the least noise that keeps it is found.
+        sigma: standard deviation per coordinate of ``gaussian``.
+        delta: δ of ``ldp-gaussian``, beside ``epsilon``.
         utility: what ``target_utility`` means: ``similarity`` (Pearson correlation of pairwise cosines
             with the clean ones, half random pairs, half near neighbours), ``neighbours`` (recall@10), or a
             `vecveil.metrics.UtilityTask` such as `StsTask`, `RetrievalTask`, `ClassificationTask`.
-        postprocess: None takes the method's own (subspace its map, covariance the Wiener filter, the
-            others nothing); ``none`` and ``wiener`` can be asked for. Free of privacy cost. Without its
-            own map the subspace method erases nothing: what is left is plain Laplace noise.
+        before: ``none``, ``normalise`` or ``clip:RADIUS``: what vectors go through before the noise. It
+            bounds how far apart two inputs are, which turns metric privacy into plain local privacy.
+        postprocess: what follows the noise, free of privacy cost. None takes the method's own (subspace its
+            map, covariance the Wiener filter, the others nothing). A comma-separated string or a list of:
+            ``none`` or ``wiener`` first, in place of the method's own map; then ``normalise``, ``truncate:M``,
+            ``float16``, ``int8`` (``int8:RANGE``), ``binary``, or `vecveil.mechanisms.Step`. Without its own
+            map the subspace method erases nothing: what is left is plain Laplace noise.
         output: ``reduced`` releases the m kept coordinates (N, m) of the subspace method.
         groups: (N,) ids of rows that belong together; None groups near-duplicates by their cosine.
         encoder: the encoder of the embeddings, remembered by name and fingerprint.
         **options: of the method: subspace ``rank`` (erased directions), ``kept``, ``flattening``,
-            ``pairs``; covariance ``floor``; sparse ``floor``, ``stability_seeds`` and the fields of
-            `MaskOptions`.
+            ``pairs``; covariance ``floor``, ``shape``, ``rank``; sparse ``floor``, ``stability_seeds`` and the
+            fields of `MaskOptions`; sparse-whitebox ``floor``, ``steps``, ``epochs``. And ``splits`` (1): of how
+            many variates each normal one is made; more makes attacks on the bits of the noise harder.
 
     Raises:
         InvalidInputError, IncompatibleError: arrays that do not fit together; unknown options.
@@ -92,8 +113,10 @@ def fit_pairs(
     """
     started = time.perf_counter()
     owner = "fit_pairs"
-    scale = Scale(epsilon, noise_to_signal, target_utility)
-    chosen, wanted = check_choices(method, utility, postprocess, output, options)
+    scale = Scale(
+        epsilon, noise_to_signal, target_utility, sigma, delta, target_cosine, target_advantage
+    )
+    choices = check_choices(method, scale, utility, postprocess, before, output, options)
     seed = check_count(seed, owner=owner, param="seed", minimum=0)
     positive = check_embeddings(positive, owner=owner, param="positive", min_rows=MIN_PAIRS)
     n = positive.shape[1]
@@ -110,6 +133,9 @@ def fit_pairs(
     if background is not None:
         background = same_space(background, "background", n)
         background = background if len(background) >= MIN_PAIRS else None  # too few say nothing
+    positive, negative = (choices.before.apply(X, owner=owner) for X in (positive, negative))
+    if background is not None:
+        background = choices.before.apply(background, owner=owner)
     labels = None if token_labels is None else check_labels(token_labels, len(positive))
     groups = None if groups is None else check_groups(groups, len(positive))
     loaded = None if encoder is None else _load(encoder)
@@ -129,25 +155,27 @@ def fit_pairs(
     )
     task = task_of(utility, own, seed)
     data = FitData(
-        positive, negative, labels, background, groups, moments, task, scale, seed, show_progress
+        positive, negative, labels, background, groups, moments, task,
+        _search_scale(scale, moments, (positive, negative)), seed, show_progress,
+    )  # fmt: skip
+    candidate = _candidate(choices, data, options)
+    noise = candidate_noise(
+        candidate, scale, moments, task, (positive, negative), seed=seed, method=method
     )
-    if chosen.postprocess == "own map" and wanted != "own map":
-        # Without its map the subspace method erases nothing and is plain Laplace noise.
-        candidate = METHODS["laplace"].build(data, {})
-    else:
-        candidate = chosen.build(data, dict(options))
-    if wanted == "wiener":
-        candidate = with_wiener(candidate, moments)
-    noise = _noise(candidate, scale, moments, task, seed, method)
     protector = Protector(
         method=method,
-        mechanism=_mechanism(candidate, epsilon_of_noise(noise, moments.rms_norm, n)),
+        mechanism=_mechanism(candidate, scale, noise, moments.rms_norm, choices.splits),
         map=candidate.map_of(noise),
         output=output,
         encoder_info=_encoder_info(loaded),
         concept=concept_name,
         encoder=loaded,
+        before=choices.before,
+        after=choices.after,
     )
+    protector = _with_ranges(protector, own, seed)
+    scales = protector.mechanism.parameters()
+    report: dict[str, Any] = {key: scales[key] for key in ("sigma", "delta") if key in scales}
     protector.report.update(
         {
             "pairs": len(positive),
@@ -155,13 +183,16 @@ def fit_pairs(
             "labels": 0 if labels is None else int(labels.shape[1]),
             "asked": scale.to_record(),
             "utility_task": task.key,
-            "epsilon": epsilon_of_noise(noise, moments.rms_norm, n),
-            "noise_to_signal": noise,
-            "postprocess": wanted,
+            "epsilon": scales.get("epsilon"),
+            **report,
+            "noise_to_signal": noise_ratio(protector.mechanism, moments.rms_norm),
+            "before": choices.before.kind,
+            "postprocess": ", ".join([choices.map, *(step.label for step in protector.after)]),
             "parameters": candidate.parameters,
             **data.findings,
             "utility": utility_record(protector, task, own, seed),
             "concept_distance": concept_distance(protector, positive, negative),
+            "warnings": epsilon_warnings(protector),
             "seed": seed,
             "seconds": time.perf_counter() - started,
         }
@@ -169,29 +200,54 @@ def fit_pairs(
     return protector
 
 
-def _noise(
-    candidate: Candidate, scale: Scale, moments: Moments, task: UtilityTask, seed: int, method: str
-) -> float:
-    fixed = scale.noise(moments.rms_norm, moments.K.shape[0])
-    if fixed is not None:
-        return fixed
-    assert scale.target_utility is not None
-    draws = CommonDraws(candidate, moments.rms_norm, seed, reduced=not task.same_space)
-    rng = np.random.default_rng(seed)
-
-    def utility(noise: float) -> float:
-        return task.relative(draws.at(noise), rng)
-
-    noise = largest_noise(utility, scale.target_utility)
-    if noise is None:
-        raise refuse_target(scale.target_utility, utility(SMALLEST_NOISE), f"Method {method!r}")
-    return noise
+def _candidate(choices: Choices, data: FitData, options: dict[str, Any]) -> Candidate:
+    method = choices.method
+    if method.postprocess == "own map" and choices.map != "own map":
+        # Without its map the subspace method erases nothing and is plain Laplace noise.
+        method = METHODS["laplace"]
+        options = {}
+    candidate = replace(
+        method.build(data, dict(options)),
+        family=method.family(data.scale.delta),
+        before=choices.before,
+        after=choices.after,
+    )
+    return with_wiener(candidate, data.moments) if choices.map == "wiener" else candidate
 
 
-def _mechanism(candidate: Candidate, epsilon: float) -> Mechanism:
-    if candidate.shape.is_isotropic:
-        return Laplace(candidate.shape.dimension, epsilon)
-    return Mahalanobis(candidate.shape, epsilon)
+def _search_scale(scale: Scale, moments: Moments, pairs: tuple[Embeddings, Embeddings]) -> Scale:
+    """Return the scale that a search for parameters works at: of a target advantage its isotropic noise."""
+    if scale.target_advantage is None:
+        return scale
+    n = moments.K.shape[0]
+    plain = Candidate(shape=NoiseShape.isotropic(n), map_of=lambda _: None)
+    return Scale(
+        noise_to_signal=noise_of_advantage(plain, scale.target_advantage, moments.rms_norm, pairs)
+    )
+
+
+def _mechanism(
+    candidate: Candidate, scale: Scale, noise: float, rms_norm: float, splits: int
+) -> Mechanism:
+    if isinstance(candidate.family, LdpNoise):
+        assert scale.epsilon is not None
+        return candidate.family.of_epsilon(candidate.shape.dimension, scale.epsilon, splits=splits)
+    if not candidate.family.scales:
+        return candidate.family.mechanism(candidate.shape, 0.0, rms_norm)
+    return candidate.family.mechanism(candidate.shape, noise, rms_norm, splits=splits)
+
+
+def _with_ranges(protector: Protector, own: Embeddings, seed: int) -> Protector:
+    """Return the protector with the range of int8 set, where it was left open, to what it releases here."""
+    if not any(step.value == UNSET_INT8 for step in protector.after):
+        return protector
+    steps: list[Step] = []
+    for step in protector.after:
+        if step.value == UNSET_INT8:
+            released = replace(protector, after=tuple(steps)).protect(own[:2000], seed)
+            step = Step("int8", float(np.quantile(np.abs(released), 0.9999)) or 1.0)
+        steps.append(step)
+    return replace(protector, after=tuple(steps))
 
 
 def _own_texts(positive: Embeddings, ordinary: Embeddings, rng: np.random.Generator) -> Embeddings:

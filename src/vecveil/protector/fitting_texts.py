@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vecveil.checks import check_count, check_texts
+from vecveil.mechanisms import Before, Step
 from vecveil.metrics import UtilityTask
 from vecveil.protector.arguments import UtilityChoice, check_choices
 from vecveil.protector.fitting import MIN_PAIRS, fit_pairs
@@ -34,8 +36,13 @@ def fit(
     epsilon: float | None = None,
     noise_to_signal: float | None = None,
     target_utility: float | None = None,
+    target_cosine: float | None = None,
+    target_advantage: float | None = None,
+    sigma: float | None = None,
+    delta: float | None = None,
     utility: UtilityChoice | UtilityTask = "similarity",
-    postprocess: str | None = None,
+    before: Before | str | None = None,
+    postprocess: str | Step | Sequence[str | Step] | None = None,
     output: Output = "full",
     min_texts: int = MIN_PAIRS,
     min_token_count: int | None = None,
@@ -52,9 +59,10 @@ def fit(
         texts: the user's own texts, with and without the concept.
         concept: what to hide.
         encoder: a name for `vecveil.load_encoder`, or any object with ``encode(texts) -> (N, n)``.
-        method: ``subspace`` (the default), ``covariance``, ``sparse`` or ``laplace``.
-        epsilon, noise_to_signal, target_utility: exactly one; see `fit_pairs`.
-        utility: see `fit_pairs`.
+        method: a name of `vecveil.protector.METHODS`; ``vecveil methods`` lists them with their scales.
+        epsilon, noise_to_signal, target_utility, target_cosine, target_advantage, sigma: exactly one of those
+            that the method has; see `fit_pairs`.
+        delta, utility, before, postprocess, output: see `fit_pairs`.
         min_texts: fewest texts that must hold the concept, at least 20.
         min_token_count: a concept word is a label of its own if so many texts hold it; None takes 10, or
             5 or 3 where that would leave out more than half of the concept words' occurrences.
@@ -68,8 +76,10 @@ def fit(
         Encoding each text once, and each text with the concept a second time without it; then seconds.
     """
     # Refuse before hours of encoding.
-    Scale(epsilon, noise_to_signal, target_utility)
-    check_choices(method, utility, postprocess, output, options)
+    scale = Scale(
+        epsilon, noise_to_signal, target_utility, sigma, delta, target_cosine, target_advantage
+    )
+    check_choices(method, scale, utility, postprocess, before, output, dict(options))
     check_count(min_texts, owner="fit", param="min_texts", minimum=MIN_PAIRS)
     if min_token_count is not None:
         check_count(min_token_count, owner="fit", param="min_token_count")
@@ -102,7 +112,12 @@ def fit(
         epsilon=epsilon,
         noise_to_signal=noise_to_signal,
         target_utility=target_utility,
+        target_cosine=target_cosine,
+        target_advantage=target_advantage,
+        sigma=sigma,
+        delta=delta,
         utility=utility,
+        before=before,
         postprocess=postprocess,
         output=output,
         encoder=loaded,

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.accounting import laplace_total_variation
+from vecveil.mechanisms import Mahalanobis, Mechanism, Purkayastha
+from vecveil.mechanisms.purkayastha import angle_moments
 from vecveil.metrics import NeighbourTask, SimilarityTask, UtilityTask
 from vecveil.protector.protector import Protector
 from vecveil.types import Embeddings
 
-__all__ = ["concept_distance", "utility_record"]
+__all__ = ["concept_distance", "epsilon_warnings", "noise_ratio", "utility_record"]
 
 
 def utility_record(
@@ -34,25 +35,47 @@ def utility_record(
 def concept_distance(
     protector: Protector, positive: Embeddings, negative: Embeddings
 ) -> dict[str, Any]:
-    """Return how far apart "with" and "without" are after the map, and the advantage that follows.
+    """Return how far apart "with" and "without" are in the mechanism's metric, and the advantage that follows.
 
     With a non-invertible map the total variation at the quotient distance is an upper bound.
+
+    Args:
+        positive, negative: (N, n), row i of each one pair, as they are before the noise.
     """
+    mechanism, down = protector.mechanism, None if protector.map is None else protector.map.down
     differences = np.asarray(positive, dtype=np.float64) - np.asarray(negative, dtype=np.float64)
-    mechanism, n = protector.mechanism, protector.dimension
-    epsilon = mechanism.parameters()["epsilon"]
-    sigma = mechanism.noise_covariance() * epsilon**2 / (n + 1)
-    down = np.eye(n) if protector.map is None else protector.map.down
-    values, vectors = np.linalg.eigh(down @ sigma @ down.T)
-    released = differences @ down.T @ (vectors / np.sqrt(values))
-    distances = np.linalg.norm(released, axis=1)
-    quantiles = np.quantile(distances, [0.5, 0.95])
-    advantage = laplace_total_variation(quantiles, dimension=n, epsilon=epsilon)
+    distances = mechanism.distances(positive, negative, down=down)
+    quantiles = np.quantile(distances, [0.05, 0.25, 0.5, 0.75, 0.95])
+    advantage = mechanism.advantage(quantiles)
     return {
         "clean_median": float(np.median(np.linalg.norm(differences, axis=1))),
-        "median": float(quantiles[0]),
-        "p95": float(quantiles[1]),
-        "largest_advantage_median": float(advantage[0]),
-        "largest_advantage_p95": float(advantage[1]),
-        "exact": protector.map is None or protector.map.rank == n,
+        "median": float(quantiles[2]),
+        "p95": float(quantiles[4]),
+        "largest_advantage_median": float(advantage[2]),
+        "largest_advantage_p95": float(advantage[4]),
+        "quantiles": {
+            name: {"distance": float(d), "largest_advantage": float(a)}
+            for name, d, a in zip(
+                ("p5", "p25", "p50", "p75", "p95"), quantiles, advantage, strict=True
+            )
+        },
+        "exact": protector.map is None or protector.map.rank == protector.dimension,
     }
+
+
+def noise_ratio(mechanism: Mechanism, rms_norm: float) -> float:
+    """Return the root mean square norm of what a mechanism adds over that of the vectors."""
+    if isinstance(mechanism, Purkayastha):
+        cosine = angle_moments(mechanism.dimension, mechanism.epsilon)[0]
+        return float(np.sqrt(2 - 2 * cosine))
+    return float(np.sqrt(np.trace(mechanism.noise_covariance()))) / rms_norm
+
+
+def epsilon_warnings(protector: Protector) -> list[str]:
+    """Return plain sentences where a stated ε means little, each with the number that shows it."""
+    epsilon = protector.mechanism.parameters().get("epsilon")
+    if epsilon is None or not isinstance(protector.mechanism, Mahalanobis | Purkayastha):
+        return []
+    from vecveil.accounting.meaning import epsilon_meaning
+
+    return list(epsilon_meaning(protector.dimension, epsilon))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +12,15 @@ from vecveil.checks import check_count, check_positive
 from vecveil.errors import CalibrationError, InvalidInputError, message
 from vecveil.metrics import UtilityTask
 from vecveil.protector.candidate import Candidate, CommonDraws
+from vecveil.protector.closed_shapes import covariance_candidate
+from vecveil.protector.families import (
+    EllipticalLaplace,
+    Family,
+    GaussianNoise,
+    LdpNoise,
+    NoNoise,
+    Sphere,
+)
 from vecveil.protector.scale import SMALLEST_NOISE, Scale, refuse_target
 from vecveil.protector.search import (
     Setting,
@@ -20,7 +29,7 @@ from vecveil.protector.search import (
     gentle_settings,
     setting_of,
 )
-from vecveil.sensitivity.covariance import concept_covariance_shape
+from vecveil.protector.whitebox import whitebox_candidate
 from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.sensitivity.moments import Moments
 from vecveil.sensitivity.shapes import NoiseShape
@@ -59,8 +68,13 @@ class Method:
     """A method's name, what it is, and its builder.
 
     Attributes:
+        kind: what it rests on: ``formal`` (a proof), ``empirical`` (measurements), ``obfuscation`` (neither).
+        metric: what the guarantee counts distance in.
         options: option names that `fit` accepts for it.
         postprocess: its default post-processing of noisy vectors, free of privacy cost.
+        family: the law of its noise; takes δ where the method does.
+        delta: whether δ is given beside ε.
+        before: what happens to vectors before the noise, unless the caller says more.
     """
 
     name: str
@@ -68,9 +82,19 @@ class Method:
     build: Callable[[FitData, dict[str, Any]], Candidate]
     options: tuple[str, ...] = ()
     postprocess: Postprocess = "none"
+    kind: Literal["formal", "empirical", "obfuscation"] = "formal"
+    metric: str = "Euclidean"
+    family: Callable[[float | None], Family] = lambda _: EllipticalLaplace()
+    delta: bool = False
+    before: str = "none"
+
+    @property
+    def scales(self) -> tuple[str, ...]:
+        """Return the names of its scales, one of which must be given."""
+        return self.family(0.5).scales
 
 
-def _laplace(data: FitData, options: dict[str, Any]) -> Candidate:
+def _isotropic(data: FitData, options: dict[str, Any]) -> Candidate:
     return Candidate(shape=NoiseShape.isotropic(data.dimension), map_of=lambda _: None)
 
 
@@ -105,12 +129,6 @@ def vars_of(options: Any) -> dict[str, Any]:
     """Return the JSON-ready settings of a mask training."""
     record: dict[str, Any] = options.to_record() if hasattr(options, "to_record") else {}
     return record
-
-
-def _covariance(data: FitData, options: dict[str, Any]) -> Candidate:
-    floor = check_positive(options.pop("floor", 1e-2), owner="fit", param="floor")
-    shape = concept_covariance_shape(data.moments, floor=floor)
-    return Candidate(shape=shape, map_of=lambda _: None, parameters={"floor": floor})
 
 
 def _subspace(data: FitData, options: dict[str, Any]) -> Candidate:
@@ -167,7 +185,8 @@ def _of_setting(data: FitData, setting: Setting) -> Candidate:
     n = data.dimension
     directions = directions_of(data.moments, pairs=setting.pairs)
     kept = min(setting.kept, n - setting.rank)
-    linear = subspace_map(directions, erased=setting.rank, kept=kept, flattening=setting.flattening)
+    exact = subspace_map(directions, erased=setting.rank, kept=kept, flattening=setting.flattening)
+    linear = LinearMap.quantised(exact.down, exact.up, norm=data.moments.rms_norm)
     data.findings["residual_after_erasure"] = directions.residual(setting.rank)
     return Candidate(
         shape=NoiseShape.isotropic(n), map_of=lambda _: linear, parameters=dict(vars(setting))
@@ -199,34 +218,21 @@ def with_wiener(candidate: Candidate, moments: Moments) -> Candidate:
 
     def map_of(noise: float) -> LinearMap:
         S = (noise * moments.rms_norm) ** 2 / n * covariance
-        return LinearMap(down=np.linalg.solve(moments.K + S, moments.K).T)
+        wiener = np.linalg.solve(moments.K + S, moments.K).T
+        return LinearMap.quantised(wiener, None, norm=moments.rms_norm)
 
-    return Candidate(
-        shape=candidate.shape, map_of=map_of, parameters=candidate.parameters, fixed_map=False
-    )
+    return replace(candidate, map_of=map_of, fixed_map=False)
 
+
+_MASK_OPTIONS = (
+    "floor", "stability_seeds", "learning_rate", "gate_learning_rate", "regularisation", "epochs",
+    "batch_size", "hidden", "xi", "gamma", "initial_beta", "initial_alpha_sd", "loss", "held_out",
+    "device",
+)  # fmt: skip
 
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
-        Method("laplace", "isotropic Laplace noise", _laplace),
-        Method(
-            "sparse",
-            "SPARSE as published: a learnt mask shapes diagonal Mahalanobis noise",
-            _sparse,
-            options=(
-                "floor", "stability_seeds", "learning_rate", "gate_learning_rate", "regularisation", "epochs",
-                "batch_size", "hidden", "xi", "gamma", "initial_beta", "initial_alpha_sd", "loss", "held_out",
-                "device",
-            ),
-        ),
-        Method(
-            "covariance",
-            "full-matrix Mahalanobis noise shaped by the concept covariance, then the Wiener filter",
-            _covariance,
-            options=("floor",),
-            postprocess="wiener",
-        ),
         Method(
             "subspace",
             "erase the concept's directions, keep the leading ones of the rest, isotropic Laplace noise",
@@ -234,8 +240,61 @@ METHODS: dict[str, Method] = {
             options=("rank", "kept", "flattening", "pairs"),
             postprocess="own map",
         ),
+        Method(
+            "covariance",
+            "full-matrix Mahalanobis noise shaped by the concept covariance, then the Wiener filter",
+            covariance_candidate,
+            options=("floor", "shape", "rank"),
+            postprocess="wiener",
+            metric="Mahalanobis",
+        ),
+        Method(
+            "sparse",
+            "SPARSE as published: a learnt mask shapes diagonal Mahalanobis noise",
+            _sparse,
+            options=_MASK_OPTIONS,
+            metric="Mahalanobis",
+        ),
+        Method(
+            "sparse-whitebox",
+            "SPARSE-WB: integrated gradients of a token classifier shape diagonal Mahalanobis noise",
+            whitebox_candidate,
+            options=("floor", "steps", "epochs"),
+            metric="Mahalanobis",
+        ),
+        Method("laplace", "isotropic Laplace noise", _isotropic),
+        Method(
+            "purkayastha",
+            "a random direction near the vector's, on the unit sphere",
+            _isotropic,
+            metric="angle",
+            family=lambda _: Sphere(),
+        ),
+        Method(
+            "gaussian",
+            "isotropic Gaussian noise",
+            _isotropic,
+            family=lambda _: GaussianNoise(),
+        ),
+        Method(
+            "ldp-gaussian",
+            "normalise, then Gaussian noise calibrated to (ε, δ) on the unit sphere",
+            _isotropic,
+            metric="none",
+            family=lambda delta: LdpNoise(0.5 if delta is None else delta),
+            delta=True,
+            before="normalise",
+        ),
+        Method(
+            "shuffle",
+            "one secret permutation of the coordinates",
+            _isotropic,
+            kind="obfuscation",
+            metric="none",
+            family=lambda _: NoNoise(),
+        ),
     )
-}  # fmt: skip
+}
 
 
 def method_named(name: str) -> Method:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from vecveil.accounting import Guarantee
+from vecveil.accounting import Guarantee, Ledger
 from vecveil.checks import check_embeddings
-from vecveil.errors import IncompatibleError, InvalidInputError, ReleaseError, message
-from vecveil.mechanisms import Mechanism
-from vecveil.randomness import resolve_generator
+from vecveil.errors import IncompatibleError, InvalidInputError, message
+from vecveil.mechanisms import NOTHING_BEFORE, Before, Mechanism, Step
+from vecveil.mechanisms.base import BLOCK_ROWS, not_finite
+from vecveil.protector.repetition import check_repetition, record_release, repeated_stream
+from vecveil.randomness import ItemId, NoiseKey, NoiseKeys, WordStream, resolve_stream
 from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.types import Embeddings, Matrix, RandomSource, Texts
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EncoderInfo", "Protector"]
 
-BLOCK_ROWS = 8192
+_OWNER = "Protector.protect"
 Output = Literal["full", "reduced"]
 
 
@@ -52,17 +54,21 @@ def encoder_fingerprint(encoder: Any) -> str | None:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Protector:
-    """Protects embeddings by y = T(x + z). Made by `vecveil.fit` or `vecveil.fit_pairs`, or loaded.
+    """Protects embeddings: y = T(x + z), with steps before and after.
+
+    Made by `vecveil.fit` or `vecveil.fit_pairs`, or loaded.
 
     Attributes:
         method: name of the method.
-        mechanism: draws z.
+        mechanism: draws z (or moves x in its own way).
         map: T, or None.
         output: ``full`` releases (N, n) vectors, ``reduced`` the m kept coordinates, with the same cosines.
         encoder_info: the encoder whose vectors it was fitted on.
         concept: name of the concept.
         report: what the fit measured: counts, parameters, utility. JSON-ready; holds no text and no term.
         encoder: the encoder itself, if it is at hand; never saved.
+        before: what vectors go through before the noise.
+        after: steps after the map.
     """
 
     method: str
@@ -73,11 +79,18 @@ class Protector:
     concept: str | None = None
     report: dict[str, Any] = field(default_factory=dict)
     encoder: Any = None
+    before: Before = NOTHING_BEFORE
+    after: tuple[Step, ...] = ()
 
     def __repr__(self) -> str:
-        epsilon = self.mechanism.parameters()["epsilon"]
+        parameters = self.mechanism.parameters()
+        scale = "".join(
+            f" {name}={parameters[name]:.4g},"
+            for name in ("epsilon", "sigma")
+            if name in parameters
+        )
         return (
-            f"Protector({self.method!r}, n={self.dimension}, epsilon={epsilon:.4g}, "
+            f"Protector({self.method!r}, n={self.dimension},{scale} "
             f"releases {self.released_dimension} dimensions)"
         )
 
@@ -89,9 +102,11 @@ class Protector:
     @property
     def released_dimension(self) -> int:
         """Return the dimension of what comes out."""
-        return (
-            self.map.rank if self.map is not None and self.output == "reduced" else self.dimension
-        )
+        reduced = self.map is not None and self.output == "reduced"
+        dimension = self.map.rank if self.map is not None and reduced else self.dimension
+        for step in self.after:
+            dimension = step.output_dimension(dimension)
+        return dimension
 
     @cached_property
     def guarantee(self) -> Guarantee:
@@ -99,9 +114,13 @@ class Protector:
         fitted_on = ""
         if "pairs" in self.report:
             fitted_on = f"{self.report['pairs']} pairs of texts with and without the concept"
-        return self.mechanism.guarantee(
+        promise = self.mechanism.guarantee(
             down=None if self.map is None else self.map.down, fitted_on=fitted_on
         )
+        if self.before.largest_norm is not None:
+            promise = promise.within_norm(self.before.largest_norm)
+        after = ([] if self.map is None else ["a linear map"]) + [s.label for s in self.after]
+        return promise.followed_by(tuple(after)) if after else promise
 
     @cached_property
     def fingerprint(self) -> str:
@@ -113,6 +132,8 @@ class Protector:
             self.mechanism.parameters(),
             self.dimension,
             self.output,
+            [self.before.kind, self.before.radius],
+            [step.to_record() for step in self.after],
         ]
         digest.update(json.dumps(head, sort_keys=True).encode())
         for name, array in sorted(self.arrays().items()):
@@ -122,44 +143,112 @@ class Protector:
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return the arrays that a protector file stores."""
-        return {**self.mechanism.to_arrays(), **({} if self.map is None else self.map.to_arrays())}
+        arrays = {
+            **self.mechanism.to_arrays(),
+            **({} if self.map is None else self.map.to_arrays()),
+        }
+        for i, step in enumerate(self.after):
+            if step.matrix is not None:
+                arrays[f"after.{i}.matrix"] = step.matrix
+        return arrays
 
-    def protect(self, X: Embeddings, rng: RandomSource = None, *, noise: bool = True) -> Embeddings:
+    def protect(
+        self,
+        X: Embeddings,
+        rng: RandomSource = None,
+        *,
+        noise: bool = True,
+        ids: Sequence[ItemId] | None = None,
+        key: NoiseKey | NoiseKeys | None = None,
+        texts: Texts | None = None,
+        ledger: Ledger | None = None,
+    ) -> Embeddings:
         """Return ``X`` (N, n) protected: (N, n), or (N, m) with reduced output, in the same dtype.
 
         Args:
             X: (N, n) float32 or float64 clean embeddings of the encoder that the protector was fitted for.
             rng: None draws from a cryptographic generator. A seed or NumPy generator is repeatable and
                 insecure: whoever knows the seed removes the noise.
-            noise: False applies the deterministic map alone. That is for queries that stay on the
+            noise: False applies the deterministic part alone. That is for queries that stay on the
                 trusted side; it protects nothing, and without a map it returns ``X`` as it is.
+            ids: one str, int or bytes for each row, which names its item for ``key`` and ``ledger``.
+            key: for keyed noise: the same item with the same content under this protector always gets the same
+                release, so that repetition averages nothing. Whoever has the key removes the noise.
+            texts: what ``X`` was encoded from. Their digests then enter keyed noise in place of the rows', and
+                the last bits of an encoder's arithmetic, which vary from batch to batch, do not change it.
+            ledger: counts the release of each item before it is made, and refuses it beyond its cap.
 
         Raises:
             InvalidInputError, IncompatibleError: see `vecveil.checks.check_embeddings`.
+            LedgerCapError: an item would be released too often; nothing is returned.
             ReleaseError: the result was not finite; nothing is returned.
         """
-        X = check_embeddings(X, owner="Protector.protect", param="X", dimension=self.dimension)
-        generator = resolve_generator(rng, owner="Protector.protect") if noise else None
+        X = check_embeddings(
+            X,
+            owner=_OWNER,
+            param="X",
+            dimension=self.dimension,
+            finite=not noise or ledger is not None,
+        )
+        check_repetition(rng, len(X), noise=noise, ids=ids, key=key, texts=texts, ledger=ledger)
+        if not noise:
+            return self._in_blocks(X, None)
+        stream = repeated_stream(self, X, ids, key, texts) if key is not None else None
+        if ledger is not None:
+            assert ids is not None
+            record_release(ledger, self, ids, len(X), stream)
+        return self._in_blocks(X, stream or resolve_stream(rng, len(X), owner=_OWNER))
+
+    def _in_blocks(self, X: Embeddings, stream: WordStream | None) -> Embeddings:
         released = np.empty((len(X), self.released_dimension), dtype=X.dtype)
+        plain = self.map is None and not self.after
         for start in range(0, len(X), BLOCK_ROWS):
-            block = X[start : start + BLOCK_ROWS]
-            if generator is not None:
-                block = self.mechanism.protect(block, rng=generator)
-            if self.map is not None:
-                with np.errstate(over="ignore", invalid="ignore"):  # refused below
-                    block = self.map.apply(block, reduced=self.output == "reduced")
-            released[start : start + BLOCK_ROWS] = block
-        with np.errstate(over="ignore", invalid="ignore"):
-            total = released.sum(dtype=np.float64)
-        if not np.isfinite(total) and not np.isfinite(released).all():
-            raise ReleaseError(
-                "Protector.protect: the protected vectors are not finite, so nothing was released."
-            )
+            stop = min(start + BLOCK_ROWS, len(X))
+            part = None if stream is None else stream.part(start, stop)
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # refused below
+                ok = self._block(X[start:stop], part, released[start:stop], plain=plain)
+            if not ok:
+                raise not_finite(X, _OWNER)
         return released
 
-    def encode(self, texts: Texts, rng: RandomSource = None, *, noise: bool = True) -> Embeddings:
+    def _block(
+        self, X: Embeddings, stream: WordStream | None, out: Embeddings, *, plain: bool
+    ) -> bool:
+        """Write the release of a block to ``out``; return whether all of it is finite."""
+        try:
+            x = self.before.apply(X, owner=_OWNER)
+        except InvalidInputError:
+            check_embeddings(X, owner=_OWNER, param="X")
+            raise
+        y = out if plain else np.empty_like(x)
+        if stream is None:
+            y[:] = self.mechanism.without_noise(x)
+        elif not self.mechanism.release_block(x, stream, y):
+            return False
+        if plain:
+            return True
+        if self.map is not None:
+            y = self.map.apply(y, reduced=self.output == "reduced")
+        for step in self.after:
+            y = step.apply(y)
+        out[:] = y
+        total = y.sum(dtype=np.float64)
+        return bool(np.isfinite(total) or np.isfinite(y).all())
+
+    def encode(
+        self,
+        texts: Texts,
+        rng: RandomSource = None,
+        *,
+        noise: bool = True,
+        ids: Sequence[ItemId] | None = None,
+        key: NoiseKey | NoiseKeys | None = None,
+        ledger: Ledger | None = None,
+    ) -> Embeddings:
         """Return the protected embeddings of ``texts``: encode, then `protect`."""
-        return self.protect(np.asarray(self.loaded_encoder().encode(texts)), rng, noise=noise)
+        X = np.asarray(self.loaded_encoder().encode(texts))
+        known = texts if key is not None and self.encoder_info.fingerprint is not None else None
+        return self.protect(X, rng, noise=noise, ids=ids, key=key, texts=known, ledger=ledger)
 
     def loaded_encoder(self) -> Encoder:
         """Return the encoder of this protector, loading it by name if it is not at hand."""
@@ -196,12 +285,15 @@ class Protector:
         return lambda X, rng: self.protect(X, rng)
 
     def released_noise_covariance(self) -> Matrix:
-        """Return the covariance of the noise in what is released: T S Tᵀ."""
+        """Return the covariance of the noise in what is released, T S Tᵀ; rounding steps are not counted."""
         S = self.mechanism.noise_covariance()
-        if self.map is None:
-            return S
-        T = self.map.down if self.output == "reduced" else self.map.matrix
-        covariance: Matrix = T @ S @ T.T
+        if self.map is not None:
+            T = self.map.down if self.output == "reduced" else self.map.matrix
+            S = T @ S @ T.T
+        for step in self.after:
+            linear = step.linear_part(len(S))
+            S = S if linear is None else linear @ S @ linear.T
+        covariance: Matrix = S
         return covariance
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -1,4 +1,4 @@
-"""How much noise: exactly one of ε, noise-to-signal or a target utility, found by bisection."""
+"""How much noise: exactly one of ε, σ, a noise-to-signal ratio, or a target; and the search for a target."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 
 from vecveil.checks import check_positive, check_probability
 from vecveil.errors import CalibrationError, InvalidInputError, message
-from vecveil.mechanisms import epsilon_of_rms_norm, rms_norm_of_epsilon
+from vecveil.protector.families import Family
 
-__all__ = ["Scale", "largest_noise"]
+__all__ = ["Scale", "bisect", "largest_noise"]
 
 SMALLEST_NOISE = 0.02
 """Least noise-to-signal ratio that a calibration tries: below it the noise protects nothing."""
@@ -22,62 +22,112 @@ LARGEST_NOISE = 100.0
 
 LEAST_RATIO, MOST_RATIO = 1e-9, 1e9
 
+_NAMES = (
+    "epsilon", "sigma", "noise_to_signal", "target_utility", "target_cosine", "target_advantage",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Scale:
-    """The caller's choice of scale; exactly one field is set.
+    """The caller's choice of scale; exactly one field is set, and δ beside ε where a method takes it.
 
     Attributes:
         epsilon: ε > 0 per unit of the mechanism's norm.
         noise_to_signal: root mean square norm of the noise before any map, over that of the
             embeddings.
         target_utility: share of the clean utility to keep, in (0, 1), with both sides protected.
+        sigma: standard deviation of Gaussian noise per coordinate.
+        delta: δ of ``ldp-gaussian``, in (0, 1).
+        target_cosine: mean cosine of a vector and its noisy self before any map, in (0, 1).
+        target_advantage: the largest advantage that any attacker may have, in (0, 1), at telling a text with the
+            concept from the same text without it, for 95 % of the pairs.
     """
 
     epsilon: float | None = None
     noise_to_signal: float | None = None
     target_utility: float | None = None
+    sigma: float | None = None
+    delta: float | None = None
+    target_cosine: float | None = None
+    target_advantage: float | None = None
 
     def __post_init__(self) -> None:
-        owner = "fit"
-        given = {k: v for k, v in vars(self).items() if v is not None}
-        if len(given) != 1:
-            raise InvalidInputError(
-                message(owner, "epsilon", "given alone, or `noise_to_signal`, or `target_utility`",
-                        " and ".join(given) or "none of the three", "The noise has one scale.",
-                        "Give exactly one; target_utility=0.95 is a usual start.")
-            )  # fmt: skip
-        if self.epsilon is not None:
-            check_positive(self.epsilon, owner=owner, param="epsilon")
-        if self.noise_to_signal is not None:
-            check_positive(self.noise_to_signal, owner=owner, param="noise_to_signal")
-        if self.target_utility is not None:
-            check_probability(
-                self.target_utility, owner=owner, param="target_utility", open_interval=True
-            )
+        for name in ("epsilon", "sigma", "noise_to_signal"):
+            if getattr(self, name) is not None:
+                check_positive(getattr(self, name), owner="fit", param=name)
+        for name in ("target_utility", "target_cosine", "target_advantage", "delta"):
+            if getattr(self, name) is not None:
+                check_probability(getattr(self, name), owner="fit", param=name, open_interval=True)
 
-    def noise(self, rms_norm: float, dimension: int) -> float | None:
+    @property
+    def name(self) -> str | None:
+        """Return which of the scales is set, or None."""
+        return next((name for name in _NAMES if getattr(self, name) is not None), None)
+
+    def check(self, method: str, allowed: tuple[str, ...], *, delta: bool) -> None:
+        """Refuse none or several scales, and one that the method does not have.
+
+        Args:
+            allowed: names of the method's scales; none at all for a method without noise.
+            delta: whether the method takes δ beside ε.
+        """
+        given = [name for name in _NAMES if getattr(self, name) is not None]
+        if not allowed and (given or self.delta is not None):
+            raise InvalidInputError(
+                message("fit", (given or ["delta"])[0], f"left out for method {method!r}", "a value",
+                        "It adds no noise, so it has no scale.")
+            )  # fmt: skip
+        if allowed and len(given) != 1:
+            listed = ", or ".join(f"`{name}`" for name in allowed[1:])
+            raise InvalidInputError(
+                message("fit", allowed[0], "given alone" + (f", or {listed}" if listed else ""),
+                        " and ".join(given) or "none of them", "The noise has one scale.",
+                        "Give exactly one; target_utility=0.95 is a usual start."
+                        if "target_utility" in allowed else "Give exactly one.")
+            )  # fmt: skip
+        if given and given[0] not in allowed:
+            raise InvalidInputError(
+                message("fit", given[0], f"left out for method {method!r}", "a value",
+                        fix="It takes " + " or ".join(allowed) + ".")
+            )  # fmt: skip
+        if delta != (self.delta is not None):
+            wanted = "given beside epsilon" if delta else f"left out for method {method!r}"
+            got = "None" if self.delta is None else self.delta
+            raise InvalidInputError(message("fit", "delta", wanted, got))
+
+    def noise(self, rms_norm: float, dimension: int, family: Family | None = None) -> float | None:
         """Return the noise-to-signal ratio that is asked for, or None if a target decides.
 
         Raises:
             InvalidInputError: the ratio is not in [1e-9, 1e9], where arithmetic still means something.
         """
-        if self.target_utility is not None:
+        from vecveil.protector.families import EllipticalLaplace
+
+        family = EllipticalLaplace() if family is None else family
+        name = self.name
+        if name == "target_cosine":
+            # E cos(x, x + z) is 1/√(1 + r²) up to 1/n: noise of ratio r is almost orthogonal to x.
+            assert self.target_cosine is not None
+            return math.sqrt(1 / self.target_cosine**2 - 1)
+        if name is None or name.startswith("target"):
             return None
-        if self.epsilon is None:
-            param, given, noise = "noise_to_signal", self.noise_to_signal, self.noise_to_signal
-        else:
-            param, given = "epsilon", self.epsilon
-            noise = rms_norm_of_epsilon(self.epsilon, dimension) / rms_norm
-        if noise is None or not LEAST_RATIO <= noise <= MOST_RATIO:
-            unit = rms_norm_of_epsilon(1.0, dimension) / rms_norm
-            low, high = (
-                (LEAST_RATIO, MOST_RATIO)
-                if param == "noise_to_signal"
-                else (unit / MOST_RATIO, unit / LEAST_RATIO)
+        value = float(getattr(self, name))
+
+        def ratio(given: float) -> float:
+            if name == "noise_to_signal":
+                return given
+            return family.noise_of(name, given, rms_norm, dimension)
+
+        with np.errstate(over="ignore"):
+            noise = ratio(value)
+        if not LEAST_RATIO <= noise <= MOST_RATIO:
+            unit = ratio(1.0)
+            ends = sorted(
+                unit / r if name == "epsilon" else r / (1.0 if name == "noise_to_signal" else unit)
+                for r in (LEAST_RATIO, MOST_RATIO)
             )
             raise InvalidInputError(
-                message("fit", param, f"between {low:.3g} and {high:.3g} for these vectors", given,
+                message("fit", name, f"between {ends[0]:.3g} and {ends[1]:.3g} for these vectors", value,
                         "Beyond that nothing is left of the vectors, or nothing of the noise.")
             )  # fmt: skip
         return noise
@@ -87,34 +137,34 @@ class Scale:
         return {k: v for k, v in vars(self).items() if v is not None}
 
 
-def epsilon_of_noise(noise: float, rms_norm: float, dimension: int) -> float:
-    """Return the ε of a noise-to-signal ratio."""
-    return epsilon_of_rms_norm(noise * rms_norm, dimension)
-
-
-def largest_noise(
-    utility: Callable[[float], float], target: float, *, steps: int = 24
-) -> float | None:
-    """Return the largest noise-to-signal ratio whose utility is at least ``target``, or None.
+def bisect(holds: Callable[[float], bool], *, steps: int = 24) -> float | None:
+    """Return the largest noise-to-signal ratio in the range that is tried at which ``holds``, or None.
 
     Args:
-        utility: relative utility as a function of the ratio, falling up to sampling error. Draws
-            should be common to all calls, or bisection chases the sampling error.
+        holds: true up to some ratio and false above it. Draws should be common to all calls, or bisection
+            chases the sampling error.
     """
     low, high = SMALLEST_NOISE, LARGEST_NOISE
-    if utility(low) < target:
+    if not holds(low):
         return None
-    if utility(high) >= target:
+    if holds(high):
         return high
     for _ in range(steps):
         middle = float(np.sqrt(low * high))
-        if utility(middle) >= target:
+        if holds(middle):
             low = middle
         else:
             high = middle
         if high / low < 1.002:
             break
     return low
+
+
+def largest_noise(
+    utility: Callable[[float], float], target: float, *, steps: int = 24
+) -> float | None:
+    """Return the largest noise-to-signal ratio whose utility is at least ``target``, or None."""
+    return bisect(lambda noise: utility(noise) >= target, steps=steps)
 
 
 def refuse_target(target: float, reachable: float, what: str) -> CalibrationError:

@@ -4,6 +4,7 @@ Importing this package loads neither pyarrow nor anything else beyond NumPy; Par
 ``files``, the text formats and .npy do not.
 """
 
+from vecveil.tables.items import RowItems
 from vecveil.tables.pipeline import ProtectionCounts, protect_table
 from vecveil.tables.reading import Chunk, TableReader, read_table
 from vecveil.tables.texts import TextRows, read_texts
@@ -13,6 +14,7 @@ __all__ = [
     "Chunk",
     "EmbeddingWriter",
     "ProtectionCounts",
+    "RowItems",
     "TableReader",
     "TextRows",
     "open_writer",

@@ -17,6 +17,7 @@ from vecveil.errors import (
 )
 from vecveil.progress import progress
 from vecveil.tables.arrow import is_plain, is_text
+from vecveil.tables.items import RowItems, check_id_column, ids_of
 from vecveil.tables.numberlists import has_number_list
 from vecveil.tables.reading import EMBEDDING, Chunk, TableReader, read_table
 from vecveil.tables.sources import ColumnType, missing_column, shown_name
@@ -59,7 +60,7 @@ class ProtectionCounts:
 def protect_table(
     input: str | os.PathLike[str],
     output: str | os.PathLike[str],
-    protect: Callable[[Embeddings], Embeddings],
+    protect: Callable[..., Embeddings],
     *,
     encode: Callable[[list[str]], Embeddings] | None = None,
     dimension: int | None = None,
@@ -68,6 +69,8 @@ def protect_table(
     carry: Sequence[str] | None = None,
     keep_text: bool = False,
     metadata: Mapping[str, Any] | None = None,
+    with_items: bool = False,
+    id_column: str | None = None,
     chunk_rows: int | None = None,
     overwrite: bool = False,
     format: str | None = None,
@@ -89,6 +92,8 @@ def protect_table(
             texts that are lists of numbers.
         keep_text: also write the text column. A .npy output has vectors only.
         metadata: see :func:`open_writer`.
+        with_items: call ``protect(vectors, items)``, where `RowItems` has the rows' ids and texts.
+        id_column: column of these ids; None counts the rows from 0.
         chunk_rows: None chooses by size.
         overwrite: replace an existing output.
         show_progress: None shows a bar on a terminal.
@@ -131,7 +136,9 @@ def protect_table(
         if carry is None and name != reader.text_column and is_text(kind)
     ]
     encoded = reader.embedding_column is None
-    reader = reader.select(tuple(carried), texts=encoded)
+    check_id_column(reader, id_column)
+    read = dict.fromkeys((*carried, *(() if id_column is None else (id_column,))))
+    reader = reader.select(tuple(name for name in reader.types if name in read), texts=encoded)
     chunks = progress(
         reader,
         "Protecting",
@@ -147,7 +154,12 @@ def protect_table(
                     raise _perhaps_vectors(reader, name, "lists of numbers as text")
             clean = _clean(chunk, encode, reader.name, width or dimension)
             width = clean.shape[1]
-            writer.write(_released(protect(clean), clean, reader.name), chunk.columns)
+            items: list[RowItems] = []
+            if with_items:
+                ids = ids_of(chunk, id_column, reader.name)
+                items.append(RowItems(ids, chunk.texts if encoded else None))
+            released = _released(protect(clean, *items), clean, reader.name)
+            writer.write(released, {name: chunk.columns[name] for name in carried})
     used = reader.text_column if encoded else reader.embedding_column
     replaced = None if encoded else reader.embedding_column
     return ProtectionCounts(

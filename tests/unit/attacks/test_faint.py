@@ -71,10 +71,13 @@ def test_the_known_complement_of_the_kept_directions_says_nothing(problem, dtype
     for R in (careful, careless):
         cut = 2 * len(R) // 3
         centred = L[:cut] - L[:cut].mean(axis=0)
-        weights = np.linalg.solve(R[:cut].T @ R[:cut] / cut + 0.01 * np.eye(N), R[:cut].T @ centred / cut)
+        weights = np.linalg.solve(
+            R[:cut].T @ R[:cut] / cut + 0.01 * np.eye(N), R[:cut].T @ centred / cut
+        )
         guess = R[cut:] @ weights
         aucs = [
-            (guess[L[cut:, j] == 1, j][:, None] > guess[L[cut:, j] == 0, j]).mean() for j in range(V)
+            (guess[L[cut:, j] == 1, j][:, None] > guess[L[cut:, j] == 0, j]).mean()
+            for j in range(V)
         ]
         scores.append(np.mean(aucs))
     # Mean of 12 AUCs over 500 rows with about 90 positives each: a standard error below 0.011.

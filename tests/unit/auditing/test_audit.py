@@ -118,9 +118,10 @@ def test_the_record_counts_right(result: AuditResult) -> None:
 def test_the_planted_leak_is_found_on_clean_vectors_and_erased_after(result: AuditResult) -> None:
     """The concept is linear in the clean vectors: chance is far below what is found there."""
     worst = result.worst
-    assert worst["clean"] > 0.8
+    clean = max(attack["clean"] for attack in result.to_record()["attacks"])
+    assert clean > 0.8
     assert worst["chance"] < 0.45
-    assert worst["value"] < worst["clean"] - 0.3
+    assert worst["value"] < clean - 0.3
     assert worst["low"] <= worst["value"] <= worst["high"]
 
 

@@ -45,7 +45,10 @@ def test_full_identity_and_isotropic_shapes_give_the_same_noise() -> None:
 def test_noise_does_not_depend_on_the_vector() -> None:
     X = np.random.default_rng(0).standard_normal((20, 5))
     one = Laplace(5, 3.0)
-    np.testing.assert_allclose(one.protect(X, rng=0) - X, one.protect(0 * X, rng=0), atol=1e-12)
+    noise = one.protect(0 * X, rng=0)
+    np.testing.assert_allclose(one.protect(X, rng=0) - X, noise, atol=1.01 * one.step)
+    grid = (one.protect(X, rng=0) - noise) / one.step  # both on the grid: X rounded to it
+    np.testing.assert_array_equal(grid, np.rint(grid))
 
 
 def test_the_public_method_cannot_be_weakened() -> None:

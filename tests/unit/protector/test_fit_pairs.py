@@ -29,7 +29,7 @@ def fit(*arrays: Any, **options: Any) -> Protector:
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"method": "magic"}, "`method` must be one of covariance, laplace, sparse, subspace"),
+    ({"method": "magic"}, "`method` must be one of covariance, gaussian, laplace, "),
     ({"method": None}, "`method`"),
     ({"method": "laplace", "rank": 3}, "`rank` must be an option of method 'laplace'"),
     ({"ranks": 3}, "`ranks` must be an option"),
@@ -127,9 +127,15 @@ def test_few_ordinary_texts_are_as_good_as_none() -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_both_precisions_and_labels_or_not(method: str, dtype: Any) -> None:
     data = token_data(60, 8, dtype=dtype)
-    options = {"epochs": 2} if method == "sparse" else {}
+    options: dict[str, Any] = {
+        "sparse": {"epsilon": 30.0, "epochs": 2},
+        "sparse-whitebox": {"epsilon": 30.0, "epochs": 1, "steps": 3},
+        "gaussian": {"sigma": 0.2},
+        "ldp-gaussian": {"epsilon": 30.0, "delta": 1e-5},
+        "shuffle": {},
+    }.get(method, {"epsilon": 30.0})
     for arrays in ((data.positive, data.negative), data.arguments()):
-        found = fit(*arrays, method=method, **options)
+        found = vecveil.fit_pairs(*arrays, method=method, **options)
         assert found.protect(data.positive).dtype == dtype
         assert found.method == method
         json.dumps(found.report, allow_nan=False)

@@ -1,0 +1,162 @@
+"""The guarantees of Gaussian noise and of the sphere, and the absence of one."""
+
+from __future__ import annotations
+
+from scipy import special
+
+from vecveil.accounting.guarantee import (
+    NEVER,
+    WEAK_EPSILON,
+    Guarantee,
+    conditions,
+    euclidean_factors,
+    exponent_text,
+)
+from vecveil.types import Matrix
+
+__all__ = ["gaussian_guarantee", "obfuscation_guarantee", "purkayastha_guarantee"]
+
+_NOT_WORDS = "How much an attacker finds within this bound is measured, not proved."
+
+
+def gaussian_guarantee(
+    *,
+    sigma: float,
+    covariance: Matrix,
+    down: Matrix | None = None,
+    fitted_on: str = "",
+    step: float | None = None,
+    local: tuple[float, float] | None = None,
+) -> Guarantee:
+    """Return the guarantee of y = T(x + z), z ~ N(0, σ²Σ): μ-Gaussian DP with μ = distance/σ.
+
+    Args:
+        sigma: σ > 0.
+        covariance: Σ, (n, n), trace n.
+        down: T as an (m, n) matrix of full row rank, or None for the identity.
+        fitted_on, step: for the conditions.
+        local: (ε, δ) that σ was calibrated to on the unit ball, or None.
+    """
+    n = covariance.shape[0]
+    largest, _, hidden = euclidean_factors(covariance, down)
+    mu, worst = 1 / sigma, largest / sigma
+    isotropic = bool(abs(covariance - covariance[0, 0] * _identity(n)).max() < 1e-9)
+    metric = (
+        "distance between the inputs after removing the hidden directions, in the noise's norm"
+        if hidden
+        else "Euclidean distance" if isotropic else "Mahalanobis distance of the noise shape"
+    )  # fmt: skip
+    advantage = float(special.erf(0.1 * worst / 2 / 2**0.5))
+    statement = (
+        f"Gaussian differential privacy with μ = {mu:.4g} per unit of {metric}; against Euclidean distance "
+        f"μ = {worst:.4g} in the least protected direction."
+    )
+    if local is not None:
+        statement = (
+            f"(ε, δ)-local differential privacy with ε = {local[0]:.4g} and δ = {local[1]:.3g} for any two vectors "
+            f"of norm at most 1; {statement}"
+        )
+    promised = [
+        f"Nobody tells two inputs at a Euclidean distance of 0.1 apart from one release with a larger advantage than "
+        f"{advantage:.3g} (two inputs at distance d: 2Φ(μd/2) − 1).",
+    ]
+    if hidden:
+        promised.append(
+            f"Differences in {hidden} of the {n} dimensions are not in the release at all."
+        )
+    return Guarantee(
+        kind="formal",
+        statement=statement,
+        epsilon=None if local is None else float(local[0]),
+        unit="one release of one vector",
+        metric="none: any two vectors of norm at most 1" if local else metric,
+        neighbours="any two input vectors (local model)",
+        epsilon_euclidean_worst=None,
+        epsilon_euclidean_best=None,
+        hidden_directions=int(hidden),
+        dimension=int(n),
+        noise_norm=float(sigma * n**0.5),
+        promised=tuple(promised),
+        not_promised=(
+            "There is no ε with δ = 0: with small probability a release excludes any given input.",
+            _NOT_WORDS,
+            *NEVER,
+        ),
+        conditional_on=conditions(fitted_on, step, repeated="adds its μ² to the sum"),
+        delta=None if local is None else float(local[1]),
+        mu=float(mu),
+    )
+
+
+def _identity(n: int) -> Matrix:
+    import numpy as np
+
+    return np.eye(n)
+
+
+def purkayastha_guarantee(
+    *,
+    epsilon: float,
+    dimension: int,
+    down: Matrix | None = None,
+    fitted_on: str = "",
+    step: float | None = None,
+) -> Guarantee:
+    """Return the guarantee of the Purkayastha mechanism: ε per radian between the inputs.
+
+    On the unit sphere an angle θ spans a chord of 2 sin(θ/2) ≥ 2θ/π, so that ε per radian is at most ε·π/2 per
+    unit of Euclidean distance (opposite vectors) and at least ε (neighbours).
+    """
+    hidden = 0 if down is None else dimension - down.shape[0]
+    worst = epsilon * 3.141592653589793 / 2
+    weak = worst > WEAK_EPSILON
+    return Guarantee(
+        kind="formal",
+        statement=(
+            f"metric differential privacy with ε = {epsilon:.4g} per radian of angle between the inputs"
+            + (". By itself a bound this large excludes little." if weak else ".")
+        ),
+        epsilon=float(epsilon),
+        unit="one release of one vector",
+        metric="angle in radians",
+        neighbours="any two directions (local model); norms are not released",
+        epsilon_euclidean_worst=float(worst),
+        epsilon_euclidean_best=float(epsilon),
+        hidden_directions=int(hidden),
+        dimension=int(dimension),
+        noise_norm=float(dimension / epsilon),
+        promised=(
+            "For any two inputs at an angle of θ, no output is more than e^(ε·θ) times likelier from one than from the "
+            f"other: e^{exponent_text(0.1 * epsilon)} at 0.1 radian, e^{exponent_text(3.141592653589793 * epsilon)} "
+            "for opposite vectors.",
+        ),
+        not_promised=(_NOT_WORDS, *NEVER),
+        conditional_on=conditions(fitted_on, step, repeated="adds another ε"),
+    )
+
+
+def obfuscation_guarantee(*, dimension: int, what: str, broken_by: str) -> Guarantee:
+    """Return that a method promises nothing.
+
+    Args:
+        what: what the method does.
+        broken_by: what undoes it, in a sentence.
+    """
+    return Guarantee(
+        kind="obfuscation",
+        statement=f"none. The method applies {what}, which hides nothing from a determined attacker.",
+        epsilon=None,
+        unit="one release of one vector",
+        metric="none",
+        neighbours="none",
+        epsilon_euclidean_worst=None,
+        epsilon_euclidean_best=None,
+        hidden_directions=0,
+        dimension=int(dimension),
+        noise_norm=None,
+        promised=("Nothing.",),
+        not_promised=(broken_by,),
+        conditional_on=(
+            "the protector file stays secret: it holds all that was done to the vectors.",
+        ),
+    )

@@ -1,0 +1,120 @@
+"""Options of commands that release vectors: keys of keyed noise, and the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vecveil.cli import options as shared
+
+if TYPE_CHECKING:
+    from vecveil.accounting import Ledger
+    from vecveil.protector import Protector
+    from vecveil.randomness import NoiseKey
+    from vecveil.tables import RowItems
+    from vecveil.types import Embeddings
+
+__all__ = ["Release", "release_options"]
+
+release_options = shared.stacked(
+    click.option(
+        "--id-column",
+        metavar="NAME",
+        help="Column that names each row's item, for keys and ledger [default: the row's number].",
+    ),
+    click.option(
+        "--key-file",
+        type=shared.FILE,
+        help="Keyed noise: the same item always gets the same release. See `vecveil key new`.",
+    ),
+    click.option(
+        "--key-env",
+        metavar="VARIABLE",
+        help="Keyed noise with the keys in this environment variable.",
+    ),
+    click.option("--key-id", metavar="ID", help="Which of the keys [default: the current one]."),
+    click.option(
+        "--ledger",
+        "ledger_file",
+        type=shared.FILE,
+        help="Count the release of each item in this ledger before it is made.",
+    ),
+    click.option(
+        "--cap",
+        type=click.IntRange(min=1),
+        help="Of the ledger: refuse to release an item more often.",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Release:
+    """The options, checked."""
+
+    noise: bool
+    id_column: str | None
+    key_file: Path | None
+    key_env: str | None
+    key_id: str | None
+    ledger_file: Path | None
+    cap: int | None
+
+    @classmethod
+    def of(cls, given: dict[str, Any], *, noise: bool) -> Release:
+        """Take the options out of ``given``; refuses combinations that cannot mean anything."""
+        names = ("id_column", "key_file", "key_env", "key_id", "ledger_file", "cap")
+        one = cls(noise, **{name: given.pop(name) for name in names})
+        if one.key_file is not None and one.key_env is not None:
+            raise click.UsageError("Give --key-file or --key-env, not both.")
+        keyed = one.key_file is not None or one.key_env is not None
+        if one.key_id is not None and not keyed:
+            raise click.UsageError("--key-id needs --key-file or --key-env.")
+        if one.cap is not None and one.ledger_file is None:
+            raise click.UsageError("--cap needs --ledger.")
+        if one.id_column is not None and not keyed and one.ledger_file is None:
+            raise click.UsageError("--id-column names items for --key-file, --key-env or --ledger.")
+        if not noise and (keyed or one.ledger_file is not None):
+            raise click.UsageError("--no-noise releases no noise: leave out keys and ledger.")
+        return one
+
+    def key(self) -> NoiseKey | None:
+        """Return the key, or None for fresh noise."""
+        from vecveil.randomness import NoiseKeys
+
+        if self.key_file is not None:
+            return NoiseKeys.from_file(self.key_file).key(self.key_id)
+        if self.key_env is not None:
+            return NoiseKeys.from_environment(self.key_env).key(self.key_id)
+        return None
+
+    def ledger(self) -> AbstractContextManager[Ledger | None]:
+        """Return the opened ledger, or nothing."""
+        from vecveil.accounting import Ledger
+
+        if self.ledger_file is None:
+            return nullcontext()
+        return Ledger(self.ledger_file, cap=self.cap)
+
+    def protect(
+        self, protector: Protector, key: NoiseKey | None, ledger: Ledger | None
+    ) -> Callable[[Embeddings, RowItems], Embeddings]:
+        """Return what protects a chunk of rows."""
+        named = key is not None or ledger is not None
+        known = key is not None and protector.encoder_info.fingerprint is not None
+
+        def protect(X: Embeddings, rows: RowItems) -> Embeddings:
+            return protector.protect(
+                X,
+                noise=self.noise,
+                ids=rows.ids if named else None,
+                key=key,
+                texts=rows.texts if known else None,
+                ledger=ledger,
+            )
+
+        return protect

@@ -1,0 +1,29 @@
+"""How far apart two inputs are in a mechanism's own metric, behind a map."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vecveil.types import Embeddings, Matrix, Vector
+
+__all__ = ["angles", "quotient_distances"]
+
+
+def quotient_distances(
+    first: Embeddings, second: Embeddings, covariance: Matrix, down: Matrix | None
+) -> Vector:
+    """Return ‖x − x'‖_Σ of each pair of rows, or with a map T the norm of T(x − x') in (TΣTᵀ)⁺."""
+    differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
+    T = np.eye(covariance.shape[0]) if down is None else down
+    values, vectors = np.linalg.eigh(T @ covariance @ T.T)
+    distances: Vector = np.linalg.norm(differences @ T.T @ (vectors / np.sqrt(values)), axis=1)
+    return distances
+
+
+def angles(first: Embeddings, second: Embeddings) -> Vector:
+    """Return the angle in radians between each pair of rows, accurate for small ones."""
+    A, B = (np.asarray(X, dtype=np.float64) for X in (first, second))
+    A = A / np.linalg.norm(A, axis=1, keepdims=True)
+    B = B / np.linalg.norm(B, axis=1, keepdims=True)
+    found: Vector = 2 * np.arctan2(np.linalg.norm(A - B, axis=1), np.linalg.norm(A + B, axis=1))
+    return found

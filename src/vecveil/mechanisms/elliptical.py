@@ -1,0 +1,72 @@
+"""Noise that a shape stretches: the elliptical Laplace mechanism and the Gaussian one.
+
+- Laplace: density ∝ exp(−ε‖z‖_Σ), Z = Y Σ^{1/2} N/‖N‖ with Y ~ Gamma(n, 1/ε) (SPARSE, Algorithm 1).
+- Gaussian: Z = σ Σ^{1/2} N.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vecveil.mechanisms.base import BLOCK_VALUES, add_given, add_noise, standard_normals
+from vecveil.randomness import WordStream, kernel
+from vecveil.sensitivity.shapes import NoiseShape
+from vecveil.types import Embeddings, Vector
+
+__all__ = ["epsilon_of_rms_norm", "release_elliptical", "rms_norm_of_epsilon"]
+
+
+def rms_norm_of_epsilon(epsilon: float, dimension: int) -> float:
+    """Return sqrt(E‖Z‖²) = sqrt(n(n+1))/ε of Laplace noise, the same for every Σ of trace n."""
+    with np.errstate(over="ignore"):
+        return float(np.sqrt(dimension * (dimension + 1.0)) / epsilon)
+
+
+def epsilon_of_rms_norm(rms_norm: float, dimension: int) -> float:
+    """Return the ε whose noise has the root mean square norm ``rms_norm``."""
+    return float(np.sqrt(dimension * (dimension + 1.0)) / rms_norm)
+
+
+def release_elliptical(
+    X: Embeddings,
+    stream: WordStream,
+    out: Embeddings,
+    *,
+    shape: NoiseShape,
+    step: float,
+    epsilon: float | None = None,
+    sigma: float | None = None,
+    splits: int = 1,
+) -> bool:
+    """Write x + Z to ``out``; return whether all is finite.
+
+    Args:
+        epsilon: for Laplace noise; else sigma for Gaussian noise.
+    """
+    n = shape.dimension
+    normal_blocks = (n + 1) // 2 * splits
+    if epsilon is not None:
+        factors = stream.gammas(float(n), normal_blocks) / epsilon
+    else:
+        assert sigma is not None
+        factors = np.full(stream.rows, sigma)
+    if shape.is_diagonal and splits == 1:
+        kind = kernel.Kind.ADD if epsilon is None else kernel.Kind.ADD_DIRECTION
+        root = None if shape.is_isotropic else np.ascontiguousarray(shape.root)
+        return add_noise(kind, X, stream, factors, root, step, out)
+    finite = True
+    rows = max(1, BLOCK_VALUES // n)
+    for start in range(0, len(X), rows):
+        stop = min(start + rows, len(X))
+        noise = standard_normals(stream.part(start, stop), n, splits=splits)
+        part = factors[start:stop]
+        if epsilon is not None:
+            part = part / _norms(noise)
+        stretched = np.ascontiguousarray(noise if shape.is_isotropic else shape.stretch(noise))
+        finite &= add_given(X[start:stop], stretched, part, step, out[start:stop])
+    return finite
+
+
+def _norms(X: Embeddings) -> Vector:
+    norms: Vector = np.sqrt(np.einsum("ij,ij->i", X, X))
+    return norms

@@ -1,0 +1,175 @@
+"""Gaussian noise: with a given σ, or calibrated to (ε, δ) on the unit sphere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from scipy import special
+
+from vecveil.accounting import Guarantee, gaussian_guarantee
+from vecveil.checks import check_count, check_positive, check_probability
+from vecveil.errors import InvalidInputError, message
+from vecveil.mechanisms.base import Arrays, Mechanism, grid_step
+from vecveil.mechanisms.distances import quotient_distances
+from vecveil.mechanisms.elliptical import release_elliptical
+from vecveil.randomness import WordStream
+from vecveil.sensitivity.shapes import NoiseShape
+from vecveil.types import Embeddings, Matrix, Vector
+
+__all__ = ["Gaussian", "LdpGaussian"]
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussian(Mechanism):
+    """x + Z, Z ~ N(0, σ²Σ): μ-Gaussian DP with μ = ‖x − x'‖_Σ/σ (Dong, Roth & Su 2022).
+
+    Guarantee:
+        For inputs at distance d, (ε, δ) with every pair that the analytic Gaussian mechanism allows
+        (Balle & Wang 2018). No ε with δ = 0.
+
+    Attributes:
+        shape: Σ, trace n.
+        sigma: σ > 0, the noise's standard deviation per coordinate for Σ = I.
+    """
+
+    shape: NoiseShape
+    sigma: float
+    splits: int = 1
+
+    name: ClassVar[str] = "gaussian"
+
+    def __post_init__(self) -> None:
+        owner = type(self).__name__
+        object.__setattr__(self, "sigma", check_positive(self.sigma, owner=owner, param="sigma"))
+        check_count(self.splits, owner=owner, param="splits", maximum=16)
+
+    @property
+    def dimension(self) -> int:
+        """Return n."""
+        return self.shape.dimension
+
+    @cached_property
+    def step(self) -> float:
+        """Return 2⁻¹⁶ of the least standard deviation of the noise in any direction."""
+        return grid_step(self.sigma * float(np.sqrt(self.shape.smallest_eigenvalue)))
+
+    def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
+        return release_elliptical(
+            X, stream, out,
+            shape=self.shape, step=self.step, sigma=self.sigma, splits=self.splits,
+        )  # fmt: skip
+
+    def noise_covariance(self) -> Matrix:
+        """Return σ²Σ."""
+        return self.sigma**2 * self.shape.covariance()
+
+    def distances(
+        self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None
+    ) -> Vector:
+        """Return the Mahalanobis distance of each pair of rows, or its quotient behind T."""
+        return quotient_distances(first, second, self.shape.covariance(), down)
+
+    def advantage(self, distances: Vector) -> Vector:
+        """Return 2Φ(d/2σ) − 1."""
+        advantage: Vector = special.erf(np.asarray(distances) / self.sigma / 8**0.5)
+        return advantage
+
+    def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
+        """Return the Gaussian-DP guarantee, after the map T if ``down`` is given."""
+        return gaussian_guarantee(
+            sigma=self.sigma,
+            covariance=self.shape.covariance(),
+            down=down,
+            fitted_on=fitted_on,
+            step=self.step,
+        )
+
+    def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Return Σ, unless it is the identity."""
+        return {} if self.shape.is_isotropic else self.shape.to_arrays()
+
+    def parameters(self) -> dict[str, float]:
+        """Return σ and the number of splits."""
+        return {"sigma": self.sigma, "splits": self.splits}
+
+    @classmethod
+    def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
+        """Return the mechanism of a protector file."""
+        isotropic = not any(name.startswith("shape.") for name in arrays)
+        shape = (
+            NoiseShape.isotropic(dimension)
+            if isotropic
+            else NoiseShape.from_arrays(arrays, dimension)
+        )
+        made = cls(shape, float(parameters["sigma"]), parameters["splits"])
+        if not 1e-300 < made.sigma < 1e300:
+            raise ValueError("sigma")
+        return made
+
+
+class LdpGaussian(Gaussian):
+    """(ε, δ)-local DP for any two inputs of norm at most 1, by Gaussian noise.
+
+    Guarantee:
+        (ε, δ)-LDP: inputs on the unit ball differ by at most 2, σ is the analytic Gaussian mechanism's for
+        that sensitivity (Balle & Wang 2018, Algorithm 1).
+
+    Args:
+        epsilon: ε > 0.
+        delta: δ in (0, 1).
+    """
+
+    name: ClassVar[str] = "ldp-gaussian"
+    SENSITIVITY: ClassVar[float] = 2.0
+    LARGEST_NORM: ClassVar[float] = 1.0 + 1e-5  # the rounding of float32 rows of unit norm
+
+    epsilon: float
+    delta: float
+
+    def __init__(self, dimension: int, epsilon: float, delta: float, splits: int = 1) -> None:
+        owner = type(self).__name__
+        epsilon = check_positive(epsilon, owner=owner, param="epsilon")
+        delta = check_probability(delta, owner=owner, param="delta", open_interval=True)
+        object.__setattr__(self, "epsilon", epsilon)
+        object.__setattr__(self, "delta", delta)
+        from vecveil.accounting.gaussian import analytic_gaussian_sigma
+
+        sensitivity = self.SENSITIVITY * self.LARGEST_NORM
+        sigma = analytic_gaussian_sigma(epsilon=epsilon, delta=delta, sensitivity=sensitivity)
+        super().__init__(NoiseShape.isotropic(dimension), sigma, splits)
+
+    def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
+        norms = np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))
+        if not np.isfinite(norms).all():
+            return False  # the caller names the row
+        if (norms > self.LARGEST_NORM).any():
+            raise InvalidInputError(
+                message("LdpGaussian.protect", "X", "of rows with norm at most 1",
+                        f"a norm of {norms[norms > self.LARGEST_NORM].max():.4g}",
+                        "The guarantee speaks of the unit ball.", "Normalise or clip the rows first.")
+            )  # fmt: skip
+        return super()._release(X, stream, out)
+
+    def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
+        """Return the (ε, δ) guarantee."""
+        return gaussian_guarantee(
+            sigma=self.sigma,
+            covariance=self.shape.covariance(),
+            down=down,
+            fitted_on=fitted_on,
+            step=self.step,
+            local=(self.epsilon, self.delta),
+        )
+
+    def parameters(self) -> dict[str, float]:
+        """Return ε, δ and the number of splits."""
+        return {"epsilon": self.epsilon, "delta": self.delta, "splits": self.splits}
+
+    @classmethod
+    def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
+        """Return the mechanism of a protector file."""
+        return cls(dimension, parameters["epsilon"], parameters["delta"], parameters["splits"])

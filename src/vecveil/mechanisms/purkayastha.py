@@ -1,0 +1,179 @@
+"""The Purkayastha mechanism on the unit sphere, with an exact sampler of its angle.
+
+Density of y ∝ exp(−ε·arccos(xᵀy)) (Du et al. 2023): the angle θ between x and y has density
+∝ exp(−εθ) sin^{n−2}θ on [0, π], and y lies in a uniformly random direction at that angle.
+
+The angle, in log space and for every n ≥ 3 and ε > 0 alike: log(sin θ/θ) is concave, so it lies under its
+tangent at the mode θ* = atan2(n − 2, ε). With that tangent in its place the density becomes
+Gamma(n − 1, rate (n − 2)/θ*), which is drawn exactly and accepted with the probability that is lost:
+(n − 2)·[log(sin θ/θ) − log(sin θ*/θ*) − (cot θ* − 1/θ*)(θ − θ*)]. About sin θ*/θ* ≥ 2/π of the draws are
+accepted (at least .46, at n = 3). At n = 2 the angle is a truncated exponential, inverted in closed form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from vecveil.accounting import Guarantee, purkayastha_guarantee
+from vecveil.checks import check_count, check_positive
+from vecveil.errors import InvalidInputError, message
+from vecveil.mechanisms.base import Arrays, Mechanism, add_noise, grid_step
+from vecveil.mechanisms.distances import angles
+from vecveil.randomness import WordStream, kernel
+from vecveil.randomness.elementary import exponentials
+from vecveil.types import Embeddings, Matrix, Vector
+
+__all__ = ["Purkayastha", "angle_moments", "draw_angles"]
+
+_ROUND_BLOCKS = 2**20
+"""Counter blocks that one round of rejection may use: rounds never share one."""
+
+
+def _log_sinc(theta: Vector) -> Vector:
+    """Return log(sin θ/θ) for θ in (0, π)."""
+    small = theta < 1e-4
+    safe = np.where(small, 1.0, theta)
+    square = theta * theta
+    exact: Vector = np.where(
+        small, -square / 6 - square * square / 180, np.log(np.sin(safe) / safe)
+    )
+    return exact
+
+
+def _slope_of_log_sinc(theta: float) -> float:
+    """Return cot θ − 1/θ."""
+    if theta < 1e-3:  # the difference of two large numbers
+        return -theta / 3 - theta**3 / 45
+    return float(1 / np.tan(theta) - 1 / theta)
+
+
+def draw_angles(stream: WordStream, dimension: int, epsilon: float, first_block: int) -> Vector:
+    """Return one angle in [0, π] a row, with density ∝ exp(−εθ) sin^{n−2}θ.
+
+    Args:
+        first_block: of the stream; the blocks from there on must be free.
+    """
+    if dimension == 2:
+        e = exponentials(stream.words(1, first_block)[:, :1])[:, 0]
+        # e is −log U: θ = −log(1 − U(1 − e^{−επ}))/ε
+        angles = -np.log1p(np.exp(-e) * np.expm1(-epsilon * np.pi)) / epsilon
+        capped: Vector = np.minimum(angles, np.pi)
+        return capped
+    power = dimension - 2.0
+    mode = float(np.arctan2(power, epsilon))
+    slope, height = _slope_of_log_sinc(mode), float(_log_sinc(np.array(mode)))
+    theta = stream.gammas(dimension - 1.0, first_block) * (mode / power)
+    inside = theta < np.pi
+    safe = np.where(inside, theta, 1.0)
+    lost = power * (_log_sinc(safe) - height - slope * (safe - mode))
+    half_round = first_block + _ROUND_BLOCKS // 2
+    exponential = exponentials(stream.words(1, half_round)[:, :1])[:, 0]
+    rejected = np.flatnonzero(~(inside & (-exponential < lost)))
+    if len(rejected):
+        theta[rejected] = draw_angles(
+            stream.take(rejected), dimension, epsilon, first_block + _ROUND_BLOCKS
+        )
+    return theta
+
+
+def angle_moments(dimension: int, epsilon: float) -> tuple[float, float]:
+    """Return E cos θ and E sin²θ of the angle, by quadrature."""
+    power = dimension - 2.0
+    mode = float(np.arctan2(power, epsilon))
+    width = np.sin(mode) / np.sqrt(power) if power > 0 else 0.0
+    reach = 40 * max(width, 1 / (epsilon + dimension))
+    theta = np.linspace(max(mode - reach, 0.0), min(mode + reach, np.pi), 20_001)[1:-1]
+    log_density = power * np.log(np.sin(theta)) - epsilon * theta
+    weights = np.exp(log_density - log_density.max())
+    weights /= weights.sum()
+    return float(weights @ np.cos(theta)), float(weights @ np.sin(theta) ** 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Purkayastha(Mechanism):
+    """A random point y of the unit sphere with density ∝ exp(−ε·angle(x, y)); rows are normalised first.
+
+    Guarantee:
+        ε·angle(x, x') metric-LDP, angles in radians (Weggenmann & Kerschbaum 2021). Only directions go
+        in: the norms of the rows are not released at all.
+    Cost:
+        n normal draws and about 1.5 gamma draws per vector.
+
+    Attributes:
+        n: the dimension, at least 2.
+        epsilon: ε > 0 per radian; the angle concentrates near atan(n/ε).
+    """
+
+    n: int
+    epsilon: float
+
+    name: ClassVar[str] = "purkayastha"
+
+    def __post_init__(self) -> None:
+        check_count(self.n, owner="Purkayastha", param="dimension", minimum=2)
+        object.__setattr__(
+            self, "epsilon", check_positive(self.epsilon, owner="Purkayastha", param="epsilon")
+        )
+
+    @property
+    def dimension(self) -> int:
+        """Return n."""
+        return self.n
+
+    @cached_property
+    def step(self) -> float:
+        """Return 2⁻¹⁶ of the noise's standard deviation per coordinate."""
+        return grid_step(float(np.sqrt(angle_moments(self.n, self.epsilon)[1] / self.n)))
+
+    def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
+        if len(X) and not X.any(axis=1).all():
+            raise InvalidInputError(
+                message("Purkayastha.protect", "X", "of rows with a direction", "a row of zeros",
+                        "The mechanism moves points of the sphere.", "Leave such rows out.")
+            )  # fmt: skip
+        angles = draw_angles(stream, self.n, self.epsilon, (self.n + 1) // 2)
+        factors = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+        return add_noise(kernel.Kind.TURN, X, stream, factors, None, self.step, out)
+
+    def noise_covariance(self) -> Matrix:
+        """Return E sin²θ/(n − 1)·I: the covariance in the directions orthogonal to x, for every x alike."""
+        return angle_moments(self.n, self.epsilon)[1] / (self.n - 1) * np.eye(self.n)
+
+    def distances(
+        self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None
+    ) -> Vector:
+        """Return the angle of each pair of rows in radians; a map after the noise is not counted."""
+        return angles(first, second)
+
+    def advantage(self, distances: Vector) -> Vector:
+        """Return the total variation at these angles."""
+        from vecveil.accounting.concept_level import purkayastha_total_variation
+
+        return purkayastha_total_variation(distances, n=self.n, epsilon=self.epsilon)
+
+    def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
+        """Return the metric-DP guarantee in the angle; a map after it keeps it."""
+        return purkayastha_guarantee(
+            epsilon=self.epsilon, dimension=self.n, down=down, fitted_on=fitted_on, step=self.step
+        )
+
+    def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Return nothing."""
+        return {}
+
+    def parameters(self) -> dict[str, float]:
+        """Return ε."""
+        return {"epsilon": self.epsilon}
+
+    @classmethod
+    def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
+        """Return the mechanism of a protector file."""
+        made = cls(dimension, float(parameters["epsilon"]))
+        if not 1e-9 < made.epsilon < 1e12:
+            raise ValueError("epsilon")
+        return made

@@ -1,0 +1,109 @@
+"""Dimension shuffling: one secret permutation of the coordinates. Obfuscation, not protection."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from vecveil.accounting import Guarantee, obfuscation_guarantee
+from vecveil.checks import check_count
+from vecveil.mechanisms.base import Arrays, Mechanism
+from vecveil.randomness import WordStream
+from vecveil.types import Embeddings, Matrix, Vector
+
+__all__ = ["Shuffle", "random_permutation"]
+
+
+def random_permutation(dimension: int) -> npt.NDArray[np.intp]:
+    """Return a permutation drawn with the operating system's generator."""
+    n = check_count(dimension, owner="random_permutation", param="dimension")
+    order = list(range(n))
+    secrets.SystemRandom().shuffle(order)
+    return np.array(order, dtype=np.intp)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Shuffle(Mechanism):
+    """The coordinates in another order, the same for every vector (a baseline of TextCrafter).
+
+    Guarantee:
+        None. Inner products and norms are those of the clean vectors, so whatever is read from distances is
+        read from shuffled vectors too; and whoever knows a few clean vectors finds the permutation.
+
+    Attributes:
+        permutation: (n,) coordinate i of a release is coordinate permutation[i] of the vector.
+    """
+
+    permutation: npt.NDArray[np.intp]
+
+    name: ClassVar[str] = "shuffle"
+    is_random: ClassVar[bool] = False
+
+    def __repr__(self) -> str:
+        return f"Shuffle(n={self.dimension})"
+
+    @property
+    def dimension(self) -> int:
+        """Return n."""
+        return len(self.permutation)
+
+    @property
+    def step(self) -> float:
+        """Return 0: nothing is rounded."""
+        return 0.0
+
+    def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
+        np.take(X, self.permutation, axis=1, out=out)
+        return bool(np.isfinite(out).all())
+
+    def without_noise(self, X: Embeddings) -> Embeddings:
+        """Return the shuffled rows: a query must be shuffled alike, or it matches nothing."""
+        return np.ascontiguousarray(X[:, self.permutation])
+
+    def noise_covariance(self) -> Matrix:
+        """Return zeros: there is no noise."""
+        return np.zeros((self.dimension, self.dimension))
+
+    def distances(
+        self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None
+    ) -> Vector:
+        """Return the Euclidean distance of each pair of rows."""
+        differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
+        norms: Vector = np.linalg.norm(differences, axis=1)
+        return norms
+
+    def advantage(self, distances: Vector) -> Vector:
+        """Return 1 for every two inputs that differ: nothing is random."""
+        return np.where(np.asarray(distances) > 0, 1.0, 0.0)
+
+    def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
+        """Return that nothing is promised."""
+        return obfuscation_guarantee(
+            dimension=self.dimension,
+            what="a secret permutation of the coordinates",
+            broken_by="Norms and inner products are unchanged, and about n known pairs of clean and released "
+            "vectors, often far fewer, give the permutation.",
+        )
+
+    def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Return the permutation: the file is the secret."""
+        return {"permutation": self.permutation.astype(np.float64)}
+
+    def parameters(self) -> dict[str, float]:
+        """Return nothing."""
+        return {}
+
+    @classmethod
+    def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
+        """Return the mechanism of a protector file."""
+        stored = arrays["permutation"]
+        if stored.shape != (dimension,) or not np.array_equal(
+            np.sort(stored), np.arange(dimension)
+        ):
+            raise ValueError("permutation")
+        return cls(stored.astype(np.intp))

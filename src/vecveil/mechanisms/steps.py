@@ -1,0 +1,180 @@
+"""What comes before the noise and defines the metric, and what comes after it and costs nothing.
+
+Before: nothing, normalisation, or clipping of norms. Both bound the distance between any two inputs, which
+turns metric privacy into plain local privacy. After: normalise, truncate, project, float16, int8, binary.
+Whatever is computed from a release alone keeps its guarantee.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from vecveil.checks import check_count, check_positive
+from vecveil.errors import InvalidInputError, message
+from vecveil.types import Embeddings, Matrix
+
+__all__ = ["NOTHING_BEFORE", "Before", "Step"]
+
+StepKind = Literal["normalise", "truncate", "project", "float16", "int8", "binary"]
+STEP_KINDS = ("normalise", "truncate", "project", "float16", "int8", "binary")
+
+
+@dataclass(frozen=True)
+class Before:
+    """What is done to vectors before noise is added.
+
+    Attributes:
+        kind: ``none``, ``normalise`` (to norm 1) or ``clip`` (norms above ``radius`` are brought to it).
+        radius: of ``clip``.
+    """
+
+    kind: Literal["none", "normalise", "clip"] = "none"
+    radius: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("none", "normalise", "clip"):
+            wanted = "'none', 'normalise' or 'clip:RADIUS'"
+            raise InvalidInputError(message("fit", "before", wanted, repr(self.kind)[:40]))
+        if self.kind == "clip":
+            check_positive(self.radius, owner="fit", param="before")
+        elif self.radius is not None:
+            raise InvalidInputError(message("fit", "before", "'clip' to take a radius", self.kind))
+
+    @classmethod
+    def of(cls, value: Before | str) -> Before:
+        """Return ``value``, or what its text form says: ``none``, ``normalise``, ``clip:1.5``."""
+        if isinstance(value, Before):
+            return value
+        kind, _, radius = value.partition(":") if isinstance(value, str) else ("?", "", "")
+        try:
+            return cls(kind, float(radius) if radius else None)  # type: ignore[arg-type]
+        except ValueError as error:
+            if isinstance(error, InvalidInputError):
+                raise
+            got = repr(value)[:40]
+            raise InvalidInputError(
+                message("fit", "before", "'none', 'normalise' or 'clip:RADIUS'", got)
+            ) from None
+
+    @property
+    def largest_norm(self) -> float | None:
+        """Return the norm that nothing exceeds after this, or None."""
+        return {"none": None, "normalise": 1.0, "clip": self.radius}[self.kind]
+
+    def apply(self, X: Embeddings, *, owner: str) -> Embeddings:
+        """Return the rows of ``X`` (N, n) brought to their norm; refuses a row of zeros."""
+        if self.kind == "none":
+            return X
+        norms = np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))
+        if self.kind == "normalise":
+            if (norms == 0).any():
+                raise InvalidInputError(
+                    message(owner, "X", "of rows with a direction", "a row of zeros",
+                            "Vectors are normalised before the noise.", "Leave such rows out.")
+                )  # fmt: skip
+            factors = 1 / norms
+        else:
+            assert self.radius is not None
+            with np.errstate(divide="ignore"):
+                factors = np.minimum(1.0, self.radius / norms)
+        scaled: Embeddings = np.ascontiguousarray((X * factors[:, None]).astype(X.dtype))
+        return scaled
+
+
+NOTHING_BEFORE = Before()
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One step after the noise. Released values keep the dtype of the input, whatever their precision is.
+
+    Attributes:
+        kind: ``normalise``; ``truncate`` to the first ``value`` coordinates; ``project`` by ``matrix``; ``float16``
+            (rounded to half precision); ``int8`` (integers from −127 to 127, a coordinate of ``value`` gives 127);
+            ``binary`` (−1 or 1).
+        value: of truncate and int8.
+        matrix: (m, d) of project.
+    """
+
+    kind: StepKind
+    value: float | None = None
+    matrix: Matrix | None = None
+
+    def __post_init__(self) -> None:
+        owner, param = "fit", "postprocess"
+        if self.kind not in STEP_KINDS:
+            raise InvalidInputError(
+                message(
+                    owner,
+                    param,
+                    "made of none, wiener, " + ", ".join(STEP_KINDS),
+                    repr(self.kind)[:40],
+                )
+            )
+        if self.kind == "truncate":
+            whole = (
+                int(self.value)
+                if self.value is not None and self.value == int(self.value)
+                else self.value
+            )
+            object.__setattr__(self, "value", check_count(whole, owner=owner, param="truncate"))
+        elif self.kind == "int8":
+            check_positive(self.value, owner=owner, param="int8")
+        elif self.value is not None:
+            raise InvalidInputError(
+                message(owner, param, f"{self.kind!r} without a value", self.value)
+            )
+        if (self.kind == "project") != (self.matrix is not None):
+            raise InvalidInputError(
+                message(owner, param, "a matrix exactly for 'project'", self.kind)
+            )
+
+    @property
+    def label(self) -> str:
+        """Return the step in a word or two."""
+        return f"truncate to {self.value}" if self.kind == "truncate" else self.kind
+
+    def output_dimension(self, dimension: int) -> int:
+        """Return the dimension of what comes out."""
+        if self.kind == "truncate":
+            assert self.value is not None
+            return min(int(self.value), dimension)
+        return dimension if self.matrix is None else int(self.matrix.shape[0])
+
+    def apply(self, Y: Embeddings) -> Embeddings:
+        """Return the rows of ``Y`` (N, d) after this step, in the same dtype."""
+        if self.kind == "normalise":
+            norms = np.sqrt(np.einsum("ij,ij->i", Y, Y, dtype=np.float64))
+            norms[norms == 0] = 1.0
+            return np.asarray((Y / norms[:, None]).astype(Y.dtype))
+        if self.kind == "truncate":
+            return Y[:, : self.output_dimension(Y.shape[1])]
+        if self.kind == "project":
+            assert self.matrix is not None
+            return np.asarray((Y.astype(np.float64) @ self.matrix.T).astype(Y.dtype))
+        if self.kind == "float16":
+            limit = float(np.finfo(np.float16).max)
+            return np.asarray(np.clip(Y, -limit, limit).astype(np.float16).astype(Y.dtype))
+        if self.kind == "int8":
+            assert self.value is not None
+            return np.asarray(np.clip(np.rint(Y * (127 / self.value)), -127, 127).astype(Y.dtype))
+        return np.asarray(np.where(Y >= 0, 1, -1).astype(Y.dtype))
+
+    def linear_part(self, dimension: int) -> Matrix | None:
+        """Return the matrix of the step where it is linear, else None: what a covariance goes through."""
+        if self.kind == "truncate":
+            return np.eye(self.output_dimension(dimension), dimension)
+        return self.matrix
+
+    def to_record(self) -> dict[str, Any]:
+        """Return kind and value."""
+        return {"kind": self.kind, "value": self.value}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any], matrix: Matrix | None) -> Step:
+        """Return the step of a protector file."""
+        return cls(record["kind"], record["value"], matrix)

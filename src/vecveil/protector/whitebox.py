@@ -1,0 +1,49 @@
+"""The ``sparse-whitebox`` method: noise where a token classifier that is known to the defender looks.
+
+SPARSE-WB: integrated gradients of the published multi-label classifier's output for each concept word that
+a text holds, in place of the learnt mask. This is the one place of the defence that knows an attack; the
+attacker that an audit trains is another one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vecveil.checks import check_count, check_positive
+from vecveil.protector.candidate import Candidate
+
+if TYPE_CHECKING:
+    from vecveil.protector.methods import FitData
+
+__all__ = ["whitebox_candidate"]
+
+
+def whitebox_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
+    """Return diagonal Mahalanobis noise shaped by integrated gradients."""
+    from vecveil.attacks.mlc import PUBLISHED
+    from vecveil.attacks.training import train_network
+    from vecveil.progress import progress
+    from vecveil.sensitivity.integrated_gradients import white_box_shape
+
+    floor = check_positive(options.pop("floor", 1e-6), owner="fit", param="floor")
+    steps = check_count(options.pop("steps", 50), owner="fit", param="steps")
+    epochs = check_count(options.pop("epochs", PUBLISHED.epochs), owner="fit", param="epochs")
+    X = data.positive.astype(np.float32)
+    L = data.token_labels
+    if L is None:  # without words: does the text hold the concept at all?
+        X = np.concatenate([X, data.negative.astype(np.float32)])
+        L = np.repeat([1, 0], len(data.positive))[:, None].astype(np.uint8)
+    labels = np.asarray(L)
+    schedule = replace(PUBLISHED, epochs=epochs)
+    training = train_network(lambda: X, labels, schedule, np.random.default_rng(data.seed))
+    *_, network = progress(
+        training, "Training the classifier", total=epochs, show=data.show_progress, unit="epoch"
+    )
+    shape = white_box_shape(
+        network.module, X, labels, floor=floor, steps=steps, show_progress=data.show_progress
+    )
+    parameters = {"floor": floor, "steps": steps, "epochs": epochs}
+    return Candidate(shape=shape, map_of=lambda _: None, parameters=parameters)

@@ -1,0 +1,109 @@
+"""Keyed noise: the same item under the same protector always gets the same words.
+
+The counters of an item are the first 128 bits of HMAC-SHA256 under the secret key over, each with its
+length: the key id, the item id, the digest of the content and the fingerprint of every fitted parameter. The
+words are AES-256 of these counters, under an AES key derived from the same secret. Leaving any of the
+four out would make it a two-time pad: the same noise on two different vectors gives their difference,
+the same noise at two scales gives the vector.
+
+What it gives and what it costs: repeated releases of an item are equal, so averaging gains nothing; equal
+inputs are seen to be equal; the guarantee holds against attackers who cannot break AES and HMAC; and
+whoever has the key removes the noise from every release made with it.
+
+Counters of N items of b blocks overlap with a chance of about b·N²/2¹²⁸: 2⁻³⁸ for 2⁴⁰ items of 2¹⁰ blocks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from vecveil.errors import InvalidInputError, message
+from vecveil.randomness.keys import NoiseKey
+from vecveil.randomness.stream import WordStream
+from vecveil.types import Embeddings
+
+__all__ = ["ItemId", "check_ids", "keyed_stream", "row_digests", "text_digests"]
+
+ItemId = str | int | bytes
+
+_PURPOSE = b"vecveil keyed noise 1"
+
+
+def check_ids(ids: Any, rows: int, *, owner: str) -> list[bytes]:
+    """Return each id as bytes that no id of another type shares.
+
+    Raises:
+        InvalidInputError: not one str, int or bytes for every row.
+    """
+    if isinstance(ids, str | bytes) or not hasattr(ids, "__len__") or len(ids) != rows:
+        got = type(ids).__name__ if not hasattr(ids, "__len__") else f"{len(ids)} ids"
+        raise InvalidInputError(
+            message(owner, "ids", f"{rows} ids, one for each row", got,
+                    fix="Pass the primary keys of the rows.")
+        )  # fmt: skip
+    listed = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
+    return [_id_bytes(one, i, owner) for i, one in enumerate(listed)]
+
+
+def _id_bytes(value: Any, position: int, owner: str) -> bytes:
+    if isinstance(value, str):
+        return b"s" + value.encode("utf-8", "surrogatepass")
+    if isinstance(value, bytes):
+        return b"b" + value
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return b"i" + str(int(value)).encode()
+    raise InvalidInputError(
+        message(
+            owner,
+            "ids",
+            "strings, integers or bytes",
+            f"{type(value).__name__} at position {position}",
+        )
+    )
+
+
+def row_digests(X: Embeddings) -> Iterable[bytes]:
+    """Yield the SHA-256 of each row of ``X`` (N, n), of its float64 values, so that the dtype does not count."""
+    for row in X:
+        yield hashlib.sha256((row.astype(np.float64) + 0.0).tobytes()).digest()  # −0 counts as 0
+
+
+def text_digests(texts: Sequence[str], encoder_fingerprint: str) -> Iterable[bytes]:
+    """Yield a digest of each text and of the encoder that made a vector of it.
+
+    Unlike a row's digest it does not change with the last bits of an encoder's arithmetic, which vary
+    from batch to batch.
+    """
+    head = hashlib.sha256(b"text" + encoder_fingerprint.encode()).digest()
+    for text in texts:
+        yield hashlib.sha256(head + text.encode("utf-8", "surrogatepass")).digest()
+
+
+def keyed_stream(
+    key: NoiseKey, ids: Sequence[bytes], digests: Iterable[bytes], fingerprint: str
+) -> WordStream:
+    """Return the stream of the items.
+
+    Args:
+        ids: from `check_ids`.
+        digests: from `row_digests` or `text_digests`, one for each id.
+        fingerprint: of everything that decides what a release is, `Protector.fingerprint`.
+    """
+    secret = key.secret_for_noise()
+    cipher = hmac.digest(secret, _PURPOSE + b" cipher" + _framed(key.key_id.encode()), "sha256")
+    prefix = _PURPOSE + _framed(key.key_id.encode()) + _framed(fingerprint.encode())
+    drawn = [
+        hmac.digest(secret, prefix + _framed(item) + digest, "sha256")[:16]
+        for item, digest in zip(ids, digests, strict=True)
+    ]
+    starts = np.frombuffer(b"".join(drawn), dtype="<u8").reshape(-1, 2).astype(np.uint64)
+    return WordStream(cipher, len(drawn), starts=starts)
+
+
+def _framed(part: bytes) -> bytes:
+    return len(part).to_bytes(8, "little") + part

@@ -1,0 +1,173 @@
+"""Secret keys of keyed noise: read from a file or the environment, named by an id, never printed.
+
+A key file is JSON, written by `NoiseKeys.create` with permissions for its owner alone::
+
+    {"schema": "vecveil.keys/1", "current": "2026-11", "keys": {"2026-11": "<base64 of 32 bytes>"}}
+
+Rotation adds a key and makes it current; older keys stay in the file as long as releases made with them
+must be repeatable. An environment variable holds the same JSON.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from vecveil.atomic import write_bytes
+from vecveil.errors import KeyFileError, message
+
+__all__ = ["NoiseKey", "NoiseKeys"]
+
+SCHEMA = "vecveil.keys/1"
+KEY_BYTES = 32
+_LONGEST_ID = 100
+_LARGEST_FILE = 2**20
+
+
+class NoiseKey:
+    """One secret key and its id. It has no representation, cannot be pickled, copied or compared.
+
+    Args:
+        key_id: name of the key, which is recorded beside releases; not secret.
+        secret: at least 32 bytes from a cryptographic generator.
+    """
+
+    __slots__ = ("_secret", "key_id")
+
+    def __init__(self, key_id: str, secret: bytes) -> None:
+        if (
+            not isinstance(key_id, str)
+            or not 0 < len(key_id) <= _LONGEST_ID
+            or not key_id.isprintable()
+        ):
+            raise KeyFileError(message("NoiseKey", "key_id", f"a printable name of at most {_LONGEST_ID} characters",
+                                       type(key_id).__name__))  # fmt: skip
+        if not isinstance(secret, bytes) or len(secret) < KEY_BYTES or len(set(secret)) < 8:
+            raise KeyFileError(
+                message("NoiseKey", "secret", f"at least {KEY_BYTES} random bytes", "something else",
+                        "Whoever guesses the key removes the noise.",
+                        "Make one with `vecveil key new FILE`.")
+            )  # fmt: skip
+        self.key_id = key_id
+        self._secret = secret
+
+    def __repr__(self) -> str:
+        return f"NoiseKey({self.key_id!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "NoiseKey: a key is not pickled, so that it reaches no file and no queue. "
+            "Let each worker read it from its file or environment variable."
+        )
+
+    def secret_for_noise(self) -> bytes:
+        """Return the secret bytes; for `vecveil.randomness.keyed` alone."""
+        return self._secret
+
+
+@dataclass(frozen=True, repr=False)
+class NoiseKeys:
+    """The keys of one file or variable; ``current`` makes new releases."""
+
+    current: str
+    keys: Mapping[str, NoiseKey]
+
+    def __repr__(self) -> str:
+        return f"NoiseKeys(current={self.current!r}, ids={sorted(self.keys)!r})"
+
+    def key(self, key_id: str | None = None) -> NoiseKey:
+        """Return the key of that id, or the current one."""
+        name = self.current if key_id is None else key_id
+        if name not in self.keys:
+            known = ", ".join(sorted(self.keys))
+            raise KeyFileError(message("NoiseKeys", "key_id", f"one of {known}", repr(name)[:60]))
+        return self.keys[name]
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> NoiseKeys:
+        """Return the keys in the file at ``path``.
+
+        Raises:
+            KeyFileError: missing, unreadable, not a key file, or readable by other users.
+        """
+        path = Path(path)
+        owner = "NoiseKeys.from_file"
+        try:
+            if path.stat().st_size > _LARGEST_FILE:
+                raise KeyFileError(message(owner, "path", "a key file", "a file of another kind"))
+            others = os.name == "posix" and path.stat().st_mode & 0o077
+            text = path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise KeyFileError(
+                message(owner, "path", "a key file that can be read", type(error).__name__,
+                        fix="Make one with `vecveil key new FILE`.")
+            ) from None  # fmt: skip
+        if others:
+            raise KeyFileError(
+                message(owner, "path", "readable by its owner alone", f"mode {others:o} for others",
+                        "Whoever has the key removes the noise.", f"Run: chmod 600 {path.name}")
+            )  # fmt: skip
+        return cls._parsed(text, owner, "path")
+
+    @classmethod
+    def from_environment(cls, variable: str = "VECVEIL_KEYS") -> NoiseKeys:
+        """Return the keys in the environment variable (the same JSON as a key file)."""
+        owner = "NoiseKeys.from_environment"
+        text = os.environ.get(variable)
+        if not text:
+            raise KeyFileError(
+                message(owner, "variable", "set to the JSON of a key file", f"{variable} unset")
+            )
+        return cls._parsed(text, owner, "variable")
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], key_id: str) -> NoiseKeys:
+        """Write a new key to the file at ``path``, which is made if it is not there, and make it current."""
+        path = Path(path)
+        keys = dict(cls.from_file(path).keys) if path.exists() else {}
+        if key_id in keys:
+            raise KeyFileError(
+                message("NoiseKeys.create", "key_id", "new in this file", repr(key_id)[:60],
+                        "Two keys of one id could not be told apart.", "Choose another id.")
+            )  # fmt: skip
+        keys[key_id] = NoiseKey(key_id, secrets.token_bytes(KEY_BYTES))
+        made = cls(key_id, keys)
+        record = {
+            "schema": SCHEMA,
+            "current": key_id,
+            "keys": {
+                name: base64.b64encode(key.secret_for_noise()).decode()
+                for name, key in keys.items()
+            },
+        }
+        write_bytes(path, (json.dumps(record, indent=1) + "\n").encode(), mode=0o600)
+        return made
+
+    @classmethod
+    def _parsed(cls, text: str, owner: str, param: str) -> NoiseKeys:
+        # No cause is chained anywhere here: it would carry the text, and with it the key.
+        wrong: Any = None
+        try:
+            record = json.loads(text)
+            if record["schema"] != SCHEMA:
+                raise ValueError
+            keys = {
+                name: NoiseKey(name, base64.b64decode(value, validate=True))
+                for name, value in record["keys"].items()
+            }
+            if record["current"] not in keys:
+                raise ValueError
+            return cls(record["current"], keys)
+        except KeyFileError as error:
+            raise error from None
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError, binascii.Error):
+            wrong = message(owner, param, f"the JSON of a key file ({SCHEMA})", "something else",
+                            fix="Make one with `vecveil key new FILE`.")  # fmt: skip
+        raise KeyFileError(wrong)
