@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from vecveil.accounting.remaining_cosine import expected_cosine
 from vecveil.accounting.laplace_loss import LaplacePrivacyLoss
+from vecveil.accounting.remaining_cosine import expected_cosine
 from vecveil.checks import check_count, check_probability
 from vecveil.errors import CalibrationError, InvalidInputError, message
 from vecveil.types import Vector

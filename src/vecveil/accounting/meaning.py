@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from vecveil.accounting.remaining_cosine import expected_cosine
 from vecveil.accounting.laplace_loss import LaplacePrivacyLoss
+from vecveil.accounting.remaining_cosine import expected_cosine
 from vecveil.checks import check_count, check_positive
 
 __all__ = ["epsilon_meaning", "expected_cosine"]
