@@ -34,7 +34,8 @@ __all__ = ["LaplacePrivacyLoss"]
 class LaplacePrivacyLoss(TwoCentreLoss):
     """The exact privacy loss of noise with density ∝ exp(−ε‖z‖), for one pair of inputs.
 
-    It depends on n and on the product of ε and distance only. Immutable.
+    It depends on n and on the product of ε and distance only. δ keeps 12 digits however small it is,
+    for n ≤ 4096 and losses below 1e6; beyond that its absolute error stays below 1e-9. Immutable.
 
     Args:
         n: dimension of the noise, ≥ 1.

@@ -39,7 +39,7 @@ def over_many_pairs(
     if found.size <= nodes:
         values = total_variation(found)
     else:
-        from scipy import interpolate  # a third of the package's import time, and rarely needed
+        from scipy import interpolate  # slow to import, and not needed to protect
 
         grid = np.geomspace(found[0], found[-1], nodes)
         grid[0], grid[-1] = found[0], found[-1]
