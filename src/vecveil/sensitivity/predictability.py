@@ -86,7 +86,8 @@ def kernel_ridge_path(
     own = kernel[np.diag_indices_from(kernel)]
     for penalty in penalties:
         kernel[np.diag_indices_from(kernel)] = own + np.float32(penalty)
-        coefficients = linalg.solve(kernel, targets, assume_a="pos", check_finite=False)
+        factor = linalg.cho_factor(kernel, lower=True, check_finite=False)
+        coefficients = linalg.cho_solve(factor, targets, check_finite=False)
         yield np.asarray(across @ coefficients + base)
 
 
