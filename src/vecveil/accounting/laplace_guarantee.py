@@ -58,7 +58,8 @@ def elliptical_laplace_guarantee(
     )
     promised = [
         "For any two inputs at distance d, no output is more than e^(ε·d) times likelier from one than "
-        f"from the other: e^{exponent_text(0.1 * worst)} at a Euclidean distance of 0.1 in the least protected direction.",
+        f"from the other: e^{exponent_text(0.1 * worst)} at a Euclidean distance of 0.1 in the least protected "
+        "direction.",
     ]
     if hidden:
         promised.append(

@@ -9,7 +9,7 @@ depends on the mechanism's parameters alone; a cast to float32 after it is post-
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
@@ -18,6 +18,7 @@ from vecveil.accounting import Guarantee
 from vecveil.checks import check_embeddings
 from vecveil.errors import ReleaseError
 from vecveil.randomness import WordStream, kernel, resolve_stream
+from vecveil.randomness.elementary import Words
 from vecveil.threads import in_chunks
 from vecveil.types import Embeddings, Matrix, RandomSource, Vector
 
@@ -150,25 +151,35 @@ def chunk_rows(dimension: int) -> int:
     return max(1, min(2048, CHUNK_VALUES // dimension))
 
 
+Factors = Callable[[WordStream, Words], Vector]
+"""The scalar factors of some rows, from their stream and its words."""
+
+
 def add_noise(
     kind: kernel.Kind,
     X: Embeddings,
     stream: WordStream,
-    factors: Vector,
+    factors: Factors,
     root: Vector | None,
     step: float,
     out: Embeddings,
+    *,
+    more_blocks: int = 0,
 ) -> bool:
-    """Write noisy rows to ``out`` with a fresh normal vector for each, on all cores."""
+    """Write noisy rows to ``out`` with a fresh normal vector for each, on all cores.
+
+    Args:
+        more_blocks: how many counter blocks behind those of the normals ``factors`` reads.
+    """
     n = X.shape[1]
-    pairs = (n + 1) // 2
+    blocks = (n + 1) // 2 + more_blocks
     finite: list[bool] = []
 
     def work(start: int, stop: int) -> None:
-        words = stream.part(start, stop).words(pairs)
-        ok = kernel.release(
-            kind, X[start:stop], words, factors[start:stop], root, step, out[start:stop]
-        )
+        part = stream.part(start, stop)
+        words = part.words(blocks)
+        scalars = factors(part, words)
+        ok = kernel.release(kind, X[start:stop], words, scalars, root, step, out[start:stop])
         finite.append(ok)
 
     in_chunks(len(X), chunk_rows(n), work)

@@ -10,6 +10,8 @@ import numpy as np
 
 from vecveil.mechanisms.base import BLOCK_VALUES, add_given, add_noise, standard_normals
 from vecveil.randomness import WordStream, kernel
+from vecveil.randomness.elementary import Words
+from vecveil.randomness.stream import GAMMA_BLOCKS
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Embeddings, Vector
 
@@ -44,26 +46,30 @@ def release_elliptical(
         epsilon: for Laplace noise; else sigma for Gaussian noise.
     """
     n = shape.dimension
-    normal_blocks = (n + 1) // 2 * splits
-    if epsilon is not None:
-        factors = stream.gammas(float(n), normal_blocks) / epsilon
-    else:
-        assert sigma is not None
-        factors = np.full(stream.rows, sigma)
+    at = (n + 1) // 2 * splits  # the blocks behind the normals
+
+    def factors(part: WordStream, words: Words) -> Vector:
+        if epsilon is None:
+            return np.full(part.rows, sigma)
+        return part.gammas(float(n), at, words, at) / epsilon
+
     if shape.is_diagonal and splits == 1:
         kind = kernel.Kind.ADD if epsilon is None else kernel.Kind.ADD_DIRECTION
         root = None if shape.is_isotropic else np.ascontiguousarray(shape.root)
-        return add_noise(kind, X, stream, factors, root, step, out)
+        more = 0 if epsilon is None else GAMMA_BLOCKS
+        return add_noise(kind, X, stream, factors, root, step, out, more_blocks=more)
     finite = True
     rows = max(1, BLOCK_VALUES // n)
     for start in range(0, len(X), rows):
         stop = min(start + rows, len(X))
-        noise = standard_normals(stream.part(start, stop), n, splits=splits)
-        part = factors[start:stop]
-        if epsilon is not None:
-            part = part / _norms(noise)
-        stretched = np.ascontiguousarray(noise if shape.is_isotropic else shape.stretch(noise))
-        finite &= add_given(X[start:stop], stretched, part, step, out[start:stop])
+        part = stream.part(start, stop)
+        noise = standard_normals(part, n, splits=splits)
+        if epsilon is None:
+            scalars = np.full(part.rows, sigma)
+        else:
+            scalars = part.gammas(float(n), at) / epsilon / _norms(noise)
+        stretched = noise if shape.is_isotropic else shape.correlate(noise)
+        finite &= add_given(X[start:stop], stretched, scalars, step, out[start:stop])
     return finite
 
 

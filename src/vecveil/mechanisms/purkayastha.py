@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -25,13 +25,11 @@ from vecveil.errors import InvalidInputError, message
 from vecveil.mechanisms.base import Arrays, Mechanism, add_noise, grid_step
 from vecveil.mechanisms.distances import angles
 from vecveil.randomness import WordStream, kernel
-from vecveil.randomness.elementary import exponentials
+from vecveil.randomness.elementary import Words
+from vecveil.randomness.stream import GAMMA_BLOCKS, TRIES
 from vecveil.types import Embeddings, Matrix, Vector
 
 __all__ = ["Purkayastha", "angle_moments", "draw_angles"]
-
-_ROUND_BLOCKS = 2**20
-"""Counter blocks that one round of rejection may use: rounds never share one."""
 
 
 def _log_sinc(theta: Vector) -> Vector:
@@ -52,33 +50,56 @@ def _slope_of_log_sinc(theta: float) -> float:
     return float(1 / np.tan(theta) - 1 / theta)
 
 
-def draw_angles(stream: WordStream, dimension: int, epsilon: float, first_block: int) -> Vector:
+ROUND_BLOCKS = GAMMA_BLOCKS + 1
+"""Counter blocks of one round of rejection: the proposals, and a word that decides."""
+
+
+@lru_cache(maxsize=64)
+def _tangent(dimension: int, epsilon: float) -> tuple[float, float, float]:
+    """Return the mode θ*, and log(sin θ/θ) and its slope there."""
+    mode = float(np.arctan2(dimension - 2.0, epsilon))
+    return mode, float(_log_sinc(np.array([mode]))[0]), _slope_of_log_sinc(mode)
+
+
+def draw_angles(
+    stream: WordStream,
+    dimension: int,
+    epsilon: float,
+    first_block: int,
+    words: Words | None = None,
+    at: int = 0,
+) -> Vector:
     """Return one angle in [0, π] a row, with density ∝ exp(−εθ) sin^{n−2}θ.
 
     Args:
         first_block: of the stream; the blocks from there on must be free.
+        words: words of the stream that have `ROUND_BLOCKS` blocks from ``first_block`` on; None draws them.
+        at: the place of ``first_block`` in ``words``, in blocks.
     """
+    if words is None:
+        words = stream.words(ROUND_BLOCKS, first_block)
     if dimension == 2:
-        e = exponentials(stream.words(1, first_block)[:, :1])[:, 0]
+        e = kernel.exponentials(words[:, 2 * at])
         # e is −log U: θ = −log(1 − U(1 − e^{−επ}))/ε
         angles = -np.log1p(np.exp(-e) * np.expm1(-epsilon * np.pi)) / epsilon
         capped: Vector = np.minimum(angles, np.pi)
         return capped
     power = dimension - 2.0
-    mode = float(np.arctan2(power, epsilon))
-    slope, height = _slope_of_log_sinc(mode), float(_log_sinc(np.array(mode)))
-    theta = stream.gammas(dimension - 1.0, first_block) * (mode / power)
-    inside = theta < np.pi
-    safe = np.where(inside, theta, 1.0)
-    lost = power * (_log_sinc(safe) - height - slope * (safe - mode))
-    half_round = first_block + _ROUND_BLOCKS // 2
-    exponential = exponentials(stream.words(1, half_round)[:, :1])[:, 0]
-    rejected = np.flatnonzero(~(inside & (-exponential < lost)))
-    if len(rejected):
-        theta[rejected] = draw_angles(
-            stream.take(rejected), dimension, epsilon, first_block + _ROUND_BLOCKS
-        )
-    return theta
+    mode, height, slope = _tangent(dimension, epsilon)
+    angles, open_rows = np.empty(stream.rows), np.arange(stream.rows)
+    while len(open_rows):
+        theta = kernel.gammas(words, 2 * at, TRIES, dimension - 1.0) * (mode / power)
+        decides = kernel.exponentials(words[:, 2 * (at + GAMMA_BLOCKS)])
+        inside = (theta > 0) & (theta < np.pi)  # 0: there was no proposal
+        safe = np.where(inside, theta, 1.0)
+        lost = power * (_log_sinc(safe) - height - slope * (safe - mode))
+        accepted = inside & (-decides < lost)
+        angles[open_rows[accepted]] = theta[accepted]
+        open_rows = open_rows[~accepted]
+        first_block, at = first_block + ROUND_BLOCKS, 0
+        if len(open_rows):
+            words = stream.take(open_rows).words(ROUND_BLOCKS, first_block)
+    return angles
 
 
 def angle_moments(dimension: int, epsilon: float) -> tuple[float, float]:
@@ -136,9 +157,15 @@ class Purkayastha(Mechanism):
                 message("Purkayastha.protect", "X", "of rows with a direction", "a row of zeros",
                         "The mechanism moves points of the sphere.", "Leave such rows out.")
             )  # fmt: skip
-        angles = draw_angles(stream, self.n, self.epsilon, (self.n + 1) // 2)
-        factors = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-        return add_noise(kernel.Kind.TURN, X, stream, factors, None, self.step, out)
+        behind = (self.n + 1) // 2  # the blocks of the normals
+
+        def factors(part: WordStream, words: Words) -> Embeddings:
+            turned = draw_angles(part, self.n, self.epsilon, behind, words, behind)
+            return np.stack([np.cos(turned), np.sin(turned)], axis=1)
+
+        return add_noise(
+            kernel.Kind.TURN, X, stream, factors, None, self.step, out, more_blocks=ROUND_BLOCKS
+        )
 
     def noise_covariance(self) -> Matrix:
         """Return E sin²θ/(n − 1)·I: the covariance in the directions orthogonal to x, for every x alike."""

@@ -26,13 +26,16 @@ SHAPES = ("pairs", "labels", "low-rank", "diagonal", "differences")
 
 
 def covariance_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
-    """Return Mahalanobis noise of the shape that the option ``shape`` names."""
+    """Return Mahalanobis noise of the shape that the option ``shape`` names, or is."""
     floor = check_positive(options.pop("floor", 1e-2), owner="fit", param="floor")
     kind = options.pop("shape", "pairs")
     rank = options.pop("rank", None)
+    if isinstance(kind, NoiseShape):
+        return _given(kind, data.dimension, rank)
     if kind not in SHAPES:
+        got = repr(kind)[:40] if isinstance(kind, str) else type(kind).__name__
         raise InvalidInputError(
-            message("fit", "shape", "one of " + ", ".join(SHAPES), repr(kind)[:40])
+            message("fit", "shape", "one of " + ", ".join(SHAPES) + ", or a NoiseShape", got)
         )
     if (rank is not None) != (kind == "low-rank"):
         wanted = "given with shape 'low-rank' and with no other"
@@ -51,3 +54,13 @@ def covariance_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
         shape = difference_shape(data.positive, data.negative, floor=floor)
     parameters = {"floor": floor, "shape": kind, **({} if rank is None else {"rank": rank})}
     return Candidate(shape=shape, map_of=lambda _: None, parameters=parameters)
+
+
+def _given(shape: NoiseShape, dimension: int, rank: int | None) -> Candidate:
+    """Return noise of the caller's own shape, such as one that combines several concepts."""
+    if rank is not None:
+        raise InvalidInputError(message("fit", "rank", "left out with a shape of your own", rank))
+    if shape.dimension != dimension:
+        got = f"dimension {shape.dimension}"
+        raise InvalidInputError(message("fit", "shape", f"of dimension {dimension}", got))
+    return Candidate(shape=shape, map_of=lambda _: None, parameters={"shape": "given"})

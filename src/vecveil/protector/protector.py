@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from vecveil.accounting import Guarantee, Ledger
+from vecveil.accounting import Guarantee
 from vecveil.checks import check_embeddings
 from vecveil.errors import IncompatibleError, InvalidInputError, message
 from vecveil.mechanisms import NOTHING_BEFORE, Before, Mechanism, Step
@@ -23,6 +23,7 @@ from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.types import Embeddings, Matrix, RandomSource, Texts
 
 if TYPE_CHECKING:
+    from vecveil.accounting import Ledger
     from vecveil.encoders import Encoder
 
 __all__ = ["EncoderInfo", "Protector"]

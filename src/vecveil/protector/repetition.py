@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vecveil.accounting import Ledger
 from vecveil.checks import check_texts
 from vecveil.errors import InvalidInputError, message
 from vecveil.randomness import (
@@ -23,6 +22,7 @@ from vecveil.randomness import (
 from vecveil.types import Embeddings, RandomSource, Texts
 
 if TYPE_CHECKING:
+    from vecveil.accounting import Ledger
     from vecveil.protector.protector import Protector
 
 __all__ = ["check_repetition", "record_release", "repeated_stream"]
@@ -48,8 +48,12 @@ def check_repetition(
             message(_OWNER, "key", wanted, type(key).__name__,
                     fix="Read it with NoiseKeys.from_file(path).")
         )  # fmt: skip
-    if ledger is not None and not isinstance(ledger, Ledger):
-        raise InvalidInputError(message(_OWNER, "ledger", "a Ledger", type(ledger).__name__))
+    if ledger is not None:
+        from vecveil.accounting import Ledger
+
+        if not isinstance(ledger, Ledger):
+            got = type(ledger).__name__
+            raise InvalidInputError(message(_OWNER, "ledger", "a vecveil.accounting.Ledger", got))
     for name, value in (("key", key), ("ledger", ledger)):
         if value is not None and ids is None:
             raise InvalidInputError(

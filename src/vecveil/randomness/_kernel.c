@@ -327,6 +327,22 @@ static PyObject *release(PyObject *self, PyObject *args)
     return PyBool_FromLong(finite);
 }
 
+/* exponentials(words, out, count): one Exponential(1) a word. */
+static PyObject *exponentials(PyObject *self, PyObject *args)
+{
+    Py_buffer words, out;
+    long long count;
+    if (!PyArg_ParseTuple(args, "y*w*L", &words, &out, &count)) return NULL;
+    int ok = check(words.len, count < 0 ? -1 : 8 * count, "words") && check(out.len, 8 * count, "out");
+    if (ok)
+        for (long long i = 0; i < count; i++)
+            ((double *)out.buf)[i] = exponential(((const uint64_t *)words.buf)[i]);
+    PyBuffer_Release(&words);
+    PyBuffer_Release(&out);
+    if (!ok) return NULL;
+    Py_RETURN_NONE;
+}
+
 /* counters(starts, out, rows, blocks, first): out[r, j] = (high[r], low[r] + first + j), 16 bytes each. */
 static PyObject *counters(PyObject *self, PyObject *args)
 {
@@ -359,6 +375,7 @@ static PyObject *counters(PyObject *self, PyObject *args)
 static PyMethodDef methods[] = {
     {"normals", normals, METH_VARARGS, "Standard normals from words."},
     {"gammas", gammas, METH_VARARGS, "Gamma variates from words."},
+    {"exponentials", exponentials, METH_VARARGS, "Exponential variates from words."},
     {"release", release, METH_VARARGS, "Noisy rows from rows and words."},
     {"counters", counters, METH_VARARGS, "Counter blocks of a block cipher."},
     {NULL, NULL, 0, NULL}};

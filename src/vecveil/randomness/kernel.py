@@ -17,7 +17,7 @@ from vecveil.randomness import elementary
 from vecveil.randomness.elementary import Kind, Words
 from vecveil.types import Embeddings, Vector
 
-__all__ = ["Kind", "compiled", "counters", "gammas", "normals", "release"]
+__all__ = ["Kind", "compiled", "counters", "exponentials", "gammas", "normals", "release"]
 
 _compiled: ModuleType | None = None
 if os.environ.get("VECVEIL_KERNEL") != "numpy":
@@ -38,6 +38,15 @@ def normals(words: Words, pairs: int) -> Embeddings:
         return elementary.normals(words, pairs)
     out = np.empty((len(words), 2 * pairs))
     _compiled.normals(words, out, len(words), words.shape[1], pairs)
+    return out
+
+
+def exponentials(words: Words) -> Vector:
+    """See `elementary.exponentials`; ``words`` is (rows,)."""
+    if _compiled is None:
+        return elementary.exponentials(words)
+    contiguous, out = np.ascontiguousarray(words), np.empty(len(words))
+    _compiled.exponentials(contiguous, out, len(words))
     return out
 
 

@@ -12,7 +12,6 @@ give the same words; two rows never share a counter. Where the key comes from de
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -23,64 +22,86 @@ from vecveil.randomness import kernel
 from vecveil.randomness.elementary import Words
 from vecveil.types import RandomSource, Vector
 
-__all__ = ["WordStream", "resolve_stream"]
+__all__ = ["GAMMA_BLOCKS", "TRIES", "WordStream", "resolve_stream"]
 
 _AES_BLOCK = 16
-_TRIES = 4
+TRIES = 4
+GAMMA_BLOCKS = 6
+"""Counter blocks that one round of tries at a gamma variate takes."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class WordStream:
     """Words for a number of rows; it prints no key.
 
-    Attributes:
+    Args:
         key: of AES-256.
         rows: how many rows it serves.
-        starts: (rows, 2) first counter of each row, high and low word; None counts rows from ``first``.
-        first: number of the first row, without ``starts``.
+        starts: (rows, 2) first counter of each row, high and low word; None counts rows from 0.
+
+    Attributes:
+        rows: how many rows it serves.
+        starts: as given.
     """
 
-    key: bytes
-    rows: int
-    starts: Words | None = None
-    first: int = 0
+    __slots__ = ("_cipher", "_first", "rows", "starts")
+
+    def __init__(self, key: bytes, rows: int, starts: Words | None = None) -> None:
+        # Each counter block is encrypted for itself: that is counter mode with our own counters.
+        self._cipher = Cipher(algorithms.AES(key), modes.ECB())
+        self._first = 0
+        self.rows = rows
+        self.starts = starts
 
     def __repr__(self) -> str:
         return f"WordStream(rows={self.rows})"
 
+    def _other(self, rows: int, first: int, starts: Words | None) -> WordStream:
+        other = object.__new__(WordStream)
+        other._cipher, other._first, other.rows, other.starts = self._cipher, first, rows, starts
+        return other
+
     def part(self, start: int, stop: int) -> WordStream:
         """Return the stream of the rows ``start`` to ``stop``."""
-        if self.starts is not None:
-            return replace(self, rows=stop - start, starts=self.starts[start:stop])
-        return replace(self, rows=stop - start, first=self.first + start)
+        starts = None if self.starts is None else self.starts[start:stop]
+        return self._other(stop - start, self._first + start, starts)
 
     def take(self, rows: npt.NDArray[np.intp]) -> WordStream:
         """Return the stream of the given rows."""
-        return replace(self, rows=len(rows), starts=self._starts()[rows], first=0)
+        return self._other(len(rows), 0, self._starts()[rows])
 
     def words(self, blocks: int, first_block: int = 0) -> Words:
         """Return (rows, 2·blocks) words, the blocks from ``first_block`` on of each row."""
         plain = kernel.counters(self._starts(), blocks, first_block)
         drawn = np.empty(plain.nbytes + _AES_BLOCK - 1, dtype=np.uint8)
-        # Each counter block is encrypted for itself: that is counter mode with our own counters.
-        cipher = Cipher(algorithms.AES(self.key), modes.ECB()).encryptor()
-        cipher.update_into(plain.data.cast("B"), drawn.data)
+        self._cipher.encryptor().update_into(plain.data.cast("B"), drawn.data)
         return drawn[: plain.nbytes].view(np.uint64).reshape(self.rows, 2 * blocks)
 
-    def gammas(self, shape: float, first_block: int) -> Vector:
-        """Return one Gamma(shape, 1) variate a row, shape ≥ 1, from the blocks at ``first_block`` on."""
-        blocks = (3 * _TRIES + 1) // 2
-        drawn = kernel.gammas(self.words(blocks, first_block), 0, _TRIES, shape)
-        if not drawn.all():  # every try was rejected: go on with further blocks of these rows
+    def gammas(
+        self, shape: float, first_block: int, words: Words | None = None, at: int = 0
+    ) -> Vector:
+        """Return one Gamma(shape, 1) variate a row, shape ≥ 1.
+
+        Args:
+            first_block: where the blocks for this begin; a row whose tries all fail goes on behind them, so
+                that nothing else may use them.
+            words: words of this stream that have `GAMMA_BLOCKS` blocks from ``first_block`` on; None draws them.
+            at: the place of ``first_block`` in ``words``, in blocks.
+        """
+        if words is None:
+            words = self.words(GAMMA_BLOCKS, first_block)
+        drawn = kernel.gammas(words, 2 * at, TRIES, shape)
+        while not drawn.all():
+            first_block += GAMMA_BLOCKS
             again = np.flatnonzero(drawn == 0)
-            drawn[again] = self.take(again).gammas(shape, first_block + blocks)
+            more = self.take(again).words(GAMMA_BLOCKS, first_block)
+            drawn[again] = kernel.gammas(more, 0, TRIES, shape)
         return drawn
 
     def _starts(self) -> Words:
         if self.starts is not None:
             return self.starts
         starts = np.zeros((self.rows, 2), dtype=np.uint64)
-        starts[:, 0] = np.arange(self.first, self.first + self.rows, dtype=np.uint64)
+        starts[:, 0] = np.arange(self._first, self._first + self.rows, dtype=np.uint64)
         return starts
 
 

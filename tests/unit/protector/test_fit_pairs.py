@@ -275,3 +275,25 @@ def test_the_concept_distance_shrinks_by_erasure() -> None:
         plain.report["concept_distance"]["clean_median"]
     )
     assert erased.report["concept_distance"]["median"] < plain.report["concept_distance"]["median"]
+
+
+def test_several_concepts_in_one_shape() -> None:
+    """A shape of one's own, such as one that combines concepts, is used as it is."""
+    from vecveil.sensitivity import NoiseShape, combine_shapes
+
+    n = DATA.positive.shape[1]
+    first, second = (NoiseShape.from_diagonal(np.eye(n)[i], floor=0.1) for i in (0, 1))
+    shape = combine_shapes([first, second])
+    found = vecveil.fit_pairs(
+        *DATA.arguments(), method="covariance", shape=shape, noise_to_signal=0.5, postprocess="none"
+    )
+    np.testing.assert_allclose(found.mechanism.shape.covariance(), shape.covariance())
+    assert found.report["parameters"] == {"shape": "given"}
+    for wrong, match in (
+        ({"shape": NoiseShape.isotropic(n + 1)}, f"`shape` must be of dimension {n}"),
+        ({"shape": "round"}, "`shape` must be one of pairs, labels"),
+        ({"shape": shape, "rank": 2}, "`rank` must be left out"),
+        ({"rank": 2}, "`rank` must be given with shape 'low-rank'"),
+    ):
+        with pytest.raises(InvalidInputError, match=match):
+            vecveil.fit_pairs(*DATA.arguments(), method="covariance", noise_to_signal=0.5, **wrong)

@@ -194,7 +194,7 @@ def test_bad_arguments_are_refused_by_name() -> None:
         ({"key": b"sesame-secret" * 4, "ids": IDS}, "`key` must be a vecveil"),
         ({"ids": IDS, "texts": ["a"] * 40}, "`texts` must be given with `key`"),
         ({"key": KEY, "ids": IDS, "texts": ["a"]}, "`texts` must be 40 texts"),
-        ({"ledger": "x", "ids": IDS}, "`ledger` must be a Ledger"),
+        ({"ledger": "x", "ids": IDS}, "`ledger` must be a vecveil.accounting.Ledger"),
     ]
     for options, match in cases:
         with pytest.raises(InvalidInputError, match=match) as caught:
