@@ -281,7 +281,8 @@ def sizes(folder: Path = RESULTS) -> str:
             number(row, "texts", form="{:,}"),
             number(row, "labels", form="{}"),
             number(row, "parameters", "rank", form="{}"),
-            percent(row.get("similarity")),
+            percent(mean(row.get("seeds", {}).get("similarity", [row.get("similarity")]))),
+            f"{percent(row.get('seeds', {}).get('mean'))} ± {percent(row.get('seeds', {}).get('sd'))}",
             f"{percent(row['value'])} ({100 * row['low']:.1f} to {100 * row['high']:.1f})",
             ATTACKS.get(row["worst"], row["worst"]),
             percent(row.get("clean")),
@@ -289,9 +290,61 @@ def sizes(folder: Path = RESULTS) -> str:
         ]
         for row in rows
     ]
-    head = ["texts", "words labelled", "erased", "similarity kept", "recovered", "by", "clean",
-            "chance"]  # fmt: skip
+    head = ["texts", "words labelled", "erased", "similarity kept", "recovered, 3 draws ± sd",
+            "first draw", "by", "clean", "chance"]  # fmt: skip
     return table(head, lines or [[MISSING] * len(head)])
+
+
+def mechanisms(folder: Path = RESULTS) -> str:
+    """Return the speed of every mechanism beside the bare cost of normal variates."""
+    record = load("mechanisms", folder)
+    lines = [
+        [
+            "normal variates by randomgen and NumPy, added"
+            if "yardstick" in case["name"]
+            else case["name"],
+            number(case, "vectors_per_second", form="{:,.0f}"),
+            number(case, "microseconds_per_vector", form="{:.1f} µs"),
+            number(case, "ratio", form="{:.2f} ×"),
+            "" if case.get("target") is None else f"at least {case['target']:g} ×",
+        ]
+        for case in record.get("cases", [])
+    ]
+    head = ["mechanism", "vectors a second", "a vector", "speed", "target"]
+    return table(head, lines or [[MISSING] * len(head)])
+
+
+def mechanisms_others(folder: Path = RESULTS) -> str:
+    """Return how much faster Laplace noise in float32 is than other packages and published figures."""
+    record = load("mechanisms", folder)
+    lines = [
+        [
+            f"{one['name']} {one.get('version', '')}".strip(),
+            number(one, "vectors_per_second", form="{:,.0f}"),
+            one.get("skipped") or number(one, "laplace_float32_over_it", form="{:,.0f} ×"),
+            f"at least {one['target']:g} ×",
+        ]
+        for one in record.get("external", [])
+    ]
+    for name, microseconds in record.get("published_microseconds", {}).items():
+        lines.append([f"{name}, as published", f"{1e6 / microseconds:,.0f}", "another machine", ""])
+    head = ["package", "vectors a second", "`laplace` in float32 is faster by", "target"]
+    return table(head, lines or [[MISSING] * len(head)])
+
+
+def mechanisms_one(folder: Path = RESULTS) -> str:
+    """Return the cost of one vector, the memory and the growth with the number of rows."""
+    record = load("mechanisms", folder)
+    most = f"at most {record.get('single_vector_target', MISSING)} µs"
+    lines = [
+        ["one vector, `laplace`", number(record, "single_vector_microseconds", "laplace", form="{:.0f} µs"), most],
+        ["one vector, `purkayastha`",
+         number(record, "single_vector_microseconds", "purkayastha", form="{:.0f} µs"), most],
+        ["peak memory beside input and output, over one batch", number(record, "memory_over_batch", form="{:.2f}"),
+         f"at most {record.get('memory_target', MISSING)}"],
+        ["exponent of the time in the number of rows", number(record, "linearity", "exponent"), "1 is linear"],
+    ]  # fmt: skip
+    return table(["what", "measured", "target"], lines)
 
 
 TABLES: dict[str, Callable[[Path], str]] = {
@@ -299,6 +352,9 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "leakage-attacks": leakage_attacks,
     "leakage-parameters": leakage_parameters,
     "sizes": sizes,
+    "mechanisms": mechanisms,
+    "mechanisms-others": mechanisms_others,
+    "mechanisms-one": mechanisms_one,
     "protect": protect,
     "encode": encode,
     "mask": mask,

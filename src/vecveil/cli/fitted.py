@@ -41,12 +41,7 @@ def describe(protector: Protector) -> None:
         asked = report["asked"].get("target_utility") if key == report["utility_task"] else None
         target = "" if asked is None else f" (target {share(asked)})"
         note(f"Keeps {share(entry['relative'])}{target} of: {entry['label']}")
-    largest = report["concept_distance"]
-    note(
-        f"Any attacker on one release tells a text with the concept from the same without it with an advantage of "
-        f"at most {number(largest['largest_advantage_median'])} for half of the pairs and "
-        f"{number(largest['largest_advantage_p95'])} for 95 % (0 is chance, 1 certainty)."
-    )
+    note(report["concept_distance"]["statement"])
     for warning in report["warnings"]:
         note(f"Note: {warning}")
     guarantee = protector.guarantee

@@ -181,6 +181,7 @@ def _metadata(protector: Protector, key: NoiseKey | None, *, noise: bool) -> dic
         "vecveil": __version__,
         "protected": noise,
         "noise": noise,
+        "randomness": None if not noise else "secure" if key is None else "keyed",
         "key_id": None if key is None else key.key_id,
         "method": protector.method,
         "concept": protector.concept,

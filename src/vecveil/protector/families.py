@@ -23,6 +23,7 @@ from vecveil.mechanisms import (
     random_permutation,
     rms_norm_of_epsilon,
 )
+from vecveil.mechanisms.purkayastha import angle_moments
 from vecveil.sensitivity.shapes import NoiseShape
 
 __all__ = [
@@ -57,6 +58,13 @@ class Family(ABC):
     @abstractmethod
     def noise_of(self, name: str, value: float, rms_norm: float, dimension: int) -> float:
         """Return the ratio that ε or σ stands for."""
+
+    def noise_of_cosine(self, cosine: float, dimension: int) -> float:
+        """Return the ratio at which a vector and its noisy self have that mean cosine.
+
+        It is 1/√(1 + r²) up to 1/n: noise of ratio r is almost orthogonal to the vector.
+        """
+        return float(np.sqrt(1 / cosine**2 - 1))
 
 
 class EllipticalLaplace(Family):
@@ -130,6 +138,16 @@ class Sphere(Family):
     def noise_of(self, name: str, value: float, rms_norm: float, dimension: int) -> float:
         """Return sqrt(n(n+1))/ε."""
         return rms_norm_of_epsilon(value, dimension)
+
+    def noise_of_cosine(self, cosine: float, dimension: int) -> float:
+        """Return the ratio whose ε has E cos θ = ``cosine``, by root finding."""
+        from scipy.optimize import brentq
+
+        def excess(log_ratio: float) -> float:
+            epsilon = epsilon_of_rms_norm(float(np.exp(log_ratio)), dimension)
+            return angle_moments(dimension, epsilon)[0] - cosine
+
+        return float(np.exp(brentq(excess, np.log(1e-6), np.log(1e6), xtol=1e-6)))
 
 
 class NoNoise(Family):

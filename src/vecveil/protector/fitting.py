@@ -192,7 +192,7 @@ def fit_pairs(
             **data.findings,
             "utility": utility_record(protector, task, own, seed),
             "concept_distance": concept_distance(protector, positive, negative),
-            "warnings": epsilon_warnings(protector),
+            "warnings": epsilon_warnings(protector, moments.rms_norm),
             "seed": seed,
             "seconds": time.perf_counter() - started,
         }

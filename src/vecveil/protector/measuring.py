@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from vecveil.accounting.concept_level import concept_level
+from vecveil.accounting.meaning import epsilon_meaning
 from vecveil.mechanisms import Mahalanobis, Mechanism, Purkayastha
 from vecveil.mechanisms.purkayastha import angle_moments
 from vecveil.metrics import NeighbourTask, SimilarityTask, UtilityTask
@@ -42,24 +44,17 @@ def concept_distance(
     Args:
         positive, negative: (N, n), row i of each one pair, as they are before the noise.
     """
-    mechanism, down = protector.mechanism, None if protector.map is None else protector.map.down
+    down = None if protector.map is None else protector.map.down
     differences = np.asarray(positive, dtype=np.float64) - np.asarray(negative, dtype=np.float64)
-    distances = mechanism.distances(positive, negative, down=down)
-    quantiles = np.quantile(distances, [0.05, 0.25, 0.5, 0.75, 0.95])
-    advantage = mechanism.advantage(quantiles)
+    level = concept_level(
+        protector.mechanism.distances(positive, negative, down=down),
+        advantage=protector.mechanism.advantage,
+        exact=protector.map is None or protector.map.rank == protector.dimension,
+    )
     return {
+        **level.to_record(),
         "clean_median": float(np.median(np.linalg.norm(differences, axis=1))),
-        "median": float(quantiles[2]),
-        "p95": float(quantiles[4]),
-        "largest_advantage_median": float(advantage[2]),
-        "largest_advantage_p95": float(advantage[4]),
-        "quantiles": {
-            name: {"distance": float(d), "largest_advantage": float(a)}
-            for name, d, a in zip(
-                ("p5", "p25", "p50", "p75", "p95"), quantiles, advantage, strict=True
-            )
-        },
-        "exact": protector.map is None or protector.map.rank == protector.dimension,
+        "statement": str(level),
     }
 
 
@@ -71,11 +66,14 @@ def noise_ratio(mechanism: Mechanism, rms_norm: float) -> float:
     return float(np.sqrt(np.trace(mechanism.noise_covariance()))) / rms_norm
 
 
-def epsilon_warnings(protector: Protector) -> list[str]:
-    """Return plain sentences where a stated ε means little, each with the number that shows it."""
-    epsilon = protector.mechanism.parameters().get("epsilon")
-    if epsilon is None or not isinstance(protector.mechanism, Mahalanobis | Purkayastha):
-        return []
-    from vecveil.accounting.meaning import epsilon_meaning
+def epsilon_warnings(protector: Protector, rms_norm: float) -> list[str]:
+    """Return plain sentences where a stated ε means little, each with the number that shows it.
 
+    They speak of unit vectors: for vectors of another norm ε is on another scale, and nothing is said.
+    """
+    epsilon = protector.mechanism.parameters().get("epsilon")
+    if epsilon is None or abs(rms_norm - 1) > 0.05:
+        return []
+    if not isinstance(protector.mechanism, Mahalanobis | Purkayastha):
+        return []
     return list(epsilon_meaning(protector.dimension, epsilon))

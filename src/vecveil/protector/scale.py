@@ -106,9 +106,8 @@ class Scale:
         family = EllipticalLaplace() if family is None else family
         name = self.name
         if name == "target_cosine":
-            # E cos(x, x + z) is 1/√(1 + r²) up to 1/n: noise of ratio r is almost orthogonal to x.
             assert self.target_cosine is not None
-            return math.sqrt(1 / self.target_cosine**2 - 1)
+            return family.noise_of_cosine(self.target_cosine, dimension)
         if name is None or name.startswith("target"):
             return None
         value = float(getattr(self, name))
