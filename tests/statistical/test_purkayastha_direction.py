@@ -16,6 +16,7 @@ import pytest
 from scipy import stats
 
 from harness.statistics import threshold
+from statistical.white_noise import direction_p
 from vecveil.errors import InvalidInputError
 from vecveil.mechanisms import Purkayastha
 
@@ -46,25 +47,6 @@ def split(Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     v = x + np.sign(x[0]) * np.eye(n)[0]  # the reflection that takes x to an axis (Householder)
     U = (Y - np.outer(Y @ v, 2 * v / (v @ v)))[:, 1:]
     return theta, U / np.linalg.norm(U, axis=1, keepdims=True)
-
-
-def direction_p(U: np.ndarray) -> dict[str, float]:
-    m = U.shape[1]
-    if m == 1:
-        ups = int((U > 0).sum())
-        return {"sides": float(stats.binomtest(ups, len(U), 0.5).pvalue)}
-    N = len(U)
-    gram = (U.T @ U if m < N else U @ U.T) / N  # Rayleigh's and Bingham's tests
-    bingham = N * m * (m + 2) / 2 * ((gram * gram).sum() - 1 / m)
-    tests = {
-        "mean": float(stats.chi2(m).sf(N * m * (U.mean(axis=0) ** 2).sum())),
-        "axes": float(stats.chi2((m - 1) * (m + 2) / 2).sf(bingham)),
-    }
-    for k in (0, m - 1):  # the square of a coordinate is Beta(1/2, (m - 1)/2)
-        share = stats.beta(0.5, (m - 1) / 2).cdf(U[:, k] ** 2)
-        counts = np.bincount(np.minimum((20 * share).astype(int), 19), minlength=20)
-        tests[f"coordinate {k}"] = float(stats.chisquare(counts).pvalue)
-    return tests
 
 
 def dependence_p(theta: np.ndarray, U: np.ndarray) -> float:
