@@ -10,15 +10,19 @@ from vecveil.version import __version__
 
 if TYPE_CHECKING:
     from vecveil import accounting, attacks, errors, metrics
+    from vecveil.accounting import Ledger
     from vecveil.auditing import AuditResult, audit
     from vecveil.concepts import Concept
     from vecveil.encoders import load_encoder
     from vecveil.errors import VecveilError
     from vecveil.protector import Protector, fit, fit_pairs, load
+    from vecveil.randomness import NoiseKeys
 
 _HOME = {
     "AuditResult": "vecveil.auditing",
     "Concept": "vecveil.concepts",
+    "Ledger": "vecveil.accounting",
+    "NoiseKeys": "vecveil.randomness",
     "Protector": "vecveil.protector",
     "VecveilError": "vecveil.errors",
     "audit": "vecveil.auditing",
@@ -32,6 +36,8 @@ _MODULES = ("accounting", "attacks", "errors", "metrics")
 __all__ = [
     "AuditResult",
     "Concept",
+    "Ledger",
+    "NoiseKeys",
     "Protector",
     "VecveilError",
     "__version__",

@@ -166,10 +166,21 @@ class LdpGaussian(Gaussian):
         )
 
     def parameters(self) -> dict[str, float]:
-        """Return ε, δ and the number of splits."""
-        return {"epsilon": self.epsilon, "delta": self.delta, "splits": self.splits}
+        """Return ε, δ, the σ that follows, and the number of splits."""
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "sigma": self.sigma,
+            "splits": self.splits,
+        }
 
     @classmethod
     def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
         """Return the mechanism of a protector file."""
-        return cls(dimension, parameters["epsilon"], parameters["delta"], parameters["splits"])
+        made = cls(dimension, parameters["epsilon"], parameters["delta"], parameters["splits"])
+        stored = float(parameters["sigma"])
+        if not abs(stored / made.sigma - 1) < 1e-9:
+            raise ValueError("sigma")
+        # Another library may find a σ that differs in its last bits, and keyed noise with it.
+        object.__setattr__(made, "sigma", stored)
+        return made

@@ -26,6 +26,10 @@
 #define INLINE static inline
 #endif
 
+#ifdef _MSC_VER
+#define restrict __restrict
+#endif
+
 #define ONE 0x3FF0000000000000ULL
 
 INLINE double as_double(uint64_t bits) { double d; memcpy(&d, &bits, 8); return d; }
