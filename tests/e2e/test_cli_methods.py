@@ -1,0 +1,137 @@
+"""Every method that ``vecveil methods`` lists can be fitted, protects, and is audited from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vecveil
+from harness.command_line import leftovers, run, write_pairs
+from vecveil.protector import METHODS
+
+SCALES = {"sigma": 0.2, "epsilon": 30.0, "noise_to_signal": 0.5, "target_utility": 0.8,
+          "target_cosine": 0.8, "target_advantage": 0.6}  # fmt: skip
+CHEAP = {
+    "sparse": ("epochs=1", "stability_seeds=1"),
+    "sparse-whitebox": ("epochs=1", "steps=2"),
+    "subspace": ("rank=3", "kept=16", "flattening=0", "pairs=true"),
+}
+"""Options that make a fit short."""
+
+
+def listed() -> list[dict[str, Any]]:
+    methods: list[dict[str, Any]] = run("methods", "--json").json["methods"]
+    return methods
+
+
+def options_of(method: str) -> list[object]:
+    return [part for option in CHEAP.get(method, ()) for part in ("--option", option)]
+
+
+def scale_options(method: dict[str, Any], scale: str | None) -> list[object]:
+    """Return the command line's words for a scale, and δ beside it."""
+    words: list[object] = []
+    if scale is not None:
+        words += [f"--{scale.replace('_', '-')}", SCALES[scale]]
+    return words + (["--delta", 1e-6] if method["delta"] else [])
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> tuple[object, ...]:
+    """Vectors with and without the concept, and labels of three words."""
+    folder = tmp_path_factory.mktemp("pairs")
+    positive, negative = write_pairs(folder)
+    difference = np.load(positive) - np.load(negative)
+    np.save(folder / "labels.npy", (difference[:, :3] > 0.3).astype(np.uint8))
+    return ("--positive", positive, "--negative", negative, "--labels", folder / "labels.npy")
+
+
+def test_the_list_is_what_the_package_has() -> None:
+    assert [method["name"] for method in listed()] == list(METHODS)
+    for method in listed():
+        assert tuple(method["scales"]) == METHODS[method["name"]].scales
+        assert set(method["scales"]) <= set(SCALES)
+
+
+CASES = [(name, scale) for name, one in METHODS.items() for scale in one.scales or (None,)]
+
+
+@pytest.mark.parametrize(("name", "scale"), CASES)
+def test_every_method_fits_with_each_of_its_scales_and_protects(
+    name: str, scale: str | None, tmp_path: Path, pairs: tuple[object, ...]
+) -> None:
+    method = next(one for one in listed() if one["name"] == name)
+    out = tmp_path / "p.vecveil"
+    done = run(
+        "fit", *pairs, "--method", name, *scale_options(method, scale), *options_of(name),
+        "-o", out, "--json",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert done.json["method"] == name
+    assert f"Guarantee ({method['kind']})" in done.err
+    made = run("protect", pairs[3], "-p", out, "-o", tmp_path / "y.npy", "--json")
+    assert made.code == 0, made.err
+    Y, X = np.load(tmp_path / "y.npy"), np.load(str(pairs[3]))
+    assert Y.shape == X.shape
+    assert (Y != X).any(axis=1).all()
+    again = run("protect", pairs[3], "-p", out, "-o", tmp_path / "z.npy")
+    assert again.code == 0
+    same = (np.load(tmp_path / "z.npy") == Y).all()
+    assert same == (not vecveil.load(out).mechanism.is_random)
+    assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_refuses_scales_that_are_not_its_own(
+    name: str, tmp_path: Path, pairs: tuple[object, ...]
+) -> None:
+    method = next(one for one in listed() if one["name"] == name)
+    wrong = next(
+        scale for scale in ("sigma", "epsilon", "target_cosine") if scale not in method["scales"]
+    )
+    done = run(
+        "fit", *pairs, "--method", name, *scale_options(method, wrong), *options_of(name),
+        "-o", tmp_path / "p.vecveil",
+    )  # fmt: skip
+    assert done.code == 1
+    assert f"`{wrong}` must be" in done.errors[0]
+    assert not (tmp_path / "p.vecveil").exists()
+    if method["scales"]:
+        assert run("fit", *pairs, "--method", name, "-o", tmp_path / "p.vecveil").code == 2
+
+
+AUDITED = {
+    "subspace": ["--target-utility", 0.8, "--option", "rank=60", "--option", "kept=128",
+                 "--option", "flattening=0", "--option", "pairs=true"],
+    "shuffle": [],
+    "gaussian": ["--sigma", 0.03],
+    "purkayastha": ["--epsilon", 800],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AUDITED)
+def test_methods_of_every_family_are_audited(name: str, tmp_path: Path, notes: Path) -> None:
+    concept, out = notes.with_name("concept.yaml"), tmp_path / "p.vecveil"
+    done = run(
+        "fit", notes, "--text-column", "text", "--concept", concept, "--method", name,
+        *AUDITED[name], "-o", out,
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    done = run(
+        "audit", notes, "-p", out, "--concept", concept, "--json", tmp_path / "audit.json",
+        "--html", tmp_path / "audit.html", "--limit", 300,
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    record = json.loads((tmp_path / "audit.json").read_text(encoding="utf-8"))
+    assert record["method"] == name
+    assert record["guarantee"]["kind"] == METHODS[name].kind
+    worst = next(one for one in record["attacks"] if one["name"] == record["worst"])
+    assert worst["low"] <= worst["value"] <= worst["high"]
+    if name == "shuffle":  # distances are those of the clean vectors, so nothing is hidden
+        assert record["utility"]["similarity"]["relative"] == pytest.approx(1, abs=1e-3)
+        assert worst["value"] > 0.7 * worst["clean"]
+    assert "<html" in (tmp_path / "audit.html").read_text(encoding="utf-8")
