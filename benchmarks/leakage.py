@@ -171,6 +171,7 @@ def run(
             labels[test_rows],
             groups_train=ids[attack_rows],
             groups_test=ids[test_rows],
+            without_train=negative[attack_rows],
             seed=seed,
             **oracle,
         )

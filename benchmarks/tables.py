@@ -34,6 +34,7 @@ SPLITS = {"shared": "the fitted texts", "separate": "other texts"}
 ATTACKS = {
     "linear": "linear",
     "kernel": "kernel ridge",
+    "transplant": "transplant",
     "mlp-512": "MLP 512",
     "mlp-1024-512": "MLP 1024-512",
     "mlp-2048": "MLP 2048",

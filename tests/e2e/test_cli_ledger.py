@@ -31,7 +31,7 @@ def test_show_prints_the_ledger_in_numbers(path: Path) -> None:
     assert lines[4].startswith("hash chain holds; head ")
     assert {"1 1", "3 1", "protector a1b2c3", "protector other"} <= set(lines)
     assert "most ε of one item 1 (per unit of its own metric)" in lines
-    assert "most ε of one item no formal ε (per unit of its own metric)" in lines
+    assert "most ε of one item none (per unit of its own metric)" in lines
     assert CANARY not in done.out
 
 

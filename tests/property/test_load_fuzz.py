@@ -229,7 +229,10 @@ def test_an_epsilon_without_a_finite_guarantee_is_refused(files: Any, attempt: A
     record, arrays = parts(files["laplace"])
     for epsilon in (1e-308, 5e-324):
         other = Protector(method="laplace", mechanism=Laplace(N_DIM, epsilon))
-        changed = {"fingerprint": other.fingerprint, "parameters": {"epsilon": epsilon, "splits": 1}}
+        changed = {
+            "fingerprint": other.fingerprint,
+            "parameters": {"epsilon": epsilon, "splits": 1},
+        }
         assert attempt(built({**record, **changed}, arrays), None)
     record, arrays = parts(files["diagonal"])
     thin = {"shape.diagonal": np.array([1e-300, 1e-300, 1.5, 1.5, 1.5, 1.5])}

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
         sigma_of_advantage,
     )
     from vecveil.accounting.composition import ComposedPrivacyLoss, compose
-    from vecveil.accounting.concept_level import ConceptLevel, concept_level
     from vecveil.accounting.gaussian import (
         GaussianPrivacyLoss,
         analytic_gaussian_sigma,
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
         obfuscation_guarantee,
         purkayastha_guarantee,
     )
+    from vecveil.accounting.over_pairs import ConceptLevel, concept_level
     from vecveil.accounting.privacy_loss import PrivacyLoss
     from vecveil.accounting.purkayastha_loss import PurkayasthaPrivacyLoss
     from vecveil.accounting.sphere_total_variation import purkayastha_total_variation
@@ -54,7 +54,7 @@ _HOME = {
     "Bonferroni": "lower_bound_canaries",
     "CanaryScoreAuditor": "lower_bound_canaries",
     "ComposedPrivacyLoss": "composition",
-    "ConceptLevel": "concept_level",
+    "ConceptLevel": "over_pairs",
     "DeclaredPair": "lower_bound_declared",
     "Explicit": "lower_bound_canaries",
     "GaussianPrivacyLoss": "gaussian",
@@ -70,7 +70,7 @@ _HOME = {
     "analytic_gaussian_sigma": "gaussian",
     "audit_mechanism": "lower_bound_audit",
     "compose": "composition",
-    "concept_level": "concept_level",
+    "concept_level": "over_pairs",
     "declared_gaussian": "lower_bound_declared",
     "declared_laplace": "lower_bound_declared",
     "declared_purkayastha": "lower_bound_declared",

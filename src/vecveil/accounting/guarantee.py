@@ -88,7 +88,8 @@ class Guarantee:
             ),
             conditional_on=(
                 *self.conditional_on,
-                "the key stays secret: whoever has it removes the noise from every release made with it.",
+                "the key stays secret: whoever has it and knows or guesses an item's content confirms the guess and "
+                "removes the noise; releases made with a key that leaked count as clean.",
                 "attackers cannot break HMAC-SHA256 and AES-256: with keyed noise the guarantee is computational.",
             ),
         )

@@ -14,6 +14,7 @@ from vecveil.attacks.linear import LinearAttack
 from vecveil.attacks.mlc import MLCAttack
 from vecveil.attacks.mlp import MLPAttack
 from vecveil.attacks.splits import split_groups, text_groups
+from vecveil.attacks.transplant import TransplantAttack
 
 __all__ = [
     "Attack",
@@ -26,6 +27,7 @@ __all__ = [
     "LinearAttack",
     "MLCAttack",
     "MLPAttack",
+    "TransplantAttack",
     "ladder_attacks",
     "split_groups",
     "text_groups",

@@ -62,20 +62,31 @@ class KernelAttack(Attack):
     ) -> _Fitted:
         pilot = train.take(np.sort(rng.permutation(len(train))[:_PILOT_ROWS]))
         sharpness, penalty = self._choose(pilot, validation, knowledge, rng)
-        X = np.concatenate([train.X, validation.X])
-        L = np.concatenate([train.L, validation.L])
-        rows = rng.permutation(len(X))[: self.rows]
-        if knowledge.adaptive and _is_noisy(pilot.X, knowledge, rng):
-            copies = [rng.permutation(len(X)) for _ in range(min(_COPIES, -(-self.rows // len(X))))]
-            rows = np.concatenate(copies)[: self.rows]
-        Y = knowledge.draw(X[rows], rng)
+        X, L = self._rows(train, validation, knowledge, rng)
+        Y = knowledge.draw(X, rng)
         inputs = fit_input_map(Y, knowledge.noise_covariance)
-        centres, labels = inputs(Y), L[rows].astype(np.float32)
+        centres, labels = inputs(Y), L.astype(np.float32)
         label_mean = labels.mean(axis=0)
         scale = _median_distance(centres)
         kernel = _kernel(centres, centres, sharpness / scale)
         weights = _solve(kernel, labels - label_mean, penalty)
         return _Fitted(inputs, centres, weights, label_mean, scale, sharpness, penalty)
+
+    def _rows(
+        self,
+        train: LabelledVectors,
+        validation: LabelledVectors,
+        knowledge: Knowledge,
+        rng: np.random.Generator,
+    ) -> tuple[Embeddings, Array]:
+        """Return the vectors to learn from, which are then released, and their labels."""
+        X = np.concatenate([train.X, validation.X])
+        L = np.concatenate([train.L, validation.L])
+        rows = rng.permutation(len(X))[: self.rows]
+        if knowledge.adaptive and _is_noisy(train.X[:_PILOT_ROWS], knowledge, rng):
+            copies = [rng.permutation(len(X)) for _ in range(min(_COPIES, -(-self.rows // len(X))))]
+            rows = np.concatenate(copies)[: self.rows]
+        return X[rows], L[rows]
 
     def _choose(
         self,

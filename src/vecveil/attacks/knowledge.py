@@ -29,11 +29,13 @@ class LabelledVectors:
         X: (N, n) float32 or float64, finite.
         L: (N, V) 0/1 token labels, kept as booleans.
         groups: (N,) group ids; None if every text stands alone.
+        without: (N, n) vectors of the same texts with the concept removed, or None.
     """
 
     X: Embeddings
     L: npt.NDArray[Any]
     groups: npt.NDArray[Any] | None = None
+    without: Embeddings | None = None
 
     def __post_init__(self) -> None:
         owner = type(self).__name__
@@ -48,6 +50,14 @@ class LabelledVectors:
         if self.groups is not None:
             group_index(self.groups, len(X), owner=owner)
             object.__setattr__(self, "groups", np.asarray(self.groups))
+        if self.without is not None:
+            rest = check_embeddings(
+                self.without, owner=owner, param="without", dimension=X.shape[1]
+            )
+            if len(rest) != len(X):
+                wanted = f"one row for each of the {len(X)} vectors"
+                raise InvalidInputError(message(owner, "without", wanted, f"{len(rest)} rows"))
+            object.__setattr__(self, "without", rest)
 
     def __len__(self) -> int:
         return len(self.X)
@@ -55,7 +65,8 @@ class LabelledVectors:
     def take(self, rows: npt.NDArray[np.intp]) -> LabelledVectors:
         """Return the given rows."""
         groups = None if self.groups is None else self.groups[rows]
-        return LabelledVectors(self.X[rows], self.L[rows], groups)
+        without = None if self.without is None else self.without[rows]
+        return LabelledVectors(self.X[rows], self.L[rows], groups, without)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -12,6 +12,7 @@ from vecveil.attacks.knowledge import LabelledVectors
 from vecveil.attacks.linear import LinearAttack
 from vecveil.attacks.mlc import MLCAttack
 from vecveil.attacks.mlp import MLPAttack
+from vecveil.attacks.transplant import TransplantAttack
 from vecveil.checks import check_count
 from vecveil.errors import InvalidInputError, message
 from vecveil.types import Embeddings, Groups, Matrix, Release, TokenLabels
@@ -83,6 +84,7 @@ def ladder_attacks(tier: Tier = "quick") -> tuple[Attack, ...]:
         LinearAttack(),
         FaintDirectionsAttack(),
         KernelAttack(),
+        TransplantAttack(),
         MLPAttack(),
         MLCAttack(),
     )
@@ -105,6 +107,7 @@ def token_inference_ladder(
     groups_test: Groups | None = None,
     release: Release | None = None,
     noise_covariance: Matrix | None = None,
+    without_train: Embeddings | None = None,
     tier: Tier = "quick",
     seed: int = 0,
     show_progress: bool | None = None,
@@ -123,6 +126,8 @@ def token_inference_ladder(
         groups_test: (M,) text groups, for the intervals.
         release: The oracle ``release(X, rng) -> Y`` for attacks that draw fresh noise.
         noise_covariance: (m, m) declared covariance of the released noise.
+        without_train: Vectors of the training texts with the concept removed, in the space of ``X_train``,
+            for the transplant attack, the strongest on few texts; without them it is left out.
         tier: ``"quick"`` (about 20 s for 5,000 texts on one core) or ``"full"`` (about a minute).
         seed: Each attack's randomness; the same seed gives the same result.
         show_progress: True or False; None shows bars on a terminal only.
@@ -132,7 +137,7 @@ def token_inference_ladder(
         MissingDependencyError: torch is not installed.
     """
     seed = check_count(seed, owner="token_inference_ladder", param="seed", minimum=0)
-    train = LabelledVectors(X_train, L_train, groups_train)
+    train = LabelledVectors(X_train, L_train, groups_train, without_train)
     test = LabelledVectors(X_test, L_test, groups_test)
     results = [
         attack.run(
@@ -144,5 +149,6 @@ def token_inference_ladder(
             show_progress=show_progress,
         )
         for attack in ladder_attacks(tier)
+        if without_train is not None or not isinstance(attack, TransplantAttack)
     ]
     return LadderResult(tuple(results))

@@ -34,13 +34,17 @@ LIMITS = (
     "Only token inference is tested: attacks that rewrite whole sentences, match candidates or align "
     "stores are not.",
     "The quick tier runs small attackers; larger networks find more behind erasure (tier full runs them).",
-    "Attackers here learn from the texts as they are. One who also makes up training texts, by moving the "
-    "difference that a concept word makes from one text to another, can find more.",
     "An audit on the texts that the protector was fitted on understates what leaks from other texts: "
     "audit texts that the fit has not seen.",
     "Terms that were not in the fitted texts are less protected than the listed ones; this audit "
     "measures the terms that its own texts hold.",
     "One release of each text is attacked; repeated releases of the same text let the noise average out.",
+)
+
+
+NO_TRANSPLANT = (
+    "The transplant attack, which often finds most, was not run: it needs the encoder, to encode the texts "
+    "with the concept removed."
 )
 
 
@@ -124,10 +128,11 @@ def audit(
     if embeddings is None:
         embeddings = _encode(protector, encoder, texts, show_progress)
     X = embeddings[matches.with_concept]
+    without = _without_concept(protector, encoder, matches, train, show_progress)
     rng = np.random.default_rng([seed, 0])
     shared = {
-        "groups_train": ids[train], "groups_test": ids[test], "tier": tier, "seed": seed,
-        "show_progress": show_progress,
+        "groups_train": ids[train], "groups_test": ids[test], "without_train": without, "tier": tier,
+        "seed": seed, "show_progress": show_progress,
     }  # fmt: skip
     run: Callable[..., LadderResult] = token_inference_ladder
     before = run(X[train], labels[train], X[test], labels[test], **shared)
@@ -175,12 +180,29 @@ def audit(
         "concept_distance": protector.report.get("concept_distance"),
         "utility": utility_record(protector, embeddings, tasks, seed=seed),
         **found,
-        "limits": [limit for limit in LIMITS if tier == "quick" or "tier" not in limit],
+        "limits": [
+            *(() if without is not None else (NO_TRANSPLANT,)),
+            *(limit for limit in LIMITS if tier == "quick" or "tier" not in limit),
+        ],
         "seed": seed,
         "tier": tier,
         "seconds": time.perf_counter() - started,
     }
     return AuditResult(record)
+
+
+def _without_concept(
+    protector: Protector,
+    encoder: Any,
+    matches: ConceptMatches,
+    train: npt.NDArray[np.intp],
+    show_progress: bool | None,
+) -> Embeddings | None:
+    """Return the vectors of the training texts with the concept removed; None if no encoder is at hand."""
+    if encoder is None and protector.encoder is None:
+        return None
+    negatives = matches.negatives()
+    return _encode(protector, encoder, [negatives[i] for i in train], show_progress)
 
 
 def _vocabulary(
@@ -219,6 +241,7 @@ def _parameters(protector: Protector) -> dict[str, Any]:
     report = protector.report
     return {
         "epsilon": protector.mechanism.parameters().get("epsilon"),
+        **{key: report[key] for key in ("sigma", "delta") if key in report},
         "noise_to_signal": report.get("noise_to_signal"),
         "dimension": protector.dimension,
         "released_dimension": protector.released_dimension,

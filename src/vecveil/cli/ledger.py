@@ -98,6 +98,6 @@ def _lines(summary: LedgerSummary) -> list[str]:
         lines += ["", f"protector {row.protector}"]
         lines += [f"{'  items':<24}{row.items}", f"{'  releases':<24}{row.releases}"]
         lines.append(f"{'  most of one item':<24}{row.most_releases}")
-        spent = "no formal ε" if row.most_epsilon is None else f"{row.most_epsilon:.6g}"
+        spent = "none" if row.most_epsilon is None else f"{row.most_epsilon:.6g}"
         lines.append(f"{'  most ε of one item':<24}{spent} (per unit of its own metric)")
     return lines

@@ -10,7 +10,7 @@ import numpy as np
 
 from vecveil.mechanisms.base import BLOCK_VALUES, add_given, add_noise, standard_normals
 from vecveil.randomness import WordStream, kernel
-from vecveil.randomness.elementary import Words
+from vecveil.randomness.elementary import Words, row_dots
 from vecveil.randomness.stream import GAMMA_BLOCKS
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Embeddings, Vector
@@ -74,5 +74,5 @@ def release_elliptical(
 
 
 def _norms(X: Embeddings) -> Vector:
-    norms: Vector = np.sqrt(np.einsum("ij,ij->i", X, X))
+    norms: Vector = np.sqrt(row_dots(X, X))
     return norms

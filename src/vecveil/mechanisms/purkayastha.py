@@ -179,7 +179,7 @@ class Purkayastha(Mechanism):
 
     def advantage(self, distances: Vector) -> Vector:
         """Return the total variation at these angles."""
-        from vecveil.accounting.concept_level import purkayastha_total_variation
+        from vecveil.accounting.over_pairs import purkayastha_total_variation
 
         return purkayastha_total_variation(distances, n=self.n, epsilon=self.epsilon)
 

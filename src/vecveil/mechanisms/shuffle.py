@@ -86,8 +86,8 @@ class Shuffle(Mechanism):
         return obfuscation_guarantee(
             dimension=self.dimension,
             what="a secret permutation of the coordinates",
-            broken_by="Norms and inner products are unchanged, and about n known pairs of clean and released "
-            "vectors, often far fewer, give the permutation.",
+            broken_by="Norms and inner products are unchanged, and one known pair of a clean and a released vector "
+            "with n different values gives the permutation.",
         )
 
     def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:

@@ -15,7 +15,8 @@ import numpy as np
 
 from vecveil.checks import check_count, check_positive
 from vecveil.errors import InvalidInputError, message
-from vecveil.types import Embeddings, Matrix
+from vecveil.randomness.elementary import row_dots
+from vecveil.types import Embeddings, Matrix, Vector
 
 __all__ = ["NOTHING_BEFORE", "Before", "Step"]
 
@@ -69,7 +70,7 @@ class Before:
         """Return the rows of ``X`` (N, n) brought to their norm; refuses a row of zeros."""
         if self.kind == "none":
             return X
-        norms = np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))
+        norms = _norms(X)
         if self.kind == "normalise":
             if (norms == 0).any():
                 raise InvalidInputError(
@@ -86,6 +87,13 @@ class Before:
 
 
 NOTHING_BEFORE = Before()
+
+
+def _norms(X: Embeddings) -> Vector:
+    """Return the norm of each row, summed in a fixed order: the same on every machine."""
+    rows = X.astype(np.float64, copy=False)
+    norms: Vector = np.sqrt(row_dots(rows, rows))
+    return norms
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +156,7 @@ class Step:
     def apply(self, Y: Embeddings) -> Embeddings:
         """Return the rows of ``Y`` (N, d) after this step, in the same dtype."""
         if self.kind == "normalise":
-            norms = np.sqrt(np.einsum("ij,ij->i", Y, Y, dtype=np.float64))
+            norms = _norms(Y)
             norms[norms == 0] = 1.0
             return np.asarray((Y / norms[:, None]).astype(Y.dtype))
         if self.kind == "truncate":

@@ -102,10 +102,12 @@ def fit_pairs(
         output: ``reduced`` releases the m kept coordinates (N, m) of the subspace method.
         groups: (N,) ids of rows that belong together; None groups near-duplicates by their cosine.
         encoder: the encoder of the embeddings, remembered by name and fingerprint.
-        **options: of the method: subspace ``rank`` (erased directions), ``kept``, ``flattening``,
-            ``pairs``; covariance ``floor``, ``shape``, ``rank``; sparse ``floor``, ``stability_seeds`` and the
-            fields of `MaskOptions`; sparse-whitebox ``floor``, ``steps``, ``epochs``. And ``splits`` (1): of how
-            many variates each normal one is made; more makes attacks on the bits of the noise harder.
+        **options: of the method. subspace: ``rank`` (erased directions), ``kept``, ``flattening``, ``pairs``,
+            ``transplants`` (fit on made-up texts too, see `vecveil.sensitivity.transplant`; by default unless
+            the other four are given). covariance: ``floor``, ``shape``, ``rank``. sparse: ``floor``,
+            ``stability_seeds`` and the fields of `MaskOptions`. sparse-whitebox: ``floor``, ``steps``,
+            ``epochs``. And ``splits`` (1): of how many variates each normal one is made; more makes attacks on
+            the bits of the noise harder.
 
     Raises:
         InvalidInputError, IncompatibleError: arrays that do not fit together; unknown options.
@@ -162,10 +164,12 @@ def fit_pairs(
     noise = candidate_noise(
         candidate, scale, moments, task, (positive, negative), seed=seed, method=method
     )
+    mechanism = _mechanism(candidate, scale, noise, moments.rms_norm, choices.splits)
+    linear = candidate.map_of(noise)
     protector = Protector(
         method=method,
-        mechanism=_mechanism(candidate, scale, noise, moments.rms_norm, choices.splits),
-        map=candidate.map_of(noise),
+        mechanism=mechanism,
+        map=None if linear is None else linear.coarser_than(mechanism.step),
         output=output,
         encoder_info=_encoder_info(loaded),
         concept=concept_name,

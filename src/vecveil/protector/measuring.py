@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.accounting.concept_level import concept_level
 from vecveil.accounting.meaning import epsilon_meaning
+from vecveil.accounting.over_pairs import concept_level
 from vecveil.mechanisms import Mahalanobis, Mechanism, Purkayastha
 from vecveil.mechanisms.purkayastha import angle_moments
 from vecveil.metrics import NeighbourTask, SimilarityTask, UtilityTask

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 
 from vecveil.checks import check_count, check_positive
-from vecveil.errors import CalibrationError, InvalidInputError, message
+from vecveil.errors import InvalidInputError, message
 from vecveil.metrics import UtilityTask
-from vecveil.protector.candidate import Candidate, CommonDraws
+from vecveil.protector.candidate import Candidate
 from vecveil.protector.closed_shapes import covariance_candidate
 from vecveil.protector.families import (
     EllipticalLaplace,
@@ -21,19 +22,13 @@ from vecveil.protector.families import (
     NoNoise,
     Sphere,
 )
-from vecveil.protector.scale import SMALLEST_NOISE, Scale, refuse_target
-from vecveil.protector.search import (
-    Setting,
-    SubspaceSearch,
-    directions_of,
-    gentle_settings,
-    setting_of,
-)
+from vecveil.protector.scale import Scale
+from vecveil.protector.subspace_method import subspace_candidate
 from vecveil.protector.whitebox import whitebox_candidate
 from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.sensitivity.moments import Moments
 from vecveil.sensitivity.shapes import NoiseShape
-from vecveil.sensitivity.subspace import subspace_map
+from vecveil.sensitivity.transplant import transplanted_moments
 from vecveil.types import Embeddings, Groups, TokenLabels
 
 __all__ = ["METHODS", "FitData", "Method", "method_named"]
@@ -61,6 +56,13 @@ class FitData:
     def dimension(self) -> int:
         """Return n."""
         return int(self.positive.shape[1])
+
+    @cached_property
+    def transplanted(self) -> Moments:
+        """Moments of the pairs and of made-up ones (`vecveil.sensitivity.transplant`)."""
+        return transplanted_moments(
+            self.positive, self.negative, self.token_labels, self.background, seed=self.seed
+        )
 
 
 @dataclass(frozen=True)
@@ -131,86 +133,6 @@ def vars_of(options: Any) -> dict[str, Any]:
     return record
 
 
-def _subspace(data: FitData, options: dict[str, Any]) -> Candidate:
-    n = data.dimension
-    if n < 2:
-        raise InvalidInputError(
-            message("fit", "positive", "of dimension 2 or more for method 'subspace'", n)
-        )
-    fixed: dict[str, Any] = {}
-    if options.get("rank") is not None:
-        fixed["rank"] = check_count(
-            options["rank"], owner="fit", param="rank", minimum=1, maximum=n - 1
-        )
-    if options.get("kept") is not None:
-        most = n - fixed.get("rank", 1)
-        fixed["kept"] = check_count(
-            options["kept"], owner="fit", param="kept", minimum=1, maximum=most
-        )
-    if options.get("flattening") is not None:
-        fixed["flattening"] = check_positive(
-            options["flattening"], owner="fit", param="flattening", allow_zero=True
-        )
-    if options.get("pairs") is not None:
-        if not isinstance(options["pairs"], bool):
-            got = type(options["pairs"]).__name__
-            raise InvalidInputError(message("fit", "pairs", "True, False or None", got))
-        fixed["pairs"] = options["pairs"]
-    if len(fixed) == 4:
-        return _of_setting(data, Setting(**fixed))
-    search = SubspaceSearch(
-        data.positive, data.negative, data.token_labels, data.background,
-        task=data.task, groups=data.groups, seed=data.seed,
-    )  # fmt: skip
-    target = data.scale.target_utility
-    try:
-        best = search.run(data.scale, fixed, show_progress=data.show_progress)
-    except CalibrationError:
-        assert target is not None
-        raise _refusal(data, search, target) from None
-    data.findings["search"] = search.tried
-    if target is None:
-        return _of_setting(data, best)
-    # Fitted on all texts a map can cost a little more than it did on the fitting part.
-    free = not fixed.keys() & {"rank", "kept", "flattening"}
-    fallback = gentle_settings(n, pairs=best.pairs) if free else []
-    for setting in (*search.ranking(), *fallback):
-        candidate = _of_setting(data, setting)
-        if _most_utility(data, candidate) >= target:
-            return candidate
-    raise _refusal(data, search, target)
-
-
-def _of_setting(data: FitData, setting: Setting) -> Candidate:
-    n = data.dimension
-    directions = directions_of(data.moments, pairs=setting.pairs)
-    kept = min(setting.kept, n - setting.rank)
-    exact = subspace_map(directions, erased=setting.rank, kept=kept, flattening=setting.flattening)
-    linear = LinearMap.quantised(exact.down, exact.up, norm=data.moments.rms_norm)
-    data.findings["residual_after_erasure"] = directions.residual(setting.rank)
-    return Candidate(
-        shape=NoiseShape.isotropic(n), map_of=lambda _: linear, parameters=dict(vars(setting))
-    )
-
-
-def _most_utility(data: FitData, candidate: Candidate) -> float:
-    """Return the share of the clean utility that is left with the least noise that is tried."""
-    draws = CommonDraws(
-        candidate, data.moments.rms_norm, data.seed, reduced=not data.task.same_space
-    )
-    return data.task.relative(draws.at(SMALLEST_NOISE), np.random.default_rng(data.seed))
-
-
-def _refusal(data: FitData, search: SubspaceSearch, target: float) -> CalibrationError:
-    """Return the error that names what a setting reaches on the fitting part and on all texts."""
-    reached = [
-        min(_most_utility(data, _of_setting(data, setting_of(row))),
-            1.0 if row["feasible"] else row["utility"])
-        for row in search.tried
-    ]  # fmt: skip
-    return refuse_target(target, max(reached, default=0.0), "Method 'subspace'")
-
-
 def with_wiener(candidate: Candidate, moments: Moments) -> Candidate:
     """Return the candidate followed by the Wiener filter T = K(K + S)⁻¹, S the noise covariance."""
     n = candidate.shape.dimension
@@ -236,8 +158,8 @@ METHODS: dict[str, Method] = {
         Method(
             "subspace",
             "erase the concept's directions, keep the leading ones of the rest, isotropic Laplace noise",
-            _subspace,
-            options=("rank", "kept", "flattening", "pairs"),
+            subspace_candidate,
+            options=("rank", "kept", "flattening", "pairs", "transplants"),
             postprocess="own map",
         ),
         Method(

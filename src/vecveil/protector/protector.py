@@ -175,8 +175,9 @@ class Protector:
             ids: one str, int or bytes for each row, which names its item for ``key`` and ``ledger``.
             key: for keyed noise: the same item with the same content under this protector always gets the same
                 release, so that repetition averages nothing. Whoever has the key removes the noise.
-            texts: what ``X`` was encoded from. Their digests then enter keyed noise in place of the rows', and
-                the last bits of an encoder's arithmetic, which vary from batch to batch, do not change it.
+            texts: what ``X`` was encoded from. Keyed noise then depends on the texts and on eight bits of each
+                value, so that the last bits of an encoder's arithmetic, which vary from batch to batch, rarely
+                change it; values next to a step of the grid can still move by one.
             ledger: counts the release of each item before it is made, and refuses it beyond its cap.
 
         Raises:

@@ -99,7 +99,7 @@ def repeated_stream(
                         "It does not know the encoder: another one would give other vectors of these "
                         "texts under the same noise, and their difference.")
             )  # fmt: skip
-        digests = text_digests(texts, encoder)
+        digests = text_digests(texts, X, encoder)
     return keyed_stream(one, items, digests, protector.fingerprint)
 
 

@@ -31,6 +31,7 @@ from vecveil.sensitivity.predictability import (
 )
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.sensitivity.subspace import ConceptDirections, concept_directions, subspace_map
+from vecveil.sensitivity.transplant import transplanted_moments
 from vecveil.types import Embeddings, Groups, TokenLabels
 
 __all__ = ["Setting", "SubspaceSearch"]
@@ -80,6 +81,7 @@ class SubspaceSearch:
         positive, negative, token_labels, background: as in `fit_pairs`.
         groups: (N,) rows that must not be parted; None groups near-duplicates by their cosine.
         task: the utility to keep.
+        transplants: whether the maps are fitted on made-up texts as well.
     """
 
     def __init__(
@@ -92,16 +94,20 @@ class SubspaceSearch:
         task: UtilityTask,
         groups: Groups | None,
         seed: int,
+        transplants: bool = True,
     ) -> None:
-        self.task, self.seed = task, seed
+        self.task, self.seed, self.transplants = task, seed, transplants
         fit, read, test = _three_parts(positive, groups, np.random.default_rng(seed))
         labels = token_labels
-        self.moments = Moments.of(
-            positive[fit],
-            negative[fit],
-            token_labels=None if labels is None else labels[fit],
-            background=background,
-        )
+        marks = None if labels is None else labels[fit]
+        if transplants:
+            self.moments = transplanted_moments(
+                positive[fit], negative[fit], marks, background, seed=seed
+            )
+        else:
+            self.moments = Moments.of(
+                positive[fit], negative[fit], token_labels=marks, background=background
+            )
         read, test = read[:READER_ROWS], test[:TEST_ROWS]
         if labels is None:
             read, test = read[: READER_ROWS // 2], test[: TEST_ROWS // 2]

@@ -150,7 +150,7 @@ def gammas(words: Words, first: int, tries: int, shape: float) -> Vector:
     return drawn
 
 
-def _dots(X: Embeddings, Y: Embeddings) -> Vector:
+def row_dots(X: Embeddings, Y: Embeddings) -> Vector:
     """Return the inner products of rows, summed in eight interleaved lanes and then pairwise."""
     rows, n = X.shape
     products = np.zeros((rows, -(-n // 8) * 8))
@@ -179,13 +179,13 @@ def release(
         noise = words if kind == Kind.ADD_GIVEN else normals(words, (n + 1) // 2)[:, :n]
         factor = factors
         if kind == Kind.TURN:
-            x = (1.0 / np.sqrt(_dots(x, x)))[:, None] * x
-            noise = noise - _dots(noise, x)[:, None] * x
-            length = np.sqrt(_dots(noise, noise))
+            x = (1.0 / np.sqrt(row_dots(x, x)))[:, None] * x
+            noise = noise - row_dots(noise, x)[:, None] * x
+            length = np.sqrt(row_dots(noise, noise))
             x = factors[:, :1] * x
             factor = factors[:, 1] / length
         elif kind == Kind.ADD_DIRECTION:
-            factor = factor / np.sqrt(_dots(noise, noise))
+            factor = factor / np.sqrt(row_dots(noise, noise))
         scaled = factor[:, None] * noise
         if root is not None:
             scaled = scaled * root

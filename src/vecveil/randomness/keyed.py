@@ -31,6 +31,7 @@ __all__ = ["ItemId", "check_ids", "keyed_stream", "row_digests", "text_digests"]
 
 ItemId = str | int | bytes
 
+_CODE_BITS = 8
 _PURPOSE = b"vecveil keyed noise 1"
 
 
@@ -73,15 +74,23 @@ def row_digests(X: Embeddings) -> Iterable[bytes]:
         yield hashlib.sha256((row.astype(np.float64) + 0.0).tobytes()).digest()  # −0 counts as 0
 
 
-def text_digests(texts: Sequence[str], encoder_fingerprint: str) -> Iterable[bytes]:
-    """Yield a digest of each text and of the encoder that made a vector of it.
+def text_digests(texts: Sequence[str], X: Embeddings, encoder_fingerprint: str) -> Iterable[bytes]:
+    """Yield a digest of each text, of the encoder, and of the text's vector to eight bits.
 
-    Unlike a row's digest it does not change with the last bits of an encoder's arithmetic, which vary
-    from batch to batch.
+    Unlike a row's digest it rarely changes with the last bits of an encoder's arithmetic, which vary from
+    batch to batch. The eight bits are there for vectors of one text that differ by more, such as those of
+    another precision: under the same noise their difference would be seen, and tell the text.
+
+    Args:
+        X: (N, n) what ``texts`` were encoded to.
     """
     head = hashlib.sha256(b"text" + encoder_fingerprint.encode()).digest()
-    for text in texts:
-        yield hashlib.sha256(head + text.encode("utf-8", "surrogatepass")).digest()
+    for text, row in zip(texts, X, strict=True):
+        wide = row.astype(np.float64)
+        largest = float(np.abs(wide).max())
+        unit = 2.0 ** (np.ceil(np.log2(largest)) - _CODE_BITS) if largest > 0 else 1.0
+        code = np.rint(wide / unit).astype("<i2").tobytes()
+        yield hashlib.sha256(head + _framed(text.encode("utf-8", "surrogatepass")) + code).digest()
 
 
 def keyed_stream(

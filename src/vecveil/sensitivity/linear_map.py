@@ -6,7 +6,7 @@ every product and every partial sum is exact in float64, in whatever order a lib
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -54,6 +54,17 @@ class LinearMap:
         longest = float(np.sqrt((down**2).sum(axis=1).max())) * norm
         step = _power_of_two(longest) * 2.0**-_STEP_BITS
         return cls(_rounded(down), None if up is None else _rounded(up), step)
+
+    def coarser_than(self, step: float) -> LinearMap:
+        """Return the map with kept coordinates on a grid 16 times coarser than inputs on ``step`` give.
+
+        Inputs are rounded before the map, and their rounding errors are not the same for inputs that differ in
+        a hidden direction; a coarser grid behind the map covers what they leave.
+        """
+        if not self.step:
+            return self
+        longest = float(np.sqrt((self.down**2).sum(axis=1).max()))
+        return replace(self, step=max(self.step, 16 * step * _power_of_two(longest)))
 
     def __repr__(self) -> str:
         return f"LinearMap(n={self.dimension}, rank={self.rank})"

@@ -14,9 +14,9 @@ from vecveil.accounting.calibration import (
     epsilon_of_cosine,
     sigma_of_advantage,
 )
-from vecveil.accounting.concept_level import concept_level, gaussian_total_variation
 from vecveil.accounting.laplace_loss import LaplacePrivacyLoss
 from vecveil.accounting.meaning import epsilon_meaning
+from vecveil.accounting.over_pairs import concept_level, gaussian_total_variation
 from vecveil.accounting.remaining_cosine import approximate_cosine, expected_cosine
 from vecveil.accounting.total_variation import laplace_total_variation
 from vecveil.errors import CalibrationError, InvalidInputError

@@ -143,7 +143,7 @@ def test_both_precisions_and_labels_or_not(method: str, dtype: Any) -> None:
 
 def test_options_reach_the_method() -> None:
     found = fit(**FIXED)
-    assert found.report["parameters"] == FIXED
+    assert found.report["parameters"] == {**FIXED, "transplants": False}
     assert "search" not in found.report
     assert found.map is not None
     assert found.map.rank == 6

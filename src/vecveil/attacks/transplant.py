@@ -1,0 +1,57 @@
+"""The transplant attack: training texts made up by moving what a concept word does from text to text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vecveil.attacks.kernel import KernelAttack
+from vecveil.attacks.knowledge import Knowledge, LabelledVectors
+from vecveil.types import Embeddings
+
+__all__ = ["TransplantAttack"]
+
+_SHARE_REAL = 0.4
+_COPIES = 3
+
+
+class TransplantAttack(KernelAttack):
+    """Kernel ridge regression on real vectors and on made-up ones.
+
+    An attacker who has texts with and without the concept can take the difference Φ(s⁺) − Φ(s⁻) of one
+    text, add it to Φ(t⁻) of another, bring the sum to the norm that vectors have, and release it: a text
+    that says t about the words of s. There are N² of them, in other contexts than the words had, and what is
+    left of a word behind an erasure is seen far better with them.
+
+    It needs `LabelledVectors.without`.
+    """
+
+    name = "transplant"
+    description = (
+        "Kernel ridge regression that also learns from made-up texts: the difference that a concept word "
+        "makes, moved to other texts."
+    )
+
+    def _rows(
+        self,
+        train: LabelledVectors,
+        validation: LabelledVectors,
+        knowledge: Knowledge,
+        rng: np.random.Generator,
+    ) -> tuple[Embeddings, npt.NDArray[Any]]:
+        parts = [part for part in (train, validation) if part.without is not None]
+        X = np.concatenate([part.X for part in parts])
+        L = np.concatenate([part.L for part in parts])
+        without = np.concatenate([part.without for part in parts if part.without is not None])
+        copies = max(1, min(_COPIES, int(_SHARE_REAL * self.rows) // len(X)))
+        if not knowledge.adaptive:
+            copies = 1  # the same vectors again teach nothing
+        real = np.concatenate([rng.permutation(len(X)) for _ in range(copies)])[: self.rows]
+        made = max(0, self.rows - len(real))
+        source, target = (rng.integers(0, len(X), made) for _ in range(2))
+        moved = without[target] + (X[source] - without[source])
+        norms = np.linalg.norm(X[source], axis=1) / np.maximum(np.linalg.norm(moved, axis=1), 1e-12)
+        moved = (moved * norms[:, None]).astype(X.dtype)
+        return np.concatenate([X[real], moved]), np.concatenate([L[real], L[source]])
