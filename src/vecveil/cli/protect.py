@@ -90,6 +90,7 @@ def command(
 
     release = Release.of(given, noise=not no_noise)
     form = TableFormat(**given)
+    release.check_ids(form.format or input.suffix.lower().removeprefix("."))
     check_output(out, overwrite=force, source=input)
     protector = load(protector_file)
     if out.exists() and out.samefile(protector_file):

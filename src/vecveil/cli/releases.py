@@ -25,7 +25,7 @@ release_options = shared.stacked(
     click.option(
         "--id-column",
         metavar="NAME",
-        help="Column that names each row's item, for keys and ledger [default: the row's number].",
+        help="Column that names each row's item, for keys and ledger [of .npy: the row's number].",
     ),
     click.option(
         "--key-file",
@@ -81,6 +81,17 @@ class Release:
         if not noise and (keyed or one.ledger_file is not None):
             raise click.UsageError("--no-noise releases no noise: leave out keys and ledger.")
         return one
+
+    def check_ids(self, format: str) -> None:
+        """Refuse keys and ledger for a table of which no column names the items.
+
+        A row's number would do until somebody sorts the table: then every row is a further release.
+        """
+        used = self.key_file is not None or self.key_env is not None or self.ledger_file is not None
+        if used and self.id_column is None and format not in ("npy", "txt"):
+            raise click.UsageError(
+                "Keys and ledgers need --id-column: the column that names the item of each row."
+            )
 
     def key(self) -> NoiseKey | None:
         """Return the key, or None for fresh noise."""
