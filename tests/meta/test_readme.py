@@ -164,4 +164,6 @@ def test_seeds_are_averaged_and_the_strongest_attack_counts(tmp_path: Path) -> N
         li for li in tables.leakage(tmp_path).splitlines() if "subspace" in li and "STS" in li
     )
     missing = "not measured"
-    assert f"| 96.0 % | {missing} | 40.0 % (25.0 to 55.0) | {missing} | {missing} | 10.0 % |" in line
+    assert (
+        f"| 96.0 % | {missing} | 40.0 % (25.0 to 55.0) | {missing} | {missing} | 10.0 % |" in line
+    )

@@ -31,7 +31,7 @@ def command(as_json: bool) -> None:
     rows = [("method", "guarantee", "distance", "scale", "what it does")]
     for name, method in METHODS.items():
         target = "any" if "target_utility" in method.scales else " ".join(method.scales) or "none"
-        scale = f"{target}, sigma" if "sigma" in method.scales else target
+        scale = "any, sigma for epsilon" if "sigma" in method.scales else target
         scale += " and delta" if method.delta else ""
         rows.append((name, method.kind, method.metric, scale, method.summary))
     widths = [max(len(row[i]) for row in rows) for i in range(4)]
