@@ -110,7 +110,7 @@ def test_keyed_releases_repeat_and_others_do_not(
     )
     renamed = write_table(tmp_path / "renamed.parquet", [f"x{i}" for i in range(ROWS)])
     for source, options in (
-        (table, ()), (table, ()), (renamed, keyed), (table, ("--key-file", keys)),
+        (table, ()), (table, ()), (renamed, keyed),
     ):  # fmt: skip
         other = released(source, vectors_protector, "other.parquet", *options, "--force")
         assert (other != first).any(axis=1).all()
@@ -149,7 +149,7 @@ def test_keys_come_from_the_environment_too(
     )
     monkeypatch.setenv("NOISE_KEYS", keys.read_text()[:-40])
     for variable in ("NOISE_KEYS", "NOT_SET"):
-        done = protect(table, vectors_protector, "no.parquet", "--key-env", variable)
+        done = protect(table, vectors_protector, "no.parquet", *options[2:], "--key-env", variable)
         assert done.code == 1
         assert "`variable` must be" in done.errors[0]
         assert not any(secret in done.err for secret in secrets_of(keys))
@@ -256,7 +256,7 @@ def test_a_key_file_that_others_read_is_refused(
 ) -> None:
     keys.chmod(mode)
     for done in (
-        protect(table, vectors_protector, "out.parquet", "--key-file", keys),
+        protect(table, vectors_protector, "out.parquet", "--key-file", keys, "--id-column", "name"),
         run("key", "list", keys),
         run("key", "new", keys, "--id", "second"),
     ):
@@ -269,6 +269,7 @@ def test_a_key_file_that_others_read_is_refused(
 @pytest.mark.parametrize(
     "options",
     [("--key-file", "k", "--key-env", "E"), ("--key-id", "a"), ("--cap", "1"), ("--id-column", "name"),
+     ("--key-file", "k"), ("--ledger", "l"),  # the rows of a table have names, not numbers
      ("--no-noise", "--key-file", "k"), ("--no-noise", "--key-env", "E"), ("--no-noise", "--ledger", "l"),
      ("--cap", "0", "--ledger", "l"), ("--cap", "x", "--ledger", "l")],
 )  # fmt: skip
