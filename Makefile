@@ -24,7 +24,7 @@ help:
 venv: $(STAMP)
 
 # Some systems ship Python without ensurepip: there virtualenv, unpacked beside, makes the same.
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml setup.py src/vecveil/randomness/_kernel.c
 	@test -n "$(PYTHON)" || { echo "make: Python 3.11 or later is needed" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV) && \
 	  $(PYTHON) -m pip install --quiet --target build/virtualenv virtualenv && \
@@ -60,5 +60,6 @@ bench: venv
 	$(BIN)/python benchmarks/run.py $(if $(DATA),--data $(DATA))
 
 clean:
+	rm -f src/vecveil/randomness/_kernel.*.so
 	rm -rf $(VENV) build dist site vecveil-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -80,7 +80,9 @@ def test_labels_alone_are_uncorrelated_after_erasing_their_rank(seed: int) -> No
     )
     Y = protector.protect(data.positive, noise=False)
     L = data.labels - data.labels.mean(axis=0)
-    np.testing.assert_allclose((Y - Y.mean(axis=0)).T @ L / len(Y), 0, atol=1e-4)  # on the grid of the map
+    np.testing.assert_allclose(
+        (Y - Y.mean(axis=0)).T @ L / len(Y), 0, atol=1e-4
+    )  # on the grid of the map
     assert protector.report["residual_after_erasure"] == pytest.approx(0, abs=1e-8)
     # Control: with one direction fewer something of the labels is left.
     less = vecveil.fit_pairs(

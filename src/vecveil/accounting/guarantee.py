@@ -9,7 +9,7 @@ import numpy as np
 
 from vecveil.types import Matrix
 
-__all__ = ["Guarantee", "conditions", "euclidean_factors", "exponent_text"]
+__all__ = ["ANGLE", "Guarantee", "conditions", "euclidean_factors", "exponent_text"]
 
 Kind = Literal["formal", "empirical", "obfuscation"]
 
@@ -32,6 +32,7 @@ class Guarantee:
         noise_norm: n/ε, the mean length of the noise in the mechanism's own norm.
         delta: δ of (ε, δ)-local DP, where that is what is promised.
         mu: μ of Gaussian DP per unit of ``metric``, where that is what is promised.
+        mu_euclidean_worst: the same per unit of Euclidean distance in the least protected direction.
         promised, not_promised, conditional_on: plain sentences.
     """
 
@@ -51,10 +52,18 @@ class Guarantee:
     conditional_on: tuple[str, ...]
     delta: float | None = None
     mu: float | None = None
+    mu_euclidean_worst: float | None = None
 
     def within_norm(self, largest: float) -> Guarantee:
         """Return the guarantee for inputs that are brought to norms of at most ``largest`` before the noise."""
-        if self.epsilon_euclidean_worst is None:
+        if self.mu_euclidean_worst is not None and self.delta is None:
+            said = (
+                f"Vectors are brought to a norm of at most {largest:g} before the noise, so any two inputs are at most "
+                f"{2 * largest:g} apart: μ = {exponent_text(2 * largest * self.mu_euclidean_worst)} of Gaussian "
+                "differential privacy for every two of them."
+            )
+            return replace(self, promised=(*self.promised, said))
+        if self.epsilon_euclidean_worst is None or self.metric == ANGLE:
             return self
         total = 2 * largest * self.epsilon_euclidean_worst
         return replace(
@@ -110,6 +119,9 @@ class Guarantee:
         return "\n".join(lines)
 
 
+ANGLE = "angle in radians"
+"""The metric of the sphere: norms do not enter it, and no two inputs are more than π apart."""
+
 WEAK_EPSILON = 10.0
 """Above this, per unit of Euclidean distance, the worst-case factor e^ε is no protection by itself."""
 
@@ -130,8 +142,8 @@ def conditions(fitted_on: str, step: float | None, *, repeated: str) -> tuple[st
     """
     precision = "ε is proved for real numbers." if step is None else (
         f"ε is proved for real numbers, rounded to multiples of {step:.3g} (2⁻¹⁶ of the noise). The noise is drawn "
-        "with 53 bits, a grid at least 2³⁰ times finer, and its tails of probability below 10⁻¹⁵ a vector are cut "
-        "off, which counts as δ: what remains of floating point is argued and tested, not proved."
+        "with 53 bits, on a far finer grid, and its tails of probability below 10⁻¹⁵ a vector are cut off, which "
+        "counts as δ: what remains of floating point is argued and tested, not proved."
     )  # fmt: skip
     return (
         *((f"the parameters were fitted on {fitted_on}.",) if fitted_on else ()),

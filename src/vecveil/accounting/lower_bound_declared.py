@@ -59,7 +59,10 @@ class DeclaredPair:
         return self.delta(epsilon=0.0)
 
     def delta(self, *, epsilon: float) -> float:
-        """Return δ(ε) = P(score > ε) − e^ε P′(score > ε)."""
+        """Return δ(ε) = P(score > ε) − e^ε P′(score > ε).
+
+        Rounding is multiplied by e^ε: for large ε take the exact losses (`LaplacePrivacyLoss` and others).
+        """
         return max(0.0, self.tail(epsilon) - float(np.exp(epsilon)) * (1 - self.tail(-epsilon)))
 
 

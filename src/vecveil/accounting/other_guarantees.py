@@ -5,6 +5,7 @@ from __future__ import annotations
 from scipy import special
 
 from vecveil.accounting.guarantee import (
+    ANGLE,
     NEVER,
     WEAK_EPSILON,
     Guarantee,
@@ -85,6 +86,7 @@ def gaussian_guarantee(
         conditional_on=conditions(fitted_on, step, repeated="adds its μ² to the sum"),
         delta=None if local is None else float(local[1]),
         mu=float(mu),
+        mu_euclidean_worst=float(worst),
     )
 
 
@@ -104,12 +106,10 @@ def purkayastha_guarantee(
 ) -> Guarantee:
     """Return the guarantee of the Purkayastha mechanism: ε per radian between the inputs.
 
-    On the unit sphere an angle θ spans a chord of 2 sin(θ/2) ≥ 2θ/π, so that ε per radian is at most ε·π/2 per
-    unit of Euclidean distance (opposite vectors) and at least ε (neighbours).
+    There is no figure per unit of Euclidean distance: short vectors near each other can be an angle of π apart.
     """
     hidden = 0 if down is None else dimension - down.shape[0]
-    worst = epsilon * 3.141592653589793 / 2
-    weak = worst > WEAK_EPSILON
+    weak = epsilon > WEAK_EPSILON
     return Guarantee(
         kind="formal",
         statement=(
@@ -118,17 +118,19 @@ def purkayastha_guarantee(
         ),
         epsilon=float(epsilon),
         unit="one release of one vector",
-        metric="angle in radians",
+        metric=ANGLE,
         neighbours="any two directions (local model); norms are not released",
-        epsilon_euclidean_worst=float(worst),
-        epsilon_euclidean_best=float(epsilon),
+        epsilon_euclidean_worst=None,
+        epsilon_euclidean_best=None,
         hidden_directions=int(hidden),
         dimension=int(dimension),
-        noise_norm=float(dimension / epsilon),
+        noise_norm=None,
         promised=(
             "For any two inputs at an angle of θ, no output is more than e^(ε·θ) times likelier from one than from the "
             f"other: e^{exponent_text(0.1 * epsilon)} at 0.1 radian, e^{exponent_text(3.141592653589793 * epsilon)} "
             "for opposite vectors.",
+            f"For any two inputs whatever: {exponent_text(3.141592653589793 * epsilon)}-local differential privacy, "
+            "since no angle exceeds π. Norms do not matter: bringing them to a bound before the noise changes nothing.",
         ),
         not_promised=(_NOT_WORDS, *NEVER),
         conditional_on=conditions(fitted_on, step, repeated="adds another ε"),

@@ -35,7 +35,7 @@ def command() -> None:
 
 @command.command("new", epilog=NEW_EXAMPLE)
 @click.argument("file", type=shared.FILE)
-@click.option("--id", "key_id", help="Name of the key [default: the time, to the second].")
+@click.option("--id", "key_id", help="Name of the key [default: the time].")
 @shared.json_option
 def new(file: Path, key_id: str | None, as_json: bool) -> None:
     """Add a new key to FILE and make it the current one; FILE is made if it is not there.
@@ -47,7 +47,7 @@ def new(file: Path, key_id: str | None, as_json: bool) -> None:
     from vecveil.cli.printing import data_json, note
     from vecveil.randomness import NoiseKeys
 
-    named = key_id or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    named = key_id or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
     keys = NoiseKeys.create(file, named)
     note(
         f"Wrote {file}: the key {keys.current!r} is current. Keep the file secret, and a copy of it safe."

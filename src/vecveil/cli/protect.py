@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,10 +94,11 @@ def command(
     release.check_ids(form.format or input.suffix.lower().removeprefix("."))
     check_output(out, overwrite=force, source=input)
     protector = load(protector_file)
-    if out.exists() and out.samefile(protector_file):
-        raise DataFileError(
-            message(out.name, "output", "another file than the protector", "the protector itself")
-        )
+    for used, what in ((protector_file, "the protector"), *release.files()):
+        if os.path.realpath(out) == os.path.realpath(used):
+            raise DataFileError(
+                message(out.name, "output", f"another file than {what}", f"{what} itself")
+            )
     if is_protected(input, form) and not again:
         raise DataFileError(
             message(input.name, "path", "a table of clean vectors or texts",
@@ -129,6 +131,14 @@ def command(
             **form.all_options,
         )
     what = "encoded and protected" if counts.encoded else "protected"
+    if key is not None:
+        plain, repeated = protector.guarantee, protector.guarantee.with_keyed_noise()
+        for sentence in (
+            *repeated.promised[len(plain.promised) :],
+            *repeated.not_promised[len(plain.not_promised) :],
+            *repeated.conditional_on[len(plain.conditional_on) :],
+        ):
+            note(f"Keyed noise: {sentence}")
     note(f"{counts.rows:,} rows {what}, from column {counts.source!r}.")
     note(
         f"Columns carried as they are: {_listed(counts.carried)}. "
@@ -189,4 +199,6 @@ def _metadata(protector: Protector, key: NoiseKey | None, *, noise: bool) -> dic
         "protector": protector.fingerprint,
         "encoder": protector.encoder_info.to_record(),
         "guarantee": guarantee.statement if noise else None,
+        "conditional_on": list(guarantee.conditional_on) if noise else None,
+        "not_promised": list(guarantee.not_promised) if noise else None,
     }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vecveil.cli import options as shared
+from vecveil.errors import LedgerCapError
 
 if TYPE_CHECKING:
     from vecveil.accounting import Ledger
@@ -44,6 +45,7 @@ release_options = shared.stacked(
         type=shared.FILE,
         help="Count the release of each item in this ledger before it is made.",
     ),
+    click.option("--raise-cap", is_flag=True, help="Let --cap raise the cap that the ledger has."),
     click.option(
         "--cap",
         type=click.IntRange(min=1),
@@ -63,19 +65,20 @@ class Release:
     key_id: str | None
     ledger_file: Path | None
     cap: int | None
+    raise_cap: bool
 
     @classmethod
     def of(cls, given: dict[str, Any], *, noise: bool) -> Release:
         """Take the options out of ``given``; refuses combinations that cannot mean anything."""
-        names = ("id_column", "key_file", "key_env", "key_id", "ledger_file", "cap")
+        names = ("id_column", "key_file", "key_env", "key_id", "ledger_file", "cap", "raise_cap")
         one = cls(noise, **{name: given.pop(name) for name in names})
         if one.key_file is not None and one.key_env is not None:
             raise click.UsageError("Give --key-file or --key-env, not both.")
         keyed = one.key_file is not None or one.key_env is not None
         if one.key_id is not None and not keyed:
             raise click.UsageError("--key-id needs --key-file or --key-env.")
-        if one.cap is not None and one.ledger_file is None:
-            raise click.UsageError("--cap needs --ledger.")
+        if (one.cap is not None or one.raise_cap) and one.ledger_file is None:
+            raise click.UsageError("--cap and --raise-cap need --ledger.")
         if one.id_column is not None and not keyed and one.ledger_file is None:
             raise click.UsageError("--id-column names items for --key-file, --key-env or --ledger.")
         if not noise and (keyed or one.ledger_file is not None):
@@ -109,7 +112,12 @@ class Release:
 
         if self.ledger_file is None:
             return nullcontext()
-        return Ledger(self.ledger_file, cap=self.cap)
+        return Ledger(self.ledger_file, cap=self.cap, raise_cap=self.raise_cap)
+
+    def files(self) -> list[tuple[Path, str]]:
+        """Return the files that the output must not replace, and what they are."""
+        named = ((self.key_file, "the key file"), (self.ledger_file, "the ledger"))
+        return [(path, what) for path, what in named if path is not None]
 
     def protect(
         self, protector: Protector, key: NoiseKey | None, ledger: Ledger | None
@@ -117,15 +125,27 @@ class Release:
         """Return what protects a chunk of rows."""
         named = key is not None or ledger is not None
         known = key is not None and protector.encoder_info.fingerprint is not None
+        counted = 0
 
         def protect(X: Embeddings, rows: RowItems) -> Embeddings:
-            return protector.protect(
-                X,
-                noise=self.noise,
-                ids=rows.ids if named else None,
-                key=key,
-                texts=rows.texts if known else None,
-                ledger=ledger,
-            )
+            nonlocal counted
+            try:
+                released = protector.protect(
+                    X,
+                    noise=self.noise,
+                    ids=rows.ids if named else None,
+                    key=key,
+                    texts=rows.texts if known else None,
+                    ledger=ledger,
+                )
+            except LedgerCapError as error:
+                if not counted:
+                    raise
+                raise LedgerCapError(
+                    f"{error} Before them {counted:,} rows of this run were counted; nothing of it is written.",
+                    items=error.items,
+                ) from None
+            counted += len(X)
+            return released
 
         return protect

@@ -6,7 +6,7 @@ from vecveil.mechanisms.gaussian import Gaussian, LdpGaussian
 from vecveil.mechanisms.laplace import Laplace, Mahalanobis
 from vecveil.mechanisms.purkayastha import Purkayastha
 from vecveil.mechanisms.shuffle import Shuffle, random_permutation
-from vecveil.mechanisms.steps import NOTHING_BEFORE, Before, Step
+from vecveil.mechanisms.steps import NOTHING_BEFORE, OPEN_RANGE, Before, Step
 
 MECHANISMS: dict[str, type[Mechanism]] = {
     one.name: one for one in (Laplace, Mahalanobis, Gaussian, LdpGaussian, Purkayastha, Shuffle)
@@ -16,6 +16,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
 __all__ = [
     "MECHANISMS",
     "NOTHING_BEFORE",
+    "OPEN_RANGE",
     "Before",
     "Gaussian",
     "Laplace",

@@ -1,9 +1,10 @@
 """What every mechanism shares: one public method that checks, draws, rounds and checks again.
 
 Finite precision. Noise is drawn with 53 significant bits and a release is rounded to a grid that is 2¹⁶
-times finer than the noise and at least 2³⁰ times coarser than what the noise is drawn with (Mironov 2012:
-otherwise the low-order bits of a release tell which inputs are impossible). The grid is a power of two that
-depends on the mechanism's parameters alone; a cast to float32 after it is post-processing.
+times finer than the noise and 2³⁶ times coarser than what the noise is drawn with, less by the ratio of the
+largest to the least deviation of a shape (Mironov 2012: otherwise the low-order bits of a release tell which
+inputs are impossible). The grid is a power of two that depends on the mechanism's parameters alone; a cast to
+float32 after it is post-processing.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 GRID_BITS = 16
 BLOCK_ROWS = 8192
-BLOCK_VALUES = 2**20
+BLOCK_VALUES = 2**19
 CHUNK_VALUES = 2**17
 """A block is checked and mapped at once, a chunk is what one thread draws: neither grows with N."""
 
@@ -101,6 +102,9 @@ class Mechanism(ABC):
     def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
         """Write the noised rows to ``out``; return whether every value is finite."""
 
+    def check_rows(self, X: Embeddings) -> None:  # noqa: B027 - most mechanisms take every row
+        """Raise InvalidInputError for rows that the mechanism does not take; ``X`` is finite."""
+
     def without_noise(self, X: Embeddings) -> Embeddings:
         """Return the deterministic part of the mechanism: a copy of ``X`` where it only adds noise."""
         return X.copy()
@@ -141,8 +145,8 @@ def not_finite(X: Embeddings, owner: str) -> ReleaseError:
     """Return the error for a release that is not finite; raises if ``X`` is to blame, naming the row."""
     check_embeddings(X, owner=owner, param="X")
     return ReleaseError(
-        f"{owner}: the noise left the range of {X.dtype}, so nothing was released. "
-        "Use a larger epsilon or float64 vectors."
+        f"{owner}: the noise left the range of {X.dtype}, or the vectors are so long that it is lost beside "
+        "them, so nothing was released. Use less noise, float64, or vectors of ordinary length."
     )
 
 

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 
+from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Embeddings, Matrix, Vector
 
 __all__ = ["angles", "quotient_distances"]
 
 
 def quotient_distances(
-    first: Embeddings, second: Embeddings, covariance: Matrix, down: Matrix | None
+    first: Embeddings, second: Embeddings, shape: NoiseShape, down: Matrix | None
 ) -> Vector:
-    """Return ‖x − x'‖_Σ of each pair of rows, or with a map T the norm of T(x − x') in (TΣTᵀ)⁺."""
+    """Return ‖x − x'‖_Σ of each pair of rows, or with a map T the norm of T(x − x') in (TΣTᵀ)⁺.
+
+    Args:
+        down: T as (m, n) of full row rank; a square one loses nothing, and is left out.
+    """
     differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
-    T = np.eye(covariance.shape[0]) if down is None else down
-    values, vectors = np.linalg.eigh(T @ covariance @ T.T)
-    distances: Vector = np.linalg.norm(differences @ T.T @ (vectors / np.sqrt(values)), axis=1)
+    if down is None or len(down) == shape.dimension:
+        return shape.norm(differences)
+    values, vectors = np.linalg.eigh(down @ shape.covariance() @ down.T)
+    distances: Vector = np.linalg.norm(differences @ down.T @ (vectors / np.sqrt(values)), axis=1)
     return distances
 
 

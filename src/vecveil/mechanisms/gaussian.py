@@ -16,6 +16,7 @@ from vecveil.errors import InvalidInputError, message
 from vecveil.mechanisms.base import Arrays, Mechanism, grid_step
 from vecveil.mechanisms.distances import quotient_distances
 from vecveil.mechanisms.elliptical import release_elliptical
+from vecveil.mechanisms.steps import unit_rows
 from vecveil.randomness import WordStream
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Embeddings, Matrix, Vector
@@ -71,7 +72,7 @@ class Gaussian(Mechanism):
         self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None
     ) -> Vector:
         """Return the Mahalanobis distance of each pair of rows, or its quotient behind T."""
-        return quotient_distances(first, second, self.shape.covariance(), down)
+        return quotient_distances(first, second, self.shape, down)
 
     def advantage(self, distances: Vector) -> Vector:
         """Return 2Φ(d/2σ) − 1."""
@@ -143,16 +144,20 @@ class LdpGaussian(Gaussian):
         super().__init__(NoiseShape.isotropic(dimension), sigma, splits)
 
     def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
-        norms = np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))
-        if not np.isfinite(norms).all():
+        if not np.isfinite(X).all():
             return False  # the caller names the row
-        if (norms > self.LARGEST_NORM).any():
+        self.check_rows(X)
+        return super()._release(X, stream, out)
+
+    def check_rows(self, X: Embeddings) -> None:
+        """Raise InvalidInputError for a row outside the unit ball."""
+        outside = np.flatnonzero(unit_rows(X)[1] > self.LARGEST_NORM)
+        if len(outside):
             raise InvalidInputError(
                 message("LdpGaussian.protect", "X", "of rows with norm at most 1",
-                        f"a norm of {norms[norms > self.LARGEST_NORM].max():.4g}",
-                        "The guarantee speaks of the unit ball.", "Normalise or clip the rows first.")
+                        f"{len(outside)} longer rows", "The guarantee speaks of the unit ball.",
+                        "Normalise or clip the rows first.")
             )  # fmt: skip
-        return super()._release(X, stream, out)
 
     def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
         """Return the (ε, δ) guarantee."""

@@ -79,7 +79,7 @@ class Mahalanobis(Mechanism):
         self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None
     ) -> Vector:
         """Return the Mahalanobis distance of each pair of rows, or its quotient behind T."""
-        return quotient_distances(first, second, self.shape.covariance(), down)
+        return quotient_distances(first, second, self.shape, down)
 
     def advantage(self, distances: Vector) -> Vector:
         """Return the total variation; behind a map with a kernel an upper bound."""

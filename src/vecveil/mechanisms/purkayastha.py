@@ -24,6 +24,7 @@ from vecveil.checks import check_count, check_positive
 from vecveil.errors import InvalidInputError, message
 from vecveil.mechanisms.base import Arrays, Mechanism, add_noise, grid_step
 from vecveil.mechanisms.distances import angles
+from vecveil.mechanisms.steps import unit_rows
 from vecveil.randomness import WordStream, kernel
 from vecveil.randomness.elementary import Words
 from vecveil.randomness.stream import GAMMA_BLOCKS, TRIES
@@ -104,9 +105,17 @@ def draw_angles(
 
 def angle_moments(dimension: int, epsilon: float) -> tuple[float, float]:
     """Return E cos θ and E sin²θ of the angle, by quadrature."""
+    if (
+        dimension == 2
+    ):  # a truncated exponential: ∫ e^{−εθ} cos θ and ∫ e^{−εθ} cos 2θ in closed form
+        scale = epsilon / -np.expm1(-epsilon * np.pi)
+        end = np.exp(-epsilon * np.pi)
+        cosine = scale * epsilon * (1 + end) / (epsilon**2 + 1)
+        double = scale * epsilon * (1 - end) / (epsilon**2 + 4)
+        return float(cosine), float((1 - double) / 2)
     power = dimension - 2.0
     mode = float(np.arctan2(power, epsilon))
-    width = np.sin(mode) / np.sqrt(power) if power > 0 else 0.0
+    width = np.sin(mode) / np.sqrt(power)
     reach = 40 * max(width, 1 / (epsilon + dimension))
     theta = np.linspace(max(mode - reach, 0.0), min(mode + reach, np.pi), 20_001)[1:-1]
     log_density = power * np.log(np.sin(theta)) - epsilon * theta
@@ -152,11 +161,10 @@ class Purkayastha(Mechanism):
         return grid_step(float(np.sqrt(angle_moments(self.n, self.epsilon)[1] / self.n)))
 
     def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
-        if len(X) and not X.any(axis=1).all():
-            raise InvalidInputError(
-                message("Purkayastha.protect", "X", "of rows with a direction", "a row of zeros",
-                        "The mechanism moves points of the sphere.", "Leave such rows out.")
-            )  # fmt: skip
+        self.check_rows(X)
+        largest = np.abs(X).max(axis=1, initial=0.0)
+        if ((largest > 1e100) | (largest < 1e-100)).any():  # squares would overflow, or be lost
+            X = unit_rows(X)[0].astype(X.dtype) if np.isfinite(largest).all() else X
         behind = (self.n + 1) // 2  # the blocks of the normals
 
         def factors(part: WordStream, words: Words) -> Embeddings:
@@ -166,6 +174,14 @@ class Purkayastha(Mechanism):
         return add_noise(
             kernel.Kind.TURN, X, stream, factors, None, self.step, out, more_blocks=ROUND_BLOCKS
         )
+
+    def check_rows(self, X: Embeddings) -> None:
+        """Raise InvalidInputError for a row of zeros."""
+        if len(X) and not X.any(axis=1).all():
+            raise InvalidInputError(
+                message("Purkayastha.protect", "X", "of rows with a direction", "a row of zeros",
+                        "The mechanism moves points of the sphere.", "Leave such rows out.")
+            )  # fmt: skip
 
     def noise_covariance(self) -> Matrix:
         """Return E sin²θ/(n − 1)·I: the covariance in the directions orthogonal to x, for every x alike."""

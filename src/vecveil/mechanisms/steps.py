@@ -18,7 +18,10 @@ from vecveil.errors import InvalidInputError, message
 from vecveil.randomness.elementary import row_dots
 from vecveil.types import Embeddings, Matrix, Vector
 
-__all__ = ["NOTHING_BEFORE", "Before", "Step"]
+__all__ = ["NOTHING_BEFORE", "OPEN_RANGE", "Before", "Step", "unit_rows"]
+
+OPEN_RANGE = 1e300
+"""Stands for the range of int8 until a fit has seen released vectors."""
 
 StepKind = Literal["normalise", "truncate", "project", "float16", "int8", "binary"]
 STEP_KINDS = ("normalise", "truncate", "project", "float16", "int8", "binary")
@@ -70,30 +73,38 @@ class Before:
         """Return the rows of ``X`` (N, n) brought to their norm; refuses a row of zeros."""
         if self.kind == "none":
             return X
-        norms = _norms(X)
+        unit, norms = unit_rows(X)
         if self.kind == "normalise":
             if (norms == 0).any():
                 raise InvalidInputError(
                     message(owner, "X", "of rows with a direction", "a row of zeros",
                             "Vectors are normalised before the noise.", "Leave such rows out.")
                 )  # fmt: skip
-            factors = 1 / norms
-        else:
-            assert self.radius is not None
-            with np.errstate(divide="ignore"):
-                factors = np.minimum(1.0, self.radius / norms)
-        scaled: Embeddings = np.ascontiguousarray((X * factors[:, None]).astype(X.dtype))
-        return scaled
+            return np.ascontiguousarray(unit.astype(X.dtype))
+        assert self.radius is not None
+        clipped = unit * np.minimum(norms, self.radius)[:, None]
+        # What is short enough already stays as it is, to the last bit.
+        inside = (norms <= self.radius)[:, None]
+        return np.ascontiguousarray(np.where(inside, X, clipped).astype(X.dtype))
 
 
 NOTHING_BEFORE = Before()
 
 
-def _norms(X: Embeddings) -> Vector:
-    """Return the norm of each row, summed in a fixed order: the same on every machine."""
-    rows = X.astype(np.float64, copy=False)
-    norms: Vector = np.sqrt(row_dots(rows, rows))
-    return norms
+def unit_rows(X: Embeddings) -> tuple[Embeddings, Vector]:
+    """Return the rows of ``X`` at norm 1 in float64, and their norms; rows of zeros stay zeros.
+
+    Rows are first divided by their largest value, so that no square is lost or overflows, and sums have a
+    fixed order: the same on every machine.
+    """
+    rows = X.astype(np.float64)
+    largest = np.abs(rows).max(axis=1)
+    safe = np.where((largest > 0) & np.isfinite(largest), largest, 1.0)
+    rows /= safe[:, None]
+    lengths = np.sqrt(row_dots(rows, rows))
+    rows /= np.where(lengths > 0, lengths, 1.0)[:, None]
+    with np.errstate(over="ignore"):
+        return rows, lengths * safe
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,11 +135,8 @@ class Step:
                 )
             )
         if self.kind == "truncate":
-            whole = (
-                int(self.value)
-                if self.value is not None and self.value == int(self.value)
-                else self.value
-            )
+            number = check_positive(self.value, owner=owner, param="truncate")
+            whole = int(number) if number == int(number) else number
             object.__setattr__(self, "value", check_count(whole, owner=owner, param="truncate"))
         elif self.kind == "int8":
             check_positive(self.value, owner=owner, param="int8")
@@ -140,6 +148,8 @@ class Step:
             raise InvalidInputError(
                 message(owner, param, "a matrix exactly for 'project'", self.kind)
             )
+        if self.matrix is not None:
+            object.__setattr__(self, "matrix", _checked_matrix(self.matrix))
 
     @property
     def label(self) -> str:
@@ -156,9 +166,7 @@ class Step:
     def apply(self, Y: Embeddings) -> Embeddings:
         """Return the rows of ``Y`` (N, d) after this step, in the same dtype."""
         if self.kind == "normalise":
-            norms = _norms(Y)
-            norms[norms == 0] = 1.0
-            return np.asarray((Y / norms[:, None]).astype(Y.dtype))
+            return np.asarray(unit_rows(Y)[0].astype(Y.dtype))
         if self.kind == "truncate":
             return Y[:, : self.output_dimension(Y.shape[1])]
         if self.kind == "project":
@@ -186,3 +194,18 @@ class Step:
     def from_record(cls, record: Mapping[str, Any], matrix: Matrix | None) -> Step:
         """Return the step of a protector file."""
         return cls(record["kind"], record["value"], matrix)
+
+
+def _checked_matrix(matrix: Any) -> Matrix:
+    """Return the matrix of a projection as float64; refuses everything else."""
+    wanted = "of 'project' with a finite matrix of shape (m, d)"
+    try:
+        values = np.asarray(matrix)
+    except ValueError:  # rows of different lengths
+        values = np.empty(0)
+    if values.dtype.kind not in "fiu" or values.ndim != 2 or 0 in values.shape:
+        got = f"dtype {values.dtype}, shape {values.shape}"
+        raise InvalidInputError(message("fit", "postprocess", wanted, got))
+    if not np.isfinite(values).all():
+        raise InvalidInputError(message("fit", "postprocess", wanted, "NaN or infinity in it"))
+    return np.ascontiguousarray(values, dtype=np.float64)

@@ -9,7 +9,7 @@ import numpy as np
 
 from vecveil.checks import check_count, check_embeddings
 from vecveil.errors import IncompatibleError, InvalidInputError, message
-from vecveil.mechanisms import Before, Step
+from vecveil.mechanisms import OPEN_RANGE, Before, Step
 from vecveil.metrics import NeighbourTask, SimilarityTask, UtilityTask
 from vecveil.protector.families import EllipticalLaplace, GaussianNoise, LdpNoise
 from vecveil.protector.methods import Method, method_named
@@ -17,7 +17,6 @@ from vecveil.protector.scale import Scale
 from vecveil.types import Embeddings, Groups, TokenLabels
 
 __all__ = [
-    "UNSET_INT8",
     "Choices",
     "UtilityChoice",
     "check_choices",
@@ -28,9 +27,6 @@ __all__ = [
 ]
 
 UtilityChoice = Literal["similarity", "neighbours"]
-
-UNSET_INT8 = 1e300
-"""Stands for the range of int8 until a fit has seen released vectors."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +145,7 @@ def _step(text: str) -> Step:
             message("fit", "postprocess", "steps such as truncate:128 or int8:0.5", got)
         ) from None
     if kind == "int8" and number is None:
-        number = UNSET_INT8
+        number = OPEN_RANGE
     return Step(kind, number)  # type: ignore[arg-type]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.mechanisms import NOTHING_BEFORE, Before, Step
+from vecveil.mechanisms import NOTHING_BEFORE, OPEN_RANGE, Before, Step
 from vecveil.protector.families import EllipticalLaplace, Family
 from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.sensitivity.shapes import NoiseShape
@@ -78,6 +78,8 @@ class CommonDraws:
             if linear is not None and not (one.fixed_map and one.family.is_linear):
                 y = linear.apply(y, reduced=self.reduced)
             for step in one.after:
+                if step.value == OPEN_RANGE:  # set once the noise is: here by what comes
+                    step = Step("int8", float(np.quantile(np.abs(y), 0.9999)) or 1.0)
                 y = step.apply(y)
             return y
 

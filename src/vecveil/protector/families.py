@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from vecveil.errors import CalibrationError, message
 from vecveil.mechanisms import (
     Gaussian,
     Laplace,
@@ -60,9 +61,9 @@ class Family(ABC):
         """Return the ratio that ε or σ stands for."""
 
     def noise_of_cosine(self, cosine: float, dimension: int) -> float:
-        """Return the ratio at which a vector and its noisy self have that mean cosine.
+        """Return about the ratio at which a vector and its noisy self have that mean cosine.
 
-        It is 1/√(1 + r²) up to 1/n: noise of ratio r is almost orthogonal to the vector.
+        It is 1/√(1 + r²) up to 1/n for vectors of one norm and noise alike in all directions; a fit measures it.
         """
         return float(np.sqrt(1 / cosine**2 - 1))
 
@@ -147,7 +148,13 @@ class Sphere(Family):
             epsilon = epsilon_of_rms_norm(float(np.exp(log_ratio)), dimension)
             return angle_moments(dimension, epsilon)[0] - cosine
 
-        return float(np.exp(brentq(excess, np.log(1e-6), np.log(1e6), xtol=1e-6)))
+        ends = (float(np.log(1e-6)), float(np.log(1e6)))
+        if excess(ends[0]) < 0 or excess(ends[1]) > 0:
+            raise CalibrationError(
+                message("fit", "target_cosine", "further from 0 and 1", cosine,
+                        "No ε that arithmetic can hold gives it.")
+            )  # fmt: skip
+        return float(np.exp(brentq(excess, *ends, xtol=1e-6)))
 
 
 class NoNoise(Family):

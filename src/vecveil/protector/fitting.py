@@ -11,10 +11,9 @@ import numpy as np
 
 from vecveil.checks import check_count, check_embeddings
 from vecveil.errors import InvalidInputError, message
-from vecveil.mechanisms import Before, Mechanism, Step
+from vecveil.mechanisms import OPEN_RANGE, Before, Mechanism, Step
 from vecveil.metrics import UtilityTask
 from vecveil.protector.arguments import (
-    UNSET_INT8,
     Choices,
     UtilityChoice,
     check_choices,
@@ -84,7 +83,7 @@ def fit_pairs(
         noise_to_signal: root mean square norm of the noise, before the map, over that of the embeddings.
         target_utility: share of the clean utility to keep with both sides protected; the largest noise
             that keeps it is found on these embeddings.
-        target_cosine: mean cosine between a vector and its noisy self, before the map.
+        target_cosine: mean cosine between these vectors and their noisy selves, before the map.
         target_advantage: the largest advantage that any attacker may have at telling a text with the concept
             from the same text without it, for 95 % of these pairs; the least noise that keeps it is found.
         sigma: standard deviation per coordinate of ``gaussian``.
@@ -103,11 +102,10 @@ def fit_pairs(
         groups: (N,) ids of rows that belong together; None groups near-duplicates by their cosine.
         encoder: the encoder of the embeddings, remembered by name and fingerprint.
         **options: of the method. subspace: ``rank`` (erased directions), ``kept``, ``flattening``, ``pairs``,
-            ``transplants`` (fit on made-up texts too, see `vecveil.sensitivity.transplant`; by default unless
-            the other four are given). covariance: ``floor``, ``shape``, ``rank``. sparse: ``floor``,
-            ``stability_seeds`` and the fields of `MaskOptions`. sparse-whitebox: ``floor``, ``steps``,
-            ``epochs``. And ``splits`` (1): of how many variates each normal one is made; more makes attacks on
-            the bits of the noise harder.
+            ``transplants`` (fit on made-up texts too, see `vecveil.sensitivity.transplant`). covariance:
+            ``floor``, ``shape``, ``rank``. sparse: ``floor``, ``stability_seeds`` and the fields of
+            `MaskOptions`. sparse-whitebox: ``floor``, ``steps``, ``epochs``. And ``splits`` (1): of how many
+            variates each normal one is made; more makes attacks on the bits of the noise harder.
 
     Raises:
         InvalidInputError, IncompatibleError: arrays that do not fit together; unknown options.
@@ -161,8 +159,9 @@ def fit_pairs(
         _search_scale(scale, moments, (positive, negative)), seed, show_progress,
     )  # fmt: skip
     candidate = _candidate(choices, data, options)
+    _check_projections(choices, candidate)
     noise = candidate_noise(
-        candidate, scale, moments, task, (positive, negative), seed=seed, method=method
+        candidate, scale, moments, task, (positive, negative), own, seed=seed, method=method
     )
     mechanism = _mechanism(candidate, scale, noise, moments.rms_norm, choices.splits)
     linear = candidate.map_of(noise)
@@ -219,6 +218,20 @@ def _candidate(choices: Choices, data: FitData, options: dict[str, Any]) -> Cand
     return with_wiener(candidate, data.moments) if choices.map == "wiener" else candidate
 
 
+def _check_projections(choices: Choices, candidate: Candidate) -> None:
+    """Refuse a projection whose matrix does not take what comes before it."""
+    linear = candidate.map_of(1.0)
+    reduced = linear is not None and choices.output == "reduced"
+    dimension = linear.rank if linear is not None and reduced else candidate.shape.dimension
+    for step in choices.after:
+        if step.matrix is not None and step.matrix.shape[1] != dimension:
+            wanted = f"with a projection of shape (m, {dimension})"
+            raise InvalidInputError(
+                message("fit", "postprocess", wanted, f"shape {step.matrix.shape}")
+            )
+        dimension = step.output_dimension(dimension)
+
+
 def _search_scale(scale: Scale, moments: Moments, pairs: tuple[Embeddings, Embeddings]) -> Scale:
     """Return the scale that a search for parameters works at: of a target advantage its isotropic noise."""
     if scale.target_advantage is None:
@@ -243,11 +256,11 @@ def _mechanism(
 
 def _with_ranges(protector: Protector, own: Embeddings, seed: int) -> Protector:
     """Return the protector with the range of int8 set, where it was left open, to what it releases here."""
-    if not any(step.value == UNSET_INT8 for step in protector.after):
+    if not any(step.value == OPEN_RANGE for step in protector.after):
         return protector
     steps: list[Step] = []
     for step in protector.after:
-        if step.value == UNSET_INT8:
+        if step.value == OPEN_RANGE:
             released = replace(protector, after=tuple(steps)).protect(own[:2000], seed)
             step = Step("int8", float(np.quantile(np.abs(released), 0.9999)) or 1.0)
         steps.append(step)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from vecveil.errors import CalibrationError, message
@@ -21,7 +23,7 @@ from vecveil.types import Embeddings
 __all__ = ["candidate_noise", "noise_of_advantage"]
 
 QUANTILE = 0.95
-_MOST_PAIRS = 2000
+_COSINE_ROWS = 2000
 
 
 def candidate_noise(
@@ -30,6 +32,7 @@ def candidate_noise(
     moments: Moments,
     task: UtilityTask,
     pairs: tuple[Embeddings, Embeddings],
+    own: Embeddings,
     *,
     seed: int,
     method: str,
@@ -38,6 +41,7 @@ def candidate_noise(
 
     Args:
         pairs: embeddings with and without the concept, as they are before the noise.
+        own: the user's embeddings, for a target cosine.
 
     Raises:
         CalibrationError: a target is out of reach; says what is within it.
@@ -45,6 +49,8 @@ def candidate_noise(
     n = moments.K.shape[0]
     if not candidate.family.scales:
         return 0.0
+    if scale.target_cosine is not None and candidate.family.is_linear:
+        return _noise_of_cosine(candidate, scale.target_cosine, moments.rms_norm, own, seed)
     fixed = scale.noise(moments.rms_norm, n, candidate.family)
     if fixed is not None:
         return fixed
@@ -63,11 +69,34 @@ def candidate_noise(
     return noise
 
 
+def _noise_of_cosine(
+    candidate: Candidate, target: float, rms_norm: float, own: Embeddings, seed: int
+) -> float:
+    """Return the noise at which these vectors and their noisy selves, before any map, have that mean cosine."""
+    plain = replace(candidate, map_of=lambda _: None, fixed_map=True, after=())
+    draws = CommonDraws(plain, rms_norm, seed)
+    rows = own[:_COSINE_ROWS]
+    rng = np.random.default_rng(seed)
+
+    def cosine(noise: float) -> float:
+        x, y = draws.at(noise)(rows, None), draws.at(noise)(rows, rng)
+        lengths = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
+        return float(np.mean(np.einsum("ij,ij->i", x, y) / np.maximum(lengths, 1e-30)))
+
+    noise = bisect(lambda ratio: cosine(ratio) >= target)
+    if noise is None:
+        raise CalibrationError(
+            message("fit", "target_cosine", f"at most {cosine(SMALLEST_NOISE):.4f} here", target,
+                    "Less noise than that protects nothing.", "Lower the target.")
+        )  # fmt: skip
+    return noise
+
+
 def noise_of_advantage(
     candidate: Candidate, target: float, rms_norm: float, pairs: tuple[Embeddings, Embeddings]
 ) -> float:
     """Return the least noise at which the largest advantage is at most ``target`` for 95 % of the pairs."""
-    positive, negative = (X[:_MOST_PAIRS] for X in pairs)
+    positive, negative = pairs
 
     def advantage(noise: float) -> float:
         mechanism = candidate.family.mechanism(candidate.shape, noise, rms_norm)

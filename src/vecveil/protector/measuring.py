@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from vecveil.accounting.guarantee import WEAK_EPSILON
 from vecveil.accounting.meaning import epsilon_meaning
 from vecveil.accounting.over_pairs import concept_level
-from vecveil.mechanisms import Mahalanobis, Mechanism, Purkayastha
+from vecveil.mechanisms import Laplace, LdpGaussian, Mechanism, Purkayastha
 from vecveil.mechanisms.purkayastha import angle_moments
 from vecveil.metrics import NeighbourTask, SimilarityTask, UtilityTask
 from vecveil.protector.protector import Protector
@@ -67,13 +68,29 @@ def noise_ratio(mechanism: Mechanism, rms_norm: float) -> float:
 
 
 def epsilon_warnings(protector: Protector, rms_norm: float) -> list[str]:
-    """Return plain sentences where a stated ε means little, each with the number that shows it.
-
-    They speak of unit vectors: for vectors of another norm ε is on another scale, and nothing is said.
-    """
-    epsilon = protector.mechanism.parameters().get("epsilon")
-    if epsilon is None or abs(rms_norm - 1) > 0.05:
+    """Return plain sentences where a stated ε means little, each with the number that shows it."""
+    mechanism = protector.mechanism
+    if isinstance(mechanism, Laplace) and abs(rms_norm - 1) < 0.05:
+        return list(epsilon_meaning(protector.dimension, mechanism.epsilon))
+    if isinstance(mechanism, LdpGaussian):
+        if mechanism.epsilon <= WEAK_EPSILON:
+            return []
+        return [
+            f"A factor of e^{mechanism.epsilon:.3g} between any two inputs is no protection by itself."
+        ]
+    if isinstance(mechanism, Purkayastha):
+        worst: float | None = mechanism.epsilon
+    else:
+        worst = mechanism.guarantee().epsilon_euclidean_worst
+    if worst is None or worst <= WEAK_EPSILON:
         return []
-    if not isinstance(protector.mechanism, Mahalanobis | Purkayastha):
-        return []
-    return list(epsilon_meaning(protector.dimension, epsilon))
+    # A tenth of a radian, or of the vectors' norm in the direction that the noise covers least.
+    apart = 0.1 if isinstance(mechanism, Purkayastha) else 0.1 * rms_norm
+    epsilon = float(mechanism.parameters()["epsilon"])
+    inside = apart if isinstance(mechanism, Purkayastha) else apart * worst / epsilon
+    advantage = float(mechanism.advantage(np.array([inside]))[0])
+    where = "radian" if isinstance(mechanism, Purkayastha) else "in the least protected direction"
+    return [
+        f"At a distance of {apart:.3g} {where} the bound allows a factor of e^{inside * epsilon:.3g}, which excludes "
+        f"little; exactly, the largest advantage of any attacker there is {advantage:.3g}."
+    ]

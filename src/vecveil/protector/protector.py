@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from vecveil.accounting import Guarantee
-from vecveil.checks import check_embeddings
+from vecveil.checks import check_embeddings, check_texts
 from vecveil.errors import IncompatibleError, InvalidInputError, message
 from vecveil.mechanisms import NOTHING_BEFORE, Before, Mechanism, Step
-from vecveil.mechanisms.base import BLOCK_ROWS, not_finite
+from vecveil.mechanisms.base import BLOCK_ROWS, BLOCK_VALUES, not_finite
 from vecveil.protector.repetition import check_repetition, record_release, repeated_stream
 from vecveil.randomness import ItemId, NoiseKey, NoiseKeys, WordStream, resolve_stream
 from vecveil.sensitivity.linear_map import LinearMap
@@ -175,8 +175,8 @@ class Protector:
             ids: one str, int or bytes for each row, which names its item for ``key`` and ``ledger``.
             key: for keyed noise: the same item with the same content under this protector always gets the same
                 release, so that repetition averages nothing. Whoever has the key removes the noise.
-            texts: what ``X`` was encoded from. Keyed noise then depends on the texts and on eight bits of each
-                value, so that the last bits of an encoder's arithmetic, which vary from batch to batch, rarely
+            texts: what ``X`` was encoded from. Keyed noise then depends on the texts and on coarse values of
+                the rows, so that the last bits of an encoder's arithmetic, which vary from batch to batch, rarely
                 change it; values next to a step of the grid can still move by one.
             ledger: counts the release of each item before it is made, and refuses it beyond its cap.
 
@@ -185,12 +185,15 @@ class Protector:
             LedgerCapError: an item would be released too often; nothing is returned.
             ReleaseError: the result was not finite; nothing is returned.
         """
+        if not isinstance(noise, bool | np.bool_):
+            raise InvalidInputError(message(_OWNER, "noise", "True or False", type(noise).__name__))
+        texts = None if texts is None else check_texts(texts, owner=_OWNER, min_rows=0)
         X = check_embeddings(
             X,
             owner=_OWNER,
             param="X",
             dimension=self.dimension,
-            finite=not noise or ledger is not None,
+            finite=not noise or ledger is not None or key is not None,
         )
         check_repetition(rng, len(X), noise=noise, ids=ids, key=key, texts=texts, ledger=ledger)
         if not noise:
@@ -198,14 +201,19 @@ class Protector:
         stream = repeated_stream(self, X, ids, key, texts) if key is not None else None
         if ledger is not None:
             assert ids is not None
+            # Refuse before it counts what would be refused after.
+            self.mechanism.check_rows(self.before.apply(X, owner=_OWNER))
             record_release(ledger, self, ids, len(X), stream)
         return self._in_blocks(X, stream or resolve_stream(rng, len(X), owner=_OWNER))
 
     def _in_blocks(self, X: Embeddings, stream: WordStream | None) -> Embeddings:
         released = np.empty((len(X), self.released_dimension), dtype=X.dtype)
         plain = self.map is None and not self.after
-        for start in range(0, len(X), BLOCK_ROWS):
-            stop = min(start + BLOCK_ROWS, len(X))
+        # Maps and steps work on float64 copies of a block: keep those small beside a batch.
+        own = plain and self.before.kind == "none"
+        rows = BLOCK_ROWS if own else max(1, min(BLOCK_ROWS, BLOCK_VALUES // self.dimension))
+        for start in range(0, len(X), rows):
+            stop = min(start + rows, len(X))
             part = None if stream is None else stream.part(start, stop)
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # refused below
                 ok = self._block(X[start:stop], part, released[start:stop], plain=plain)

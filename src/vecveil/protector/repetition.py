@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vecveil.checks import check_texts
 from vecveil.errors import InvalidInputError, message
 from vecveil.randomness import (
     ItemId,
@@ -62,6 +61,11 @@ def check_repetition(
             )  # fmt: skip
         if value is not None and not noise:
             raise InvalidInputError(message(_OWNER, name, "left out without noise", "a value"))
+    if ids is not None and key is None and ledger is None:
+        raise InvalidInputError(
+            message(_OWNER, "ids", "given with `key` or `ledger`", "ids alone", "Fresh noise needs no ids.",
+                    "Pass key=NoiseKeys.from_file(path) for noise that repeats.")
+        )  # fmt: skip
     if key is not None and rng is not None:
         raise InvalidInputError(
             message(
@@ -71,10 +75,9 @@ def check_repetition(
     if texts is not None:
         if key is None:
             raise InvalidInputError(message(_OWNER, "texts", "given with `key`", "texts alone"))
-        checked = check_texts(texts, owner=_OWNER, min_rows=0)
-        if len(checked) != rows:
+        if len(texts) != rows:
             raise InvalidInputError(
-                message(_OWNER, "texts", f"{rows} texts, one for each row", len(checked))
+                message(_OWNER, "texts", f"{rows} texts, one for each row", len(texts))
             )
 
 

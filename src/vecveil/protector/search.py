@@ -94,7 +94,7 @@ class SubspaceSearch:
         task: UtilityTask,
         groups: Groups | None,
         seed: int,
-        transplants: bool = True,
+        transplants: bool = False,
     ) -> None:
         self.task, self.seed, self.transplants = task, seed, transplants
         fit, read, test = _three_parts(positive, groups, np.random.default_rng(seed))

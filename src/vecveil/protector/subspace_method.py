@@ -58,9 +58,8 @@ def subspace_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
         got = type(transplants).__name__
         raise InvalidInputError(message("fit", "transplants", "True, False or None", got))
     if len(fixed) == 4:
-        # Everything is given: the closed form on these texts and no others, unless asked.
         return _of_setting(data, Setting(**fixed), transplants=bool(transplants))
-    made_up = transplants is not False
+    made_up = bool(transplants)
     search = SubspaceSearch(
         data.positive, data.negative, data.token_labels, data.background,
         task=data.task, groups=data.groups, seed=data.seed, transplants=made_up,

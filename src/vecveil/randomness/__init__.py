@@ -2,7 +2,7 @@
 
 from vecveil.randomness.keyed import ItemId, check_ids, keyed_stream, row_digests, text_digests
 from vecveil.randomness.keys import NoiseKey, NoiseKeys
-from vecveil.randomness.source import is_secure, resolve_generator
+from vecveil.randomness.source import resolve_generator
 from vecveil.randomness.stream import WordStream, resolve_stream
 
 __all__ = [
@@ -11,7 +11,6 @@ __all__ = [
     "NoiseKeys",
     "WordStream",
     "check_ids",
-    "is_secure",
     "keyed_stream",
     "resolve_generator",
     "resolve_stream",

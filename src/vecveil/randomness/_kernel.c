@@ -142,25 +142,21 @@ static double dot(const double *x, const double *y, int64_t n)
     return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
 }
 
-/* y = round(x + factor * root * noise) to multiples of step, which from 2^52 steps on it is anyway;
- * returns whether all |y| <= limit. */
+/* y = round(x + factor * root * noise) to multiples of step; returns whether all |y| <= limit. */
 CLONES static int add_row(const double *restrict x, const double *restrict noise, double factor,
                           const double *restrict root, double step, double inverse, double limit,
                           int64_t n, double *restrict y)
 {
     uint64_t bad = 0;
-    double large = 0x1p52 * step;
     if (root)
         for (int64_t i = 0; i < n; i++) {
-            double t = x[i] + factor * noise[i] * root[i];
-            double v = fabs(t) < large ? rint(t * inverse) * step : t;
+            double v = rint((x[i] + factor * noise[i] * root[i]) * inverse) * step;
             y[i] = v;
             bad |= fabs(v) <= limit ? 0 : 1;
         }
     else
         for (int64_t i = 0; i < n; i++) {
-            double t = x[i] + factor * noise[i];
-            double v = fabs(t) < large ? rint(t * inverse) * step : t;
+            double v = rint((x[i] + factor * noise[i]) * inverse) * step;
             y[i] = v;
             bad |= fabs(v) <= limit ? 0 : 1;
         }
@@ -259,7 +255,7 @@ static PyObject *gammas(PyObject *self, PyObject *args)
 
 enum { ADD, ADD_DIRECTION, TURN, ADD_GIVEN };
 
-/* release(kind, x, words, factors, root, out, rows, n, stride, wide, step) -> whether all of y is finite in its type.
+/* release(kind, x, words, factors, root, out, rows, n, stride, wide, step) -> whether all of y is finite in its type and below 2^52 steps.
  *   ADD:            y = x + factor * root * N
  *   ADD_DIRECTION:  y = x + factor * root * N / |N|
  *   TURN:           y = factor[0] * x/|x| + factor[1] * u, u the unit tangent along N at x
@@ -290,6 +286,8 @@ static PyObject *release(PyObject *self, PyObject *args)
         double *noise = scratch, *x = scratch + 2 * pairs, *y = x + n;
         const double *root = b.root.len ? (const double *)b.root.buf : NULL, *factors = b.factors.buf;
         double inverse = 1.0 / step, limit = wide ? DBL_MAX : FLT_MAX;
+        /* From 2^52 steps on a double has no place for the noise. */
+        if (0x1p52 * step < limit) limit = 0x1p52 * step;
         for (long long r = 0; r < rows; r++) {
             const double *added = noise;
             if (kind == ADD_GIVEN)

@@ -1,8 +1,10 @@
 """Random words to noise: the arithmetic of noise, in NumPy.
 
 Only +, −, ·, / and square roots of IEEE doubles in a fixed order, and no library function: the same
-words give the same noise on every machine and with every version of NumPy, so that keyed noise keeps
-its meaning. `_kernel.c` computes the same bits several times faster where it could be compiled.
+words give the same variates on every machine and with every version of NumPy, so that keyed noise keeps
+its meaning. (A full or low-rank shape multiplies them by a matrix, and the angle of the Purkayastha mechanism
+takes logarithms and sines of NumPy: those are the same up to their last bits.) `_kernel.c` computes the same bits
+several times faster where it could be compiled.
 
 Precision: uniforms have 64 bits, (word + 1/2)/2⁶⁴, so that a normal variate has a range of ±9.49 and
 the tail cut off has probability 2⁻⁶⁴ a pair; logarithm, sine and cosine are right to 2·10⁻¹⁶.
@@ -172,7 +174,10 @@ def release(
     root: Vector | None,
     step: float,
 ) -> tuple[Embeddings, bool]:
-    """Return the noisy rows, rounded to multiples of ``step`` (a power of two), and whether all are finite."""
+    """Return the noisy rows, rounded to multiples of ``step`` (a power of two), and whether all are finite.
+
+    Finite in the dtype of ``X``, and below 2⁵² steps: larger ones would be released without noise.
+    """
     x = X.astype(np.float64)
     n = X.shape[1]
     with np.errstate(all="ignore"):
@@ -189,10 +194,11 @@ def release(
         scaled = factor[:, None] * noise
         if root is not None:
             scaled = scaled * root
-        t = x + scaled  # from 2⁵² steps on a double is a multiple of the step as it is
-        y = np.where(np.abs(t) < 2.0**52 * step, np.rint(t * (1.0 / step)) * step, t)
+        y = np.rint((x + scaled) * (1.0 / step)) * step
         released = y.astype(X.dtype)
-        finite = bool((np.abs(y) <= np.finfo(X.dtype).max).all())
+        # From 2⁵² steps on a double has no place for the noise.
+        limit = min(float(np.finfo(X.dtype).max), 2.0**52 * step)
+        finite = bool((np.abs(y) <= limit).all())
     return released, finite
 
 

@@ -1,7 +1,7 @@
 """Keyed noise: the same item under the same protector always gets the same words.
 
-The counters of an item are the first 128 bits of HMAC-SHA256 under the secret key over, each with its
-length: the key id, the item id, the digest of the content and the fingerprint of every fitted parameter. The
+The counters of an item are the first 128 bits of HMAC-SHA256 under the secret key over the key id, the
+fingerprint of every fitted parameter and the item id, each with its length, and the digest of the content. The
 words are AES-256 of these counters, under an AES key derived from the same secret. Leaving any of the
 four out would make it a two-time pad: the same noise on two different vectors gives their difference,
 the same noise at two scales gives the vector.
@@ -31,8 +31,8 @@ __all__ = ["ItemId", "check_ids", "keyed_stream", "row_digests", "text_digests"]
 
 ItemId = str | int | bytes
 
-_CODE_BITS = 8
-_PURPOSE = b"vecveil keyed noise 1"
+_CODE_BITS = 6  # of the root mean square value of a row
+_PURPOSE = b"vecveil keyed noise 2"
 
 
 def check_ids(ids: Any, rows: int, *, owner: str) -> list[bytes]:
@@ -41,8 +41,9 @@ def check_ids(ids: Any, rows: int, *, owner: str) -> list[bytes]:
     Raises:
         InvalidInputError: not one str, int or bytes for every row.
     """
-    if isinstance(ids, str | bytes) or not hasattr(ids, "__len__") or len(ids) != rows:
-        got = type(ids).__name__ if not hasattr(ids, "__len__") else f"{len(ids)} ids"
+    ordered = isinstance(ids, Sequence) or (isinstance(ids, np.ndarray) and ids.ndim == 1)
+    if isinstance(ids, str | bytes) or not ordered or len(ids) != rows:
+        got = f"{len(ids)} ids" if ordered else type(ids).__name__
         raise InvalidInputError(
             message(owner, "ids", f"{rows} ids, one for each row", got,
                     fix="Pass the primary keys of the rows.")
@@ -57,7 +58,9 @@ def _id_bytes(value: Any, position: int, owner: str) -> bytes:
     if isinstance(value, bytes):
         return b"b" + value
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
-        return b"i" + str(int(value)).encode()
+        number = int(value)
+        size = number.bit_length() // 8 + 1
+        return b"i" + number.to_bytes(size, "little", signed=True)
     raise InvalidInputError(
         message(
             owner,
@@ -75,11 +78,12 @@ def row_digests(X: Embeddings) -> Iterable[bytes]:
 
 
 def text_digests(texts: Sequence[str], X: Embeddings, encoder_fingerprint: str) -> Iterable[bytes]:
-    """Yield a digest of each text, of the encoder, and of the text's vector to eight bits.
+    """Yield a digest of each text, of the encoder, and of the text's vector, coarsely.
 
     Unlike a row's digest it rarely changes with the last bits of an encoder's arithmetic, which vary from
-    batch to batch. The eight bits are there for vectors of one text that differ by more, such as those of
-    another precision: under the same noise their difference would be seen, and tell the text.
+    batch to batch. The coarse values (64 steps to a row's root mean square) are there for vectors of one text
+    that differ by more, such as those of another precision or scale: under the same noise their difference
+    would be seen, and tell the text.
 
     Args:
         X: (N, n) what ``texts`` were encoded to.
@@ -88,9 +92,13 @@ def text_digests(texts: Sequence[str], X: Embeddings, encoder_fingerprint: str) 
     for text, row in zip(texts, X, strict=True):
         wide = row.astype(np.float64)
         largest = float(np.abs(wide).max())
-        unit = 2.0 ** (np.ceil(np.log2(largest)) - _CODE_BITS) if largest > 0 else 1.0
-        code = np.rint(wide / unit).astype("<i2").tobytes()
-        yield hashlib.sha256(head + _framed(text.encode("utf-8", "surrogatepass")) + code).digest()
+        rms = largest * float(np.sqrt(np.mean((wide / largest) ** 2))) if largest > 0 else 1.0
+        exponent = int(np.ceil(np.log2(rms))) - _CODE_BITS
+        code = np.rint(np.clip(np.ldexp(wide, -exponent), -(2.0**60), 2.0**60)).astype("<i8")
+        content = exponent.to_bytes(8, "little", signed=True) + code.tobytes()
+        yield hashlib.sha256(
+            head + _framed(text.encode("utf-8", "surrogatepass")) + content
+        ).digest()
 
 
 def keyed_stream(

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import json
 import os
+import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -31,8 +33,25 @@ _LONGEST_ID = 100
 _LARGEST_FILE = 2**20
 
 
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Let one process at a time change key files in ``folder``, so that no new key is lost to another."""
+    try:
+        import fcntl
+    except ImportError:  # no POSIX: writes are still atomic
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 class NoiseKey:
-    """One secret key and its id. It has no representation, cannot be pickled, copied or compared.
+    """One secret key and its id. It shows its id alone, and cannot be pickled or copied.
 
     Args:
         key_id: name of the key, which is recorded beside releases; not secret.
@@ -87,7 +106,8 @@ class NoiseKeys:
         name = self.current if key_id is None else key_id
         if name not in self.keys:
             known = ", ".join(sorted(self.keys))
-            raise KeyFileError(message("NoiseKeys", "key_id", f"one of {known}", repr(name)[:60]))
+            got = "another"  # never shown: it may be the secret, passed in the wrong place
+            raise KeyFileError(message("NoiseKeys", "key_id", f"one of {known}", got))
         return self.keys[name]
 
     @classmethod
@@ -103,7 +123,7 @@ class NoiseKeys:
             if path.stat().st_size > _LARGEST_FILE:
                 raise KeyFileError(message(owner, "path", "a key file", "a file of another kind"))
             others = os.name == "posix" and path.stat().st_mode & 0o077
-            text = path.read_text("utf-8")
+            text = "" if others else path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise KeyFileError(
                 message(owner, "path", "a key file that can be read", type(error).__name__,
@@ -120,17 +140,25 @@ class NoiseKeys:
     def from_environment(cls, variable: str = "VECVEIL_KEYS") -> NoiseKeys:
         """Return the keys in the environment variable (the same JSON as a key file)."""
         owner = "NoiseKeys.from_environment"
-        text = os.environ.get(variable)
+        # Only a name is shown: the usual slip is to pass the variable's value, which is the secret.
+        named = isinstance(variable, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,60}", variable)
+        text = os.environ.get(variable) if named else None
         if not text:
+            got = f"{variable} unset" if named else "something that is no variable's name"
             raise KeyFileError(
-                message(owner, "variable", "set to the JSON of a key file", f"{variable} unset")
+                message(owner, "variable", "the name of one set to the JSON of a key file", got)
             )
         return cls._parsed(text, owner, "variable")
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], key_id: str) -> NoiseKeys:
         """Write a new key to the file at ``path``, which is made if it is not there, and make it current."""
-        path = Path(path)
+        path = Path(os.path.realpath(path))  # a link goes on pointing to the file
+        with _locked(path.parent):
+            return cls._create(path, key_id)
+
+    @classmethod
+    def _create(cls, path: Path, key_id: str) -> NoiseKeys:
         keys = dict(cls.from_file(path).keys) if path.exists() else {}
         if key_id in keys:
             raise KeyFileError(

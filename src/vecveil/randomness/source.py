@@ -9,7 +9,7 @@ import numpy as np
 from vecveil.errors import InvalidInputError, message
 from vecveil.types import RandomSource
 
-__all__ = ["is_secure", "resolve_generator"]
+__all__ = ["resolve_generator"]
 
 
 def resolve_generator(
@@ -30,8 +30,3 @@ def resolve_generator(
     raise InvalidInputError(
         message(owner, "rng", "None, a seed ≥ 0 or a numpy.random.Generator", type(rng).__name__)
     )
-
-
-def is_secure(rng: RandomSource) -> bool:
-    """Return whether noise drawn from ``rng`` comes from a key of the operating system."""
-    return rng is None

@@ -46,6 +46,8 @@ class WordStream:
     __slots__ = ("_cipher", "_first", "rows", "starts")
 
     def __init__(self, key: bytes, rows: int, starts: Words | None = None) -> None:
+        if len(key) != 32:
+            raise ValueError("a key of AES-256 has 32 bytes")
         # Each counter block is encrypted for itself: that is counter mode with our own counters.
         self._cipher = Cipher(algorithms.AES(key), modes.ECB())
         self._first = 0

@@ -15,7 +15,7 @@ __all__ = ["RowItems", "check_id_column", "ids_of"]
 class RowItems:
     """What the rows of a chunk are. Its repr shows no contents."""
 
-    ids: list[str | int] = field(repr=False)
+    ids: list[str] = field(repr=False)
     """The values of the id column, or the numbers of the rows in the file, from 0."""
     texts: list[str] | None = field(repr=False)
     """What the vectors were encoded from, or None for a file of vectors."""
@@ -27,15 +27,15 @@ def check_id_column(reader: TableReader, id_column: str | None) -> None:
         raise missing_column(reader.name, "id_column", id_column, reader.types)
 
 
-def ids_of(chunk: Chunk, id_column: str | None, source: str) -> list[str | int]:
+def ids_of(chunk: Chunk, id_column: str | None, source: str) -> list[str]:
     """Return the ids of a chunk's rows: the column's values, or the numbers of the rows from 0."""
     if id_column is None:
-        return list(range(chunk.first_row, chunk.first_row + chunk.rows))
+        return [str(i) for i in range(chunk.first_row, chunk.first_row + chunk.rows)]
     values = chunk.columns[id_column]
     listed = values.to_pylist() if hasattr(values, "to_pylist") else list(values)
     for i, value in enumerate(listed):
-        if not isinstance(value, str | int) or isinstance(value, bool):
-            what = "nothing" if value is None else type(value).__name__
+        if not isinstance(value, str | int) or isinstance(value, bool) or value == "":
+            what = "nothing" if value is None or value == "" else type(value).__name__
             raise DataFileError(
                 message(
                     source,
@@ -45,4 +45,5 @@ def ids_of(chunk: Chunk, id_column: str | None, source: str) -> list[str | int]:
                     "It names the item of each row.",
                 )
             )
-    return listed
+    # A CSV's "7" and a Parquet file's 7 are one item: what the format makes of an id must not matter.
+    return [str(value) for value in listed]

@@ -26,6 +26,9 @@ from vecveil.types import Embeddings
 
 __all__ = ["ProtectionCounts", "protect_table"]
 
+MANY_NUMBERS = 8
+"""So many columns of fractions may be a vector, one value a column."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProtectionCounts:
@@ -200,6 +203,11 @@ def _carried(
             if name in wanted and not is_plain(kind):
                 what = "lists, objects or mixed values" if kind == "json" else "another type"
                 raise _perhaps_vectors(reader, name, what)
+        numbers = [
+            name for name in reader.types if name in wanted and _is_float(reader.types[name])
+        ]
+        if len(numbers) >= MANY_NUMBERS:
+            raise _perhaps_vectors(reader, numbers[0], f"numbers, one of {len(numbers)} such")
     else:
         wanted = set(carry)
         for name in carry:
@@ -229,6 +237,10 @@ def _carried(
             )
         )
     return {name: kind for name, kind in reader.types.items() if name in wanted}
+
+
+def _is_float(kind: ColumnType) -> bool:
+    return str(kind) in ("float64", "double", "float", "float32", "halffloat", "float16")
 
 
 def _perhaps_vectors(reader: TableReader, name: str, what: str) -> DataFileError:

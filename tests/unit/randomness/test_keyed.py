@@ -192,7 +192,8 @@ def test_bad_arguments_are_refused_by_name() -> None:
         ({"key": KEY, "ids": IDS, "noise": False}, "`key` must be left out without noise"),
         ({"key": "sesame-secret", "ids": IDS}, "`key` must be a vecveil.randomness.NoiseKey"),
         ({"key": b"sesame-secret" * 4, "ids": IDS}, "`key` must be a vecveil"),
-        ({"ids": IDS, "texts": ["a"] * 40}, "`texts` must be given with `key`"),
+        ({"texts": ["a"] * 40}, "`texts` must be given with `key`"),
+        ({"ids": IDS}, "`ids` must be given with `key` or `ledger`"),
         ({"key": KEY, "ids": IDS, "texts": ["a"]}, "`texts` must be 40 texts"),
         ({"ledger": "x", "ids": IDS}, "`ledger` must be a vecveil.accounting.Ledger"),
     ]

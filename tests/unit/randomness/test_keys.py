@@ -70,6 +70,8 @@ def test_missing_binary_and_public_files(tmp_path: Path) -> None:
     for make in (lambda p: None, lambda p: p.mkdir(), lambda p: p.write_bytes(b"\xff\xfe\x00" * 9)):
         path = tmp_path / f"key-{make.__code__.co_firstlineno}-{id(make)}"
         make(path)
+        if path.exists():
+            path.chmod(0o700)
         with pytest.raises(KeyFileError, match="a key file that can be read"):
             NoiseKeys.from_file(path)
     path = tmp_path / "public.key"
