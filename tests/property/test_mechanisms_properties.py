@@ -195,7 +195,12 @@ def test_what_leaves_float32_is_refused_and_what_does_not_is_finite(
     family: str, n: int, size: float, epsilon: float
 ) -> None:
     X = np.full((3, n), size, dtype=np.float32)
-    assert np.isfinite(mechanism(family, n, epsilon).protect(X, rng=0)).all()
+    one = mechanism(family, n, epsilon)
+    if size < 2**50 * one.step:
+        assert np.isfinite(one.protect(X, rng=0)).all()
+    elif size > 2**53 * one.step:  # beside such vectors a double has no place for the noise
+        with pytest.raises(ReleaseError, match="nothing was released"):
+            one.protect(X, rng=0)
     with pytest.raises(ReleaseError, match="nothing was released"):
         mechanism(family, n, 1e-41).protect(X, rng=0)
     assert np.isfinite(mechanism(family, n, 1e-41).protect(X.astype(np.float64), rng=0)).all()

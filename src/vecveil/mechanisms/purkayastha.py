@@ -105,14 +105,9 @@ def draw_angles(
 
 def angle_moments(dimension: int, epsilon: float) -> tuple[float, float]:
     """Return E cos θ and E sin²θ of the angle, by quadrature."""
-    if (
-        dimension == 2
-    ):  # a truncated exponential: ∫ e^{−εθ} cos θ and ∫ e^{−εθ} cos 2θ in closed form
-        scale = epsilon / -np.expm1(-epsilon * np.pi)
-        end = np.exp(-epsilon * np.pi)
-        cosine = scale * epsilon * (1 + end) / (epsilon**2 + 1)
-        double = scale * epsilon * (1 - end) / (epsilon**2 + 4)
-        return float(cosine), float((1 - double) / 2)
+    if dimension == 2:  # a truncated exponential: both integrals are elementary
+        cosine = epsilon**2 / (epsilon**2 + 1) / np.tanh(epsilon * np.pi / 2)
+        return float(cosine), float(2 / (epsilon**2 + 4))
     power = dimension - 2.0
     mode = float(np.arctan2(power, epsilon))
     width = np.sin(mode) / np.sqrt(power)

@@ -96,7 +96,7 @@ def test_the_sphere_counts_angles(epsilon: float) -> None:
         one.noise_covariance(), angle_moments(N, epsilon)[1] / (N - 1) * np.eye(N)
     )
     worst, best = one.guarantee().epsilon_euclidean_worst, one.guarantee().epsilon_euclidean_best
-    assert (worst, best) == (pytest.approx(epsilon * np.pi / 2), pytest.approx(epsilon))
+    assert (worst, best) == (None, None)  # short vectors near each other can be an angle of π apart
 
 
 def test_a_permutation_is_one_and_hides_no_distance() -> None:
