@@ -107,7 +107,7 @@ def angle_moments(dimension: int, epsilon: float) -> tuple[float, float]:
     """Return E cos θ and E sin²θ of the angle, by quadrature."""
     if dimension == 2:  # a truncated exponential: both integrals are elementary
         cosine = epsilon**2 / (epsilon**2 + 1) / np.tanh(epsilon * np.pi / 2)
-        return float(cosine), float(2 / (epsilon**2 + 4))
+        return min(float(cosine), 1.0), float(2 / (epsilon**2 + 4))
     power = dimension - 2.0
     mode = float(np.arctan2(power, epsilon))
     width = np.sin(mode) / np.sqrt(power)
