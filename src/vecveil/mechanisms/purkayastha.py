@@ -116,7 +116,7 @@ def angle_moments(dimension: int, epsilon: float) -> tuple[float, float]:
     log_density = power * np.log(np.sin(theta)) - epsilon * theta
     weights = np.exp(log_density - log_density.max())
     weights /= weights.sum()
-    return float(weights @ np.cos(theta)), float(weights @ np.sin(theta) ** 2)
+    return min(float(weights @ np.cos(theta)), 1.0), float(weights @ np.sin(theta) ** 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,8 +156,9 @@ class Purkayastha(Mechanism):
         return grid_step(float(np.sqrt(angle_moments(self.n, self.epsilon)[1] / self.n)))
 
     def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
-        self.check_rows(X)
         largest = np.abs(X).max(axis=1, initial=0.0)
+        if (largest == 0).any():
+            self.check_rows(X)
         if ((largest > 1e100) | (largest < 1e-100)).any():  # squares would overflow, or be lost
             X = unit_rows(X)[0].astype(X.dtype) if np.isfinite(largest).all() else X
         behind = (self.n + 1) // 2  # the blocks of the normals
