@@ -26,10 +26,19 @@ from randomgen import AESCounter
 
 import vecveil
 from vecveil.atomic import write_text
-from vecveil.mechanisms import Gaussian, Laplace, Mahalanobis, Mechanism, Purkayastha
+from vecveil.mechanisms import (
+    Before,
+    Gaussian,
+    Laplace,
+    Mahalanobis,
+    Mechanism,
+    Purkayastha,
+    Step,
+)
 from vecveil.protector import Protector
 from vecveil.randomness import NoiseKey, kernel
 from vecveil.sensitivity import NoiseShape
+from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.threads import thread_count
 
 HERE = Path(__file__).parent
@@ -106,18 +115,35 @@ def single_vector_microseconds(n: int) -> dict[str, float]:
     return {name: seconds / 200 * 1e6 for name, seconds in timed(actions, 7).items()}
 
 
-def memory_over_batch(n: int, batch: int) -> float:
+def memory_over_batch(n: int, batch: int) -> dict[str, float]:
     """Return the peak memory beside input and output for four batches, over that of one batch."""
-    X = np.zeros((4 * batch, n), dtype=np.float32)
-    one = Laplace(n, 4.0 * n)
-    one.protect(X[:10])
-    tracemalloc.start()
-    try:
-        released = one.protect(X)
-        extra = tracemalloc.get_traced_memory()[1] - released.nbytes
-    finally:
-        tracemalloc.stop()
-    return extra / (X.nbytes / 4)
+    X = np.full((4 * batch, n), n**-0.5, dtype=np.float32)
+    laplace = Laplace(n, 4.0 * n)
+    basis = np.linalg.qr(np.random.default_rng(2).standard_normal((n, n // 3)))[0]
+    A = np.random.default_rng(1).standard_normal((n, n))
+    full = Mahalanobis(NoiseShape.from_matrix(A.T @ A / n, floor=0.05), 4.0 * n)
+    made = {
+        "laplace": Protector("laplace", laplace),
+        "full": Protector("covariance", full),
+        "purkayastha": Protector("purkayastha", Purkayastha(n, 4.0 * n)),
+        "subspace": Protector(
+            "subspace", laplace, map=LinearMap.quantised(basis.T, basis, norm=1.0)
+        ),
+        "laplace, normalise, float16": Protector(
+            "laplace", laplace, before=Before("normalise"), after=(Step("float16"),)
+        ),
+    }
+    found = {}
+    for name, one in made.items():
+        one.protect(X[:10])
+        tracemalloc.start()
+        try:
+            released = one.protect(X)
+            extra = tracemalloc.get_traced_memory()[1] - released.nbytes
+        finally:
+            tracemalloc.stop()
+        found[name] = extra / (X.nbytes / 4)
+    return found
 
 
 def exponent_in_rows(n: int) -> dict[str, object]:

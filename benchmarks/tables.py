@@ -333,6 +333,11 @@ def mechanisms_others(folder: Path = RESULTS) -> str:
     return table(head, lines or [[MISSING] * len(head)])
 
 
+def _largest(figures: dict[str, float]) -> str:
+    name = max(figures, key=lambda key: figures[key], default="")
+    return f"{figures[name]:.2f} ({name})" if name else MISSING
+
+
 def mechanisms_one(folder: Path = RESULTS) -> str:
     """Return the cost of one vector, the memory and the growth with the number of rows."""
     record = load("mechanisms", folder)
@@ -341,7 +346,9 @@ def mechanisms_one(folder: Path = RESULTS) -> str:
         ["one vector, `laplace`", number(record, "single_vector_microseconds", "laplace", form="{:.0f} µs"), most],
         ["one vector, `purkayastha`",
          number(record, "single_vector_microseconds", "purkayastha", form="{:.0f} µs"), most],
-        ["peak memory beside input and output, over one batch", number(record, "memory_over_batch", form="{:.2f}"),
+        ["peak memory beside input and output, over one batch: `laplace`",
+         number(record, "memory_over_batch", "laplace"), f"at most {record.get('memory_target', MISSING)}"],
+        ["the same, of five methods the one that takes most", _largest(record.get("memory_over_batch", {})),
          f"at most {record.get('memory_target', MISSING)}"],
         ["exponent of the time in the number of rows", number(record, "linearity", "exponent"), "1 is linear"],
     ]  # fmt: skip

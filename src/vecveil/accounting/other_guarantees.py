@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from scipy import special
 
 from vecveil.accounting.guarantee import (
@@ -41,7 +42,7 @@ def gaussian_guarantee(
     n = covariance.shape[0]
     largest, _, hidden = euclidean_factors(covariance, down)
     mu, worst = 1 / sigma, largest / sigma
-    isotropic = bool(abs(covariance - covariance[0, 0] * _identity(n)).max() < 1e-9)
+    isotropic = bool(abs(covariance - covariance[0, 0] * np.eye(n)).max() < 1e-9)
     metric = (
         "distance between the inputs after removing the hidden directions, in the noise's norm"
         if hidden
@@ -88,12 +89,6 @@ def gaussian_guarantee(
         mu=float(mu),
         mu_euclidean_worst=float(worst),
     )
-
-
-def _identity(n: int) -> Matrix:
-    import numpy as np
-
-    return np.eye(n)
 
 
 def purkayastha_guarantee(

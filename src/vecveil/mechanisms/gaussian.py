@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy import special
 
 from vecveil.accounting import Guarantee, gaussian_guarantee
 from vecveil.checks import check_count, check_positive, check_probability
@@ -76,8 +75,9 @@ class Gaussian(Mechanism):
 
     def advantage(self, distances: Vector) -> Vector:
         """Return 2Φ(d/2σ) − 1."""
-        advantage: Vector = special.erf(np.asarray(distances) / self.sigma / 8**0.5)
-        return advantage
+        from vecveil.accounting.gaussian import gaussian_total_variation
+
+        return gaussian_total_variation(distances, sigma=self.sigma)
 
     def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
         """Return the Gaussian-DP guarantee, after the map T if ``down`` is given."""
