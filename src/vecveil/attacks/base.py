@@ -1,39 +1,58 @@
-"""What every token-inference attack shares: its one public method and its result."""
+"""What every attack shares: its one public method, its result, and how it keeps what it has learnt."""
 
 from __future__ import annotations
 
+import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Generic, TypeVar, final
 
 import numpy as np
-import numpy.typing as npt
 
-from vecveil.attacks.knowledge import Knowledge, LabelledVectors
+from vecveil.attacks.checkpoints import Checkpoint
+from vecveil.attacks.evidence import Evidence, Knowledge
 from vecveil.attacks.splits import split_groups
 from vecveil.errors import InvalidInputError, message
 from vecveil.metrics.estimate import Estimate
-from vecveil.metrics.token_inference import (
-    TermTable,
-    confidence,
-    leakage,
-    macro_auc,
-    r_precision,
-    term_table,
-    tokens_with_both_classes,
-    top_accuracy,
-)
+from vecveil.metrics.token_inference import TermTable
 from vecveil.randomness import resolve_generator
-from vecveil.types import Embeddings, Matrix, RandomSource, Release
+from vecveil.types import Matrix, RandomSource, Release
 
-__all__ = ["Attack", "AttackResult", "validation_r_precision"]
+__all__ = ["FAMILIES", "Attack", "AttackResult", "Finding", "Session"]
 
-FloatArray = npt.NDArray[np.float64]
+FAMILIES = (
+    "token-inference",
+    "probe",
+    "candidates",
+    "averaging",
+    "alignment",
+    "reconstruction",
+    "held-out-terms",
+)
 
-_ALSO = ("top_accuracy", "auc", "leakage", "confidence")
+Train = TypeVar("Train", bound=Evidence)
+Test = TypeVar("Test", bound=Evidence)
+
+
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """What an attack found on the test vectors.
+
+    Attributes:
+        estimates: By name, the main figure first.
+        terms: Counts and hits per token, for token inference.
+        details: What was chosen while fitting: numbers and names only.
+        examples: (original, reconstruction) pairs of texts, for reconstruction. They hold texts: nothing
+            writes them down unless the user asks for it.
+    """
+
+    estimates: Mapping[str, Estimate]
+    terms: TermTable | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+    examples: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,32 +61,41 @@ class AttackResult:
 
     Attributes:
         name: Unique name of the attack.
-        estimates: By name: ``r_precision`` (the main one), ``top_accuracy``, ``auc`` (absent if no
-            token has both classes), ``leakage``, ``confidence``.
-        terms: Counts and hits per token, in the order of the label columns.
+        family: One of `FAMILIES`.
+        estimates: By name, the main one first: ``r_precision`` for token inference.
+        terms: Counts and hits per token, in the order of the label columns; token inference only.
         adaptive: Whether the attack drew fresh releases while training.
         seconds: Wall-clock seconds of fitting and scoring.
         description: One sentence for the report.
-        family: Always ``"token-inference"``.
+        cost: What the attack asks of an attacker, in a few words.
+        details: What was chosen while fitting.
+        examples: (original, reconstruction) pairs, reconstruction only; never in a record by itself.
     """
 
     name: str
     estimates: Mapping[str, Estimate]
-    terms: TermTable
+    terms: TermTable | None
     adaptive: bool
     seconds: float
     description: str
     family: str = "token-inference"
+    cost: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
+    examples: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "estimates", MappingProxyType(dict(self.estimates)))
         object.__setattr__(self, "details", MappingProxyType(dict(self.details)))
 
     @property
+    def main(self) -> Estimate:
+        """The figure that decides how this attack compares with others of its family."""
+        return next(iter(self.estimates.values()))
+
+    @property
     def value(self) -> float:
-        """R-precision on the test vectors."""
-        return self.estimates["r_precision"].value
+        """The main figure on the test vectors."""
+        return self.main.value
 
     def to_record(self, clean: AttackResult | None = None) -> dict[str, Any]:
         """Return the `attacks` entry of an audit record (docs/formats.md).
@@ -75,17 +103,17 @@ class AttackResult:
         Args:
             clean: The same attack's result on clean vectors; its figures stand beside.
         """
-        main = self._figure("r_precision", clean)
-        also = [self._figure(key, clean) for key in _ALSO if key in self.estimates]
+        first, *others = self.estimates
         return {
             "name": self.name,
             "family": self.family,
-            **main,
-            "n": self.estimates["r_precision"].n,
+            **self._figure(first, clean),
+            "n": self.main.n,
             "adaptive": self.adaptive,
             "seconds": self.seconds,
             "description": self.description,
-            "also": also,
+            "cost": self.cost,
+            "also": [self._figure(key, clean) for key in others],
         }
 
     def _figure(self, key: str, clean: AttackResult | None) -> dict[str, Any]:
@@ -98,27 +126,50 @@ class AttackResult:
         return record
 
 
-class Attack(ABC):
-    """A token-inference attack: guesses from a released vector which tokens its text holds.
+@dataclass(frozen=True, eq=False)
+class Session:
+    """What a run hands to the fitting: randomness, the progress bar, a folder to keep checkpoints in."""
 
-    Subclasses give `name`, `description`, `_fit` and `_scores`; nothing of the way they are judged
-    can be changed.
+    rng: np.random.Generator
+    show_progress: bool | None = None
+    checkpoint: Checkpoint | None = None
+
+
+class Attack(ABC, Generic[Train, Test]):
+    """One attack on released vectors.
+
+    Subclasses say who they are (`name`, `description`, `family`, `cost`, `source`), fit and judge; how the
+    training texts are split, what is drawn from which seed and what a result holds is the same for all.
+
+    Attributes:
+        name: Unique; stands in reports.
+        description: One sentence for the report.
+        family: One of `FAMILIES`.
+        cost: What the attack asks of an attacker, in a few words.
+        source: The paper that the attack comes from, or the reason that it is ours.
+        state_type: Class of what `_fit` returns: a dataclass of arrays and numbers (nested ones included), or
+            a class with ``save(folder)`` and ``load(folder)``.
     """
 
     name: str
     description: str
+    family: ClassVar[str]
+    cost: ClassVar[str]
+    source: ClassVar[str]
+    state_type: ClassVar[type[Any]]
     validation_share: ClassVar[float] = 0.1
 
     @final
     def run(
         self,
-        train: LabelledVectors,
-        test: LabelledVectors,
+        train: Train,
+        test: Test,
         *,
         release: Release | None = None,
         noise_covariance: Matrix | None = None,
         rng: RandomSource = 0,
         show_progress: bool | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
     ) -> AttackResult:
         """Return what the attack finds in ``test`` after learning from ``train``.
 
@@ -130,117 +181,80 @@ class Attack(ABC):
             noise_covariance: (m, m) covariance of the released noise, where a method declares it.
             rng: Seed or generator of the attack (its split, its start, its noise).
             show_progress: True or False; None shows a bar on a terminal only.
+            checkpoint: Folder to keep in what was learnt. If it holds a finished attack of the same name
+                and settings, that is used and nothing is learnt; long training goes on where it was stopped.
 
         Raises:
-            InvalidInputError: lengths or vocabularies differ, no test text holds a token, or the
-                training texts form fewer than two groups.
+            InvalidInputError: arguments that do not fit together, or training texts that form fewer than
+                two groups.
+            DataFileError: the checkpoint is of another attack, dimension or vocabulary, or damaged.
         """
         owner = type(self).__name__
         rng = resolve_generator(rng, owner=owner)
-        knowledge = Knowledge(test.X.shape[1], release, noise_covariance)
-        _check_task(train, test, knowledge, owner)
+        knowledge = Knowledge(test.dimension, release, noise_covariance)
+        knowledge.check(train, owner=owner)
+        self._check(train, test, knowledge)
         started = time.perf_counter()
-        groups = np.arange(len(train)) if train.groups is None else train.groups
-        share = self.validation_share
-        kept, held_out = split_groups(groups, (1 - share, share), seed=int(rng.integers(2**31)))
-        state = self._fit(train.take(kept), train.take(held_out), knowledge, rng, show_progress)
-        scores = np.asarray(self._scores(state, test.X), dtype=np.float64)
-        seconds = time.perf_counter() - started
-        base_rates = train.L.mean(axis=0)
-        estimates = _estimates(
-            scores, self._probabilities(scores), test, base_rates, seed=int(rng.integers(2**31))
-        )
+        split_seed = int(rng.integers(2**31))
+        kept = None if checkpoint is None else Checkpoint(checkpoint, self._identity(train, test))
+        state = None if kept is None else kept.load(self.state_type)
+        if state is None:
+            groups = np.arange(len(train)) if train.groups is None else train.groups
+            share = self.validation_share
+            learn, held_out = split_groups(groups, (1 - share, share), seed=split_seed)
+            session = Session(rng, show_progress, kept)
+            state = self._fit(train.take(learn), train.take(held_out), knowledge, session)
+            if kept is not None:
+                kept.save(state)
+        found = self._judge(state, train, test, knowledge, rng)
         return AttackResult(
             name=self.name,
-            estimates=estimates,
-            terms=term_table(scores, test.L, base_rates=base_rates),
+            family=self.family,
+            estimates=found.estimates,
+            terms=found.terms,
             adaptive=knowledge.adaptive,
-            seconds=seconds,
+            seconds=time.perf_counter() - started,
             description=self.description,
-            details=self._details(state),
+            cost=self.cost,
+            details=found.details,
+            examples=found.examples,
         )
 
     @abstractmethod
-    def _fit(
+    def _fit(self, train: Train, validation: Train, knowledge: Knowledge, session: Session) -> Any:
+        """Return whatever `_judge` needs; ``validation`` shares no group with ``train``."""
+
+    @abstractmethod
+    def _judge(
         self,
-        train: LabelledVectors,
-        validation: LabelledVectors,
+        state: Any,
+        train: Train,
+        test: Test,
         knowledge: Knowledge,
         rng: np.random.Generator,
-        show_progress: bool | None,
-    ) -> Any:
-        """Return whatever `_scores` needs; ``validation`` shares no group with ``train``."""
+    ) -> Finding:
+        """Return what the fitted attack finds in ``test``; ``train`` is there for chance levels only."""
 
-    @abstractmethod
-    def _scores(self, state: Any, X: Embeddings) -> npt.NDArray[Any]:
-        """Return a score per row and token, (N, V); higher is likelier."""
+    def _check(self, train: Train, test: Test, knowledge: Knowledge) -> None:
+        """Refuse evidence that this attack cannot work with; the common checks have been made."""
 
-    def _probabilities(self, scores: FloatArray) -> FloatArray:
-        """Return ``scores`` as probabilities: the logistic function of logits by default."""
-        probabilities: FloatArray = 0.5 * (1.0 + np.tanh(0.5 * scores))
-        return probabilities
+    def _settings(self) -> Mapping[str, Any]:
+        """Return the settings that a checkpoint must agree with; numbers and strings."""
+        return {k: v for k, v in sorted(vars(self).items()) if not k.startswith("_")}
 
-    def _details(self, state: Any) -> Mapping[str, Any]:
-        """Return what was chosen while fitting (numbers and names only)."""
-        return {}
-
-
-def validation_r_precision(scores: npt.NDArray[Any], L: npt.NDArray[Any]) -> float:
-    """Return R-precision for choosing a setting; 0 where no validation text holds a token."""
-    if not L.any():
-        return 0.0
-    table = term_table(scores, L)
-    return float(table.hits.sum() / table.counts.sum())
+    def _identity(self, train: Train, test: Test) -> dict[str, Any]:
+        return {
+            "attack": type(self).__name__,
+            "dimension": test.dimension,
+            **train.shape_record(),
+            "settings": {key: repr(value) for key, value in self._settings().items()},
+        }
 
 
-def _estimates(
-    scores: FloatArray,
-    probabilities: FloatArray,
-    test: LabelledVectors,
-    base_rates: FloatArray,
-    *,
-    seed: int,
-) -> dict[str, Estimate]:
-    L, groups = test.L, test.groups
-    found = {
-        "r_precision": r_precision(scores, L, groups, base_rates=base_rates, seed=seed),
-        "top_accuracy": top_accuracy(scores, L, groups, base_rates=base_rates, seed=seed),
-        "leakage": leakage(probabilities, L, groups, base_rates=base_rates, seed=seed),
-        "confidence": confidence(probabilities, L, groups, base_rates=base_rates, seed=seed),
-    }
-    if tokens_with_both_classes(L).any():
-        found["auc"] = macro_auc(scores, L, groups)
-    return found
-
-
-def _check_task(
-    train: LabelledVectors, test: LabelledVectors, knowledge: Knowledge, owner: str
-) -> None:
-    if train.L.shape[1] != test.L.shape[1]:
+def refuse_small(owner: str, param: str, rows: int, least: int) -> None:
+    """Raise the error for too few rows; attacks that need more than two groups call it."""
+    if rows < least:
         raise InvalidInputError(
-            message(owner, "test", f"labelled with the {train.L.shape[1]} tokens of `train`",
-                    f"{test.L.shape[1]} tokens")
+            message(owner, param, f"of at least {least} texts", f"{rows}",
+                    "With fewer the attack cannot be judged.", "Give more texts.")
         )  # fmt: skip
-    if knowledge.release is None and train.X.shape[1] != test.X.shape[1]:
-        raise InvalidInputError(
-            message(
-                owner,
-                "train",
-                f"of the released dimension {test.X.shape[1]}",
-                f"dimension {train.X.shape[1]}",
-                "Without a release oracle the attack learns from released vectors.",
-            )
-        )
-    if not test.L.any():
-        raise InvalidInputError(
-            message(owner, "test", "a set in which a text holds a token", "labels that are all 0")
-        )
-    S = knowledge.noise_covariance
-    if S is not None:
-        size = (knowledge.dimension, knowledge.dimension)
-        if np.shape(S) != size or not np.isfinite(S).all():
-            raise InvalidInputError(
-                message(
-                    owner, "noise_covariance", f"finite, of shape {size}", f"shape {np.shape(S)}"
-                )
-            )

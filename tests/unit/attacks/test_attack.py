@@ -17,8 +17,8 @@ from vecveil.attacks import (
     MLPAttack,
     ladder_attacks,
 )
-from vecveil.attacks.training import Schedule
-from vecveil.errors import InvalidInputError, MissingDependencyError
+from vecveil.attacks.networks.training import Schedule
+from vecveil.errors import DataFileError, InvalidInputError, MissingDependencyError
 
 ATTACKS = [
     LinearAttack(),
@@ -104,9 +104,9 @@ def test_duplicates_do_not_cross_into_validation(attack):
     seen = {}
 
     class Spy(type(attack)):
-        def _fit(self, train, validation, knowledge, rng, show_progress):
+        def _fit(self, train, validation, knowledge, session):
             seen["train"], seen["validation"] = train.groups, validation.groups
-            return super()._fit(train, validation, knowledge, rng, show_progress)
+            return super()._fit(train, validation, knowledge, session)
 
     spy = Spy.__new__(Spy)
     spy.__dict__.update(attack.__dict__)
@@ -115,6 +115,27 @@ def test_duplicates_do_not_cross_into_validation(attack):
     spy.run(grouped, planted(40, seed=1), show_progress=False)
     assert not set(seen["train"]) & set(seen["validation"])
     assert len(seen["validation"]) == 8
+
+
+@every_attack
+def test_a_checkpoint_is_used_again_and_refuses_what_it_does_not_fit(attack, tmp_path, monkeypatch):
+    train, test = planted(120, seed=0), planted(80, seed=1)
+    first = attack.run(train, test, release=_noisy, show_progress=False, checkpoint=tmp_path / "a")
+    monkeypatch.setattr(type(attack), "_fit", None)  # whoever learns again fails
+    again = attack.run(train, test, release=_noisy, show_progress=False, checkpoint=tmp_path / "a")
+    assert {k: v.value for k, v in first.estimates.items()} == {
+        k: pytest.approx(v.value, abs=1e-6) for k, v in again.estimates.items()
+    }
+    other = LabelledVectors(test.X[:, :5], test.L)
+    with pytest.raises(DataFileError, match="dimension"):
+        attack.run(train, other, release=lambda X, rng: X[:, :5], checkpoint=tmp_path / "a")
+    fewer = [LabelledVectors(d.X, d.L[:, :3]) for d in (train, test)]
+    with pytest.raises(DataFileError, match="tokens"):
+        attack.run(*fewer, release=_noisy, checkpoint=tmp_path / "a")
+    state = tmp_path / "a" / "state.safetensors"
+    state.write_bytes(state.read_bytes()[:50])
+    with pytest.raises(DataFileError, match="cannot be read"):
+        attack.run(train, test, release=_noisy, checkpoint=tmp_path / "a")
 
 
 @every_attack
@@ -198,6 +219,7 @@ def test_record_is_the_one_of_the_format():
         "adaptive",
         "seconds",
         "description",
+        "cost",
         "also",
     ]
     assert record["family"] == "token-inference"

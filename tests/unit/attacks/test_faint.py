@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from vecveil.attacks.base import LabelledVectors
-from vecveil.attacks.faint import FaintDirectionsAttack
-from vecveil.attacks.linear import LinearAttack
+from vecveil.attacks import LabelledVectors
+from vecveil.attacks.token_inference.faint import FaintDirectionsAttack
+from vecveil.attacks.token_inference.linear import LinearAttack
 from vecveil.sensitivity import LinearMap, Moments, concept_directions, subspace_map
 
 N, V, ROWS = 96, 12, 3000

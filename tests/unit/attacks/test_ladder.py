@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-import vecveil.attacks.ladder
+import vecveil.attacks.token_inference.ladder
 from unit.attacks.planted import parity, planted
 from vecveil.attacks import (
     KernelAttack,
@@ -23,7 +23,7 @@ def small(monkeypatch):
         ladder_attacks(tier)  # the tier is still checked
         return LinearAttack(), KernelAttack(rows=800), MLPAttack((32,), epochs=10, batch=32)
 
-    monkeypatch.setattr(vecveil.attacks.ladder, "ladder_attacks", attacks)
+    monkeypatch.setattr(vecveil.attacks.token_inference.ladder, "ladder_attacks", attacks)
 
 
 def test_tiers():

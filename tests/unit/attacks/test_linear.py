@@ -3,7 +3,7 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from unit.attacks.planted import parity, planted
-from vecveil.attacks import Knowledge, LabelledVectors, LinearAttack
+from vecveil.attacks import Knowledge, LabelledVectors, LinearAttack, Session
 
 
 def test_equals_sklearn_ridge_at_the_chosen_penalty():
@@ -11,7 +11,7 @@ def test_equals_sklearn_ridge_at_the_chosen_penalty():
     attack = LinearAttack()
     knowledge = Knowledge(12)
     held_out = planted(60, seed=2, strength=0.6)
-    state = attack._fit(train, held_out, knowledge, np.random.default_rng(0), False)
+    state = attack._fit(train, held_out, knowledge, Session(np.random.default_rng(0), False))
     X = np.concatenate([train.X, held_out.X]).astype(np.float64)
     L = np.concatenate([train.L, held_out.L]).astype(np.float64)
     largest = np.linalg.eigvalsh(np.cov(X.T, bias=True))[-1]

@@ -4,7 +4,7 @@ import pytest
 from unit.attacks.planted import parity, planted
 from vecveil.attacks import LabelledVectors, MLCAttack, MLPAttack
 from vecveil.attacks.features import fit_input_map
-from vecveil.attacks.mlc import PUBLISHED
+from vecveil.attacks.token_inference.mlc import PUBLISHED
 from vecveil.errors import InvalidInputError
 
 

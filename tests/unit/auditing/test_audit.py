@@ -69,7 +69,7 @@ def small_attackers() -> Iterator[None]:
         return LinearAttack(), KernelAttack(rows=512), MLPAttack((64,), epochs=8), MLCAttack()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vecveil.attacks.ladder.ladder_attacks", ladder)
+        patch.setattr("vecveil.attacks.token_inference.ladder.ladder_attacks", ladder)
         yield
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.base import Attack, validation_r_precision
-from vecveil.attacks.knowledge import Knowledge, LabelledVectors
+from vecveil.attacks.base import Session
+from vecveil.attacks.evidence import Knowledge, LabelledVectors
+from vecveil.attacks.token_inference.base import TokenInferenceAttack, validation_r_precision
 from vecveil.types import Embeddings
 
 __all__ = ["LinearAttack"]
@@ -39,7 +40,7 @@ class _Fitted:
     penalty: float
 
 
-class LinearAttack(Attack):
+class LinearAttack(TokenInferenceAttack):
     """The least-squares attack, with the noise it knows of put into the covariance.
 
     With an oracle the labels are regressed on released vectors whose noise is averaged over many
@@ -50,6 +51,9 @@ class LinearAttack(Attack):
 
     name = "linear"
     description = "Closed-form ridge regression from released vectors to tokens."
+    cost = "a second on one core"
+    source = "The Wiener filter as a classifier; what linear erasure is built against (Belrose et al. 2023, LEACE)."
+    state_type = _Fitted
 
     def __init__(self, *, draws: int = 8) -> None:
         """Keep the number of oracle draws; more of them bring the moments closer to their limit."""
@@ -60,9 +64,9 @@ class LinearAttack(Attack):
         train: LabelledVectors,
         validation: LabelledVectors,
         knowledge: Knowledge,
-        rng: np.random.Generator,
-        show_progress: bool | None,
+        session: Session,
     ) -> _Fitted:
+        rng = session.rng
         own = self._moments(train, knowledge, rng)
         values, vectors = _spectrum(own.covariance)
         trials = 3 if knowledge.adaptive else 1

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.kernel import KernelAttack
-from vecveil.attacks.knowledge import Knowledge, LabelledVectors
+from vecveil.attacks.evidence import Knowledge, LabelledVectors
+from vecveil.attacks.token_inference.kernel import KernelAttack
 from vecveil.types import Embeddings
 
 __all__ = ["TransplantAttack"]
@@ -33,6 +33,8 @@ class TransplantAttack(KernelAttack):
         "Kernel ridge regression that also learns from made-up texts: the difference that a concept word "
         "makes, moved to other texts."
     )
+    cost = "as kernel, and encoding the training texts without the concept"
+    source = "Own: differences of pairs, moved to other texts."
 
     def _rows(
         self,

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vecveil.attacks.base import Attack, AttackResult
-from vecveil.attacks.faint import FaintDirectionsAttack
-from vecveil.attacks.kernel import KernelAttack
-from vecveil.attacks.knowledge import LabelledVectors
-from vecveil.attacks.linear import LinearAttack
-from vecveil.attacks.mlc import MLCAttack
-from vecveil.attacks.mlp import MLPAttack
-from vecveil.attacks.transplant import TransplantAttack
+from vecveil.attacks.base import AttackResult
+from vecveil.attacks.evidence import LabelledVectors
+from vecveil.attacks.token_inference.base import TokenInferenceAttack
+from vecveil.attacks.token_inference.faint import FaintDirectionsAttack
+from vecveil.attacks.token_inference.kernel import KernelAttack
+from vecveil.attacks.token_inference.linear import LinearAttack
+from vecveil.attacks.token_inference.mlc import MLCAttack
+from vecveil.attacks.token_inference.mlp import MLPAttack
+from vecveil.attacks.token_inference.transplant import TransplantAttack
 from vecveil.checks import check_count
 from vecveil.errors import InvalidInputError, message
 from vecveil.types import Embeddings, Groups, Matrix, Release, TokenLabels
@@ -58,8 +59,7 @@ class LadderResult:
         worst = self.worst
         before = {}
         if worst.name in others:
-            table = others[worst.name].terms.to_records()
-            before = {term["token"]: term["value"] for term in table}
+            before = {term["token"]: term["value"] for term in _terms(others[worst.name])}
         terms = [
             {
                 "token": term["token"],
@@ -69,7 +69,7 @@ class LadderResult:
                 "value": term["value"],
                 "chance": term["chance"],
             }
-            for term in worst.terms.to_records()
+            for term in _terms(worst)
         ]
         return {
             "attacks": [result.to_record(others.get(result.name)) for result in self.results],
@@ -78,9 +78,13 @@ class LadderResult:
         }
 
 
-def ladder_attacks(tier: Tier = "quick") -> tuple[Attack, ...]:
+def _terms(result: AttackResult) -> list[dict[str, Any]]:
+    return [] if result.terms is None else result.terms.to_records()
+
+
+def ladder_attacks(tier: Tier = "quick") -> tuple[TokenInferenceAttack, ...]:
     """Return the attacks of a tier: ``"quick"``, or ``"full"`` with two larger perceptrons."""
-    quick: tuple[Attack, ...] = (
+    quick: tuple[TokenInferenceAttack, ...] = (
         LinearAttack(),
         FaintDirectionsAttack(),
         KernelAttack(),

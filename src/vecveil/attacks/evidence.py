@@ -1,0 +1,300 @@
+"""What an attacker has: vectors with what is known of their texts, and what a method declares of itself.
+
+An attacker sees released vectors, never the method. With a release oracle it may protect its own
+training vectors as often as it likes: its training vectors are then clean ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from vecveil.checks import check_embeddings, check_texts
+from vecveil.errors import InvalidInputError, message
+from vecveil.metrics.intervals import group_index
+from vecveil.metrics.token_inference import check_labels
+from vecveil.types import Embeddings, Matrix, Release
+
+__all__ = [
+    "CandidateVectors",
+    "Evidence",
+    "Knowledge",
+    "LabelledVectors",
+    "PairedVectors",
+    "TextVectors",
+]
+
+Rows = npt.NDArray[np.intp]
+Self = TypeVar("Self", bound="Evidence")
+
+
+class Evidence:
+    """Vectors of N texts, and which texts belong together; subclasses add what else is known of them.
+
+    Attributes:
+        X: (N, n) float32 or float64, finite.
+        groups: (N,) group ids; None if every text stands alone.
+    """
+
+    X: Embeddings
+    groups: npt.NDArray[Any] | None
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    @property
+    def dimension(self) -> int:
+        """Dimension of the vectors."""
+        return int(self.X.shape[1])
+
+    def take(self: Self, rows: Rows) -> Self:
+        """Return the given rows."""
+        raise NotImplementedError
+
+    def shape_record(self) -> dict[str, Any]:
+        """Return what a checkpoint must agree with beside the dimension of the vectors."""
+        return {}
+
+    def _set_common(self) -> None:
+        """Check and freeze `X` and `groups`."""
+        owner = type(self).__name__
+        object.__setattr__(self, "X", check_embeddings(self.X, owner=owner, param="X", min_rows=1))
+        if self.groups is not None:
+            group_index(self.groups, len(self.X), owner=owner)
+            object.__setattr__(self, "groups", np.asarray(self.groups))
+
+    def _set_rows(self, name: str, *, dimension: int | None = None) -> None:
+        """Check and freeze further vectors, one for each text, or None."""
+        value = getattr(self, name)
+        if value is None:
+            return
+        owner = type(self).__name__
+        given = check_embeddings(value, owner=owner, param=name, dimension=dimension)
+        _same_length(owner, name, len(given), len(self.X))
+        object.__setattr__(self, name, given)
+
+
+def _same_length(owner: str, name: str, got: int, rows: int) -> None:
+    if got != rows:
+        wanted = f"one row for each of the {rows} vectors"
+        raise InvalidInputError(message(owner, name, wanted, f"{got} rows"))
+
+
+def _part(value: Any, rows: Rows) -> Any:
+    return None if value is None else value[rows]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LabelledVectors(Evidence):
+    """Vectors, which tokens each text holds, and which texts belong together.
+
+    Attributes:
+        X: (N, n) float32 or float64, finite.
+        L: (N, V) 0/1 token labels, kept as booleans. A probe has V = 1: does the text hold the concept?
+        groups: (N,) group ids; None if every text stands alone.
+        without: (N, n) vectors of the same texts with the concept removed, or None.
+    """
+
+    X: Embeddings
+    L: npt.NDArray[Any]
+    groups: npt.NDArray[Any] | None = None
+    without: Embeddings | None = None
+
+    def __post_init__(self) -> None:
+        self._set_common()
+        owner = type(self).__name__
+        L = check_labels(self.L, owner=owner, param="L")
+        _same_length(owner, "L", len(L), len(self.X))
+        object.__setattr__(self, "L", L)
+        self._set_rows("without", dimension=self.dimension)
+
+    def take(self, rows: Rows) -> LabelledVectors:
+        """Return the given rows."""
+        return LabelledVectors(
+            self.X[rows], self.L[rows], _part(self.groups, rows), _part(self.without, rows)
+        )
+
+    def shape_record(self) -> dict[str, Any]:
+        """Return the size of the vocabulary."""
+        return {"tokens": int(self.L.shape[1])}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TextVectors(Evidence):
+    """Vectors and their texts, for attacks that write the text anew.
+
+    Attributes:
+        X: (N, n) float32 or float64, finite.
+        texts: N texts.
+        groups: (N,) group ids; None if every text stands alone.
+    """
+
+    X: Embeddings
+    texts: Sequence[str]
+    groups: npt.NDArray[Any] | None = None
+
+    def __post_init__(self) -> None:
+        self._set_common()
+        owner = type(self).__name__
+        texts = tuple(check_texts(self.texts, owner=owner))
+        _same_length(owner, "texts", len(texts), len(self.X))
+        object.__setattr__(self, "texts", texts)
+
+    def take(self, rows: Rows) -> TextVectors:
+        """Return the given rows."""
+        texts = [self.texts[i] for i in rows]
+        return TextVectors(self.X[rows], texts, _part(self.groups, rows))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PairedVectors(Evidence):
+    """Vectors and the clean vectors of the same texts: known plaintext.
+
+    Attributes:
+        X: (N, m) released vectors; clean ones, (N, n), where there is a release oracle.
+        clean: (N, n) clean vectors of the same texts.
+        groups: (N,) group ids; None if every text stands alone.
+    """
+
+    X: Embeddings
+    clean: Embeddings
+    groups: npt.NDArray[Any] | None = None
+
+    def __post_init__(self) -> None:
+        self._set_common()
+        self._set_rows("clean")
+
+    def take(self, rows: Rows) -> PairedVectors:
+        """Return the given rows."""
+        return PairedVectors(self.X[rows], self.clean[rows], _part(self.groups, rows))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CandidateVectors(Evidence):
+    """Released vectors, each of one of some candidate texts whose clean vectors the attacker has.
+
+    Attributes:
+        X: (M, m) released vectors.
+        pool: (P, n) clean vectors of all candidate texts.
+        truth: (M,) which candidate each vector really is, an index into its options.
+        options: (M, C) the candidates of each vector, indices into ``pool``; None: the whole pool.
+        groups: (M,) group ids; None if every text stands alone.
+    """
+
+    X: Embeddings
+    pool: Embeddings
+    truth: npt.NDArray[Any]
+    options: npt.NDArray[Any] | None = None
+    groups: npt.NDArray[Any] | None = None
+
+    def __post_init__(self) -> None:
+        self._set_common()
+        owner, M = type(self).__name__, len(self.X)
+        pool = check_embeddings(self.pool, owner=owner, param="pool", min_rows=2)
+        object.__setattr__(self, "pool", pool)
+        choices = len(pool)
+        if self.options is not None:
+            options = _indices(self.options, len(pool), owner, "options")
+            if options.ndim != 2 or options.shape[1] < 2:
+                wanted = "of shape (M, C) with C >= 2"
+                raise InvalidInputError(message(owner, "options", wanted, f"{options.shape}"))
+            _same_length(owner, "options", len(options), M)
+            object.__setattr__(self, "options", options)
+            choices = options.shape[1]
+        truth = _indices(self.truth, choices, owner, "truth")
+        if truth.ndim != 1:
+            raise InvalidInputError(message(owner, "truth", "of shape (M,)", f"{truth.shape}"))
+        _same_length(owner, "truth", len(truth), M)
+        object.__setattr__(self, "truth", truth)
+
+    def take(self, rows: Rows) -> CandidateVectors:
+        """Return the given rows, with the whole pool."""
+        options = _part(self.options, rows)
+        return CandidateVectors(
+            self.X[rows], self.pool, self.truth[rows], options, _part(self.groups, rows)
+        )
+
+
+def _indices(value: Any, size: int, owner: str, param: str) -> npt.NDArray[np.intp]:
+    given = np.asarray(value)
+    if given.dtype.kind not in "iu" or (given.size and not 0 <= given.min() <= given.max() < size):
+        raise InvalidInputError(
+            message(
+                owner,
+                param,
+                f"integers from 0 to {size - 1}",
+                f"dtype {given.dtype}, or one outside",
+            )
+        )
+    return given.astype(np.intp)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Knowledge:
+    """What an attacker knows of the protection: perhaps an oracle, perhaps the noise's covariance.
+
+    Attributes:
+        dimension: Dimension m of the released vectors.
+        release: Protects clean vectors afresh; None if the training vectors are released ones.
+        noise_covariance: (m, m) declared covariance of the noise in the release, or None.
+    """
+
+    dimension: int
+    release: Release | None = None
+    noise_covariance: Matrix | None = None
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether fresh releases can be drawn."""
+        return self.release is not None
+
+    def draw(self, X: Embeddings, rng: np.random.Generator) -> Embeddings:
+        """Return released vectors for ``X``: fresh from the oracle, or ``X`` itself without one."""
+        if self.release is None:
+            return X
+        released = check_embeddings(self.release(X, rng), owner="Attack", param="release")
+        if released.shape != (len(X), self.dimension):
+            raise InvalidInputError(
+                message(
+                    "Attack",
+                    "release",
+                    f"a function that returns shape {(len(X), self.dimension)}",
+                    f"shape {released.shape}",
+                    "Training and test vectors must be released alike.",
+                )
+            )
+        return released
+
+    def check(self, train: Evidence, *, owner: str) -> None:
+        """Refuse training vectors or a covariance that do not fit the released vectors.
+
+        Raises:
+            InvalidInputError: without an oracle the training vectors have another dimension than the
+                released ones, or the covariance has another shape.
+        """
+        if self.release is None and train.dimension != self.dimension:
+            raise InvalidInputError(
+                message(
+                    owner,
+                    "train",
+                    f"of the released dimension {self.dimension}",
+                    f"dimension {train.dimension}",
+                    "Without a release oracle the attack learns from released vectors.",
+                )
+            )
+        S = self.noise_covariance
+        if S is not None:
+            size = (self.dimension, self.dimension)
+            if np.shape(S) != size or not np.isfinite(S).all():
+                raise InvalidInputError(
+                    message(
+                        owner,
+                        "noise_covariance",
+                        f"finite, of shape {size}",
+                        f"shape {np.shape(S)}",
+                    )
+                )
