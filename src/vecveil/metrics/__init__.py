@@ -1,13 +1,21 @@
 """Measures of what leaks and of what stays useful, each with an interval.
 
-`token_inference` for leakage; `similarity`, `neighbours`, `ranking` and `classification` for
-utility; `intervals` for how sure a figure is. The tasks are what a target utility is set for.
+Leakage: `token_inference`, `text_similarity` and `reconstruction` (generated texts), `detection`
+(membership and attributes), `matching` (candidates). Utility: `similarity`, `neighbours`, `ranking`
+and `classification`; what one costs the other: `trade_off`. `intervals` says how sure a figure is.
+The tasks are what a target utility is set for.
 """
 
 from vecveil.metrics.classification_task import ClassificationTask
+from vecveil.metrics.detection import detection_metrics
 from vecveil.metrics.estimate import Estimate
+from vecveil.metrics.matching import candidate_matching, candidate_matching_of_ranks
 from vecveil.metrics.pair_tasks import SimilarityTask, StsTask
+from vecveil.metrics.ranking import retrieval_ndcg, retrieval_recall
+from vecveil.metrics.reconstruction import embedding_cosine, reconstruction_leakage
 from vecveil.metrics.search_tasks import NeighbourTask, RetrievalTask
+from vecveil.metrics.text_similarity import text_similarity
+from vecveil.metrics.trade_off import trade_off_rate
 from vecveil.metrics.utility import UtilityTask
 
 __all__ = [
@@ -18,4 +26,13 @@ __all__ = [
     "SimilarityTask",
     "StsTask",
     "UtilityTask",
+    "candidate_matching",
+    "candidate_matching_of_ranks",
+    "detection_metrics",
+    "embedding_cosine",
+    "reconstruction_leakage",
+    "retrieval_ndcg",
+    "retrieval_recall",
+    "text_similarity",
+    "trade_off_rate",
 ]

@@ -1,7 +1,8 @@
-"""Does protection keep retrieval? nDCG of the relevant documents."""
+"""Does protection keep retrieval? nDCG and recall of the relevant documents."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,17 @@ from vecveil.errors import InvalidInputError, message
 from vecveil.metrics.estimate import Estimate
 from vecveil.metrics.intervals import cluster_bootstrap
 from vecveil.metrics.similarity import unit_rows
+from vecveil.metrics.token_inference import top_credit
 from vecveil.types import Embeddings
 
-__all__ = ["ndcg", "ndcg_of_scores", "retrieval_ndcg"]
+__all__ = [
+    "ndcg",
+    "ndcg_of_scores",
+    "recall",
+    "recall_of_scores",
+    "retrieval_ndcg",
+    "retrieval_recall",
+]
 
 FloatArray = npt.NDArray[np.float64]
 _BLOCK = 4_000_000  # similarities held at once
@@ -34,19 +43,8 @@ def ndcg_of_scores(scores: Any, relevance: Any, *, k: int = 10) -> FloatArray:
         relevance: (Q, D) at least 0; an array or a SciPy sparse array.
         k: Cut-off.
     """
-    owner = "ndcg_of_scores"
-    k = check_count(k, owner=owner, param="k")
-    s = np.asarray(scores, dtype=np.float64)
-    gains = csr_array(relevance, dtype=np.float64)
-    if s.ndim != 2 or s.shape != gains.shape or s.shape[1] == 0:
-        raise InvalidInputError(
-            message(owner, "scores", "of the shape (Q, D) of `relevance`, D >= 1",
-                    f"shapes {s.shape} and {gains.shape}")
-        )  # fmt: skip
-    if not np.isfinite(s).all():
-        raise InvalidInputError(message(owner, "scores", "finite", "NaN or infinity"))
-    if not np.isfinite(gains.data).all() or (gains.data < 0).any():
-        raise InvalidInputError(message(owner, "relevance", "finite and >= 0", "another value"))
+    k = check_count(k, owner="ndcg_of_scores", param="k")
+    s, gains = _check(scores, relevance, owner="ndcg_of_scores")
     values = np.full(len(s), np.nan)
     for query, row in enumerate(s):
         part = slice(gains.indptr[query], gains.indptr[query + 1])
@@ -62,7 +60,34 @@ def ndcg(scores: Any, relevance: Any, *, k: int = 10, seed: int = 0) -> Estimate
 
     Arguments as in `ndcg_of_scores`; the interval resamples queries.
     """
-    return _summary(ndcg_of_scores(scores, relevance, k=k), k, seed)
+    return _summary("nDCG", ndcg_of_scores(scores, relevance, k=k), k, seed)
+
+
+def recall_of_scores(scores: Any, relevance: Any, *, k: int = 10) -> FloatArray:
+    """Return recall@k of each query, shape (Q,); NaN for a query without a relevant document.
+
+    The share of the documents with relevance above 0 that are among the k best, so a query with
+    more than k of them cannot reach 1 (as trec_eval's ``recall`` has it). Equal scores share the
+    places that are left, as in a random order. Arguments as in `ndcg_of_scores`.
+    """
+    k = check_count(k, owner="recall_of_scores", param="k")
+    s, gains = _check(scores, relevance, owner="recall_of_scores")
+    queries = np.repeat(np.arange(len(s)), np.diff(gains.indptr))
+    held = gains.data > 0
+    rows, columns = queries[held], gains.indices[held]
+    credit = top_credit(s, np.full(len(s), k))
+    found = np.bincount(rows, weights=credit[rows, columns], minlength=len(s))
+    relevant = np.bincount(rows, minlength=len(s))
+    share: FloatArray = np.divide(found, relevant, out=np.full(len(s), np.nan), where=relevant > 0)
+    return share
+
+
+def recall(scores: Any, relevance: Any, *, k: int = 10, seed: int = 0) -> Estimate:
+    """Return mean recall@k over the queries that have a relevant document; n counts them.
+
+    Arguments as in `ndcg_of_scores`; the interval resamples queries.
+    """
+    return _summary("recall", recall_of_scores(scores, relevance, k=k), k, seed)
 
 
 def retrieval_ndcg(
@@ -77,7 +102,29 @@ def retrieval_ndcg(
         k: Cut-off.
         seed: Seed of the bootstrap over queries.
     """
-    owner = "retrieval_ndcg"
+    values = _by_block(ndcg_of_scores, queries, documents, relevance, k, "retrieval_ndcg")
+    return _summary("nDCG", values, k, seed)
+
+
+def retrieval_recall(
+    queries: Embeddings, documents: Embeddings, relevance: Any, *, k: int = 10, seed: int = 0
+) -> Estimate:
+    """Return mean recall@k of ranking ``documents`` by cosine to ``queries``, block by block.
+
+    Arguments as in `retrieval_ndcg`.
+    """
+    values = _by_block(recall_of_scores, queries, documents, relevance, k, "retrieval_recall")
+    return _summary("recall", values, k, seed)
+
+
+def _by_block(
+    metric: Callable[..., FloatArray],
+    queries: Embeddings,
+    documents: Embeddings,
+    relevance: Any,
+    k: int,
+    owner: str,
+) -> FloatArray:
     queries = unit_rows(check_embeddings(queries, owner=owner, param="queries", min_rows=1))
     documents = unit_rows(check_embeddings(documents, owner=owner, param="documents", min_rows=1))
     gains = csr_array(relevance, dtype=np.float64)
@@ -89,10 +136,25 @@ def retrieval_ndcg(
         )  # fmt: skip
     step = max(1, _BLOCK // len(documents))
     values = [
-        ndcg_of_scores(queries[i : i + step] @ documents.T, gains[i : i + step], k=k)
+        metric(queries[i : i + step] @ documents.T, gains[i : i + step], k=k)
         for i in range(0, len(queries), step)
     ]
-    return _summary(np.concatenate(values), k, seed)
+    return np.concatenate(values)
+
+
+def _check(scores: Any, relevance: Any, *, owner: str) -> tuple[FloatArray, csr_array[Any]]:
+    s = np.asarray(scores, dtype=np.float64)
+    gains = csr_array(relevance, dtype=np.float64)
+    if s.ndim != 2 or s.shape != gains.shape or s.shape[1] == 0:
+        raise InvalidInputError(
+            message(owner, "scores", "of the shape (Q, D) of `relevance`, D >= 1",
+                    f"shapes {s.shape} and {gains.shape}")
+        )  # fmt: skip
+    if not np.isfinite(s).all():
+        raise InvalidInputError(message(owner, "scores", "finite", "NaN or infinity"))
+    if not np.isfinite(gains.data).all() or (gains.data < 0).any():
+        raise InvalidInputError(message(owner, "relevance", "finite and >= 0", "another value"))
+    return s, gains
 
 
 def _dcg(row: FloatArray, gain: FloatArray, documents: npt.NDArray[Any], k: int) -> float:
@@ -114,11 +176,11 @@ def _discounts(k: int) -> FloatArray:
     return discounts
 
 
-def _summary(values: FloatArray, k: int, seed: int) -> Estimate:
+def _summary(name: str, values: FloatArray, k: int, seed: int) -> Estimate:
     kept = values[np.isfinite(values)]
     if kept.size == 0:
         raise InvalidInputError(
-            message("ndcg", "relevance", "positive for at least one query", "no relevant document")
+            message(name, "relevance", "positive for at least one query", "no relevant document")
         )
     low, high = cluster_bootstrap(kept, np.ones(kept.size), seed=seed)
-    return Estimate(f"nDCG@{k}", float(kept.mean()), low, high, int(kept.size))
+    return Estimate(f"{name}@{k}", float(kept.mean()), low, high, int(kept.size))
