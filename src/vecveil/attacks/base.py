@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar, Generic, TypeVar, final
+from typing import Any, Generic, TypeVar, final
 
 import numpy as np
 
@@ -153,11 +153,11 @@ class Attack(ABC, Generic[Train, Test]):
 
     name: str
     description: str
-    family: ClassVar[str]
-    cost: ClassVar[str]
-    source: ClassVar[str]
-    state_type: ClassVar[type[Any]]
-    validation_share: ClassVar[float] = 0.1
+    family: str
+    cost: str
+    source: str
+    state_type: type[Any]
+    validation_share: float = 0.1
 
     @final
     def run(
