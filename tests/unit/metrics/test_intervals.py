@@ -9,6 +9,7 @@ from vecveil.metrics.intervals import (
     cluster_normal,
     fisher_z,
     group_index,
+    share_interval,
 )
 
 
@@ -112,3 +113,58 @@ def test_fisher_z_equals_scipy():
 def test_fisher_z_at_the_ends():
     assert fisher_z(1.0, 10) == (1.0, 1.0)
     assert fisher_z(0.5, 3) == (-1.0, 1.0)
+
+
+@pytest.mark.parametrize(("hits", "rows"), [(0, 5), (5, 5), (3, 10), (40, 100)])
+def test_share_interval_of_hits_is_clopper_pearsons(hits, rows):
+    credits = np.repeat([1.0, 0.0], [hits, rows - hits])
+    for groups in (None, np.arange(rows)):
+        assert share_interval(credits, groups) == pytest.approx(clopper_pearson(hits, rows))
+    wider = share_interval(credits, level=0.99)
+    assert wider[0] <= share_interval(credits)[0]
+    assert wider[1] >= share_interval(credits)[1]
+
+
+def test_share_interval_of_copies_is_about_that_of_the_groups():
+    credits = np.repeat([1.0, 0.0], [30, 70])
+    once = share_interval(credits)
+    copies = share_interval(np.tile(credits, 10), np.tile(np.arange(100), 10))
+    naive = share_interval(np.tile(credits, 10))
+    assert copies == pytest.approx(once, abs=0.01)
+    assert naive[1] - naive[0] < 0.5 * (once[1] - once[0])
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 1.0])
+def test_share_interval_counts_groups_where_these_do_not_differ(share):
+    low, high = share_interval(np.full(60, share), np.arange(60) // 10)
+    assert low <= share <= high
+    if share in (0.0, 1.0):
+        assert (low, high) == pytest.approx(clopper_pearson(int(6 * share), 6))
+    assert high - low > 0.3
+    assert share_interval(np.full(5, share), np.zeros(5)) == (0.0, 1.0)
+
+
+def test_share_interval_covers_the_truth_in_groups():
+    """Null: hits of 40 groups of 5 rows, group rates beta, mean .3; coverage at least .93.
+
+    False failure: at most 1e-6, from the binomial of 1000 runs. Power: the control, the same runs
+    without groups, covers too seldom and is caught.
+    """
+    rng = np.random.default_rng(5)
+    runs, covered, naive = 1000, 0, 0
+    groups = np.repeat(np.arange(40), 5)
+    for _ in range(runs):
+        hits = (rng.random(200) < np.repeat(rng.beta(0.6, 1.4, 40), 5)).astype(float)
+        low, high = share_interval(hits, groups)
+        covered += low <= 0.3 <= high
+        low, high = share_interval(hits)
+        naive += low <= 0.3 <= high
+    fewest = binom.ppf(1e-6, runs, 0.93)
+    assert covered >= fewest
+    assert naive < fewest
+
+
+@pytest.mark.parametrize("credits", [[], [[0.5]], [0.5, 1.1], [-0.1], [np.nan]])
+def test_share_interval_refuses_what_is_no_share(credits):
+    with pytest.raises(InvalidInputError, match="share_interval: `credits`"):
+        share_interval(credits)

@@ -4,7 +4,14 @@ from scipy.sparse import csr_array
 from sklearn.metrics import ndcg_score
 
 from vecveil.errors import InvalidInputError
-from vecveil.metrics.ranking import ndcg, ndcg_of_scores, retrieval_ndcg
+from vecveil.metrics.ranking import (
+    ndcg,
+    ndcg_of_scores,
+    recall,
+    recall_of_scores,
+    retrieval_ndcg,
+    retrieval_recall,
+)
 
 
 def test_by_hand():
@@ -65,3 +72,52 @@ def test_bad_input_is_refused(scores, relevance, match):
 def test_vectors_of_two_dimensions_are_refused():
     with pytest.raises(InvalidInputError, match="dimension"):
         retrieval_ndcg(np.ones((1, 2)), np.ones((1, 3)), [[1]])
+
+
+def test_recall_by_hand():
+    scores = [[4.0, 3.0, 2.0, 1.0]] * 4
+    relevance = [[0, 3, 0, 1], [1, 1, 1, 0], [0, 0, 0, 0], [0, 0, 0, 2]]
+    values = recall_of_scores(scores, relevance, k=2)
+    assert values[[0, 1, 3]] == pytest.approx([1 / 2, 2 / 3, 0.0])  # gains count only as > 0
+    assert np.isnan(values[2])
+    estimate = recall(scores, relevance, k=2)
+    assert (estimate.metric, estimate.n) == ("recall@2", 3)
+    assert estimate.value == pytest.approx((1 / 2 + 2 / 3) / 3)
+    assert estimate.low <= estimate.value <= estimate.high
+    assert recall(scores, relevance, k=50).value == 1.0
+
+
+@pytest.mark.parametrize("k", [1, 3, 10])
+def test_recall_of_constant_scores_is_k_of_all(k):
+    relevance = np.random.default_rng(0).integers(0, 2, (30, 20))
+    relevance[:, 0] = 1
+    assert recall(np.zeros((30, 20)), relevance, k=k).value == pytest.approx(k / 20)
+
+
+def test_recall_shares_ties_out():
+    # One place is left for two equal documents, one of which is relevant.
+    assert recall_of_scores([[2.0, 1.0, 1.0]], [[0, 1, 0]], k=2)[0] == pytest.approx(0.5)
+
+
+def test_retrieval_recall_is_recall_of_cosines_in_blocks(monkeypatch):
+    rng = np.random.default_rng(1)
+    queries, documents = rng.standard_normal((11, 8)), rng.standard_normal((25, 8))
+    relevance = csr_array(rng.integers(0, 3, (11, 25)) * (rng.random((11, 25)) < 0.2))
+    cosines = (queries / np.linalg.norm(queries, axis=1)[:, None]) @ (
+        documents / np.linalg.norm(documents, axis=1)[:, None]
+    ).T
+    expected = recall(cosines, relevance, k=5)
+    assert retrieval_recall(queries, documents, relevance, k=5) == expected
+    monkeypatch.setattr("vecveil.metrics.ranking._BLOCK", 60)  # two queries a block
+    assert retrieval_recall(queries, documents, relevance, k=5) == expected
+
+
+def test_recall_refuses_wrong_input():
+    with pytest.raises(InvalidInputError, match="recall_of_scores: `scores`"):
+        recall([[1.0, 2.0]], [[1, 0, 0]])
+    with pytest.raises(InvalidInputError, match="recall: `relevance`"):
+        recall([[1.0, 2.0]], [[0, 0]])
+    with pytest.raises(InvalidInputError, match="`k`"):
+        recall([[1.0, 2.0]], [[0, 1]], k=0)
+    with pytest.raises(InvalidInputError, match="retrieval_recall: `relevance`"):
+        retrieval_recall(np.ones((1, 2)), np.ones((3, 2)), [[1, 0]])
