@@ -1,0 +1,1 @@
+"""Reconstruction: the text itself, written anew from its released vector."""

@@ -1,0 +1,101 @@
+"""Reconstruction: an attack that writes the text of a released vector, and how it is judged."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from vecveil.attacks.base import Attack, Finding
+from vecveil.attacks.evidence import Knowledge, TextVectors
+from vecveil.metrics.reconstruction import embedding_cosine, reconstruction_leakage
+from vecveil.metrics.text_similarity import text_similarity, token_f1
+from vecveil.types import Embeddings
+
+__all__ = ["EncodeTexts", "ReconstructionAttack", "WordsOf"]
+
+EncodeTexts = Callable[[Sequence[str]], npt.NDArray[Any]]
+"""What the attacker encodes texts with: N texts in, (N, n) vectors out."""
+
+WordsOf = Callable[[Sequence[str]], Sequence[set[str]]]
+"""The concept's words that each text holds."""
+
+EXAMPLES = 20
+_KEYS = {
+    "token_f1": "token F1",
+    "bleu": "BLEU",
+    "rouge_l": "ROUGE-L",
+    "exact_match": "exact match",
+    "sentence_bleu": "sentence BLEU",
+}
+
+
+class ReconstructionAttack(Attack[TextVectors, TextVectors]):
+    """An attack that writes texts; subclasses give `_fit` and `_reconstruct`.
+
+    Its estimates: ``token_f1`` (the main one), ``bleu``, ``rouge_l``, ``exact_match``, ``sentence_bleu``;
+    ``leakage`` if `words_of` is given; ``cosine`` if `judge_encoder` is given; ``token_f1_of_NAME`` for each further
+    variant of the attack. Chance is the same figure for
+    reconstructions that are handed to other texts.
+
+    Attributes:
+        judge_encoder: Encodes originals and reconstructions for their cosine; the attacker's own or another.
+        words_of: The concept's words in a text, for Leakage (SPARSE Eq. 13).
+        judged: At most so many test texts are reconstructed: decoding takes its time.
+    """
+
+    family = "reconstruction"
+
+    judge_encoder: EncodeTexts | None = None
+    words_of: WordsOf | None = None
+    judged: int = 500
+
+    @abstractmethod
+    def _reconstruct(self, state: Any, X: Embeddings, knowledge: Knowledge) -> list[str]:
+        """Return a text for each released vector of ``X``."""
+
+    def _variants(
+        self, state: Any, X: Embeddings, knowledge: Knowledge
+    ) -> Iterator[tuple[str, list[str]]]:
+        """Yield name and texts of each further variant, such as one that knows less; none by default."""
+        yield from ()
+
+    def _details(self, state: Any) -> Mapping[str, Any]:
+        """Return what was chosen while fitting (numbers and names only)."""
+        return {}
+
+    def _settings(self) -> Mapping[str, Any]:
+        own = {"judge_encoder", "words_of", "judged"}
+        return {key: value for key, value in super()._settings().items() if key not in own}
+
+    @final
+    def _judge(
+        self,
+        state: Any,
+        train: TextVectors,
+        test: TextVectors,
+        knowledge: Knowledge,
+        rng: np.random.Generator,
+    ) -> Finding:
+        if len(test) > self.judged:
+            test = test.take(np.sort(rng.choice(len(test), self.judged, replace=False)))
+        guesses = self._reconstruct(state, test.X, knowledge)
+        seed = int(rng.integers(2**31))
+        groups = test.groups
+        measured = text_similarity(test.texts, guesses, groups, seed=seed)
+        estimates = {key: measured[metric] for key, metric in _KEYS.items()}
+        if self.words_of is not None:
+            held = self.words_of(test.texts)
+            if any(held):
+                found = self.words_of(guesses)
+                estimates["leakage"] = reconstruction_leakage(held, found, groups, seed=seed)
+        if self.judge_encoder is not None:
+            originals, written = self.judge_encoder(test.texts), self.judge_encoder(guesses)
+            estimates["cosine"] = embedding_cosine(originals, written, groups, seed=seed)
+        for name, texts in self._variants(state, test.X, knowledge):
+            estimates[f"token_f1_of_{name}"] = token_f1(test.texts, texts, groups, seed=seed)
+        examples = tuple(zip(test.texts, guesses, strict=True))[:EXAMPLES]
+        return Finding(estimates, details=self._details(state), examples=examples)
