@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from scipy.stats import binom, binomtest, pearsonr
+from scipy.stats import beta, binom, binomtest, pearsonr, t
 
 from vecveil.errors import InvalidInputError
 from vecveil.metrics.intervals import (
@@ -132,6 +132,18 @@ def test_share_interval_of_copies_is_about_that_of_the_groups():
     naive = share_interval(np.tile(credits, 10))
     assert copies == pytest.approx(once, abs=0.01)
     assert naive[1] - naive[0] < 0.5 * (once[1] - once[0])
+
+
+def test_share_interval_of_groups_by_hand():
+    # Korn and Graubard (1998): three groups of four rows with 4, 1 and 1 hits, p = 1/2.
+    hits = np.array([1, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 0], dtype=float)
+    variance = 3 / 2 * (2**2 + 1**2 + 1**2) / 12**2
+    n = 0.25 / variance * (t.ppf(0.975, 11) / t.ppf(0.975, 2)) ** 2
+    expected = (
+        beta.ppf(0.025, n / 2, n / 2 + 1),
+        beta.ppf(0.975, n / 2 + 1, n / 2),
+    )
+    assert share_interval(hits, np.repeat([0, 1, 2], 4)) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 1.0])

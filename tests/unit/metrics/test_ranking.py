@@ -87,6 +87,13 @@ def test_recall_by_hand():
     assert recall(scores, relevance, k=50).value == 1.0
 
 
+def test_recall_leaves_out_zeros_that_a_sparse_array_stores():
+    stored = csr_array((np.array([0.0, 1.0]), np.array([0, 2]), np.array([0, 2])), shape=(1, 3))
+    assert stored.nnz == 2
+    assert recall_of_scores([[3.0, 2.0, 1.0]], stored, k=1)[0] == 0.0
+    assert recall_of_scores([[1.0, 2.0, 3.0]], stored, k=1)[0] == 1.0
+
+
 @pytest.mark.parametrize("k", [1, 3, 10])
 def test_recall_of_constant_scores_is_k_of_all(k):
     relevance = np.random.default_rng(0).integers(0, 2, (30, 20))

@@ -8,6 +8,7 @@ import sacrebleu
 from vecveil import metrics
 from vecveil.errors import InvalidInputError, MissingDependencyError
 from vecveil.metrics.bleu import bleu_interval, bleu_of_statistics, bleu_statistics
+from vecveil.metrics.intervals import clopper_pearson
 from vecveil.metrics.text_similarity import (
     corpus_bleu,
     exact_match,
@@ -135,6 +136,13 @@ def test_the_bleu_interval_is_wider_for_fewer_groups_and_holds_the_value():
     assert (doubled.low, doubled.high) == pytest.approx((alone.low, alone.high))
     naive = corpus_bleu(references * 4, hypotheses * 4)  # control: copies taken for new texts
     assert naive.high - naive.low < 0.7 * (alone.high - alone.low)
+
+
+@pytest.mark.parametrize(("hypothesis", "hits"), [("a b c d e", 6), ("x", 0)])
+def test_bleu_of_equal_groups_takes_the_exact_interval(hypothesis, hits):
+    estimate = corpus_bleu(["a b c d e"] * 6, [hypothesis] * 6)
+    assert estimate.value == hits / 6
+    assert (estimate.low, estimate.high) == pytest.approx(clopper_pearson(hits, 6))
 
 
 def test_bleu_of_one_group_says_nothing():
