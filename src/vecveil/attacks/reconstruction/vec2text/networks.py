@@ -1,0 +1,172 @@
+"""The two networks of Vec2Text: a T5 that reads vectors as pseudo tokens, and writes a text.
+
+Parameters have the names of the published package (Morris et al. 2023), so that its checkpoints fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from vecveil.attacks.networks.devices import Batches, import_torch
+from vecveil.attacks.reconstruction.models import piece, rows_of, seeded
+from vecveil.attacks.reconstruction.tokenisers import import_transformers
+
+__all__ = ["PROJECTIONS", "Shape", "build", "logits_of", "sequence_loss", "t5_config", "write_ids"]
+
+Array = npt.NDArray[Any]
+
+HYPOTHESISER, CORRECTOR = "hypothesiser", "corrector"
+PROJECTIONS = {
+    HYPOTHESISER: ("embedding_transform",),
+    # of the target, of the difference target - hypothesis, of the hypothesis
+    CORRECTOR: ("embedding_transform_1", "embedding_transform_2", "embedding_transform_3"),
+}
+_IGNORED = -100  # label of what is filled up
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a network's projections look like.
+
+    Attributes:
+        kind: ``"hypothesiser"`` or ``"corrector"``.
+        inputs: Dimension of the vectors that it reads.
+        repeat: Pseudo tokens that a vector is projected to.
+        hidden: Units between the two layers of a projection.
+    """
+
+    kind: str
+    inputs: int
+    repeat: int
+    hidden: int
+
+
+def t5_config(vocabulary: int, *, width: int, layers: int, heads: int, end: int, pad: int) -> Any:
+    """Return the configuration of a T5 to be trained from scratch: no dropout, one embedding table.
+
+    Encoder and decoder have as many layers: transformers 5 cannot generate with a T5 where they differ.
+    """
+    return import_transformers().T5Config(
+        vocab_size=vocabulary, d_model=width, d_kv=width // heads, d_ff=4 * width,
+        num_layers=layers, num_heads=heads, dropout_rate=0.0,
+        eos_token_id=end, pad_token_id=pad, decoder_start_token_id=pad,
+    )  # fmt: skip
+
+
+def build(shape: Shape, *, seed: int, config: Any = None, model: str | None = None) -> Any:
+    """Return an untrained network around a T5.
+
+    Args:
+        shape: Its projections.
+        seed: Of the first weights.
+        config: The T5's configuration, for one with random weights.
+        model: Name at a hub, or folder, of the T5 to start from instead.
+    """
+    torch, transformers = import_torch(), import_transformers()
+    nn = torch.nn
+    with seeded(seed):
+        T5 = transformers.T5ForConditionalGeneration
+        t5 = T5(config) if model is None else T5.from_pretrained(model).float()
+        parts = {"encoder_decoder": t5}
+        for name in PROJECTIONS[shape.kind]:
+            parts[name] = nn.Sequential(
+                nn.Linear(shape.inputs, shape.hidden),
+                nn.Dropout(t5.config.dropout_rate),
+                nn.GELU(),
+                nn.Linear(shape.hidden, shape.repeat * t5.config.d_model),
+            )
+        if shape.kind == CORRECTOR:
+            parts["layernorm"] = nn.LayerNorm(t5.config.d_model)
+    return nn.ModuleDict(parts)
+
+
+def sequence_loss(module: Any, part: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return the summed cross-entropy of the texts' tokens, ends included, and their number."""
+    torch = import_torch()
+    labels = _labels(part)
+    loss = torch.nn.functional.cross_entropy(
+        logits_of(module, part).float().flatten(0, 1), labels.flatten(),
+        reduction="sum", ignore_index=_IGNORED,
+    )  # fmt: skip
+    return loss, part["lengths"].sum()
+
+
+def logits_of(module: Any, part: Mapping[str, Any]) -> Any:
+    """Return the logits of each token of the texts ``ids``, given those before it, (B, L, V).
+
+    Args:
+        part: ``target`` (B, r); for a corrector also ``guess`` (B, r), its vector, and ``guess_ids`` (B, K), its
+            tokens, filled up with the pad; ``ids`` (B, L) and ``lengths`` (B,) of the texts.
+    """
+    read, mask = _read(module, part)
+    found = module["encoder_decoder"](
+        inputs_embeds=read, attention_mask=mask, labels=_labels(part), use_cache=False
+    )
+    return found.logits
+
+
+def write_ids(
+    module: Any, batch: Mapping[str, Array], *, beam: int, max_tokens: int, rows: int = 256
+) -> list[list[list[int]]]:
+    """Return ``beam`` texts as ids for each row of ``batch``, the likeliest first; greedy with one."""
+    torch = import_torch()
+    t5 = module["encoder_decoder"]
+    how = import_transformers().GenerationConfig(
+        max_new_tokens=max_tokens, do_sample=False, num_beams=beam, num_return_sequences=beam,
+        eos_token_id=t5.config.eos_token_id, pad_token_id=t5.config.pad_token_id,
+        decoder_start_token_id=t5.config.decoder_start_token_id,
+    )  # fmt: skip
+    device = next(module.parameters()).device
+    module.eval()
+
+    def work(start: int, stop: int) -> list[list[list[int]]]:
+        read, mask = _read(module, piece(batch, start, stop, device))
+        ids = t5.generate(inputs_embeds=read, attention_mask=mask, generation_config=how)
+        listed = ids[:, 1:].tolist()  # without the start
+        return [listed[i : i + beam] for i in range(0, len(listed), beam)]
+
+    with torch.no_grad():
+        parts = Batches(max(1, rows // beam)).run(rows_of(batch), work)
+    return [one for part in parts for one in part]
+
+
+def _labels(part: Mapping[str, Any]) -> Any:
+    torch = import_torch()
+    ids = part["ids"]
+    real = torch.arange(ids.shape[1], device=ids.device) < part["lengths"][:, None]
+    return ids.masked_fill(~real, _IGNORED)
+
+
+def _read(module: Any, part: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return what the encoder reads, (B, S, d), and its mask.
+
+    Formula: Morris et al. 2023, section 3: the hypothesiser reads the vector as pseudo tokens; the corrector
+    reads target, hypothesis, difference, and the hypothesis's tokens, an end token before each.
+    """
+    torch = import_torch()
+    target = part["target"]
+    if "embedding_transform" in module:
+        read = _project(module, "embedding_transform", target)
+        return read, torch.ones(read.shape[:2], dtype=torch.long, device=read.device)
+    t5, guess, ids = module["encoder_decoder"], part["guess"], part["guess_ids"]
+    given = [
+        _project(module, "embedding_transform_1", target),
+        _project(module, "embedding_transform_3", guess),
+        _project(module, "embedding_transform_2", target - guess),
+        t5.shared(ids),
+    ]
+    end = t5.shared(torch.full_like(ids[:, :1], t5.config.eos_token_id))
+    read = module["layernorm"](torch.cat([each for one in given for each in (end, one)], dim=1))
+    vectors = torch.ones(len(ids), read.shape[1] - ids.shape[1], dtype=torch.long)
+    # The start token stands before a hypothesis and is masked like what fills it up: both are pads.
+    mask = torch.cat([vectors.to(ids.device), (ids != t5.config.pad_token_id).long()], dim=1)
+    return read, mask
+
+
+def _project(module: Any, name: str, vectors: Any) -> Any:
+    width = module["encoder_decoder"].config.d_model
+    return module[name](vectors).view(len(vectors), -1, width)

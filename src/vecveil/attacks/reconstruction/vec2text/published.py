@@ -1,0 +1,134 @@
+"""Checkpoints of the published vec2text package, read into our networks; no code in them is run."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vecveil.attacks.networks.devices import import_torch
+from vecveil.attacks.reconstruction.models import load_weights
+from vecveil.attacks.reconstruction.tokenisers import Tokeniser, import_transformers
+from vecveil.attacks.reconstruction.vec2text.networks import (
+    CORRECTOR,
+    HYPOTHESISER,
+    PROJECTIONS,
+    Shape,
+    build,
+)
+from vecveil.errors import DataFileError, message
+
+__all__ = ["PublishedCheckpoint", "read_published"]
+
+_TABLES = ("shared", "encoder.embed_tokens", "decoder.embed_tokens", "lm_head")  # one tied matrix
+_KINDS = ("layernorm.", "encoder_decoder.", "embedding_transform")
+# Older checkpoints of the corrector have one projection for all three vectors.
+_SHARED = "embedding_transform."
+
+
+@dataclass(frozen=True)
+class PublishedCheckpoint:
+    """Folders with published weights, such as ``jxm/gtr__nq__32`` and ``jxm/gtr__nq__32__correct``.
+
+    Those two were trained for the mean-pooled last hidden states of the encoder of GTR-base (768 dimensions, not
+    normalised, 32 tokens at most); ``encode`` must return the same vectors.
+
+    Attributes:
+        hypothesiser: Folder with ``config.json`` and ``model.safetensors`` (or its shards, or ``pytorch_model.bin``,
+            which is read as weights only).
+        corrector: The same of the corrector, or None.
+        t5: Folder, or name at a hub, of the T5 that they were trained from: its configuration and its
+            tokeniser. None takes the name in ``config.json``.
+    """
+
+    hypothesiser: str | os.PathLike[str]
+    corrector: str | os.PathLike[str] | None = None
+    t5: str | os.PathLike[str] | None = None
+
+
+def read_published(given: PublishedCheckpoint) -> tuple[Tokeniser, dict[str, tuple[Any, Shape]]]:
+    """Return the tokeniser, and network and shape by kind.
+
+    Raises:
+        DataFileError: a folder does not hold such a checkpoint.
+    """
+    folders = {HYPOTHESISER: given.hypothesiser, CORRECTOR: given.corrector}
+    found: dict[str, tuple[Any, Shape]] = {}
+    name: str | None = None
+    for kind, folder in folders.items():
+        if folder is None:
+            continue
+        record, weights = _read(Path(folder), kind)
+        name = os.fspath(given.t5) if given.t5 is not None else str(record["model_name_or_path"])
+        config = import_transformers().T5Config.from_pretrained(name)
+        try:
+            found[kind] = _network(kind, config, record, weights)
+        except (KeyError, ValueError, TypeError, IndexError) as error:
+            raise _refusal(kind, "weights that do not fit its configuration and the T5") from error
+    assert name is not None  # there is always a hypothesiser
+    return Tokeniser.pretrained(name), found
+
+
+def _network(
+    kind: str, config: Any, record: Mapping[str, Any], weights: dict[str, Any]
+) -> tuple[Any, Shape]:
+    tables = [
+        w for t in _TABLES if (w := weights.pop(f"encoder_decoder.{t}.weight", None)) is not None
+    ]
+    weights["encoder_decoder.shared.weight"] = tables[0]
+    if len(tables[0]) != config.vocab_size:
+        config.vocab_size = len(tables[0])
+    if kind == CORRECTOR:
+        for key in [key for key in weights if key.startswith(_SHARED)]:
+            tensor = weights.pop(key)
+            for projection in PROJECTIONS[CORRECTOR]:
+                weights[f"{projection}.{key.removeprefix(_SHARED)}"] = tensor
+    first = weights[f"{PROJECTIONS[kind][0]}.0.weight"]
+    last = weights[f"{PROJECTIONS[kind][0]}.3.weight"]
+    repeat = int(record.get("num_repeat_tokens", last.shape[0] // config.d_model))
+    shape = Shape(kind, int(first.shape[1]), repeat, int(first.shape[0]))
+    module = build(shape, seed=0, config=config)
+    own = dict(module.named_parameters())
+    load_weights(module, {key: tensor for key, tensor in weights.items() if key in own})
+    return module.eval(), shape
+
+
+def _read(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the configuration and the weights that are the network's own, in float32."""
+    from safetensors.torch import load_file
+
+    torch = import_torch()
+    try:
+        record = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        weights: dict[str, Any] = {}
+        for file in _files(folder):
+            if file.suffix == ".safetensors":
+                weights |= load_file(str(file))
+            else:
+                weights |= torch.load(str(file), map_location="cpu", weights_only=True)
+    except Exception as error:  # safetensors, pickle and torch raise their own
+        raise _refusal(kind, "files that cannot be read as one") from error
+    # The embedder's own weights lie in the hypothesiser's file as well.
+    return record, {k: w.float() for k, w in weights.items() if k.startswith(_KINDS)}
+
+
+def _files(folder: Path) -> list[Path]:
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        if (folder / name).is_file():
+            return [folder / name]
+        index = folder / f"{name}.index.json"
+        if index.is_file():
+            listed = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+            return [folder / Path(one).name for one in sorted(set(listed))]
+    raise FileNotFoundError("model.safetensors")
+
+
+def _refusal(kind: str, got: str) -> DataFileError:
+    return DataFileError(
+        message(
+            "PublishedCheckpoint", kind, "a folder with a checkpoint of the vec2text package", got
+        )
+    )
