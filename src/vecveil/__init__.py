@@ -11,7 +11,7 @@ from vecveil.version import __version__
 if TYPE_CHECKING:
     from vecveil import accounting, attacks, errors, metrics
     from vecveil.accounting import Ledger
-    from vecveil.auditing import AuditResult, audit
+    from vecveil.auditing import AuditResult, audit, audit_store
     from vecveil.concepts import Concept
     from vecveil.encoders import load_encoder
     from vecveil.errors import VecveilError
@@ -26,6 +26,7 @@ _HOME = {
     "Protector": "vecveil.protector",
     "VecveilError": "vecveil.errors",
     "audit": "vecveil.auditing",
+    "audit_store": "vecveil.auditing",
     "fit": "vecveil.protector",
     "fit_pairs": "vecveil.protector",
     "load": "vecveil.protector",
@@ -44,6 +45,7 @@ __all__ = [
     "accounting",
     "attacks",
     "audit",
+    "audit_store",
     "errors",
     "fit",
     "fit_pairs",

@@ -1,15 +1,40 @@
-"""One progress bar for every long step; silent when it is not wanted or tqdm is not installed."""
+"""One progress bar for every long step, and the way to stop steps that run in other threads."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import threading
 from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
-__all__ = ["progress"]
+__all__ = ["progress", "stopping"]
 
 T = TypeVar("T")
+
+_stop: ContextVar[threading.Event | None] = ContextVar("vecveil_stop", default=None)
+
+
+@contextlib.contextmanager
+def stopping(event: threading.Event) -> Iterator[None]:
+    """Let every `progress` of this thread raise KeyboardInterrupt once ``event`` is set.
+
+    Ctrl-C reaches the main thread alone; this is how it is passed on to the others.
+    """
+    token = _stop.set(event)
+    try:
+        yield
+    finally:
+        _stop.reset(token)
+
+
+def _heeding(items: Iterable[T], event: threading.Event) -> Iterator[T]:
+    for item in items:
+        if event.is_set():
+            raise KeyboardInterrupt
+        yield item
 
 
 def progress(
@@ -25,6 +50,10 @@ def progress(
     Args:
         show: True or False; None shows the bar on a terminal only.
     """
+    event = _stop.get()
+    if event is not None:
+        yield from _heeding(items, event)  # one of several at once: a bar would be torn
+        return
     if show is None:
         show = sys.stderr.isatty()
     if show:

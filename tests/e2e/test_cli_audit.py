@@ -48,7 +48,7 @@ def test_an_audit_writes_its_record_and_page_and_prints_the_table(
     assert done.code == 0, done.err
     assert "How many of the concept's words an attacker reads" in done.out
     record = json.loads((folder / "audit.json").read_text(encoding="utf-8"))
-    assert record["schema"] == "vecveil.audit/1"
+    assert record["schema"] == "vecveil.audit/2"
     assert record["split"]["unit"] == "group of texts with one id"
     assert {"similarity", "neighbours", "sts", "retrieval", "classification"} <= set(
         record["utility"]

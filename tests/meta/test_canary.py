@@ -177,7 +177,10 @@ def test_an_audit_record_without_terms(protector: vecveil.Protector) -> None:
     with pytest.MonkeyPatch.context() as patch:
         from vecveil.attacks import LinearAttack
 
-        patch.setattr("vecveil.attacks.token_inference.ladder.ladder_attacks", lambda tier: (LinearAttack(),))
+        patch.setattr(
+            "vecveil.auditing.families.token_inference.ladder_attacks",
+            lambda tier, device: (LinearAttack(),),
+        )
         result = vecveil.audit(protector, texts, concept, show_progress=False)
     assert isinstance(result, AuditResult)
     said = json.dumps(result.to_record()) + repr(result) + str(result)

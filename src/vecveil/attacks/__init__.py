@@ -11,7 +11,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vecveil.attacks.alignment.base import AlignmentAttack
+    from vecveil.attacks.alignment.permutation import PermutationAlignment
+    from vecveil.attacks.alignment.procrustes import ProcrustesAlignment
+    from vecveil.attacks.alignment.ridge import RidgeAlignment
     from vecveil.attacks.base import FAMILIES, Attack, AttackResult, Finding, Session
+    from vecveil.attacks.candidates.base import CandidateAttack
+    from vecveil.attacks.candidates.cosine import CosineMatching
+    from vecveil.attacks.candidates.likelihood import LikelihoodMatching
+    from vecveil.attacks.denoising import Denoised, Denoiser, fit_denoiser
     from vecveil.attacks.evidence import (
         CandidateVectors,
         Evidence,
@@ -20,7 +28,11 @@ if TYPE_CHECKING:
         PairedVectors,
         TextVectors,
     )
+    from vecveil.attacks.probes.base import ProbeAttack
+    from vecveil.attacks.probes.linear import LinearProbe
+    from vecveil.attacks.probes.mlp import MLPProbe
     from vecveil.attacks.splits import split_groups, text_groups
+    from vecveil.attacks.token_inference.averaging import AveragingAttack, mean_of_releases
     from vecveil.attacks.token_inference.base import TokenInferenceAttack
     from vecveil.attacks.token_inference.faint import FaintDirectionsAttack
     from vecveil.attacks.token_inference.kernel import KernelAttack
@@ -32,39 +44,65 @@ if TYPE_CHECKING:
     from vecveil.attacks.token_inference.linear import LinearAttack
     from vecveil.attacks.token_inference.mlc import MLCAttack
     from vecveil.attacks.token_inference.mlp import MLPAttack
+    from vecveil.attacks.token_inference.neighbours import NearestNeighboursAttack
+    from vecveil.attacks.token_inference.posterior import BayesPosteriorAttack
     from vecveil.attacks.token_inference.transplant import TransplantAttack
 
 _WHERE = {
     "FAMILIES": "base",
+    "AlignmentAttack": "alignment.base",
     "Attack": "base",
     "AttackResult": "base",
-    "Finding": "base",
-    "Session": "base",
+    "AveragingAttack": "token_inference.averaging",
+    "BayesPosteriorAttack": "token_inference.posterior",
+    "CandidateAttack": "candidates.base",
     "CandidateVectors": "evidence",
+    "CosineMatching": "candidates.cosine",
+    "Denoised": "denoising",
+    "Denoiser": "denoising",
     "Evidence": "evidence",
+    "FaintDirectionsAttack": "token_inference.faint",
+    "Finding": "base",
+    "KernelAttack": "token_inference.kernel",
     "Knowledge": "evidence",
     "LabelledVectors": "evidence",
-    "PairedVectors": "evidence",
-    "TextVectors": "evidence",
-    "split_groups": "splits",
-    "text_groups": "splits",
-    "TokenInferenceAttack": "token_inference.base",
-    "FaintDirectionsAttack": "token_inference.faint",
-    "KernelAttack": "token_inference.kernel",
     "LadderResult": "token_inference.ladder",
-    "ladder_attacks": "token_inference.ladder",
-    "token_inference_ladder": "token_inference.ladder",
+    "LikelihoodMatching": "candidates.likelihood",
     "LinearAttack": "token_inference.linear",
+    "LinearProbe": "probes.linear",
     "MLCAttack": "token_inference.mlc",
     "MLPAttack": "token_inference.mlp",
+    "MLPProbe": "probes.mlp",
+    "NearestNeighboursAttack": "token_inference.neighbours",
+    "PairedVectors": "evidence",
+    "PermutationAlignment": "alignment.permutation",
+    "ProbeAttack": "probes.base",
+    "ProcrustesAlignment": "alignment.procrustes",
+    "RidgeAlignment": "alignment.ridge",
+    "Session": "base",
+    "TextVectors": "evidence",
+    "TokenInferenceAttack": "token_inference.base",
     "TransplantAttack": "token_inference.transplant",
+    "fit_denoiser": "denoising",
+    "ladder_attacks": "token_inference.ladder",
+    "mean_of_releases": "token_inference.averaging",
+    "split_groups": "splits",
+    "text_groups": "splits",
+    "token_inference_ladder": "token_inference.ladder",
 }
 
 __all__ = [
     "FAMILIES",
+    "AlignmentAttack",
     "Attack",
     "AttackResult",
+    "AveragingAttack",
+    "BayesPosteriorAttack",
+    "CandidateAttack",
     "CandidateVectors",
+    "CosineMatching",
+    "Denoised",
+    "Denoiser",
     "Evidence",
     "FaintDirectionsAttack",
     "Finding",
@@ -72,15 +110,25 @@ __all__ = [
     "Knowledge",
     "LabelledVectors",
     "LadderResult",
+    "LikelihoodMatching",
     "LinearAttack",
+    "LinearProbe",
     "MLCAttack",
     "MLPAttack",
+    "MLPProbe",
+    "NearestNeighboursAttack",
     "PairedVectors",
+    "PermutationAlignment",
+    "ProbeAttack",
+    "ProcrustesAlignment",
+    "RidgeAlignment",
     "Session",
     "TextVectors",
     "TokenInferenceAttack",
     "TransplantAttack",
+    "fit_denoiser",
     "ladder_attacks",
+    "mean_of_releases",
     "split_groups",
     "text_groups",
     "token_inference_ladder",

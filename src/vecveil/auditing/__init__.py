@@ -2,5 +2,6 @@
 
 from vecveil.auditing.audit import audit
 from vecveil.auditing.result import AuditResult
+from vecveil.auditing.store import audit_store
 
-__all__ = ["AuditResult", "audit"]
+__all__ = ["AuditResult", "audit", "audit_store"]

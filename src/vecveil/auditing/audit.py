@@ -2,50 +2,37 @@
 
 from __future__ import annotations
 
-import datetime
+import hashlib
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from vecveil.auditing.result import SCHEMA, AuditResult
+from vecveil.auditing.case import MIN_TEST_TEXTS, Case, Side, check_rows, make_case
+from vecveil.auditing.encoding import encode_with, encoder_of
+from vecveil.auditing.kept import KeptResults
+from vecveil.auditing.options import check_options
+from vecveil.auditing.plan import run_plan
+from vecveil.auditing.record import about_texts, findings, head, limits
+from vecveil.auditing.refitted import refitted_side
+from vecveil.auditing.result import AuditResult
 from vecveil.auditing.utility import utility_record
-from vecveil.checks import check_count, check_embeddings, check_texts
-from vecveil.errors import ConceptError, InvalidInputError, message
-from vecveil.types import Embeddings, Texts
+from vecveil.checks import check_texts
+from vecveil.randomness import NoiseKey
+from vecveil.types import Embeddings, Release, Texts
 from vecveil.version import __version__
 
 if TYPE_CHECKING:
-    from vecveil.attacks import LadderResult
-    from vecveil.concepts import Concept, ConceptMatches, TokenVocabulary
+    from vecveil.concepts import Concept
     from vecveil.metrics import UtilityTask
     from vecveil.protector import Protector
 
 __all__ = ["audit"]
 
-TEST_SHARE = 0.3
-VALIDATION_SHARE = 0.1  # of the training texts, set aside by each attack
-MIN_TEST_TEXTS = 20
-MIN_TOKEN_COUNTS = (15, 10, 5)
-
-LIMITS = (
-    "Only token inference is tested: attacks that rewrite whole sentences, match candidates or align "
-    "stores are not.",
-    "The quick tier runs small attackers; larger networks find more behind erasure (tier full runs them).",
-    "An audit on the texts that the protector was fitted on understates what leaks from other texts: "
-    "audit texts that the fit has not seen.",
-    "Terms that were not in the fitted texts are less protected than the listed ones; this audit "
-    "measures the terms that its own texts hold.",
-    "One release of each text is attacked; repeated releases of the same text let the noise average out.",
-)
-
-
-NO_TRANSPLANT = (
-    "The transplant attack, which often finds most, was not run: it needs the encoder, to encode the texts "
-    "with the concept removed."
-)
+_OWNER = "audit"
 
 
 def audit(
@@ -60,7 +47,13 @@ def audit(
     tier: str = "quick",
     min_token_count: int | None = None,
     show_terms: bool = False,
+    show_reconstructions: bool = False,
+    corpus: Texts = (),
+    skip: Sequence[str] = (),
+    device: str = "auto",
     seed: int = 0,
+    work: str | os.PathLike[str] | None = None,
+    lint: Sequence[dict[str, str]] = (),
     command: str | None = None,
     show_progress: bool | None = None,
 ) -> AuditResult:
@@ -68,7 +61,7 @@ def audit(
 
     Texts with the concept are split 70/30 by group (texts that agree in letters and digits, or share an
     id of ``groups``, stay together). Every attack learns from the first part, protected as it likes by
-    the protector itself, and is judged on one release of the second.
+    the protector itself (attacks on a secret excepted), and is judged on one release of the second.
 
     Args:
         protector: what to attack. Texts that it was not fitted on give the honest figure.
@@ -78,11 +71,18 @@ def audit(
         embeddings: (N, n) clean embeddings of ``texts``, instead of encoding them.
         tasks: utility tasks with labels to measure beside similarity and neighbours.
         groups: N ids of texts that belong together (a document, a patient), or None.
-        tier: ``quick`` or ``full`` (larger attackers).
+        tier: ``quick`` or ``full`` (larger attackers, and attacks that write the text anew).
         min_token_count: a concept word is attacked if so many training texts hold it; None takes 15, or
             10 or 5 where that would leave out more than half of the concept words' occurrences.
         show_terms: write the concept's words into the record; without it they are counts only.
+        show_reconstructions: write texts and what was reconstructed of them into the record.
+        corpus: further texts that attacks of the full tier learn to write from.
+        skip: families of attacks to leave out (`vecveil.attacks.FAMILIES`); token inference must stay.
+        device: of learnt attacks: ``auto`` takes CUDA where there is one, else the CPU.
         seed: split, attacks and noise of the audited release; the same seed gives the same record.
+        work: folder in which finished attacks are kept until the audit is complete; an audit that was
+            interrupted goes on from there. None keeps nothing.
+        lint: warnings about the input to put into the record, each ``{"code", "message"}``.
         command: the command line, for the record.
 
     Raises:
@@ -90,151 +90,86 @@ def audit(
         InvalidInputError, IncompatibleError: arguments that do not fit together.
     """
     started = time.perf_counter()
-    owner = "audit"
-    texts = check_texts(texts, owner=owner, min_rows=2)
-    if min_token_count is not None:
-        check_count(min_token_count, owner=owner, param="min_token_count")
-    seed = check_count(seed, owner=owner, param="seed", minimum=0)
-    if tier not in ("quick", "full"):
-        raise InvalidInputError(message(owner, "tier", "'quick' or 'full'", repr(tier)[:40]))
-    if groups is not None and len(groups) != len(texts):
-        raise InvalidInputError(message(owner, "groups", f"of {len(texts)} ids", f"{len(groups)}"))
-    from vecveil.attacks import split_groups, text_groups, token_inference_ladder
-
+    texts = check_texts(texts, owner=_OWNER, min_rows=2)
+    options = check_options(
+        texts, groups, tier=tier, seed=seed, device=device, corpus=corpus, skip=skip,
+        min_token_count=min_token_count, show_reconstructions=show_reconstructions,
+        show_progress=show_progress, owner=_OWNER,
+    )  # fmt: skip
+    n = protector.dimension
     if embeddings is not None:
-        embeddings = check_embeddings(
-            embeddings, owner=owner, param="embeddings", dimension=protector.dimension
-        )
-        if len(embeddings) != len(texts):
-            raise InvalidInputError(
-                message(
-                    owner,
-                    "embeddings",
-                    f"of {len(texts)} rows, one for each text",
-                    f"{len(embeddings)} rows",
-                )
-            )
+        embeddings = check_rows(embeddings, texts, owner=_OWNER, param="embeddings", dimension=n)
     matches = concept.find(texts, min_texts=MIN_TEST_TEXTS, show_progress=show_progress)
-    ids = text_groups(texts, groups)[matches.with_concept]
-    train, test = split_groups(ids, (1 - TEST_SHARE, TEST_SHARE), seed=seed)
-    vocabulary = _vocabulary(matches, train, min_token_count)
-    labels, _ = matches.token_labels(vocabulary)
-    train, test = (rows[labels[rows].any(axis=1)] for rows in (train, test))
-    if len(test) < MIN_TEST_TEXTS:
-        raise ConceptError(
-            message(owner, "texts", f"at least {MIN_TEST_TEXTS} test texts with a concept word", f"{len(test)}",
-                    fix="Give more texts or lower min_token_count.")
-        )  # fmt: skip
+    loaded = encoder_of(protector, encoder, needed=embeddings is None)
+    encode = None if loaded is None else encode_with(loaded, n, show_progress=show_progress)
     if embeddings is None:
-        embeddings = _encode(protector, encoder, texts, show_progress)
-    X = embeddings[matches.with_concept]
-    without = _without_concept(protector, encoder, matches, train, show_progress)
+        assert encode is not None
+        embeddings = encode(texts)
+    case = make_case(
+        matches, groups, embeddings=embeddings, encode=encode, options=options,
+        min_token_count=min_token_count,
+    )  # fmt: skip
     rng = np.random.default_rng([seed, 0])
-    shared = {
-        "groups_train": ids[train], "groups_test": ids[test], "without_train": without, "tier": tier,
-        "seed": seed, "show_progress": show_progress,
-    }  # fmt: skip
-    run: Callable[..., LadderResult] = token_inference_ladder
-    before = run(X[train], labels[train], X[test], labels[test], **shared)
-    after = run(
-        X[train],
-        labels[train],
-        protector.protect(X[test], rng),
-        labels[test],
-        release=protector.release(),
-        noise_covariance=protector.released_noise_covariance(),
-        **shared,
+    clean = Side("clean", embeddings, embeddings)
+    protected = Side(
+        "protected",
+        embeddings,
+        protector.protect(embeddings, rng),
+        protector.release(),
+        protector.released_noise_covariance(),
     )
-    found = after.to_record(before)
-    for term in found["terms"]:
-        column = term.pop("token")
-        term["term"] = vocabulary.tokens[column] if show_terms else None
-    report = matches.report()
-    held_out = round(VALIDATION_SHARE * len(train))
+    kept = None if work is None else KeptResults(Path(work), _fingerprint(protector, case))
+    results, skipped = run_plan(
+        case,
+        (clean, protected),
+        kept,
+        keyed=_keyed(protector, case),
+        refit=refitted_side(protector, embeddings, options.seed),
+    )
     record: dict[str, Any] = {
-        "schema": SCHEMA,
-        "vecveil": __version__,
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "command": command,
-        "concept": concept.name,
+        **head(kind="protector", command=command, concept=concept.name),
         "method": protector.method,
         "parameters": _parameters(protector),
         "encoder": protector.encoder_info.to_record(),
         "randomness": "seeded",
-        "texts": {
-            "total": len(texts),
-            "with_concept": report["with_concept"],
-            "without_concept": report["without_concept"],
-            "emptied": report["emptied"],
-            "vocabulary": len(vocabulary),
-            "token_instances": int(labels.sum()),
-        },
-        "split": {
-            "unit": "group of equal texts" if groups is None else "group of texts with one id",
-            "groups": len(np.unique(ids)),
-            "train": len(train) - held_out,
-            "validation": held_out,
-            "test": len(test),
-        },
+        **about_texts(case, ids_given=groups is not None),
         "guarantee": protector.guarantee.to_record(),
         "concept_distance": protector.report.get("concept_distance"),
         "utility": utility_record(protector, embeddings, tasks, seed=seed),
-        **found,
-        "limits": [
-            *(() if without is not None else (NO_TRANSPLANT,)),
-            *(limit for limit in LIMITS if tier == "quick" or "tier" not in limit),
-        ],
+        **findings(results, skipped, case, kind="protector", lint=lint, show_terms=show_terms),
+        "limits": limits(case, kind="protector"),
         "seed": seed,
         "tier": tier,
         "seconds": time.perf_counter() - started,
     }
+    if kept is not None:
+        kept.remove()
     return AuditResult(record)
 
 
-def _without_concept(
-    protector: Protector,
-    encoder: Any,
-    matches: ConceptMatches,
-    train: npt.NDArray[np.intp],
-    show_progress: bool | None,
-) -> Embeddings | None:
-    """Return the vectors of the training texts with the concept removed; None if no encoder is at hand."""
-    if encoder is None and protector.encoder is None:
+def _keyed(protector: Protector, case: Case) -> Release | None:
+    """Return releases with a key that nobody keeps, the rows being items; None for a method without noise."""
+    if not np.any(protector.released_noise_covariance()):
         return None
-    negatives = matches.negatives()
-    return _encode(protector, encoder, [negatives[i] for i in train], show_progress)
+    secret = hashlib.sha256(b"vecveil audit" + str(case.options.seed).encode()).digest()
+    key = NoiseKey("audit", secret)  # of this audit's own releases: it guards nothing
+    return lambda X, rng: protector.protect(X, ids=range(len(X)), key=key)
 
 
-def _vocabulary(
-    matches: ConceptMatches, train: npt.NDArray[np.intp], min_count: int | None
-) -> TokenVocabulary:
-    """Return the concept's words that enough training texts hold."""
-    thresholds = MIN_TOKEN_COUNTS if min_count is None else (min_count,)
-    vocabulary = matches.frequent_tokens(thresholds, train)
-    if len(vocabulary) == 0:
-        raise ConceptError(
-            message("audit", "texts", f"enough to see a concept word in {thresholds[-1]} training texts",
-                    "no word in so many", "Rarer words cannot be attacked reliably.",
-                    "Give more texts, or lower min_token_count.")
-        )  # fmt: skip
-    return vocabulary
-
-
-def _encode(
-    protector: Protector, encoder: Any, texts: Texts, show_progress: bool | None
-) -> Embeddings:
-    from vecveil.encoders import load_encoder
-
-    loaded: Any = protector.loaded_encoder() if encoder is None else load_encoder(encoder)
-    protector.check_encoder(loaded)
-    encoded = (
-        loaded.encode(texts, show_progress=show_progress)
-        if hasattr(loaded, "fingerprint")
-        else loaded.encode(texts)
-    )
-    return check_embeddings(
-        np.asarray(encoded), owner="audit", param="embeddings", dimension=protector.dimension
-    )
+def _fingerprint(protector: Protector, case: Case) -> str:
+    """Return a hash of everything that decides what the attacks find."""
+    assert case.embeddings is not None
+    digest = hashlib.sha256()
+    o = case.options
+    parts = (
+        __version__, protector.fingerprint, o.tier, o.seed, sorted(o.skip), o.device, o.show_reconstructions,
+        case.vocabulary.tokens, case.matches.spans, case.encode is not None,
+    )  # fmt: skip
+    for part in (*parts, case.texts, o.corpus):
+        digest.update(repr(part).encode("utf-8", "surrogatepass"))
+    for array in (case.embeddings, case.labels, case.groups, case.train, case.test):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
 def _parameters(protector: Protector) -> dict[str, Any]:

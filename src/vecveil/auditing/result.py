@@ -14,7 +14,7 @@ from vecveil.errors import DataFileError, message
 
 __all__ = ["SCHEMA", "AuditResult"]
 
-SCHEMA = "vecveil.audit/1"
+SCHEMA = "vecveil.audit/2"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -74,6 +74,18 @@ class AuditResult:
 
         write_audit_html(self.record, path)
 
+    def to_markdown(self, path: str | os.PathLike[str]) -> None:
+        """Write the report as Markdown, with the content of the page."""
+        from vecveil.report import write_audit_markdown
+
+        write_audit_markdown(self.record, path)
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write every figure of every attack as CSV, one row each."""
+        from vecveil.report import write_audit_csv
+
+        write_audit_csv(self.record, path)
+
     def summary(self) -> str:
         """Return the short table for a terminal."""
         from vecveil.report import summary_table
@@ -85,7 +97,9 @@ class AuditResult:
 
     def __repr__(self) -> str:
         worst = self.worst
+        what = self.record["method"] or self.record["kind"]
+        clean = "" if worst["clean"] is None else f", clean {worst['clean']:.1%}"
         return (
-            f"AuditResult({self.record['method']!r}, worst {worst['name']!r}: "
-            f"{worst['value']:.1%} of concept tokens, clean {worst['clean']:.1%}, chance {worst['chance']:.1%})"
+            f"AuditResult({what!r}, worst {worst['name']!r}: "
+            f"{worst['value']:.1%} of concept tokens{clean}, chance {worst['chance']:.1%})"
         )

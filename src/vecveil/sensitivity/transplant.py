@@ -2,7 +2,7 @@
 
 Φ(t⁻) + Φ(s⁺) − Φ(s⁻), at the norm of Φ(s⁺), stands for a text that says t about the concept words of s. Texts
 hold each word in few contexts; an erasure fitted on those few leaves what the word does in others, and an
-attacker who makes up texts in this way finds it (`vecveil.attacks.token_inference.transplant`). Fitted on made-up texts as
+attacker who makes up texts in this way finds it (`vecveil.attacks.TransplantAttack`). Fitted on made-up texts as
 well, it erases that too: on texts made from templates, where words and contexts combine freely. On natural
 sentences, where they do not, it erases less of what matters, so it is not the default.
 """

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vecveil.attacks.base import AttackResult
+from vecveil.attacks.base import Attack, AttackResult
+from vecveil.attacks.denoising import Denoised
 from vecveil.attacks.evidence import LabelledVectors
-from vecveil.attacks.token_inference.base import TokenInferenceAttack
 from vecveil.attacks.token_inference.faint import FaintDirectionsAttack
 from vecveil.attacks.token_inference.kernel import KernelAttack
 from vecveil.attacks.token_inference.linear import LinearAttack
 from vecveil.attacks.token_inference.mlc import MLCAttack
 from vecveil.attacks.token_inference.mlp import MLPAttack
+from vecveil.attacks.token_inference.neighbours import NearestNeighboursAttack
+from vecveil.attacks.token_inference.posterior import BayesPosteriorAttack
 from vecveil.attacks.token_inference.transplant import TransplantAttack
 from vecveil.checks import check_count
 from vecveil.errors import InvalidInputError, message
@@ -82,20 +84,29 @@ def _terms(result: AttackResult) -> list[dict[str, Any]]:
     return [] if result.terms is None else result.terms.to_records()
 
 
-def ladder_attacks(tier: Tier = "quick") -> tuple[TokenInferenceAttack, ...]:
-    """Return the attacks of a tier: ``"quick"``, or ``"full"`` with two larger perceptrons."""
-    quick: tuple[TokenInferenceAttack, ...] = (
+def ladder_attacks(
+    tier: Tier = "quick", *, device: str = "auto"
+) -> tuple[Attack[LabelledVectors, Any], ...]:
+    """Return the attacks of a tier: ``"quick"``, or ``"full"`` with larger perceptrons and a filter in front."""
+    quick: tuple[Attack[LabelledVectors, Any], ...] = (
         LinearAttack(),
         FaintDirectionsAttack(),
         KernelAttack(),
         TransplantAttack(),
-        MLPAttack(),
-        MLCAttack(),
+        NearestNeighboursAttack(),
+        BayesPosteriorAttack(),
+        MLPAttack(device=device),
+        MLCAttack(device=device),
     )
     if tier == "quick":
         return quick
     if tier == "full":
-        return (*quick, MLPAttack((1024, 512), epochs=50), MLPAttack((2048,), epochs=40))
+        return (
+            *quick,
+            MLPAttack((1024, 512), epochs=50, device=device),
+            MLPAttack((2048,), epochs=40, device=device),
+            Denoised(MLPAttack(device=device)),
+        )
     raise InvalidInputError(
         message("token_inference_ladder", "tier", "'quick' or 'full'", repr(tier))
     )
@@ -113,6 +124,7 @@ def token_inference_ladder(
     noise_covariance: Matrix | None = None,
     without_train: Embeddings | None = None,
     tier: Tier = "quick",
+    device: str = "auto",
     seed: int = 0,
     show_progress: bool | None = None,
 ) -> LadderResult:
@@ -133,6 +145,7 @@ def token_inference_ladder(
         without_train: Vectors of the training texts with the concept removed, in the space of ``X_train``,
             for the transplant attack, the strongest on few texts; without them it is left out.
         tier: ``"quick"`` (about 20 s for 5,000 texts on one core) or ``"full"`` (about a minute).
+        device: Of the networks: ``"auto"`` takes CUDA where there is one, else the CPU.
         seed: Each attack's randomness; the same seed gives the same result.
         show_progress: True or False; None shows bars on a terminal only.
 
@@ -152,7 +165,7 @@ def token_inference_ladder(
             rng=seed,
             show_progress=show_progress,
         )
-        for attack in ladder_attacks(tier)
+        for attack in ladder_attacks(tier, device=device)
         if without_train is not None or not isinstance(attack, TransplantAttack)
     ]
     return LadderResult(tuple(results))

@@ -1,0 +1,61 @@
+"""Averaging in an audit: what is left of the noise when a text is released again and again."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vecveil.attacks import AveragingAttack, LabelledVectors
+from vecveil.auditing.case import Case, Side, Skipped
+from vecveil.auditing.families.token_inference import labelled
+from vecveil.auditing.jobs import Job, attack_job
+from vecveil.types import Embeddings, Release
+
+__all__ = ["jobs"]
+
+FAMILY = "averaging"
+RELEASES = (4, 16)
+NO_ORACLE = "It needs several releases of the same texts, and the store holds one."
+
+
+def jobs(case: Case, side: Side, keyed: Release | None) -> tuple[list[Job], list[Skipped]]:
+    """Return the attack on means of several releases, with fresh noise and with keyed noise.
+
+    Args:
+        keyed: releases the given clean rows with a secret key, so that every release of a row is the same.
+    """
+    names = [f"averaging-{k}" for k in RELEASES] + [f"averaging-{RELEASES[-1]}-keyed"]
+    if side.name == "clean":  # a clean vector has no noise: one is as good as many
+        train, test = labelled(case, side)
+        return [
+            attack_job(AveragingAttack(1), side, train, test, case.options, name=name)
+            for name in names
+        ], []
+    if side.release is None:
+        return [], [Skipped(name, FAMILY, NO_ORACLE) for name in names]
+    rng = np.random.default_rng([case.options.seed, 4])
+    train, _ = labelled(case, side)
+    X = side.learn[case.test]
+
+    def judged(release: Release, k: int) -> LabelledVectors:
+        mean: Embeddings = sum(release(X, rng).astype(np.float64) for _ in range(k)) / k  # type: ignore[assignment]
+        return LabelledVectors(mean.astype(X.dtype), case.labels[case.test], case.groups[case.test])
+
+    found = [
+        attack_job(
+            AveragingAttack(k),
+            side,
+            train,
+            judged(side.release, k),
+            case.options,
+            name=name,
+            weight=5.0,
+        )
+        for k, name in zip(RELEASES, names, strict=False)
+    ]
+    if keyed is not None:
+        test = judged(keyed, RELEASES[-1])
+        found.append(
+            attack_job(AveragingAttack(1), side, train, test, case.options, name=names[-1])
+        )
+        return found, []
+    return found, [Skipped(names[-1], FAMILY, "The method draws no noise that a key could fix.")]

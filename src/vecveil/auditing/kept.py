@@ -1,0 +1,91 @@
+"""Results of finished attacks on disk, so that an interrupted audit goes on where it was."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vecveil.atomic import write_text
+from vecveil.attacks import AttackResult
+from vecveil.metrics.estimate import Estimate
+from vecveil.metrics.token_inference import TermTable
+
+__all__ = ["KeptResults"]
+
+SCHEMA = "vecveil.audit-work/1"
+
+
+class KeptResults:
+    """The work folder of one audit.
+
+    Args:
+        folder: made, readable by its owner only, at the first write. Results hold figures; checkpoints of attacks that
+            write texts hold what they have learnt from the texts.
+        fingerprint: of everything that decides the results; what another audit left there is not used.
+    """
+
+    def __init__(self, folder: Path, fingerprint: str) -> None:
+        self.folder = folder / fingerprint[:32]
+
+    def folder_of(self, key: str) -> Path:
+        """Return the folder for the checkpoints of one job; not made yet."""
+        return self.folder / f"{key}.checkpoint"
+
+    def load(self, key: str) -> AttackResult | None:
+        """Return the result kept under ``key``, or None if there is none that can be read."""
+        try:
+            record = json.loads((self.folder / f"{key}.json").read_text(encoding="utf-8"))
+            if record.pop("schema") != SCHEMA:
+                return None
+            terms = record.pop("terms")
+            estimates = {
+                name: Estimate(**figures) for name, figures in record.pop("estimates").items()
+            }
+            examples = tuple((a, b) for a, b in record.pop("examples"))
+            table = None
+            if terms is not None:
+                chance = terms["chance"]
+                table = TermTable(
+                    np.array(terms["counts"], dtype=np.int64),
+                    np.array(terms["hits"]),
+                    None if chance is None else np.array(chance),
+                )
+            return AttackResult(estimates=estimates, terms=table, examples=examples, **record)
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None  # run it again
+
+    def save(self, key: str, result: AttackResult) -> None:
+        """Keep ``result`` under ``key``; its checkpoints are no longer needed."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        terms: dict[str, Any] | None = None
+        if result.terms is not None:
+            table = result.terms
+            terms = {
+                "counts": table.counts.tolist(),
+                "hits": table.hits.tolist(),
+                "chance": None if table.chance is None else table.chance.tolist(),
+            }
+        record = {
+            "schema": SCHEMA,
+            "name": result.name,
+            "estimates": {name: asdict(each) for name, each in result.estimates.items()},
+            "terms": terms,
+            "adaptive": result.adaptive,
+            "seconds": result.seconds,
+            "description": result.description,
+            "family": result.family,
+            "cost": result.cost,
+            "details": dict(result.details),
+            "examples": [list(pair) for pair in result.examples],
+        }
+        write_text(self.folder / f"{key}.json", json.dumps(record, default=str) + "\n")
+        shutil.rmtree(self.folder_of(key), ignore_errors=True)
+
+    def remove(self) -> None:
+        """Remove the folder: the audit has finished."""
+        shutil.rmtree(self.folder, ignore_errors=True)

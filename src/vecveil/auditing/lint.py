@@ -1,0 +1,54 @@
+"""Warnings that need no attack: texts beside their vectors, and vectors that nobody has protected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from vecveil.types import Embeddings
+
+__all__ = ["clean_vectors", "plaintext_beside"]
+
+_WORDS = 3.0  # a column whose values have fewer words on average holds names or codes, not texts
+_CLEAN = 0.999
+
+
+def plaintext_beside(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, str]]:
+    """Return a warning for each column of texts in a table that holds vectors.
+
+    Args:
+        columns: by name, some values of every column that lies in the same table as the vectors.
+    """
+    found = []
+    for name, values in columns.items():
+        texts = [value for value in values if isinstance(value, str) and value.strip()]
+        if not texts or 2 * len(texts) < len(values):
+            continue
+        words = sum(len(text.split()) for text in texts) / len(texts)
+        if words >= _WORDS:
+            found.append(
+                {
+                    "code": "plaintext-beside-vectors",
+                    "message": f"Column {name!r} holds texts beside the vectors ({len(texts)} of the "
+                    f"{len(values)} rows that were looked at): whoever has this store needs no attack.",
+                }
+            )
+    return found
+
+
+def clean_vectors(vectors: Embeddings, clean: Embeddings | None) -> list[dict[str, str]]:
+    """Return a warning if the vectors of a store are those of the encoder, unprotected."""
+    if clean is None or clean.shape != vectors.shape:
+        return []
+    norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(clean, axis=1)
+    cosines = (vectors * clean).sum(axis=1) / np.maximum(norms, np.finfo(np.float32).tiny)
+    if float(np.median(cosines)) < _CLEAN:
+        return []
+    return [
+        {
+            "code": "vectors-not-protected",
+            "message": "These are the encoder's own vectors: nothing protects them.",
+        }
+    ]

@@ -1,0 +1,82 @@
+"""Ten versions of a text that differ in one concept word: the attacker knows all the rest of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vecveil.auditing.case import Case
+from vecveil.types import Embeddings
+
+__all__ = ["Substitutes", "substitutes"]
+
+VERSIONS = 10
+MOST_TEXTS = 200
+FEWEST_TEXTS = 20
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Substitutes:
+    """Texts with their versions, as vectors.
+
+    Attributes:
+        rows: (M,) rows of the texts.
+        pool: (P, n) clean vectors of all versions.
+        options: (M, 10) the versions of each text, indices into ``pool``.
+        truth: (M,) which of them is the text itself.
+    """
+
+    rows: npt.NDArray[np.intp]
+    pool: Embeddings
+    options: npt.NDArray[np.intp]
+    truth: npt.NDArray[np.intp]
+
+
+def substitutes(case: Case) -> Substitutes | None:
+    """Return up to 200 test texts with nine versions each; None where the encoder or words are missing.
+
+    One span of a text is exchanged for spans found in training texts: of its own label (drug for drug) where there
+    are nine others, else of any.
+    """
+    if case.encode is None or case.embeddings is None or case.matches.labels is not None:
+        return None
+    rng = np.random.default_rng([case.options.seed, 3])
+    forms = _forms(case)
+    rows, texts, truth = [], [], []
+    for row in rng.permutation(case.test):
+        spans = case.matches.spans[row]
+        span = spans[int(rng.integers(len(spans)))]
+        others = [form for form in forms[span.label] if form != span.term]
+        if len(others) < VERSIONS - 1:
+            others = [form for form in forms[None] if form != span.term]
+        if len(others) < VERSIONS - 1:
+            continue
+        text = case.texts[row]
+        chosen = rng.choice(len(others), VERSIONS - 1, replace=False)
+        versions = [text[: span.start] + others[i] + text[span.end :] for i in chosen]
+        place = int(rng.integers(VERSIONS))
+        versions.insert(place, text)
+        rows.append(row)
+        texts += versions
+        truth.append(place)
+        if len(rows) == MOST_TEXTS:
+            break
+    if len(rows) < FEWEST_TEXTS:
+        return None
+    options = np.arange(len(texts)).reshape(len(rows), VERSIONS)
+    pool = case.encode(texts)
+    pool[options[np.arange(len(rows)), truth]] = case.embeddings[rows]
+    return Substitutes(np.array(rows), pool, options, np.array(truth))
+
+
+def _forms(case: Case) -> dict[str | None, list[str]]:
+    """Return the different terms of the training texts by label, and all of them under None, sorted."""
+    found: dict[str | None, set[str]] = defaultdict(set)
+    for row in case.train:
+        for span in case.matches.spans[row]:
+            found[span.label].add(span.term)
+            found[None].add(span.term)
+    return defaultdict(list, {label: sorted(terms) for label, terms in found.items()})
