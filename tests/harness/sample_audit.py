@@ -9,6 +9,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from harness.sample_attacks import attack, clean_of, every_family, figure, settle
+
 HOSTILE = (
     '</script></style></title><img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
 )
@@ -29,90 +31,27 @@ _TERMS = [
 ]
 
 
-def figure(
-    metric: str, value: float, clean: float, chance: float, half: float = 0.015
-) -> dict[str, Any]:
-    return {
-        "metric": metric,
-        "value": value,
-        "low": round(max(value - half, 0), 4),
-        "high": round(min(value + half, 1), 4),
-        "chance": chance,
-        "clean": clean,
-        "clean_low": round(max(clean - half, 0), 4),
-        "clean_high": round(min(clean + half, 1), 4),
-    }
-
-
-def attack(name: str, family: str, main: dict[str, Any], **keys: Any) -> dict[str, Any]:
-    defaults = {
-        "n": 2114,
-        "adaptive": False,
-        "seconds": 4.2,
-        "description": "An invented attack.",
-        "also": [],
-    }
-    return {"name": name, "family": family, **main, **defaults, **keys}
+def frameworks() -> list[dict[str, Any]]:
+    return [
+        {
+            "framework": "OWASP Top 10 for LLM Applications 2025",
+            "item": "LLM08:2025",
+            "title": "Vector and Embedding Weaknesses",
+            "finding": "Token inference 22.9 % (R-precision, chance 12.2 %), above chance.",
+            "attacks": ["mlp-adaptive", "logistic-probe"],
+        },
+        {
+            "framework": "OWASP AISVS 1.0",
+            "item": "C8.2",
+            "title": "Embedding Sanitization & Validation",
+            "finding": "Not tested.",
+            "attacks": [],
+        },
+    ]
 
 
 def formal() -> dict[str, Any]:
     """Return the usual case: formal, leakage well below clean and above chance."""
-    also = [
-        figure("Leakage", 0.204, 0.688, 0.118),
-        figure("Confidence", 0.187, 0.655, 0.095),
-        figure("top-5", 0.412, 0.901, 0.301),
-        figure("AUC", 0.702, 0.968, 0.5),
-    ]
-    attacks = [
-        attack(
-            "linear",
-            "token-inference",
-            figure("R-precision", 0.138, 0.601, 0.122),
-            seconds=0.8,
-            adaptive=True,
-            description="Closed-form ridge regression that knows the covariance of the noise.",
-            also=also[:2],
-        ),
-        attack(
-            "mlp-adaptive",
-            "token-inference",
-            figure("R-precision", 0.229, 0.727, 0.122),
-            seconds=41.3,
-            adaptive=True,
-            description="Two layers of 512 units, whitened input, fresh noise every epoch, "
-            "stopped on the validation part.",
-            also=also,
-        ),
-        attack(
-            "mlc-published",
-            "token-inference",
-            figure("R-precision", 0.129, 0.215, 0.122),
-            seconds=12.5,
-            description="Multi-label classifier with the published hyper-parameters.",
-        ),
-        attack(
-            "logistic-probe",
-            "probe",
-            figure("AUC", 0.612, 0.987, 0.5, 0.02),
-            seconds=1.1,
-            adaptive=True,
-            description="Logistic regression: does the text hold any concept token?",
-        ),
-        attack(
-            "nearest-candidate",
-            "candidates",
-            figure("top-1", 0.34, 0.998, 0.0005, 0.02),
-            seconds=3.0,
-            description="Cosine of each protected vector with the clean ones of 2,000 known texts.",
-        ),
-        attack(
-            "wiener",
-            "reconstruction",
-            figure("cosine", 0.83, 1.0, 0.31, 0.004),
-            seconds=0.4,
-            description="Best linear estimate of the clean vector from the protected one.",
-        ),
-    ]
     terms = [
         {
             "term": None,
@@ -123,109 +62,126 @@ def formal() -> dict[str, Any]:
         }
         for i in range(12)
     ]
-    return {
-        "schema": "vecveil.audit/1",
-        "vecveil": "0.1.0",
-        "created": "2026-01-15T09:30:00+00:00",
-        "command": "vecveil audit notes.csv -p drug.vecveil --json audit.json --html audit.html",
-        "concept": "drug",
-        "method": "subspace",
-        "parameters": {
-            "epsilon": 1536.0,
-            "noise_to_signal": 0.25,
-            "dimension": 384,
-            "erased_directions": 80,
-            "kept_directions": 128,
-            "flattening": 0.6,
-        },
-        "encoder": {"name": "minilm", "fingerprint": "5f2c9e0b71aa43d8", "precision": "float32"},
-        "randomness": "secure",
-        "texts": {
-            "total": 11214,
-            "with_concept": 7072,
-            "without_concept": 4142,
-            "vocabulary": 104,
-            "token_instances": 9921,
-        },
-        "split": {
-            "unit": "text group",
-            "groups": 6630,
-            "train": 4419,
-            "validation": 539,
-            "test": 2114,
-        },
-        "guarantee": {
-            "kind": "formal",
-            "statement": "The released vector of a text satisfies metric differential privacy: for "
-            "any two texts, the odds of any outcome differ at most by the factor "
-            "exp(ε · distance of their mapped vectors).",
-            "epsilon": 1536.0,
-            "unit": "one text (one released vector)",
-            "metric": "Mahalanobis distance of the vectors after the map T",
-            "neighbours": "any two texts, at the distance of their vectors",
-            "epsilon_euclidean_worst": 1536.0,
-            "hidden_directions": 256,
-            "promised": [
-                "Differences along the 80 erased and 176 truncated directions are hidden.",
-                "Anything computed from a protected vector alone keeps the guarantee.",
-            ],
-            "not_promised": [
-                "That no concept token can be inferred: other tokens of the text may give it away.",
-                "Protection of a text released many times with fresh noise: losses add up.",
-                "Secrecy of the protector file, which was fitted on texts and is not private.",
-            ],
-            "conditional_on": [
-                "The map, the scale of the noise and ε as fitted, taken as fixed.",
-                "A cryptographic generator for the noise.",
-            ],
-        },
-        "utility": {
-            "similarity": {
-                "label": "Pairwise similarity",
-                "metric": "Pearson of cosines",
-                "clean": 1.0,
-                "value": 0.953,
-                "relative": 0.953,
-                "low": 0.949,
-                "high": 0.957,
-                "n": 20000,
-                "sides": "both",
+    return settle(
+        {
+            "schema": "vecveil.audit/2",
+            "kind": "protector",
+            "vecveil": "0.1.0",
+            "created": "2026-01-15T09:30:00+00:00",
+            "command": "vecveil audit notes.csv -p drug.vecveil --json audit.json --html audit.html",
+            "concept": "drug",
+            "method": "subspace",
+            "parameters": {
+                "epsilon": 1536.0,
+                "noise_to_signal": 0.25,
+                "dimension": 384,
+                "erased_directions": 80,
+                "kept_directions": 128,
+                "flattening": 0.6,
             },
-            "neighbours": {
-                "label": "Nearest neighbours",
-                "metric": "recall@10",
-                "clean": 1.0,
-                "value": 0.712,
-                "relative": 0.712,
-                "low": 0.701,
-                "high": 0.723,
-                "n": 1000,
-                "sides": "both",
+            "encoder": {
+                "name": "minilm",
+                "fingerprint": "5f2c9e0b71aa43d8",
+                "precision": "float32",
             },
-            "retrieval": {
-                "label": "Retrieval",
-                "metric": "nDCG@10",
-                "clean": 0.402,
-                "value": 0.374,
-                "relative": 0.9303,
-                "low": 0.351,
-                "high": 0.397,
-                "n": 225,
-                "sides": "documents",
+            "randomness": "secure",
+            "texts": {
+                "total": 11214,
+                "with_concept": 7072,
+                "without_concept": 4142,
+                "vocabulary": 104,
+                "token_instances": 9921,
             },
-        },
-        "attacks": attacks,
-        "worst": "mlp-adaptive",
-        "terms": terms,
-        "limits": [
-            "Attackers that know other texts of the same author were not tried.",
-            "Terms that occur fewer than 15 times are not in the figures.",
-            "Text generation from vectors was not tried.",
-        ],
-        "seed": 0,
-        "tier": "quick",
-        "seconds": 96.4,
-    }
+            "split": {
+                "unit": "text group",
+                "groups": 6630,
+                "train": 4419,
+                "validation": 539,
+                "test": 2114,
+            },
+            "guarantee": {
+                "kind": "formal",
+                "statement": "The released vector of a text satisfies metric differential privacy: for "
+                "any two texts, the odds of any outcome differ at most by the factor "
+                "exp(ε · distance of their mapped vectors).",
+                "epsilon": 1536.0,
+                "unit": "one text (one released vector)",
+                "metric": "Mahalanobis distance of the vectors after the map T",
+                "neighbours": "any two texts, at the distance of their vectors",
+                "epsilon_euclidean_worst": 1536.0,
+                "hidden_directions": 256,
+                "promised": [
+                    "Differences along the 80 erased and 176 truncated directions are hidden.",
+                    "Anything computed from a protected vector alone keeps the guarantee.",
+                ],
+                "not_promised": [
+                    "That no concept token can be inferred: other tokens of the text may give it away.",
+                    "Protection of a text released many times with fresh noise: losses add up.",
+                    "Secrecy of the protector file, which was fitted on texts and is not private.",
+                ],
+                "conditional_on": [
+                    "The map, the scale of the noise and ε as fitted, taken as fixed.",
+                    "A cryptographic generator for the noise.",
+                ],
+            },
+            "utility": {
+                "similarity": {
+                    "label": "Pairwise similarity",
+                    "metric": "Pearson of cosines",
+                    "clean": 1.0,
+                    "value": 0.953,
+                    "relative": 0.953,
+                    "low": 0.949,
+                    "high": 0.957,
+                    "n": 20000,
+                    "sides": "both",
+                },
+                "neighbours": {
+                    "label": "Nearest neighbours",
+                    "metric": "recall@10",
+                    "clean": 1.0,
+                    "value": 0.712,
+                    "relative": 0.712,
+                    "low": 0.701,
+                    "high": 0.723,
+                    "n": 1000,
+                    "sides": "both",
+                },
+                "retrieval": {
+                    "label": "Retrieval",
+                    "metric": "nDCG@10",
+                    "clean": 0.402,
+                    "value": 0.374,
+                    "relative": 0.9303,
+                    "low": 0.351,
+                    "high": 0.397,
+                    "n": 225,
+                    "sides": "documents",
+                },
+            },
+            "attacks": every_family(),
+            "worst": "mlp-adaptive",
+            "terms": terms,
+            "limits": [
+                "Attackers that know other texts of the same author were not tried.",
+                "Terms that occur fewer than 15 times are not in the figures.",
+                "Pretrained decoders were not tried.",
+            ],
+            "lint": [],
+            "frameworks": frameworks(),
+            "reconstructions": [],
+            "skipped": [
+                {
+                    "attack": "vec2text",
+                    "family": "reconstruction",
+                    "reason": "The quick tier leaves out what takes minutes.",
+                }
+            ],
+            "seed": 0,
+            "tier": "quick",
+            "seconds": 96.4,
+        }
+    )
 
 
 def empirical() -> dict[str, Any]:
@@ -254,7 +210,8 @@ def empirical() -> dict[str, Any]:
         attack("linear", "token-inference", figure("R-precision", 0.598, 0.601, 0.122)),
         attack("procrustes", "alignment", figure("top-1", 0.41, 0.99, 0.0005)),
     ]
-    return record
+    record["skipped"] = []
+    return settle(record)
 
 
 def at_chance() -> dict[str, Any]:
@@ -266,7 +223,7 @@ def at_chance() -> dict[str, Any]:
         )
     ]
     record["worst"] = "linear"
-    return record
+    return settle(record)
 
 
 def without_retrieval() -> dict[str, Any]:
@@ -288,7 +245,7 @@ def many_attacks(number: int = 40) -> dict[str, Any]:
         for i in range(number)
     ]
     record["worst"] = record["attacks"][0]["name"]
-    return record
+    return settle(record)
 
 
 def many_terms(number: int = 225, named: bool = True) -> dict[str, Any]:
@@ -330,13 +287,74 @@ def hostile() -> dict[str, Any]:
         each |= {
             "name": f"{evil}{i}",
             "description": evil,
+            "cost": evil,
             "metric": evil,
             "also": [figure(evil, 0.1, 0.2, 0.1)],
         }
     record["worst"] = record["attacks"][1]["name"]
-    record["attacks"][3]["family"] = evil
+    record["lint"] = [{"code": evil, "message": evil}]
+    record["frameworks"] = [
+        dict.fromkeys(("framework", "item", "title", "finding"), evil)
+        | {"attacks": [record["worst"]]}
+    ]
+    record["reconstructions"] = [
+        {"attack": record["worst"], "original": evil, "clean": evil, "protected": evil}
+    ]
+    record["skipped"] = [{"attack": evil, "family": "probe", "reason": evil}]
     for each in record["terms"]:
         each["term"] = evil
+    return settle(record)
+
+
+def store() -> dict[str, Any]:
+    """Return the audit of a store whose encoder is known: clean vectors stand beside."""
+    record = formal()
+    record |= dict.fromkeys(("method", "guarantee", "concept_distance", "randomness"))
+    record |= {
+        "kind": "store",
+        "parameters": {"dimension": 384, "released_dimension": 384},
+        "utility": {},
+        "command": "vecveil audit store.parquet --concept drug.yaml --html store.html",
+        "lint": [
+            {
+                "code": "plaintext-beside-vectors",
+                "message": "The column `text` lies beside the vectors: whoever reads the store needs "
+                "no attack.",
+            },
+            {"code": "file-readable", "message": "Everybody on this machine may read the file."},
+        ],
+    }
+    for each in record["attacks"]:
+        each["adaptive"] = False
+    return settle(record)
+
+
+def store_without_clean() -> dict[str, Any]:
+    """Return the audit of a store whose encoder is unknown: nothing to compare with."""
+    record = store()
+    record["encoder"], record["lint"] = None, []
+    record["attacks"] = [
+        clean_of(each) | {"also": [clean_of(other) for other in each["also"]]}
+        for each in record["attacks"]
+        if each["family"] in ("token-inference", "probe")
+    ]
+    for term in record["terms"]:
+        term["clean"] = None
+    return settle(record)
+
+
+def reconstructions() -> dict[str, Any]:
+    """Return a record that holds texts, as it does when the user asked for them."""
+    record = formal()
+    record["reconstructions"] = [
+        {
+            "attack": "geia-small",
+            "original": f"The patient was given warfarin on day {day} and went home.",
+            "clean": f"The patient took warfarin for {day} days." if day % 2 else None,
+            "protected": "The woman went to the house after a long time of the day.",
+        }
+        for day in range(1, 7)
+    ]
     return record
 
 
@@ -349,6 +367,9 @@ VARIANTS: dict[str, Callable[[], dict[str, Any]]] = {
     "many-attacks": many_attacks,
     "many-terms": many_terms,
     "hostile": hostile,
+    "store": store,
+    "store-without-clean": store_without_clean,
+    "reconstructions": reconstructions,
 }
 
 

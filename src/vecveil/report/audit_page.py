@@ -6,25 +6,31 @@ import base64
 import functools
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from vecveil.atomic import write_text
-from vecveil.report import leakage, sections
+from vecveil.report import findings, leakage, sections
 from vecveil.report.figures import moment
 from vecveil.report.markup import Safe, join, tag
 from vecveil.report.provenance import computed
-from vecveil.report.record import Audit, parse, read
+from vecveil.report.record import Audit, parse, source
+from vecveil.report.terms import terms
+from vecveil.report.wording import heading
 
 __all__ = ["render_audit", "write_audit_html"]
 
 NAVIGATION = (
+    ("lint", "Warnings"),
     ("leakage", "Leakage"),
     ("utility", "Utility"),
     ("guarantee", "Guarantee"),
     ("terms", "Terms"),
+    ("reconstructions", "Texts"),
+    ("frameworks", "Frameworks"),
+    ("skipped", "Not run"),
     ("computed", "How computed"),
     ("limits", "Limits"),
 )
@@ -59,39 +65,44 @@ def _head(audit: Audit) -> Safe:
     )
 
 
-def _header(audit: Audit) -> Safe:
-    links = [tag("a", words, href=f"#{name}") for name, words in NAVIGATION]
+def _header(audit: Audit, present: Collection[str]) -> Safe:
+    links = [tag("a", words, href=f"#{name}") for name, words in NAVIGATION if name in present]
     encoder = None if audit.encoder is None else audit.encoder["name"]
+    words, concept = heading(audit)
     about = [
-        f"method {audit.method}",
+        "a store, without its protector" if audit.is_store else f"method {audit.method}",
         f"encoder {encoder}" if encoder else "vectors as given",
         moment(audit.created),
     ]
     return tag(
         "header",
         tag("p", "vecveil audit", class_="brand"),
-        tag("h1", "What protected vectors still say about ", tag("bdi", f"“{audit.concept}”")),
+        tag("h1", words, tag("bdi", concept)),
         tag("p", " · ".join(about), class_="meta"),
         tag("nav", *links, aria_label="Sections"),
     )
 
 
 def _page(audit: Audit) -> str:
-    main = tag(
-        "main",
-        sections.verdict(audit),
-        leakage.attacks(audit),
-        sections.utility(audit),
-        sections.guarantee(audit),
-        leakage.terms(audit),
-        computed(audit),
-        sections.limits(audit),
-        leakage.secondary(audit),
-    )
+    parts = {
+        "lint": findings.lint(audit),
+        "verdict": sections.verdict(audit),
+        "leakage": leakage.attacks(audit),
+        "utility": sections.utility(audit),
+        "guarantee": sections.guarantee(audit),
+        "terms": terms(audit),
+        "reconstructions": findings.reconstructions(audit),
+        "frameworks": findings.frameworks(audit),
+        "skipped": findings.skipped(audit),
+        "computed": computed(audit),
+        "limits": sections.limits(audit),
+        "secondary": leakage.secondary(audit),
+    }
+    held = {name: part for name, part in parts.items() if part is not None}
     footer = tag(
         "footer", tag("p", f"Drawn from the audit record alone, by vecveil {audit.vecveil}.")
     )
-    body = tag("body", _header(audit), main, footer)
+    body = tag("body", _header(audit, held), tag("main", *held.values()), footer)
     return join([Safe("<!doctype html>\n"), tag("html", _head(audit), body, lang="en"), "\n"])
 
 
@@ -100,7 +111,7 @@ def render_audit(record: Mapping[str, Any]) -> str:
 
     Args:
         record: what :meth:`AuditResult.to_record` returns or ``audit.json`` holds, schema
-            ``vecveil.audit/1``. Concept terms appear on the page only where the record holds them.
+            ``vecveil.audit/2``. Terms and texts appear on the page only where the record holds them.
 
     Raises:
         InvalidInputError: the schema is another one, or a key is missing or has a wrong value; the
@@ -122,9 +133,5 @@ def write_audit_html(
         InvalidInputError: a record with another schema, or with a missing or wrong key.
         DataFileError: the same for a file, or a file that cannot be read or is not JSON.
     """
-    if isinstance(record_or_path, str | os.PathLike):
-        audit = read(record_or_path, owner="write_audit_html")
-    else:
-        audit = parse(record_or_path, owner="write_audit_html")
-    write_text(target, _page(audit))
+    write_text(target, _page(source(record_or_path, owner="write_audit_html")))
     return Path(target)

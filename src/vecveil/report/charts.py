@@ -9,6 +9,7 @@ from __future__ import annotations
 from vecveil.report.figures import MISSING, interval, percent
 from vecveil.report.markup import Safe, tag
 from vecveil.report.record import Attack, Term, Utility
+from vecveil.report.wording import Wording
 
 __all__ = ["attack_chart", "axis", "kept_bar", "term_chart"]
 
@@ -80,15 +81,19 @@ def axis(name: str) -> Safe:
     )
 
 
-def attack_chart(attack: Attack, name: str) -> Safe:
-    """Return the bars of one attack, clean above protected, with intervals and chance."""
+def attack_chart(attack: Attack, name: str, said: Wording) -> Safe:
+    """Return the bars of one attack, clean above protected, with intervals and chance.
+
+    Without a clean figure there is one bar alone.
+    """
     figure = attack.figure
-    second, height = TOP + BAR + GAP, TOP + BAR + GAP + BAR + TOP
+    second = TOP if figure.clean is None else TOP + BAR + GAP
+    height = second + BAR + TOP
     bars, intervals, lines, words = [], [], [], []
     if figure.value is not None:
         bars.append(_bar(figure.value, second, "protected"))
         bounds = interval(figure.low, figure.high)
-        words.append(f"on protected vectors {percent(figure.value)} ({bounds})")
+        words.append(f"on {said.vectors} {percent(figure.value)} ({bounds})")
         intervals += _whisker(figure.low, figure.high, second + BAR / 2, "protected")
     if figure.clean is not None:
         bars.append(_bar(figure.clean, TOP, "clean"))
@@ -99,7 +104,8 @@ def attack_chart(attack: Attack, name: str) -> Safe:
         lines += [_line(figure.chance, 0, height, kind) for kind in ("halo", "chance")]
         words.append(f"chance {percent(figure.chance)}")
     shapes = [*_grid(height), *bars, *lines, *intervals]
-    title = f"{attack.name}: {figure.metric} with and without protection"
+    beside = "with and without protection" if said.side == "protected" else "in the store"
+    title = f"{attack.name}: {figure.metric} {beside}"
     return _picture(name, title, "; ".join(words) + ".", height, *shapes, kind="attack")
 
 
@@ -115,7 +121,7 @@ def kept_bar(utility: Utility, name: str) -> Safe | None:
     return _picture(name, f"{utility.label}: utility kept", words, 6, track, bar, kind="kept")
 
 
-def term_chart(term: Term, label: str, name: str) -> Safe:
+def term_chart(term: Term, label: str, name: str, said: Wording) -> Safe:
     """Return a line with a ring at the clean share, a dot at the protected one, a chance mark."""
     middle, shapes = 8, [tag("line", x1="0", x2="100%", y1="8", y2="8", class_="track")]
     if term.clean is not None and term.value is not None:
@@ -130,5 +136,6 @@ def term_chart(term: Term, label: str, name: str) -> Safe:
             tag("circle", cx=position(term.value), cy=middle, r="4", class_="dot protected")
         )
     shown = [percent(share) for share in (term.clean, term.value, term.chance)]
-    words = "clean {}, protected {}, chance {}.".format(*shown).replace(MISSING, "not recorded")
+    words = f"clean {{}}, {said.side} {{}}, chance {{}}.".format(*shown)
+    words = words.replace(MISSING, "not recorded")
     return _picture(name, f"{label}: share recovered", words, 16, *shapes, kind="term")

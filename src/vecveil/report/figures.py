@@ -8,6 +8,8 @@ from datetime import datetime
 from typing import Any
 
 __all__ = [
+    "MISSING",
+    "NBSP",
     "count",
     "decimal",
     "duration",

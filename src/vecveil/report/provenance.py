@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from vecveil.report import figures as f
-from vecveil.report.markup import Safe, join, tag
+from vecveil.report.markup import Child, Safe, join, tag
 from vecveil.report.parts import cell, facts_list, section, table
 from vecveil.report.record import Attack, Audit
+from vecveil.report.wording import adaptivity
 
-__all__ = ["computed"]
+__all__ = ["computed", "facts"]
 
 
-def _parameters(audit: Audit) -> Safe | str:
-    pairs = [f"{name} = {f.parameter(value)}" for name, value in audit.parameters.items()]
-    return join((tag("span", pair, class_="pair") for pair in pairs), ", ") if pairs else "none"
+def _parameters(audit: Audit) -> list[str]:
+    return [f"{name} = {f.parameter(value)}" for name, value in audit.parameters.items()]
 
 
 def _attack_row(attack: Attack) -> Safe:
@@ -20,9 +20,10 @@ def _attack_row(attack: Attack) -> Safe:
     return tag(
         "tr",
         who,
-        cell("yes" if attack.adaptive else "no"),
+        tag("td", adaptivity(attack)),
         cell(f.count(attack.n)),
         cell(f.duration(attack.seconds)),
+        tag("td", attack.cost or f.MISSING),
     )
 
 
@@ -35,15 +36,15 @@ def _encoder(audit: Audit) -> str:
     )
 
 
-def computed(audit: Audit) -> Safe:
-    """Return split, seeds, attacks with cost and adaptivity, command and versions."""
+def facts(audit: Audit) -> list[tuple[str, str | None]]:
+    """Return split, seeds, parameters and versions: name and value."""
     texts = {key: f.count(number) for key, number in audit.texts.items()}
     # Neither with nor without it: removing it leaves nothing. Not every record has the count.
     alone = f", and {texts['emptied']} consist of it alone" if audit.texts.get("emptied") else ""
     split = {key: each if key == "unit" else f.count(each) for key, each in audit.split.items()}
-    facts = [
+    return [
         ("Method", audit.method),
-        ("Parameters", _parameters(audit)),
+        ("Parameters", ", ".join(_parameters(audit)) or "none"),
         ("Encoder", _encoder(audit)),
         (
             "Texts",
@@ -62,16 +63,27 @@ def computed(audit: Audit) -> Safe:
         ("Time taken", f.duration(audit.seconds)),
         ("Made", f"{audit.created} with vecveil {audit.vecveil}"),
     ]
+
+
+def computed(audit: Audit) -> Safe:
+    """Return split, seeds, attacks with cost and adaptivity, command and versions."""
     command = (
         "not recorded"
         if audit.command is None
         else tag("pre", tag("code", audit.command), tabindex=0, aria_label="Command")
     )
+    shown: dict[str, Child] = dict(facts(audit))
+    if pairs := _parameters(audit):
+        shown["Parameters"] = join((tag("span", pair, class_="pair") for pair in pairs), ", ")
     rows = [_attack_row(attack) for attack in audit.attacks]
-    caption = "Attacks. Adaptive: trained on vectors protected afresh with the audited protector."
+    caption = (
+        "Attacks: how each learns, on how many test texts it is judged, its time and its cost."
+    )
     return section(
         "computed",
         "How it was computed",
-        facts_list([*facts, ("Command", command)]),
-        table(caption, ("Attack", "Adaptive", "Test n", "Cost"), "cost", rows),
+        facts_list([*shown.items(), ("Command", command)]),
+        table(
+            caption, ("Attack", "Learning", "Test n", "Time", "Cost"), "cost", rows, words=(0, 1, 4)
+        ),
     )

@@ -16,136 +16,101 @@ from typing import Any
 
 from vecveil.errors import DataFileError, InvalidInputError, VecveilError, message
 from vecveil.report.reading import Node, Said
+from vecveil.report.record_parts import (
+    FAMILIES,
+    Attack,
+    Figure,
+    Framework,
+    Guarantee,
+    Lint,
+    Reconstruction,
+    Skipped,
+    Term,
+    Utility,
+    read_attack,
+    read_family,
+    read_framework,
+    read_guarantee,
+    read_reconstruction,
+    read_term,
+    read_utility,
+)
 
-__all__ = ["SCHEMA", "Attack", "Audit", "Figure", "Guarantee", "Term", "Utility", "parse", "read"]
+__all__ = [
+    "FAMILIES",
+    "SCHEMA",
+    "Attack",
+    "Audit",
+    "Figure",
+    "Framework",
+    "Guarantee",
+    "Lint",
+    "Reconstruction",
+    "Skipped",
+    "Term",
+    "Utility",
+    "parse",
+    "read",
+    "source",
+]
 
-SCHEMA = "vecveil.audit/1"
-KINDS = ("formal", "empirical", "obfuscation")
+SCHEMA = "vecveil.audit/2"
+KINDS = ("protector", "store")
 _TEXTS = ("total", "with_concept", "without_concept", "vocabulary", "token_instances", "emptied")
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One metric of one attack on protected and on clean vectors; higher means more leakage.
-
-    ``None`` stands for what the audit could not measure, such as an AUC where one class is absent.
-    """
-
-    metric: str
-    value: float | None
-    low: float | None
-    high: float | None
-    chance: float | None
-    clean: float | None
-    clean_low: float | None
-    clean_high: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Attack:
-    name: str
-    family: str
-    figure: Figure
-    n: int
-    adaptive: bool
-    seconds: float
-    description: str
-    also: tuple[Figure, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Utility:
-    key: str
-    label: str
-    metric: str
-    clean: float | None
-    value: float | None
-    relative: float | None
-    low: float | None
-    high: float | None
-    n: int | None
-    sides: str
-
-
-@dataclass(frozen=True, slots=True)
-class Guarantee:
-    kind: str
-    statement: str
-    epsilon: float | None
-    unit: str | None
-    metric: str | None
-    neighbours: str | None
-    epsilon_euclidean_worst: float | None
-    hidden_directions: int | None
-    promised: tuple[str, ...]
-    not_promised: tuple[str, ...]
-    conditional_on: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Term:
-    term: str | None
-    count: int
-    clean: float | None
-    value: float | None
-    chance: float | None
+_NEEDED = ("value", "low", "high", "chance")
+_CLEAN = ("clean", "clean_low", "clean_high")
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """A checked audit record."""
+    """A checked audit record. ``method`` and ``guarantee`` are None for a store."""
 
     vecveil: str
     created: str
     command: str | None
+    kind: str
     concept: str
-    method: str
+    method: str | None
     parameters: Mapping[str, Any]
     encoder: Mapping[str, Any] | None
-    randomness: str
+    randomness: str | None
     texts: Mapping[str, int]
     split: Mapping[str, Any]
-    guarantee: Guarantee
+    guarantee: Guarantee | None
     utility: tuple[Utility, ...]
     attacks: tuple[Attack, ...]
     worst: Attack
+    families: Mapping[str, Attack]
     terms: tuple[Term, ...]
+    lint: tuple[Lint, ...]
+    frameworks: tuple[Framework, ...]
+    reconstructions: tuple[Reconstruction, ...]
+    skipped: tuple[Skipped, ...]
     limits: tuple[str, ...]
     seed: int
     tier: str
     seconds: float
 
+    @property
+    def is_store(self) -> bool:
+        """Whether vectors were audited that no protector is known of."""
+        return self.kind == "store"
 
-def _figure(node: Node, low: float, high: float) -> Figure:
-    within: dict[str, Any] = {"low": low, "high": high}
-    figure = Figure(
-        metric=node.text("metric"),
-        value=node.maybe("value", node.number, **within),
-        low=node.maybe("low", node.number, **within),
-        high=node.maybe("high", node.number, **within),
-        chance=node.maybe("chance", node.number, **within),
-        clean=node.maybe("clean", node.number, **within),
-        clean_low=node.maybe("clean_low", node.number, **within),
-        clean_high=node.maybe("clean_high", node.number, **within),
-    )
-    for low_key, high_key in (("low", "high"), ("clean_low", "clean_high")):
-        lower, upper = getattr(figure, low_key), getattr(figure, high_key)
-        if lower is not None and upper is not None and lower > upper:
-            raise node.fail(low_key, f"at most `{high_key}`", Said("a larger number"))
-    return figure
+    @property
+    def has_clean(self) -> bool:
+        """Whether any figure was measured on clean vectors too."""
+        return any(f.clean is not None for attack in self.attacks for f in attack.figures)
+
+    def members(self, family: str) -> tuple[Attack, ...]:
+        """Return the attacks of a family, its strongest first, then by their main figure."""
+        of_family = [attack for attack in self.attacks if attack.family == family]
+        worst = self.families.get(family)
+        of_family.sort(key=lambda a: (a is not worst, -_rank(a)))
+        return tuple(of_family)
 
 
-def _attack(node: Node) -> Attack:
-    return Attack(
-        name=node.text("name"),
-        family=(family := node.text("family")),
-        figure=_figure(node, 0.0 if family == "token-inference" else -1.0, 1.0),
-        n=node.count("n"),
-        adaptive=node.flag("adaptive"),
-        seconds=node.number("seconds", low=0),
-        description=node.text("description"),
-        also=tuple(_figure(each, -math.inf, math.inf) for each in node.children("also")),
-    )
+def _rank(attack: Attack) -> float:
+    return -math.inf if attack.figure.value is None else attack.figure.value
 
 
 def _exceeds(one: Figure, other: Figure) -> bool:
@@ -161,12 +126,13 @@ def _worst(root: Node, attacks: tuple[Attack, ...]) -> Attack:
             "worst", "the name of one token-inference attack", Said(f"{len(named)} such attacks")
         )
     worst = named[0]
-    for missing in ("value", "low", "high", "chance", "clean", "clean_low", "clean_high"):
+    any_clean = any(getattr(worst.figure, key) is not None for key in _CLEAN)
+    for missing in (*_NEEDED, *(_CLEAN if any_clean else ())):
         if getattr(worst.figure, missing) is None:
             key = f"attacks[{attacks.index(worst)}].{missing}"
             raise root.fail(key, "a number for the attack that `worst` names", None)
     for other in attacks:
-        figures = (other.figure, *other.also) if other.family == "token-inference" else ()
+        figures = other.figures if other.family == "token-inference" else ()
         for figure in figures:
             if figure.metric == worst.figure.metric and _exceeds(figure, worst.figure):
                 raise root.fail(
@@ -177,63 +143,69 @@ def _worst(root: Node, attacks: tuple[Attack, ...]) -> Attack:
     return worst
 
 
-def _utility(key: str, node: Node) -> Utility:
-    sides = node.text("sides")
-    if sides not in ("both", "documents"):
-        raise node.fail("sides", "'both' or 'documents'", Said("another value"))
-    return Utility(
-        key=key,
-        label=node.text("label"),
-        metric=node.text("metric"),
-        clean=node.maybe("clean", node.number),
-        value=node.maybe("value", node.number),
-        relative=node.maybe("relative", node.number),
-        low=node.maybe("low", node.number),
-        high=node.maybe("high", node.number),
-        n=node.maybe("n", node.count),
-        sides=sides,
-    )
+def _families(root: Node, attacks: tuple[Attack, ...], worst: Attack) -> dict[str, Attack]:
+    """Return the strongest attack of each family, having checked that none exceeds it."""
+    found = {"token-inference": worst}
+    for i, node in enumerate(nodes := root.children("families")):
+        family, name = read_family(node), node.text("worst")
+        if family in [read_family(earlier) for earlier in nodes[:i]]:
+            raise node.fail("family", "another one than those before", Said("one of them again"))
+        named = [a for a in attacks if a.name == name and a.family == family]
+        if not named:
+            raise node.fail("worst", "the name of an attack of the family", Said("another name"))
+        rivals = [a for a in attacks if a.family == family]
+        lost = named[0].figure.value is None and any(a.figure.value is not None for a in rivals)
+        if lost or any(_exceeds(a.figure, named[0].figure) for a in rivals):
+            constraint = "the attack of its family with the highest value"
+            raise node.fail("worst", constraint, Said("an attack that another one exceeds"))
+        if family == "token-inference" and named[0] is not worst:
+            raise node.fail("worst", "the attack that `worst` names", Said("another one"))
+        found[family] = named[0]
+    for attack in attacks:
+        if attack.family not in found:
+            constraint = "a list with one entry for every family that was tried"
+            raise root.fail("families", constraint, Said(f"a list without {attack.family}"))
+    return {family: found[family] for family in FAMILIES if family in found}
 
 
-def _guarantee(node: Node) -> Guarantee:
-    kind = node.text("kind")
+def _kind(root: Node) -> str:
+    kind = root.text("kind")
     if kind not in KINDS:
-        raise node.fail("kind", f"one of {', '.join(KINDS)}", Said("another value"))
-    return Guarantee(
-        kind=kind,
-        statement=node.text("statement"),
-        epsilon=node.maybe("epsilon", node.number, low=0),
-        unit=node.maybe("unit", node.text),
-        metric=node.maybe("metric", node.text),
-        neighbours=node.maybe("neighbours", node.text),
-        epsilon_euclidean_worst=node.maybe("epsilon_euclidean_worst", node.number, low=0),
-        hidden_directions=node.maybe("hidden_directions", node.count),
-        promised=node.texts("promised"),
-        not_promised=node.texts("not_promised"),
-        conditional_on=node.texts("conditional_on"),
-    )
-
-
-def _term(node: Node) -> Term:
-    shares: dict[str, Any] = {"low": 0, "high": 1}
-    return Term(
-        term=node.maybe("term", node.text),
-        count=node.count("count"),
-        clean=node.maybe("clean", node.number, **shares),
-        value=node.maybe("value", node.number, **shares),
-        chance=node.maybe("chance", node.number, **shares),
-    )
+        raise root.fail("kind", "'protector' or 'store'", Said("another value"))
+    if kind == "store":
+        for key in ("method", "guarantee", "concept_distance"):
+            if root.get(key) is not None:
+                raise root.fail(key, "null in the audit of a store", root.get(key))
+    return kind
 
 
 def _check_schema(root: Node) -> None:
     schema = root.text("schema")
-    if schema != SCHEMA:
-        known = (
-            schema if re.fullmatch(r"vecveil\.[a-z]{1,20}/\d{1,4}", schema) else "another schema"
-        )
-        raise root.fail(
-            "schema", SCHEMA, Said(known), "Use the version of vecveil that wrote the record."
-        )
+    if schema == SCHEMA:
+        return
+    known = schema if re.fullmatch(r"vecveil\.[a-z]{1,20}/\d{1,4}", schema) else "another schema"
+    fix = (
+        "Audit again with this version of vecveil."
+        if schema == "vecveil.audit/1"
+        else "Use the version of vecveil that wrote the record."
+    )
+    raise root.fail("schema", SCHEMA, Said(known), fix)
+
+
+def _encoder(root: Node) -> dict[str, str | None] | None:
+    if root.get("encoder") is None:
+        return None
+    node = root.child("encoder")
+    return {key: node.maybe(key, node.text) for key in ("name", "fingerprint", "precision")}
+
+
+def _attacks(root: Node) -> tuple[Attack, ...]:
+    attacks = tuple(read_attack(node) for node in root.children("attacks"))
+    names = [attack.name for attack in attacks]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise root.fail(f"attacks[{i}].name", "unique", Said("the name of an earlier attack"))
+    return attacks
 
 
 def parse(
@@ -242,35 +214,41 @@ def parse(
     """Return the checked record; raises ``error`` with the key of the first thing that is wrong."""
     root = Node(record, "", owner, error)
     _check_schema(root)
-    texts, split, encoder = root.child("texts"), root.child("split"), None
-    if root.get("encoder") is not None:
-        node = root.child("encoder")
-        encoder = {key: node.maybe(key, node.text) for key in ("name", "fingerprint", "precision")}
-    utility = root.child("utility")
-    attacks = tuple(_attack(node) for node in root.children("attacks"))
-    names = [attack.name for attack in attacks]
-    for i, name in enumerate(names):
-        if name in names[:i]:
-            raise root.fail(f"attacks[{i}].name", "unique", Said("the name of an earlier attack"))
+    store = (kind := _kind(root)) == "store"
+    texts, split, utility = root.child("texts"), root.child("split"), root.child("utility")
+    attacks = _attacks(root)
+    names = {attack.name for attack in attacks}
+    worst = _worst(root, attacks)
     return Audit(
         vecveil=root.text("vecveil"),
         created=root.text("created"),
         command=root.maybe("command", root.text),
+        kind=kind,
         concept=root.text("concept"),
-        method=root.text("method"),
+        method=None if store else root.text("method"),
         parameters=root.child("parameters").data,
-        encoder=encoder,
-        randomness=root.text("randomness"),
+        encoder=_encoder(root),
+        randomness=root.maybe("randomness", root.text) if store else root.text("randomness"),
         texts={key: texts.count(key) for key in _TEXTS if key != "emptied" or key in texts.data},
         split={
             "unit": split.text("unit"),
             **{key: split.count(key) for key in ("groups", "train", "validation", "test")},
         },
-        guarantee=_guarantee(root.child("guarantee")),
-        utility=tuple(_utility(str(key), utility.child(key)) for key in utility.data),
+        guarantee=None if store else read_guarantee(root.child("guarantee")),
+        utility=tuple(read_utility(str(key), utility.child(key)) for key in utility.data),
         attacks=attacks,
-        worst=_worst(root, attacks),
-        terms=tuple(_term(node) for node in root.children("terms")),
+        worst=worst,
+        families=_families(root, attacks, worst),
+        terms=tuple(read_term(node) for node in root.children("terms")),
+        lint=tuple(Lint(n.text("code"), n.text("message")) for n in root.children("lint")),
+        frameworks=tuple(read_framework(node, names) for node in root.children("frameworks")),
+        reconstructions=tuple(
+            read_reconstruction(node, names) for node in root.children("reconstructions")
+        ),
+        skipped=tuple(
+            Skipped(node.text("attack"), read_family(node), node.text("reason"))
+            for node in root.children("skipped")
+        ),
         limits=root.texts("limits"),
         seed=int(root.number("seed")),
         tier=root.text("tier"),
@@ -295,3 +273,10 @@ def read(path: str | os.PathLike[str], *, owner: str = "write_audit_html") -> Au
             message(owner, "record", "a UTF-8 JSON file", "a file that is not", fix=fix)
         ) from None
     return parse(record, owner=owner, error=DataFileError)
+
+
+def source(record_or_path: Mapping[str, Any] | str | os.PathLike[str], *, owner: str) -> Audit:
+    """Return the checked record, given as it is or as the path of its file."""
+    if isinstance(record_or_path, str | os.PathLike):
+        return read(record_or_path, owner=owner)
+    return parse(record_or_path, owner=owner)

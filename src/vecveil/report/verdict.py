@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from vecveil.report.figures import NBSP, interval, percent, scale
-from vecveil.report.record import Audit, Figure, Guarantee
+from vecveil.report.record import Attack, Audit, Figure, Guarantee
+from vecveil.report.wording import wording
 
 __all__ = [
     "Strong",
     "Whole",
     "against_chance",
     "against_clean",
+    "also_above_chance",
     "caveats",
     "guarantee_words",
     "sentence",
@@ -104,39 +106,84 @@ def sentence(audit: Audit) -> tuple[str, ...]:
     return (
         f"{who}, {worst.name}, recovered ",
         Strong(percent(figure.value)),
-        f" of concept tokens from protected vectors (95{NBSP}% interval ",
+        f" of concept tokens from {wording(audit).vectors} (95{NBSP}% interval ",
         Whole(interval(figure.low, figure.high)),
-        f"{beside}), ",
+        f"{beside})",
+        *_clean_words(figure),
+        "; chance is ",
+        Strong(percent(figure.chance)),
+        *_over_chance_words(figure),
+        *_utility_words(audit),
+        "; no guarantee is known of the store."
+        if audit.guarantee is None
+        else f"; {guarantee_words(audit.guarantee)}.",
+    )
+
+
+def _clean_words(figure: Figure) -> tuple[str, ...]:
+    if figure.clean is None:
+        return (", with no clean vectors to compare with",)
+    return (
+        ", ",
         _LEADS.get(against_clean(figure), "against "),
         Strong(percent(figure.clean)),
         " from clean ones (",
         Whole(interval(figure.clean_low, figure.clean_high)),
-        "); chance is ",
-        Strong(percent(figure.chance)),
-        "; ",
-        *_utility_words(audit),
-        f"; {guarantee_words(audit.guarantee)}.",
+        ")",
+    )
+
+
+def _over_chance_words(figure: Figure) -> tuple[str, ...]:
+    """Return how far the attack comes from chance to certainty; nothing unless it is above chance."""
+    if figure.over_chance is None or against_chance(figure) != "above chance":
+        return ()
+    return (
+        ", so it comes ",
+        Whole(percent(figure.over_chance)),
+        " of the way from chance to certainty",
     )
 
 
 def _utility_words(audit: Audit) -> tuple[str, ...]:
     bounds = utility_range(audit)
     if bounds is None:
-        return ("utility was not measured",)
+        return () if audit.is_store else ("; utility was not measured",)
     measured = [each for each in audit.utility if each.relative is not None]
     if len(measured) == 1:
-        return ("utility kept is ", Strong(percent(bounds[0])), f" of clean ({measured[0].label})")
+        return (
+            "; utility kept is ",
+            Strong(percent(bounds[0])),
+            f" of clean ({measured[0].label})",
+        )
     lowest = min(measured, key=lambda each: each.relative or 0.0)
     return (
-        "utility kept is ",
+        "; utility kept is ",
         Strong(f"{percent(bounds[0])} to {percent(bounds[1])}"),
         f" of clean over {len(measured)} measures (lowest: {lowest.label})",
+    )
+
+
+def also_above_chance(attacks: tuple[Attack, ...], worst: Attack) -> tuple[str, ...]:
+    """Return the figures above chance that stand beside a main figure of ``worst`` that is not.
+
+    A family is not at chance because its main figure is: another metric, or an attack with another
+    chance level, may be above.
+    """
+    if against_chance(worst.figure) == "above chance":
+        return ()
+    return tuple(
+        f"{figure.metric} of {attack.name} ({percent(figure.value)}, chance {percent(figure.chance)})"
+        for attack in attacks
+        for figure in attack.figures
+        if figure is not worst.figure and against_chance(figure) == "above chance"
     )
 
 
 def caveats(audit: Audit) -> tuple[str, ...]:
     """Return what a reader must know to read the verdict right, the gravest first."""
     figure, found = audit.worst.figure, []
+    if above := also_above_chance(audit.members("token-inference"), audit.worst):
+        found.append(f"Token inference is above chance all the same in: {'; '.join(above)}.")
     if (
         figure.chance is not None
         and figure.clean_low is not None
@@ -146,21 +193,17 @@ def caveats(audit: Audit) -> tuple[str, ...]:
             "On clean vectors the attack is not above chance either, so this audit cannot show "
             "what protection changes."
         )
-    if against_clean(figure) == OVERLAP:
-        found.append(
-            "This audit does not show that protection lowers leakage: the intervals with and "
-            "without protection overlap."
-        )
-    elif against_clean(figure) == ABOVE:
-        found.append("Leakage is higher with protection than without.")
+    found += _against_clean_caveat(audit)
     found.append(_guarantee_caveat(audit))
     if not any(a.adaptive for a in audit.attacks if a.family == "token-inference"):
         found.append(
-            "No token-inference attack was adaptive, that is, trained on freshly protected "
+            "No attack could draw fresh releases, as the store comes without its protector; an "
+            "attacker who has it may recover more."
+            if audit.is_store
+            else "No token-inference attack was adaptive, that is, trained on freshly protected "
             "vectors; an attacker who adapts may recover more."
         )
-    found += _other_families(audit)
-    if audit.randomness == "seeded":
+    if audit.randomness == "seeded" and not audit.is_store:
         found.append(
             "The release that was attacked has seeded noise, made for this audit so that it can be repeated; "
             "vectors to store need fresh noise, which is what `protect` draws unless given a seed."
@@ -168,30 +211,39 @@ def caveats(audit: Audit) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _against_clean_caveat(audit: Audit) -> list[str]:
+    figure, store = audit.worst.figure, audit.is_store
+    if figure.clean is None:
+        return [
+            "There are no clean vectors to compare with, so this audit cannot show whether the "
+            f"{wording(audit).vectors} leak less than clean ones."
+        ]
+    place = against_clean(figure)
+    if place == OVERLAP:
+        return [
+            "This audit does not show that the stored vectors leak less than clean ones: the two "
+            "intervals overlap."
+            if store
+            else "This audit does not show that protection lowers leakage: the intervals with and "
+            "without protection overlap."
+        ]
+    if place == ABOVE:
+        return [
+            "The stored vectors leak more than clean ones."
+            if store
+            else "Leakage is higher with protection than without."
+        ]
+    return []
+
+
 def _guarantee_caveat(audit: Audit) -> str:
     more = "another attack may recover more"
+    if audit.guarantee is None:
+        return (
+            "Nothing is known of how these vectors were made: the figures hold for the attacks "
+            f"tried, and {more}."
+        )
     if audit.guarantee.kind == "formal":
         return f"The leakage figure is measured, not part of the guarantee: {more}."
     kind = audit.guarantee.kind
     return f"The protection is {kind}: nothing but these measurements supports it, and {more}."
-
-
-def _other_families(audit: Audit) -> list[str]:
-    """Return one note on the attacks of other families that are above chance, or have none."""
-    tops: dict[str, Figure] = {}
-    for attack in audit.attacks:
-        family, figure = attack.family, attack.figure
-        if family == "token-inference" or figure.value is None:
-            continue
-        if against_chance(figure) not in ("above chance", ""):
-            continue
-        if family not in tops or figure.value > (tops[family].value or 0.0):
-            tops[family] = figure
-    if not tops:
-        return []
-    listed = "; ".join(
-        f"{family} {percent(top.value)} ({top.metric}, "
-        f"chance {'not stated' if top.chance is None else percent(top.chance)})"
-        for family, top in tops.items()
-    )
-    return [f"Attacks of other kinds whose interval is not at chance: {listed}."]

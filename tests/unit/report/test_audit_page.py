@@ -11,6 +11,7 @@ from importlib import resources
 
 import pytest
 
+from harness.sample_attacks import settle
 from harness.sample_audit import HOSTILE, VARIANTS, sample_audit
 from vecveil.report import render_audit
 
@@ -125,7 +126,13 @@ def test_the_order_of_the_sections() -> None:
     page = render_audit(sample_audit())
     order = re.findall(r'<h2 id="(\w+)"', page)
     assert order == [
-        "verdict", "leakage", "utility", "guarantee", "terms", "computed", "limits", "secondary"
+        "verdict", "leakage", "utility", "guarantee", "terms", "frameworks", "skipped", "computed",
+        "limits", "secondary",
+    ]  # fmt: skip
+    store = render_audit(sample_audit("store"))
+    assert re.findall(r'<h2 id="(\w+)"', store) == [
+        "lint", "verdict", "leakage", "terms", "frameworks", "skipped", "computed", "limits",
+        "secondary",
     ]  # fmt: skip
 
 
@@ -163,9 +170,96 @@ def test_what_could_not_be_measured_is_a_dash() -> None:
     )
     for term in record["terms"]:
         term |= dict.fromkeys(("clean", "value", "chance"))
-    page = render_audit(record)
+    page = render_audit(settle(record))
     assert page.count("–") > 40
     assert "None" not in page
+
+
+def words_of(page: str) -> str:
+    """Return the text of a page, blanks made plain."""
+    return " ".join(re.sub("<style>.*?</style>|<[^>]*>", " ", page, flags=re.DOTALL).split())
+
+
+def test_a_store_is_called_a_store() -> None:
+    page = words_of(render_audit(sample_audit("store")))
+    assert "What leaks from this store about “drug”" in page
+    assert "of concept tokens from stored vectors" in page
+    assert "a store, without its protector" in page
+    for wrong in ("protected vectors", "with and without protection", "What is guaranteed", "None"):
+        assert wrong not in page
+
+
+def test_without_a_clean_side_there_is_no_clean_bar_and_nothing_is_compared() -> None:
+    page = render_audit(sample_audit("store-without-clean"))
+    assert 'class="bar clean"' not in page
+    assert 'class="bar protected"' in page
+    assert "no clean vectors to compare with" in page
+    assert "below clean" not in page
+    assert 'class="bar clean"' in render_audit(sample_audit("store"))
+
+
+def test_warnings_come_before_the_verdict() -> None:
+    page = render_audit(sample_audit("store"))
+    assert page.index("whoever reads the store needs") < page.index('id="verdict"')
+    assert "2 warnings" in page
+    assert 'id="lint"' not in render_audit(sample_audit())
+
+
+def test_every_attack_says_how_it_learns_what_it_costs_and_how_long_it_took() -> None:
+    record = sample_audit()
+    page = words_of(render_audit(record))
+    for each in record["attacks"]:
+        how = "draws fresh releases while training" if each["adaptive"] else "learns from released"
+        assert how in page
+        assert each["cost"] in page
+    assert "draws fresh releases while training · 41 s · half a minute on one core" in page
+    assert "learns from released pairs only · 5 min · five minutes" in page
+
+
+def test_every_family_has_a_verdict_in_its_own_metric() -> None:
+    page = render_audit(sample_audit())
+    table = words_of(page[page.index('<table class="families">') :].split("</table>")[0])
+    for words in (
+        "Concept probe AUC · logistic-probe Above chance; below clean.",
+        "Candidate matching top-1 of 10 substitutions · substitution-mahalanobis",
+        "Averaging R-precision over 64 fresh releases",
+        "Alignment top-1 with 1000 known pairs",
+        "Reconstruction token F1 · geia-small",
+        "Held-out terms R-precision on unlisted terms",
+    ):
+        assert words in table
+    assert "TPR at 0.1 % FPR" in words_of(page).split("Candidate matching Which")[0]
+
+
+def test_releases_and_known_pairs_are_tables() -> None:
+    page = render_audit(sample_audit())
+    tables = [words_of(t) for t in re.findall('<table class="series">.*?</table>', page, re.DOTALL)]
+    assert len(tables) == 2
+    assert "Releases fresh noise keyed noise Chance 1 22.9 % 21.4–24.4 % 22.8 %" in tables[0]
+    assert "64 51.2 % 49.7–52.7 % 22.9 %" in tables[0]
+    assert "Known pairs procrustes Chance 10 0.2 %" in tables[1]
+    assert "1,000 33.8 %" in tables[1]
+
+
+def test_texts_are_on_the_page_only_where_the_record_holds_them() -> None:
+    record, plain = sample_audit("reconstructions"), render_audit(sample_audit())
+    page = words_of(render_audit(record))
+    assert "This page now contains texts" in page
+    assert "Original The patient was given warfarin on day 1" in page
+    assert "Written from the protected vector The woman went" in page
+    assert page.count("Written from the clean vector") == 3
+    for words in ("contains texts", "Reconstructed texts", 'id="reconstructions"'):
+        assert words not in plain
+
+
+def test_frameworks_and_what_was_not_run() -> None:
+    page = words_of(render_audit(sample_audit()))
+    assert "LLM08:2025 Vector and Embedding Weaknesses OWASP Top 10" in page
+    assert "Attacks: mlp-adaptive, logistic-probe" in page
+    assert "vec2text Reconstruction The quick tier leaves out what takes minutes." in page
+    bare = render_audit(sample_audit() | {"frameworks": [], "skipped": []})
+    assert 'id="frameworks"' not in bare
+    assert 'id="skipped"' not in bare
 
 
 def luminance(colour: str) -> float:

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from harness.sample_audit import attack, figure, sample_audit
+from harness.sample_attacks import attack, clean_of, figure, settle
+from harness.sample_audit import sample_audit
+from vecveil.report.families import other_families, standing
 from vecveil.report.record import parse
 from vecveil.report.verdict import against_chance, against_clean, caveats, sentence, status
 
@@ -23,21 +25,35 @@ def with_worst(**figures: float) -> dict[str, Any]:
     """Return a record whose only attack has the given figures."""
     record = sample_audit("one-attack")
     record["attacks"][0] |= figures
-    return record
+    return settle(record)
+
+
+def others(record: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """Return the words and notes on each other family."""
+    verdicts = other_families(parse(settle(record)))
+    return {v.family: (v.words, " ".join(v.notes).replace("\u00a0", " ")) for v in verdicts}
 
 
 def test_the_sentence_of_the_usual_case() -> None:
     assert said(sample_audit()) == (
         "The worst of 3 token-inference attacks, mlp-adaptive, recovered 22.9 % of concept tokens "
         "from protected vectors (95 % interval 21.4–24.4 %), against 72.7 % from clean ones "
-        "(71.2–74.2 %); chance is 12.2 %; utility kept is 71.2 % to 95.3 % of clean over 3 "
-        "measures (lowest: Nearest neighbours); the guarantee is formal at ε = 1536, "
-        "a bound that excludes little by itself."
+        "(71.2–74.2 %); chance is 12.2 %, so it comes 12.2 % of the way from chance to certainty; "
+        "utility kept is 71.2 % to 95.3 % of clean over 3 measures (lowest: Nearest neighbours); "
+        "the guarantee is formal at ε = 1536, a bound that excludes little by itself."
     )
 
 
 def test_it_is_one_sentence() -> None:
-    for variant in ("formal", "empirical", "at-chance", "without-retrieval", "many-attacks"):
+    for variant in (
+        "formal",
+        "empirical",
+        "at-chance",
+        "without-retrieval",
+        "many-attacks",
+        "store",
+        "store-without-clean",
+    ):
         text = said(sample_audit(variant))
         assert text.endswith(".")
         assert ". " not in text
@@ -126,44 +142,117 @@ def test_a_seeded_release_is_named_as_such() -> None:
     assert "seed" not in noted(sample_audit())
 
 
-def test_attacks_of_other_families_are_not_hidden() -> None:
-    text = noted(sample_audit())
-    assert "probe 61.2 % (AUC, chance 50.0 %)" in text
-    assert "candidates 34.0 % (top-1, chance 0.1 %)" in text
-    record = sample_audit("at-chance")
-    record["attacks"].append(attack("coin", "probe", figure("AUC", 0.505, 0.9, 0.5)))
-    assert "probe" not in noted(record)
+def test_how_far_it_is_from_chance_to_certainty_is_said_above_chance_only() -> None:
+    assert "so it comes 12.2 % of the way" in said(sample_audit())
+    assert "of the way" not in said(sample_audit("at-chance"))
+    assert "of the way" not in said(with_worst(value=0.08, low=0.07, high=0.09))
 
 
-def test_a_family_without_chance_is_not_hidden_either() -> None:
-    record = sample_audit("at-chance")
-    record["attacks"].append(
-        attack("w", "reconstruction", figure("cosine", 0.8, 0.9, 0) | {"chance": None})
+def test_a_store_says_that_nothing_is_known_of_it() -> None:
+    assert said(sample_audit("store")) == (
+        "The worst of 3 token-inference attacks, mlp-adaptive, recovered 22.9 % of concept tokens "
+        "from stored vectors (95 % interval 21.4–24.4 %), against 72.7 % from clean ones "
+        "(71.2–74.2 %); chance is 12.2 %, so it comes 12.2 % of the way from chance to certainty; "
+        "no guarantee is known of the store."
     )
-    assert "reconstruction 80.0 % (cosine, chance not stated)" in noted(record)
+    text = noted(sample_audit("store"))
+    assert "Nothing is known of how these vectors were made" in text
+    assert "the store comes without its protector" in text
+    assert "protection" not in text
+
+
+def test_without_a_clean_side_nothing_is_called_a_reduction() -> None:
+    record = sample_audit("store-without-clean")
+    assert "with no clean vectors to compare with; chance is 12.2 %" in said(record)
+    assert "cannot show whether the stored vectors leak less" in noted(record)
+    protector = sample_audit()
+    protector["attacks"][1] = clean_of(protector["attacks"][1])
+    assert "cannot show whether the protected vectors leak less" in noted(settle(protector))
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(0.72, "does not show that the stored vectors leak less"), (0.9, "leak more than clean ones")],
+)
+def test_a_store_that_leaks_as_much_as_clean_vectors(value: float, words: str) -> None:
+    record = sample_audit("store")
+    record["attacks"][1] |= {"value": value, "low": value - 0.015, "high": value + 0.015}
+    assert words in noted(settle(record))
+
+
+def test_another_metric_above_chance_is_not_hidden_behind_one_at_chance() -> None:
+    record = sample_audit("at-chance")
+    record["attacks"][0]["also"] = [figure("AUC", 0.61, 0.9, 0.5), figure("top-5", 0.3, 0.9, 0.3)]
+    text = noted(record)
+    assert "above chance all the same in: AUC of linear (61.0 %, chance 50.0 %)." in text
+    assert "all the same" not in noted(sample_audit())
+
+
+def test_every_other_family_is_compared_with_chance_and_clean() -> None:
+    assert others(sample_audit()) == {
+        family: ("above chance; below clean", "")
+        for family in (
+            "probe", "candidates", "averaging", "alignment", "reconstruction", "held-out-terms",
+        )
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("main", "words"),
+    [
+        (figure("AUC", 0.505, 0.9, 0.5), "at chance within its interval; below clean"),
+        (figure("AUC", 0.4, 0.9, 0.5), "below chance; below clean"),
+        (
+            figure("AUC", 0.89, 0.9, 0.5),
+            "above chance; not clearly below clean: the intervals overlap",
+        ),
+        (figure("AUC", 0.95, 0.9, 0.5), "above chance; above clean"),
+        (figure("AUC", 0.95, 0.9, 0.5) | {"chance": None}, "chance not stated; above clean"),
+        (clean_of(figure("AUC", 0.95, 0.9, 0.5)), "above chance; no clean side"),
+        (
+            figure("AUC", 0.95, 0.9, 0.5) | {"low": None, "high": None},
+            "no interval, so no verdict; clean not comparable",
+        ),
+        (
+            figure("AUC", 0.95, 0.9, 0.5) | dict.fromkeys(("value", "low", "high")),
+            "not measurable on these texts",
+        ),
+    ],
+)
+def test_other_families_are_not_overstated(main: dict[str, Any], words: str) -> None:
+    record = sample_audit("at-chance")
+    record["attacks"].append(attack("coin", "probe", main))
+    assert others(record) == {"probe": (words, "")}
+    assert standing(parse(record).attacks[-1].figure) == words
+
+
+def test_a_family_at_chance_names_what_is_above_it() -> None:
+    record = sample_audit("at-chance")
+    record["attacks"] += [
+        attack("ten", "candidates", figure("top-1 of 10 substitutions", 0.105, 0.99, 0.1)),
+        attack("decoys", "candidates", figure("top-1", 0.05, 0.99, 0.0005)),
+    ]
+    words, notes = others(record)["candidates"]
+    assert words.startswith("at chance within its interval")
+    assert notes == "Above chance all the same: top-1 of decoys (5.0 %, chance 0.1 %)."
 
 
 def test_status_of_every_attack() -> None:
     audit = parse(sample_audit())
     assert {a.name: status(a.figure) for a in audit.attacks} == {
-        "linear": "above chance, below clean",
-        "mlp-adaptive": "above chance, below clean",
+        **{a.name: "above chance, below clean" for a in audit.attacks},
         "mlc-published": "at chance within its interval, below clean",
-        "logistic-probe": "above chance, below clean",
-        "nearest-candidate": "above chance, below clean",
-        "wiener": "above chance, below clean",
     }
 
 
 def test_nothing_is_compared_with_what_is_missing() -> None:
     record = sample_audit()
-    record["attacks"][5] |= {"chance": None, "clean": None, "clean_low": None, "clean_high": None}
-    lonely = parse(record).attacks[5].figure
+    record["attacks"][3] |= {"chance": None, "clean": None, "clean_low": None, "clean_high": None}
+    lonely = parse(settle(record)).attacks[3].figure
     assert (against_chance(lonely), against_clean(lonely), status(lonely)) == ("", "", "")
 
 
 def test_what_could_not_be_measured_is_called_so() -> None:
     record = sample_audit()
     record["attacks"][3] |= {"value": None, "low": None, "high": None}
-    assert status(parse(record).attacks[3].figure) == "not measurable on these texts"
-    assert "probe" not in noted(record)
+    assert status(parse(settle(record)).attacks[3].figure) == "not measurable on these texts"

@@ -1,0 +1,188 @@
+"""Made-up entries of the attacks of an audit record; every figure here is invented."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["attack", "clean_of", "every_family", "figure", "settle"]
+
+
+def figure(
+    metric: str, value: float, clean: float, chance: float, half: float = 0.015
+) -> dict[str, Any]:
+    return {
+        "metric": metric,
+        "value": value,
+        "low": round(max(value - half, 0), 4),
+        "high": round(min(value + half, 1), 4),
+        "chance": chance,
+        "clean": clean,
+        "clean_low": round(max(clean - half, 0), 4),
+        "clean_high": round(min(clean + half, 1), 4),
+    }
+
+
+def attack(name: str, family: str, main: dict[str, Any], **keys: Any) -> dict[str, Any]:
+    defaults = {
+        "n": 2114,
+        "adaptive": False,
+        "seconds": 4.2,
+        "description": "An invented attack.",
+        "cost": "",
+        "also": [],
+    }
+    return {"name": name, "family": family, **main, **defaults, **keys}
+
+
+def settle(record: dict[str, Any]) -> dict[str, Any]:
+    """Fill in what follows from the figures: leakage over chance, and the strongest of each family."""
+    strongest: dict[str, dict[str, Any]] = {}
+    for each in record["attacks"]:
+        for key, out in (("value", "over_chance"), ("clean", "clean_over_chance")):
+            value, chance = each[key], each["chance"]
+            known = value is not None and chance is not None
+            each[out] = (value - chance) / (1 - chance) if known else None
+        best = strongest.setdefault(each["family"], each)
+        if (each["value"] or -1.0) > (best["value"] or -1.0):
+            strongest[each["family"]] = each
+    record["families"] = [
+        {"family": family, "worst": each["name"]} for family, each in strongest.items()
+    ]
+    names = {each["name"] for each in record["attacks"]}
+    for entry in record["frameworks"]:
+        entry["attacks"] = [name for name in entry["attacks"] if name in names]
+    return record
+
+
+def clean_of(main: dict[str, Any]) -> dict[str, Any]:
+    """Return the figure without its clean side."""
+    return main | dict.fromkeys(("clean", "clean_low", "clean_high"))
+
+
+def _token_inference() -> list[dict[str, Any]]:
+    also = [
+        figure("Leakage", 0.204, 0.688, 0.118),
+        figure("Confidence", 0.187, 0.655, 0.095),
+        figure("top-5", 0.412, 0.901, 0.301),
+        figure("AUC", 0.702, 0.968, 0.5),
+    ]
+    return [
+        attack(
+            "linear",
+            "token-inference",
+            figure("R-precision", 0.138, 0.601, 0.122),
+            seconds=0.8,
+            adaptive=True,
+            description="Closed-form ridge regression that knows the covariance of the noise.",
+            cost="one linear system",
+            also=also[:2],
+        ),
+        attack(
+            "mlp-adaptive",
+            "token-inference",
+            figure("R-precision", 0.229, 0.727, 0.122),
+            seconds=41.3,
+            adaptive=True,
+            description="Two layers of 512 units, whitened input, fresh noise every epoch, "
+            "stopped on the validation part.",
+            cost="half a minute on one core",
+            also=also,
+        ),
+        attack(
+            "mlc-published",
+            "token-inference",
+            figure("R-precision", 0.129, 0.215, 0.122),
+            seconds=12.5,
+            description="Multi-label classifier with the published hyper-parameters.",
+        ),
+    ]
+
+
+def _averaging(kind: str, adaptive: bool, shares: tuple[float, ...]) -> dict[str, Any]:
+    counts = (1, 4, 16, 64)
+    also = [
+        figure(f"R-precision over {count} {kind} releases", share, 0.727, 0.122)
+        for count, share in zip(counts, shares, strict=True)
+    ]
+    return attack(
+        f"averaging-{kind}",
+        "averaging",
+        also[-1],
+        adaptive=adaptive,
+        description="The mean of several releases of each text, then token inference.",
+        cost="64 releases of the same texts",
+        also=also[:-1],
+    )
+
+
+def every_family() -> list[dict[str, Any]]:
+    """Return attacks of every family, token inference first."""
+    pairs = [
+        figure(f"top-1 with {count} known pairs", share, 0.99, 0.0005, 0.02)
+        for count, share in ((10, 0.002), (50, 0.031), (200, 0.162), (1000, 0.338))
+    ]
+    return [
+        *_token_inference(),
+        attack(
+            "logistic-probe",
+            "probe",
+            figure("AUC", 0.612, 0.987, 0.5, 0.02),
+            seconds=1.1,
+            adaptive=True,
+            description="Logistic regression: does the text hold any concept token?",
+            cost="one second",
+            also=[
+                figure("advantage", 0.171, 0.912, 0.0),
+                figure("TPR at 1 % FPR", 0.042, 0.871, 0.01, 0.012),
+                figure("TPR at 0.1 % FPR", 0.009, 0.702, 0.001, 0.007),
+            ],
+        ),
+        attack(
+            "nearest-candidate",
+            "candidates",
+            figure("top-1", 0.34, 0.998, 0.0005, 0.02),
+            seconds=3.0,
+            description="Cosine of each protected vector with the clean ones of 2,000 known texts.",
+            also=[figure("MRR", 0.402, 0.999, 0.0041, 0.02)],
+        ),
+        attack(
+            "substitution-mahalanobis",
+            "candidates",
+            figure("top-1 of 10 substitutions", 0.781, 1.0, 0.1, 0.02),
+            description="Ten variants of a known sentence; the likelihood under the known noise.",
+        ),
+        _averaging("fresh", True, (0.229, 0.301, 0.422, 0.512)),
+        _averaging("keyed", False, (0.228, 0.229, 0.227, 0.229)),
+        attack(
+            "procrustes",
+            "alignment",
+            pairs[-1],
+            description="The rotation that fits known pairs best, then nearest neighbours.",
+            cost="known pairs of text and released vector",
+            also=pairs[:-1],
+        ),
+        attack(
+            "geia-small",
+            "reconstruction",
+            figure("token F1", 0.183, 0.331, 0.162, 0.02),
+            seconds=310.0,
+            n=500,
+            description="A decoder of four layers, trained from scratch.",
+            cost="five minutes",
+            also=[
+                figure("BLEU", 0.012, 0.154, 0.009, 0.006),
+                figure("ROUGE-L", 0.171, 0.318, 0.155, 0.02),
+                figure("exact match", 0.0, 0.012, 0.0, 0.004),
+                figure("cosine", 0.312, 0.583, 0.27, 0.02),
+                figure("Leakage", 0.041, 0.186, 0.035, 0.02),
+            ],
+        ),
+        attack(
+            "held-out-mlp",
+            "held-out-terms",
+            figure("R-precision on unlisted terms", 0.632, 0.764, 0.199),
+            adaptive=True,
+            description="Half of the terms protected, the other half attacked.",
+            also=[figure("R-precision on listed terms", 0.221, 0.734, 0.077)],
+        ),
+    ]

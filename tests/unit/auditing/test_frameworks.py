@@ -1,0 +1,131 @@
+"""Findings by framework say what the figures say, and "not tested" where nothing was run."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from harness.sample_attacks import attack, clean_of, every_family, figure
+from vecveil.auditing.frameworks import ITEMS, framework_findings
+
+LINT = [{"code": "plaintext-beside-vectors", "message": "The text lies beside the vectors."}]
+
+
+def found(
+    attacks: list[dict[str, Any]], kind: str = "protector", lint: list[Any] | None = None
+) -> dict[str, dict[str, Any]]:
+    entries = framework_findings(attacks, kind=kind, lint=lint or [])
+    return {entry["item"]: entry for entry in entries}
+
+
+def token_inference(**figures: float | None) -> dict[str, Any]:
+    return attack("mlp", "token-inference", figure("R-precision", 0.229, 0.727, 0.122)) | figures
+
+
+def test_the_items_and_their_titles() -> None:
+    assert [(item.framework, item.item, item.title) for item in ITEMS] == [
+        ("OWASP Top 10 for LLM Applications 2025", "LLM08:2025", "Vector and Embedding Weaknesses"),
+        ("MITRE ATLAS", "AML.T0024", "Exfiltration via AI Inference API"),
+        ("MITRE ATLAS", "AML.T0024.000", "Infer Training Data Membership"),
+        ("MITRE ATLAS", "AML.T0024.001", "Invert AI Model"),
+        ("OWASP AISVS 1.0", "C8.2", "Embedding Sanitization & Validation"),
+        ("OWASP AISVS 1.0", "C11.2", "Membership-Inference and Model-Inversion Mitigation"),
+    ]
+
+
+def test_a_finding_is_made_from_the_figures() -> None:
+    assert found([token_inference()])["C8.2"] == {
+        "framework": "OWASP AISVS 1.0",
+        "item": "C8.2",
+        "title": "Embedding Sanitization & Validation",
+        "finding": "What is left of the sensitive concept after embedding (8.2.1), from protected "
+        "vectors: token inference 22.9 % R-precision (95 % interval 21.4 % to 24.4 %, chance "
+        "12.2 %, clean vectors 72.7 %), above chance, below clean. Not tested: concept probe, "
+        "terms held out of the fit.",
+        "attacks": ["mlp"],
+    }
+
+
+def test_no_figure_stands_that_the_record_does_not_hold() -> None:
+    attacks = every_family()
+    known = {
+        f"{100 * each[key]:.1f}"
+        for each in attacks
+        for key in ("value", "low", "high", "chance", "clean")
+    } | {"0.1"}  # below it
+    for entry in framework_findings(attacks, kind="protector", lint=[]):
+        shares = re.findall(r"(?<!95)(?<![\d.])(\d+\.\d) %", entry["finding"])
+        assert shares
+        assert set(shares) <= known
+
+
+@pytest.mark.parametrize("item", [item.item for item in ITEMS])
+def test_what_was_not_run_is_not_tested(item: str) -> None:
+    entry = found([])[item]
+    assert entry["finding"].startswith("Not tested: no attack of the kind was run (")
+    assert entry["attacks"] == []
+
+
+def test_a_figure_that_was_not_measured_is_not_tested() -> None:
+    gone = dict.fromkeys(("value", "low", "high", "clean", "clean_low", "clean_high"))
+    assert found([token_inference(**gone)]) == found([])
+
+
+def test_the_strongest_attack_of_a_family_speaks_for_it() -> None:
+    attacks = every_family()
+    entry = found(attacks)["LLM08:2025"]
+    assert entry["attacks"] == [
+        "mlp-adaptive",
+        "logistic-probe",
+        "substitution-mahalanobis",
+        "averaging-fresh",
+        "procrustes",
+        "geia-small",
+        "held-out-mlp",
+    ]
+    assert "Not tested" not in entry["finding"]
+    assert "linear" not in entry["finding"]
+
+
+@pytest.mark.parametrize(
+    ("figures", "words"),
+    [
+        ({"value": 0.125, "low": 0.11, "high": 0.14}, "at chance within its interval, below clean"),
+        ({"value": 0.08, "low": 0.07, "high": 0.09}, "below chance, below clean"),
+        ({"value": 0.71, "low": 0.69, "high": 0.73}, "above chance, not clearly below clean"),
+        ({"value": 0.8, "low": 0.78, "high": 0.82}, "above chance, above clean"),
+        ({"chance": None}, "chance not stated, clean vectors 72.7 %), not comparable with chance"),
+        ({"low": None, "high": None}, "clean vectors 72.7 %), not comparable with chance."),
+    ],
+)
+def test_nothing_is_overstated(figures: dict[str, float | None], words: str) -> None:
+    assert words in found([token_inference(**figures)])["C8.2"]["finding"]
+
+
+def test_a_store_without_a_clean_side() -> None:
+    finding = found([clean_of(token_inference())], kind="store")["C8.2"]["finding"]
+    assert "from stored vectors: token inference 22.9 % R-precision" in finding
+    assert "clean" not in finding
+    assert "protected" not in finding
+
+
+def test_warnings_are_named_where_they_bear_on_the_item() -> None:
+    entries = found([], lint=LINT)
+    for item in ITEMS:
+        said = "plaintext-beside-vectors" in entries[item.item]["finding"]
+        assert said is item.linted
+
+
+def test_no_item_is_called_met() -> None:
+    for entry in framework_findings(every_family(), kind="protector", lint=LINT):
+        words = set(re.findall("[a-z]+", entry["finding"].lower()))
+        assert not words & {"met", "passed", "compliant", "complies", "satisfied", "safe", "secure"}
+
+
+def test_the_inputs_are_left_alone() -> None:
+    attacks, lint = every_family(), list(LINT)
+    framework_findings(attacks, kind="protector", lint=lint)
+    assert attacks == every_family()
+    assert lint == LINT
