@@ -57,19 +57,26 @@ def attack_job(
     family: str | None = None,
     weight: float = 1.0,
     oracle: bool = True,
+    long: bool = False,
 ) -> Job:
     """Return the job that runs ``attack`` on one side.
 
     Args:
         name, family: of the result, if they are not the attack's own.
         oracle: whether the attacker may use the side's oracle; an attack on a secret may not.
+        long: whether the attack keeps checkpoints while it trains; short ones are run again.
     """
     named = attack.name if name is None else name
     knowledge = side.knowledge if oracle else {}
 
     def run(checkpoint: Path | None) -> AttackResult:
         found = attack.run(
-            train, test, rng=options.seed, checkpoint=checkpoint, show_progress=False, **knowledge
+            train,
+            test,
+            rng=options.seed,
+            checkpoint=checkpoint if long else None,
+            show_progress=False,
+            **knowledge,
         )
         return replace(found, name=named, family=found.family if family is None else family)
 

@@ -33,7 +33,8 @@ class KeptResults:
         self.folder = folder / fingerprint[:32]
 
     def folder_of(self, key: str) -> Path:
-        """Return the folder for the checkpoints of one job; not made yet."""
+        """Return the folder for the checkpoints of one job."""
+        self._make()
         return self.folder / f"{key}.checkpoint"
 
     def load(self, key: str) -> AttackResult | None:
@@ -56,12 +57,12 @@ class KeptResults:
                     None if chance is None else np.array(chance),
                 )
             return AttackResult(estimates=estimates, terms=table, examples=examples, **record)
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None  # run it again
 
     def save(self, key: str, result: AttackResult) -> None:
         """Keep ``result`` under ``key``; its checkpoints are no longer needed."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._make()
         terms: dict[str, Any] | None = None
         if result.terms is not None:
             table = result.terms
@@ -85,6 +86,10 @@ class KeptResults:
         }
         write_text(self.folder / f"{key}.json", json.dumps(record, default=str) + "\n")
         shutil.rmtree(self.folder_of(key), ignore_errors=True)
+
+    def _make(self) -> None:
+        for folder in (self.folder.parent, self.folder):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def remove(self) -> None:
         """Remove the folder: the audit has finished."""

@@ -1,4 +1,4 @@
-"""Ten versions of a text that differ in one concept word: the attacker knows all the rest of it."""
+"""Up to ten versions of a text that differ in one concept word: the attacker knows all the rest of it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from vecveil.types import Embeddings
 __all__ = ["Substitutes", "substitutes"]
 
 VERSIONS = 10
+FEWEST_VERSIONS = 4
 MOST_TEXTS = 200
 FEWEST_TEXTS = 20
 
@@ -25,7 +26,7 @@ class Substitutes:
     Attributes:
         rows: (M,) rows of the texts.
         pool: (P, n) clean vectors of all versions.
-        options: (M, 10) the versions of each text, indices into ``pool``.
+        options: (M, C) the versions of each text, indices into ``pool``.
         truth: (M,) which of them is the text itself.
     """
 
@@ -36,28 +37,33 @@ class Substitutes:
 
 
 def substitutes(case: Case) -> Substitutes | None:
-    """Return up to 200 test texts with nine versions each; None where the encoder or words are missing.
+    """Return up to 200 test texts with C = 10 versions each, the text itself among them.
+
+    With fewer than ten terms there are as many versions; None if they are fewer than four, or without an encoder.
 
     One span of a text is exchanged for spans found in training texts: of its own label (drug for drug) where there
-    are nine others, else of any.
+    are enough others, else of any.
     """
     if case.encode is None or case.embeddings is None or case.matches.labels is not None:
         return None
     rng = np.random.default_rng([case.options.seed, 3])
     forms = _forms(case)
+    count = min(VERSIONS, len(forms[None]))
+    if count < FEWEST_VERSIONS:
+        return None
     rows, texts, truth = [], [], []
     for row in rng.permutation(case.test):
         spans = case.matches.spans[row]
         span = spans[int(rng.integers(len(spans)))]
         others = [form for form in forms[span.label] if form != span.term]
-        if len(others) < VERSIONS - 1:
+        if len(others) < count - 1:
             others = [form for form in forms[None] if form != span.term]
-        if len(others) < VERSIONS - 1:
+        if len(others) < count - 1:
             continue
         text = case.texts[row]
-        chosen = rng.choice(len(others), VERSIONS - 1, replace=False)
+        chosen = rng.choice(len(others), count - 1, replace=False)
         versions = [text[: span.start] + others[i] + text[span.end :] for i in chosen]
-        place = int(rng.integers(VERSIONS))
+        place = int(rng.integers(count))
         versions.insert(place, text)
         rows.append(row)
         texts += versions
@@ -66,7 +72,7 @@ def substitutes(case: Case) -> Substitutes | None:
             break
     if len(rows) < FEWEST_TEXTS:
         return None
-    options = np.arange(len(texts)).reshape(len(rows), VERSIONS)
+    options = np.arange(len(texts)).reshape(len(rows), count)
     pool = case.encode(texts)
     pool[options[np.arange(len(rows)), truth]] = case.embeddings[rows]
     return Substitutes(np.array(rows), pool, options, np.array(truth))

@@ -1,0 +1,95 @@
+"""Audits of a store: vectors and texts, and nothing that protects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vecveil
+from unit.auditing.test_audit import CONCEPT, DRUGS, OPTIONS, TopicEncoder, notes
+from vecveil.auditing.lint import clean_vectors, plaintext_beside
+from vecveil.errors import ConceptError, InvalidInputError
+from vecveil.report import render_audit
+
+TEXTS = notes(600, 2)
+X = TopicEncoder().encode(TEXTS)
+
+
+def named(result: vecveil.AuditResult) -> dict[str, dict[str, Any]]:
+    return {attack["name"]: attack for attack in result.record["attacks"]}
+
+
+@pytest.fixture(scope="module")
+def bare() -> vecveil.AuditResult:
+    return vecveil.audit_store(X, TEXTS, CONCEPT, **OPTIONS)
+
+
+def test_clean_vectors_give_the_words_away(bare: vecveil.AuditResult) -> None:
+    record = bare.record
+    assert record["kind"] == "store"
+    assert record["method"] is record["guarantee"] is None
+    assert bare.worst["value"] > 0.8
+    assert bare.worst["clean"] is None
+    assert not any(attack["adaptive"] for attack in record["attacks"])
+    assert {each["attack"] for each in record["skipped"]} >= {
+        "transplant", "decoys-cosine", "alignment-ridge", "averaging-16", "unlisted-half-kernel",
+    }  # fmt: skip
+    page = render_audit(bare.to_record())
+    assert not [term for term in DRUGS if term in page + str(bare) + repr(bare)]
+
+
+def test_with_the_encoder_the_clean_side_stands_beside() -> None:
+    store = X + 0.3 * np.random.default_rng(0).standard_normal(X.shape).astype(np.float32)
+    found = vecveil.audit_store(store, TEXTS, CONCEPT, encoder=TopicEncoder(), **OPTIONS)
+    worst = found.worst
+    assert worst["clean"] > worst["value"] > worst["chance"]
+    assert {"decoys-cosine", "substitution-likelihood", "alignment-ridge"} <= named(found).keys()
+    assert found.record["lint"] == []
+
+
+def test_vectors_that_nobody_protected_are_named() -> None:
+    found = vecveil.audit_store(X, TEXTS, CONCEPT, encoder=TopicEncoder(), **OPTIONS)
+    assert [each["code"] for each in found.record["lint"]] == ["vectors-not-protected"]
+    render_audit(found.to_record())
+
+
+def test_a_store_of_another_dimension_than_the_encoder() -> None:
+    store = X @ np.random.default_rng(1).standard_normal((X.shape[1], 9)).astype(np.float32)
+    found = vecveil.audit_store(store, TEXTS, CONCEPT, encoder=TopicEncoder(), **OPTIONS)
+    assert found.record["parameters"] == {"dimension": X.shape[1], "released_dimension": 9}
+    assert named(found)["alignment-ridge"]["value"] > 0.5
+
+
+def test_nothing_is_found_in_noise() -> None:
+    """Null: vectors are drawn without the texts. Power: the tests above, on the vectors of the texts."""
+    noise = np.random.default_rng(3).standard_normal((len(TEXTS), 12))
+    worst = vecveil.audit_store(noise, TEXTS, CONCEPT, **OPTIONS).worst
+    assert worst["value"] < worst["chance"] + 0.17  # 200 words or so: 5 standard errors
+
+
+def test_bad_stores() -> None:
+    with pytest.raises(InvalidInputError, match="600 rows, one for each text"):
+        vecveil.audit_store(X[:-1], TEXTS, CONCEPT, **OPTIONS)
+    bad = X.copy()
+    bad[3, 4] = np.nan
+    with pytest.raises(InvalidInputError, match="`vectors`"):
+        vecveil.audit_store(bad, TEXTS, CONCEPT, **OPTIONS)
+    with pytest.raises(ConceptError, match="matches nothing"):
+        vecveil.audit_store(X, ["nothing"] * 600, CONCEPT, **OPTIONS)
+
+
+def test_the_lint_tells_texts_from_names_and_codes() -> None:
+    columns = {
+        "body": TEXTS[:50],
+        "city": ["Lisbon", "New York"] * 25,
+        "code": ["A-1"] * 50,
+        "rare": [None] * 49 + ["one text of several words"],
+        "number": list(range(50)),
+    }
+    warned = plaintext_beside(columns)
+    assert [each["code"] for each in warned] == ["plaintext-beside-vectors"]
+    assert "'body'" in warned[0]["message"]
+    assert not [text for text in TEXTS[:50] if text in warned[0]["message"]]
+    assert clean_vectors(X, None) == clean_vectors(X, X[:, :3]) == clean_vectors(X, X[::-1]) == []
