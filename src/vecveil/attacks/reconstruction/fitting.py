@@ -101,7 +101,7 @@ class _Training:
         self.epoch = self.step = 0
         self.loss = self.count = 0.0  # of the epoch so far
         self.finished = False
-        self.clock = time.monotonic()
+        self.clock = _now()
         self.best: dict[str, Any] | None = None
 
     def steps(
@@ -110,7 +110,8 @@ class _Training:
         validate: Callable[[Any], float],
     ) -> Iterator[None]:
         """Yield after each step, until training ends."""
-        saved = self.clock = time.monotonic()
+        self.clock = _now()
+        saved = self.clock[0]
         while not self.finished:
             batches = epoch_batches(self.epoch, np.random.default_rng([self.seed, self.epoch]))
             self.model.train()
@@ -121,7 +122,7 @@ class _Training:
                 self._learn(batches[self.step], self.recipe.rate(done))
                 self.step += 1
                 self._tick()
-                due = self.clock - saved >= self.recipe.save_seconds
+                due = self.clock[0] - saved >= self.recipe.save_seconds
                 if due and self.step < len(batches):
                     self.save()
                     saved = time.monotonic()
@@ -131,8 +132,10 @@ class _Training:
             saved = time.monotonic()
 
     def _tick(self) -> None:
-        now = time.monotonic()
-        self.fit.seconds, self.clock = self.fit.seconds + now - self.clock, now
+        now = _now()
+        self.fit.seconds += now[0] - self.clock[0]
+        self.fit.processor_seconds += now[1] - self.clock[1]
+        self.clock = now
 
     def _done(self, share: float) -> float:
         done = (self.epoch + share) / self.recipe.epochs
@@ -275,3 +278,7 @@ class _Training:
                 "fit_model", "folder", wanted, got, fix="Give another folder, or remove this one."
             )
         )
+
+
+def _now() -> tuple[float, float]:
+    return time.monotonic(), time.process_time()

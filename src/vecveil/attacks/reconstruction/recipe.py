@@ -78,6 +78,7 @@ class Fit:
         steps: Optimiser steps.
         tokens: Tokens that a loss was computed for.
         seconds: Wall-clock seconds, without interruptions.
+        processor_seconds: The process's processor time in them.
     """
 
     best_epoch: int = 0
@@ -86,3 +87,4 @@ class Fit:
     steps: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    processor_seconds: float = 0.0

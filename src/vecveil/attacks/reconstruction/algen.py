@@ -1,0 +1,236 @@
+"""Few-shot inversion: a few leaked pairs align the released vectors to a decoder that already reads another space."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vecveil.atomic import atomic_path
+from vecveil.attacks.base import Session
+from vecveil.attacks.evidence import Knowledge, TextVectors
+from vecveil.attacks.networks.devices import resolve_device
+from vecveil.attacks.reconstruction.base import EncodeTexts, ReconstructionAttack, WordsOf
+from vecveil.attacks.reconstruction.corpus import check_corpus, refuse_test_texts
+from vecveil.attacks.reconstruction.decoder import Decoder
+from vecveil.attacks.reconstruction.plans import plan, train_decoder
+from vecveil.attacks.splits import split_groups
+from vecveil.checks import check_count
+from vecveil.errors import DataFileError, InvalidInputError, message
+from vecveil.types import Embeddings
+
+__all__ = ["ALGENAttack", "align"]
+
+Array = npt.NDArray[Any]
+
+_PENALTIES = (1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)  # of the mean squared norm of a released vector
+
+
+@dataclass(frozen=True, eq=False)
+class _Aligned:
+    decoder: Decoder
+    maps: Mapping[int, Array]  # by number of pairs
+    norm: float
+
+    def save(self, folder: Path) -> None:
+        from safetensors.numpy import save_file
+
+        self.decoder.save(folder)
+        arrays = {f"map/{k}": np.ascontiguousarray(W) for k, W in self.maps.items()}
+        arrays["norm"] = np.array([self.norm])
+        with atomic_path(folder / "alignment.safetensors", mode=0o600) as temporary:
+            save_file(arrays, str(temporary))
+
+    @classmethod
+    def load(cls, folder: Path) -> _Aligned:
+        from safetensors.numpy import load_file
+
+        arrays = load_file(str(folder / "alignment.safetensors"))
+        norm = float(arrays.pop("norm")[0])
+        maps = {int(key.removeprefix("map/")): W for key, W in arrays.items()}
+        return cls(Decoder.load(folder), dict(sorted(maps.items())), norm)
+
+
+class ALGENAttack(ReconstructionAttack):
+    """A decoder of the attacker's own encoder, and a linear map onto its space from k leaked pairs.
+
+    The decoder is one that `GEIAAttack` kept (its checkpoint folder), or is trained on the spot on clean vectors
+    of ``corpus``; without a corpus, on the training texts. The main figures are those of the most pairs;
+    ``token_f1_of_K`` those of fewer.
+    """
+
+    name = "algen"
+    description = (
+        "Decoder of another embedding space, reached by a linear map from a few leaked pairs."
+    )
+    cost = "k leaked pairs of text and vector, and a decoder trained beforehand"
+    source = "Chen, Xu and Bjerva (2025), ALGEN: few-shot inversion by cross-model alignment."
+    state_type = _Aligned
+
+    def __init__(
+        self,
+        decoder: str | Path | None = None,
+        *,
+        pairs: Sequence[int] = (1, 10, 100, 1000),
+        preset: str = "small",
+        corpus: Sequence[str] | None = None,
+        encode: EncodeTexts | None = None,
+        beams: int = 1,
+        judge_encoder: EncodeTexts | None = None,
+        words_of: WordsOf | None = None,
+        judged: int = 500,
+        device: str = "auto",
+        **options: Any,
+    ) -> None:
+        """Keep the settings.
+
+        Args:
+            decoder: Folder of a decoder (a checkpoint of `GEIAAttack` on clean vectors), or None to train one.
+            pairs: Numbers of leaked pairs to try; those above the number of training texts use them all.
+            preset: Of the decoder that is trained, with ``options`` as in `GEIAAttack`.
+            corpus: Texts to train it on, none of them a test text; None takes the training texts.
+            encode: The attacker's own encoder, any dimension. None: the clean training vectors are its own,
+                which asks for a release oracle.
+            beams: Texts that decoding keeps at once; 1 is greedy.
+            judge_encoder: Encodes originals and reconstructions for their cosine.
+            words_of: The concept's words in a text, for Leakage.
+            judged: At most so many test texts are reconstructed, for each number of pairs.
+            device: ``"auto"`` takes CUDA where there is one, else the CPU.
+        """
+        owner = "ALGENAttack"
+        self.decoder = None if decoder is None else str(decoder)
+        self.pairs = tuple(sorted({check_count(k, owner=owner, param="pairs") for k in pairs}))
+        if not self.pairs:
+            raise InvalidInputError(message(owner, "pairs", "at least one number", "none"))
+        self.plan = plan(preset, options, owner=owner)
+        self.corpus_texts = check_corpus(corpus, encode, owner=owner)
+        self._corpus, self._encode = corpus, encode
+        self._beams = check_count(beams, owner=owner, param="beams")
+        self.judge_encoder, self.words_of = judge_encoder, words_of
+        self.judged = check_count(judged, owner=owner, param="judged")
+        self._device = device
+
+    def _check(self, train: TextVectors, test: TextVectors, knowledge: Knowledge) -> None:
+        refuse_test_texts(self._corpus, test, owner="ALGENAttack")
+        if self._encode is None and not knowledge.adaptive:
+            raise InvalidInputError(
+                message("ALGENAttack", "encode", "the attacker's own encoder", "None",
+                        "Without a release oracle the training vectors are released ones, and nothing is left "
+                        "to align them to.")
+            )  # fmt: skip
+
+    def _fit(
+        self, train: TextVectors, validation: TextVectors, knowledge: Knowledge, session: Session
+    ) -> _Aligned:
+        rng = session.rng
+        leaked = rng.permutation(len(train))[: self.pairs[-1]]
+        decoder = self._decoder(train, validation, session)
+        released = knowledge.draw(train.X[leaked], rng)
+        own = self._own(train.take(leaked))
+        expected = len(decoder.inputs.mean)
+        if own.shape[1] != expected:
+            raise InvalidInputError(
+                message("ALGENAttack", "decoder", f"of dimension {own.shape[1]}, that of the attacker's encoder",
+                        f"dimension {expected}")
+            )  # fmt: skip
+        counts = sorted({min(k, len(leaked)) for k in self.pairs})
+        maps = {k: align(released[:k], own[:k]) for k in counts}
+        norm = float(np.linalg.norm(own, axis=1).mean())
+        return _Aligned(decoder, maps, norm)
+
+    def _own(self, data: TextVectors) -> Array:
+        if self._encode is None:
+            return data.X
+        return np.asarray(self._encode(data.texts))
+
+    def _decoder(self, train: TextVectors, validation: TextVectors, session: Session) -> Decoder:
+        if self.decoder is not None:
+            try:
+                return Decoder.load(Path(self.decoder))
+            except Exception as error:  # safetensors, tokenizers and torch raise their own
+                raise DataFileError(
+                    message("ALGENAttack", "decoder", "a folder that `GEIAAttack` has written",
+                            "one that cannot be read as such")
+                ) from error  # fmt: skip
+        texts, held = train.texts, (self._own(validation), validation.texts)
+        if self._corpus is not None and self._encode is not None:
+            seed = int(session.rng.integers(2**31))
+            rows = split_groups(np.arange(len(self._corpus)), (0.95, 0.05), seed=seed)
+            texts, held_texts = ([self._corpus[i] for i in part] for part in rows)
+            X, held = (
+                np.asarray(self._encode(texts)),
+                (np.asarray(self._encode(held_texts)), held_texts),
+            )
+        else:
+            X = self._own(train)
+        return train_decoder(
+            self.plan,
+            X,
+            texts,
+            held,
+            lambda X, rng: X,
+            session.rng,
+            owner="ALGENAttack",
+            device=self._device,
+            folder=None if session.checkpoint is None else session.checkpoint.make(),
+            show_progress=session.show_progress,
+        )
+
+    def _reconstruct(self, state: _Aligned, X: Embeddings, knowledge: Knowledge) -> list[str]:
+        return self._write(state, X, max(state.maps))
+
+    def _variants(
+        self, state: _Aligned, X: Embeddings, knowledge: Knowledge
+    ) -> Iterator[tuple[str, list[str]]]:
+        for k in sorted(state.maps)[:-1]:
+            yield str(k), self._write(state, X, k)
+
+    def _write(self, state: _Aligned, X: Embeddings, pairs: int) -> list[str]:
+        decoder = state.decoder
+        decoder.module.to(resolve_device(self._device, owner="ALGENAttack"))
+        mapped = X.astype(np.float64) @ state.maps[pairs]
+        norms = np.linalg.norm(mapped, axis=1, keepdims=True)
+        mapped *= state.norm / np.maximum(
+            norms, 1e-12
+        )  # a ridge shrinks, the decoder knows full length
+        return decoder.write(mapped, beams=self._beams)
+
+    def _details(self, state: _Aligned) -> Mapping[str, Any]:
+        return {**state.decoder.details, "pairs": max(state.maps), "beams": self._beams}
+
+
+def align(released: Array, own: Array) -> Array:
+    """Return the map W (m, n) with ``released @ W`` near ``own``: ridge least squares from k pairs.
+
+    The ridge draws W to zero or, between spaces of equal dimension, perhaps to the identity. Which of them, and the
+    penalty, are chosen by the error of leaving one pair out, which has a closed form; a single pair gets the
+    smallest penalty, and zero.
+
+    Formula: W = P + Yᵀ (Y Yᵀ + λ I)⁻¹ (A - Y P), Y (k, m) released, A (k, n) own, P the point drawn to.
+    """
+    Y, A = released.astype(np.float64), own.astype(np.float64)
+    k, m = Y.shape
+    values, vectors = np.linalg.eigh(Y @ Y.T)
+    values = np.maximum(values, 0.0)
+    scale = float(values.sum()) / k or 1.0
+    points = [np.zeros((m, A.shape[1]))]
+    if m == A.shape[1] and k > 1:
+        points.append(np.eye(m))
+    best, chosen = np.inf, points[0]
+    for P in points:
+        residual = A - Y @ P
+        rotated = vectors.T @ residual
+        for penalty in _PENALTIES:
+            shrunk = vectors / (values + penalty * scale)
+            dual = shrunk @ rotated
+            left_out = (
+                dual / (shrunk * vectors).sum(axis=1)[:, None]
+            )  # residuals without the own pair
+            error = float((left_out**2).sum())
+            if error < best * (1 - 1e-9):
+                best, chosen = error, P + Y.T @ dual
+    return chosen
