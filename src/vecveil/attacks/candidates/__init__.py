@@ -1,0 +1,1 @@
+"""Candidate matching: which of some known texts is the one behind a released vector?"""

@@ -1,0 +1,184 @@
+"""What a text is expected to be released as, and how far releases scatter around that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vecveil.attacks.evidence import Knowledge, PairedVectors
+from vecveil.attacks.moments import spectrum
+from vecveil.types import Embeddings
+
+__all__ = ["ReleaseModel", "fit_release_model", "mean_release"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_PENALTIES = (1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1)  # shares of the largest clean variance
+_FLOORS = (1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # shares of the mean released variance
+_FOLDS = 4
+_ROWS = 8192  # released at once
+
+
+@dataclass(frozen=True, eq=False)
+class ReleaseModel:
+    """The expected release of a clean vector, and the metric in which releases scatter evenly.
+
+    Attributes:
+        clean_mean: (n,) mean of clean vectors.
+        weights: (n, m) of the affine map from clean vectors to expected releases.
+        mean: (m,) mean of releases.
+        basis: (m, r) directions in which releases vary, the noise's own axes.
+        scatter: (r,) variance of the noise along them.
+        spread: Mean variance of releases along them.
+        draws: Oracle draws whose mean is the expected release; 0 where the affine map is used.
+        penalty: Ridge penalty of the map.
+        floor: Variance added in every direction, as a share of ``spread``.
+    """
+
+    clean_mean: FloatArray
+    weights: FloatArray
+    mean: FloatArray
+    basis: FloatArray
+    scatter: FloatArray
+    spread: float
+    draws: int
+    penalty: float
+    floor: float
+
+    @property
+    def variance(self) -> FloatArray:
+        """The noise's variances along `basis`, floor included, (r,)."""
+        return self.scatter + self.floor * self.spread
+
+    def whiten(self, Y: npt.NDArray[np.floating]) -> FloatArray:
+        """Return vectors whose Euclidean distances are the Mahalanobis distances of ``Y``, (N, r)."""
+        white: FloatArray = (Y - self.mean) @ (self.basis / np.sqrt(self.variance))
+        return white
+
+    def expected(
+        self, clean: Embeddings, knowledge: Knowledge, rng: np.random.Generator
+    ) -> FloatArray:
+        """Return the expected releases of clean vectors, (P, m)."""
+        if self.draws:
+            return mean_release(clean, knowledge, rng, draws=self.draws)
+        expected: FloatArray = (clean.astype(np.float64) - self.clean_mean) @ self.weights
+        expected += self.mean
+        return expected
+
+
+def mean_release(
+    clean: Embeddings, knowledge: Knowledge, rng: np.random.Generator, *, draws: int
+) -> FloatArray:
+    """Return the mean of ``draws`` releases of each clean vector, (P, m)."""
+    total = np.zeros((len(clean), knowledge.dimension))
+    for i in range(0, len(clean), _ROWS):
+        for _ in range(draws):
+            total[i : i + _ROWS] += knowledge.draw(clean[i : i + _ROWS], rng)
+    total /= draws
+    return total
+
+
+def fit_release_model(
+    train: PairedVectors,
+    validation: PairedVectors,
+    knowledge: Knowledge,
+    rng: np.random.Generator,
+    *,
+    draws: int = 16,
+) -> ReleaseModel:
+    """Return the model under which the releases of the validation texts are likeliest.
+
+    Two kinds of expectation are tried: an affine map, by ridge regression on the training texts, and,
+    with an oracle, the mean of ``draws`` releases, which no bend of the release can mislead but which keeps
+    1/draws of the noise. The covariance is the declared one, or that of repeated releases, or, without an oracle,
+    of what the map leaves unexplained on training texts it was not fitted on; a floor keeps directions
+    without noise finite. Map, penalty and floor are chosen by the Gaussian likelihood of validation
+    releases, directions in which releases do not vary being left out.
+    """
+    if knowledge.adaptive:
+        average, noise = _repeated(train.clean, knowledge, rng, draws)
+        if not noise.any():  # a release without randomness: one draw says everything
+            draws = 1
+        if knowledge.noise_covariance is not None:
+            noise = np.asarray(knowledge.noise_covariance, dtype=np.float64)
+    else:
+        average, draws = train.X.astype(np.float64), 0
+        declared = knowledge.noise_covariance
+        noise = _unexplained(train, rng) if declared is None else np.asarray(declared, np.float64)
+    held = knowledge.draw(validation.clean if knowledge.adaptive else validation.X, rng)
+    mean, clean_mean = average.mean(axis=0), train.clean.mean(axis=0, dtype=np.float64)
+    centred = average - mean
+    between = centred.T @ centred / len(centred)
+    values, live = spectrum(between + (noise if knowledge.adaptive else 0.0))
+    if not values.size:  # constant releases
+        nothing = np.zeros((len(clean_mean), len(mean)))
+        return ReleaseModel(
+            clean_mean, nothing, mean, np.eye(len(mean)), np.zeros(len(mean)), 1.0, 0, 0.0, 1.0
+        )
+    scatter, axes = np.linalg.eigh(live.T @ noise @ live)
+    basis, scatter, spread = live @ axes, np.maximum(scatter, 0.0), float(values.mean())
+    inputs = validation.clean.astype(np.float64) - clean_mean
+    best = -np.inf
+    chosen: ReleaseModel | None = None
+    maps = [(0, p, w) for p, w in _ridge_path(train.clean - clean_mean, centred)]
+    kinds = maps if not draws else [*maps, (draws, 0.0, maps[0][2])]
+    for count, penalty, weights in kinds:
+        if count:
+            expected = mean_release(validation.clean, knowledge, rng, draws=count)
+        else:
+            expected = inputs @ weights + mean
+        squares = (((held - expected) @ basis) ** 2).mean(axis=0)
+        for floor in _FLOORS:
+            model = ReleaseModel(
+                clean_mean, weights, mean, basis, scatter, spread, count, penalty, floor
+            )
+            likelihood = -float((squares / model.variance + np.log(model.variance)).sum())
+            if likelihood > best:
+                best, chosen = likelihood, model
+    assert chosen is not None  # there is at least one map and one floor
+    return chosen
+
+
+def _repeated(
+    clean: Embeddings, knowledge: Knowledge, rng: np.random.Generator, draws: int
+) -> tuple[FloatArray, FloatArray]:
+    """Return the mean of ``draws`` releases of each text, and the covariance of a release around its expectation."""
+    total = np.zeros((len(clean), knowledge.dimension))
+    steps = np.zeros((knowledge.dimension, knowledge.dimension))
+    last: FloatArray | None = None
+    for _ in range(draws):
+        released = knowledge.draw(clean, rng).astype(np.float64)
+        total += released
+        if last is not None:
+            # Differences of successive draws: 2 S each, and exactly 0 where nothing is random.
+            difference = released - last
+            steps += difference.T @ difference / (2 * len(clean) * max(1, draws - 1))
+        last = released
+    return total / draws, steps
+
+
+def _ridge_path(X: FloatArray, Y: FloatArray) -> Iterator[tuple[float, FloatArray]]:
+    """Yield (penalty, weights) of the regression of Y on X, both centred."""
+    values, vectors = spectrum(X.T @ X / len(X))
+    target = vectors.T @ (X.T @ Y / len(X))
+    for penalty in _PENALTIES:
+        yield penalty, vectors @ (target / (values + penalty * values.max(initial=0.0))[:, None])
+
+
+def _unexplained(train: PairedVectors, rng: np.random.Generator) -> FloatArray:
+    """Return the covariance of what a map fitted on other training texts leaves of the releases."""
+    X, Y = train.clean.astype(np.float64), train.X.astype(np.float64)
+    fold = rng.permutation(len(X)) % min(_FOLDS, len(X))
+    left = np.zeros((len(_PENALTIES), Y.shape[1], Y.shape[1]))
+    for part in np.unique(fold):
+        here, there = fold == part, fold != part
+        if not there.any():
+            there = here
+        x, y = X[there].mean(axis=0), Y[there].mean(axis=0)
+        for total, (_, weights) in zip(left, _ridge_path(X[there] - x, Y[there] - y), strict=True):
+            residual = Y[here] - y - (X[here] - x) @ weights
+            total += residual.T @ residual / len(X)
+    return min(left, key=lambda total: float(np.trace(total)))

@@ -1,0 +1,181 @@
+"""Nearest neighbours: the words of the auxiliary texts that lie closest to the denoised vector."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vecveil.attacks.base import Session
+from vecveil.attacks.denoising import Denoiser, fit_denoiser
+from vecveil.attacks.evidence import Knowledge, LabelledVectors
+from vecveil.attacks.moments import spectrum
+from vecveil.attacks.release_model import mean_release
+from vecveil.attacks.token_inference.base import TokenInferenceAttack, validation_r_precision
+from vecveil.checks import check_count
+from vecveil.types import Embeddings
+
+__all__ = ["NearestNeighboursAttack"]
+
+Array = npt.NDArray[Any]
+FloatArray = npt.NDArray[np.float64]
+
+_NEIGHBOURS = (1, 10, 30, 100, 300)
+_SHARPNESS = (
+    0.0,
+    5.0,
+    10.0,
+    15.0,
+    20.0,
+    30.0,
+    60.0,
+)  # weights exp(sharpness · cosine); 0: a plain vote
+_TEMPER = 0.25  # a full whitening (0.5) blows up the directions that say least
+_TOKEN_PENALTY = 1e-3
+_PRIOR = 1e-3  # weight of the base rates: orders the words that no neighbour holds
+_CELLS = 2**23
+
+
+@dataclass(frozen=True, eq=False)
+class _Fitted:
+    denoiser: Denoiser
+    projection: FloatArray
+    directions: Array
+    labels: Array
+    label_mean: Array
+    metric: str
+    neighbours: int
+    sharpness: float
+
+
+class NearestNeighboursAttack(TokenInferenceAttack):
+    """A vote among the k auxiliary texts with the greatest cosine to the vector, both denoised.
+
+    The auxiliary corpus is the training texts, each at the mean of several releases (as it was released,
+    without an oracle), so that what a release erases counts on neither side. Cosines are taken of centred
+    vectors, in one of three metrics: as they are; with every principal direction divided by the
+    fourth root of its variance; or of the estimates that ridge regression makes of the token labels.
+    Metric, k and the weights exp(sharpness · cosine) are chosen on validation texts.
+    """
+
+    name = "nearest-neighbours"
+    description = "Vote of the auxiliary texts nearest to the denoised vector; metric and k chosen on validation texts."
+    cost = "seconds on one core"
+    source = "Cover and Hart (1967), behind a Wiener filter."
+    state_type = _Fitted
+
+    def __init__(self, *, draws: int = 8) -> None:
+        """Keep the oracle draws per text, for the filter and the auxiliary texts; more leave less noise in them."""
+        self.draws = check_count(draws, owner="NearestNeighboursAttack", param="draws")
+
+    def _fit(
+        self,
+        train: LabelledVectors,
+        validation: LabelledVectors,
+        knowledge: Knowledge,
+        session: Session,
+    ) -> _Fitted:
+        rng = session.rng
+        denoiser = fit_denoiser(train.X, validation.X, knowledge, rng, draws=self.draws)
+        known, added = (
+            self._known(part.X, denoiser, knowledge, rng) for part in (train, validation)
+        )
+        held = _denoised(denoiser, knowledge.draw(validation.X, rng))
+        label_mean = train.L.mean(axis=0, dtype=np.float32)
+        best = -1.0
+        chosen: tuple[str, FloatArray, int, float] | None = None
+        for metric, projection in _metrics(known, train.L).items():
+            ranked = _nearest(_unit(held @ projection), _unit(known @ projection), max(_NEIGHBOURS))
+            for k in dict.fromkeys(min(k, len(known)) for k in _NEIGHBOURS):
+                for rate in _SHARPNESS:
+                    scores = _votes(*ranked, train.L, label_mean, k, rate)
+                    value = validation_r_precision(scores, validation.L)
+                    if value > best:
+                        best, chosen = value, (metric, projection, k, rate)
+        assert chosen is not None  # every list of settings holds one
+        metric, projection, k, rate = chosen
+        directions = _unit(np.concatenate([known, added]) @ projection)
+        labels = np.concatenate([train.L, validation.L])
+        return _Fitted(denoiser, projection, directions, labels, label_mean, metric, k, rate)
+
+    def _known(
+        self, X: Embeddings, denoiser: Denoiser, knowledge: Knowledge, rng: np.random.Generator
+    ) -> FloatArray:
+        """Return where auxiliary texts lie, (N, n), centred."""
+        Y = mean_release(X, knowledge, rng, draws=self.draws) if knowledge.adaptive else X
+        return _denoised(denoiser, Y)
+
+    def _scores(self, state: _Fitted, X: Embeddings) -> Array:
+        wanted = _unit(_denoised(state.denoiser, X) @ state.projection)
+        ranked = _nearest(wanted, state.directions, state.neighbours)
+        return _votes(*ranked, state.labels, state.label_mean, state.neighbours, state.sharpness)
+
+    def _probabilities(self, scores: Array) -> Array:
+        return np.clip(scores, 0.0, 1.0)
+
+    def _details(self, state: _Fitted) -> Mapping[str, Any]:
+        return {
+            "metric": state.metric,
+            "neighbours": state.neighbours,
+            "sharpness": state.sharpness,
+        }
+
+
+def _denoised(denoiser: Denoiser, Y: Embeddings) -> FloatArray:
+    centred: FloatArray = denoiser(Y.astype(np.float64)) - denoiser.centre
+    return centred
+
+
+def _metrics(known: FloatArray, L: Array) -> dict[str, FloatArray]:
+    """Return, by name, the matrices (n, r) that vectors are multiplied by before cosines are taken."""
+    values, vectors = spectrum(known.T @ known / len(known))
+    if not values.size:  # constant vectors
+        return {"plain": np.zeros((known.shape[1], 1))}
+    labels = L - L.mean(axis=0, dtype=np.float64)
+    cross = vectors.T @ (known.T @ labels / len(known))
+    regression = vectors @ (cross / (values + _TOKEN_PENALTY * values.max())[:, None])
+    spread = labels.std(axis=0)
+    regression /= np.where(spread > 0, spread, 1.0)
+    return {
+        "plain": vectors,
+        "tempered": vectors * values**-_TEMPER,
+        "tokens": regression,
+    }
+
+
+def _unit(X: Array) -> Array:
+    norms = np.linalg.norm(X, axis=1, keepdims=True)
+    return np.asarray(X / np.maximum(norms, np.finfo(np.float32).tiny), dtype=np.float32)
+
+
+def _nearest(wanted: Array, known: Array, count: int) -> tuple[Array, Array]:
+    """Return indices and cosines of the ``count`` nearest, (M, count), nearest first."""
+    count = min(count, len(known))
+    rows = max(1, _CELLS // len(known))
+    indices, cosines = [], []
+    for i in range(0, len(wanted), rows):
+        block = wanted[i : i + rows] @ known.T
+        some = np.argpartition(block, len(known) - count, axis=1)[:, len(known) - count :]
+        values = np.take_along_axis(block, some, axis=1)
+        order = np.argsort(-values, axis=1, kind="stable")
+        indices.append(np.take_along_axis(some, order, axis=1))
+        cosines.append(np.take_along_axis(values, order, axis=1))
+    return np.concatenate(indices), np.concatenate(cosines)
+
+
+def _votes(
+    indices: Array, cosines: Array, labels: Array, label_mean: Array, count: int, rate: float
+) -> Array:
+    """Return the weighted share of the ``count`` nearest that hold each token, with a little of the prior."""
+    near, closeness = indices[:, :count], cosines[:, :count]
+    weights = np.exp(rate * (closeness - closeness[:, :1]))
+    weights /= weights.sum(axis=1, keepdims=True)
+    votes = np.empty((len(near), labels.shape[1]), dtype=np.float32)
+    rows = max(1, _CELLS // (count * labels.shape[1]))
+    for i in range(0, len(near), rows):
+        held = labels[near[i : i + rows]].astype(np.float32)
+        votes[i : i + rows] = np.matmul(weights[i : i + rows, None, :], held)[:, 0]
+    return (1 - _PRIOR) * votes + _PRIOR * label_mean
