@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vecveil.report.record import Attack, Audit, Figure
-from vecveil.report.series import Series, series
+from vecveil.report.series import MOST, Series, by_count, series
 from vecveil.report.verdict import against_chance, against_clean, also_above_chance
 from vecveil.report.wording import FAMILY_WORDS
 
 __all__ = ["FamilyVerdict", "other_families", "standing"]
-
-EVERY_ATTACK = ("candidates", "held-out-terms")  # their attacks measure different things
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +37,14 @@ class FamilyVerdict:
         """The main figure of the strongest attack."""
         return self.attack.figure
 
-    def lines(self) -> list[tuple[int, list[Figure | None], float | None]]:
+    def lines(self) -> list[tuple[str, list[Figure | None], float | None]]:
         """Return for each number of the series: the number, a figure for each series, chance."""
-        counts = sorted({point.count for line in self.series for point in line.points})
         found = []
-        for count in counts:
+        counts = {point.count for line in self.series for point in line.points}
+        for count in sorted(counts, key=by_count):
             held = [line.at(count) for line in self.series]
             chances = [each.chance for each in held if each is not None]
-            found.append((count, held, chances[0]))
+            found.append((MOST if count is None else f"{count:,}", held, chances[0]))
         return found
 
 
@@ -63,12 +61,22 @@ def standing(figure: Figure) -> str:
     return f"{chance}; {clean}"
 
 
+def _rows(family: str, members: tuple[Attack, ...], worst: Attack) -> list[tuple[Attack, Figure]]:
+    """Return the figures to show of a family beside its bars."""
+    if family == "averaging":
+        return []  # the number of releases is what matters
+    if family == "held-out-terms":  # listed against unlisted terms, in one metric
+        metric = worst.figure.metric.split()[0]
+        return [(a, f) for a in members for f in a.figures if f.metric.split()[0] == metric]
+    shown = members if family == "candidates" else (worst,)
+    return [(a, f) for a in shown for f in a.figures]
+
+
 def _verdict(audit: Audit, family: str, worst: Attack) -> FamilyVerdict:
     title, question = FAMILY_WORDS[family]
     members = audit.members(family)
     lines = series(members)
     drawn = {id(point.figure) for line in lines for point in line.points}
-    shown = members if family in EVERY_ATTACK else (worst,)
     above = also_above_chance(members, worst)
     return FamilyVerdict(
         family=family,
@@ -77,7 +85,7 @@ def _verdict(audit: Audit, family: str, worst: Attack) -> FamilyVerdict:
         attack=worst,
         words=standing(worst.figure),
         notes=(f"Above chance all the same: {'; '.join(above)}.",) if above else (),
-        rows=tuple((a, f) for a in shown for f in a.figures if id(f) not in drawn),
+        rows=tuple((a, f) for a, f in _rows(family, members, worst) if id(f) not in drawn),
         series=lines,
     )
 

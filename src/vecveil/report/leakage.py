@@ -89,7 +89,7 @@ def _series_table(verdict: FamilyVerdict) -> Safe | None:
             cell(f.MISSING) if each is None else cell(f.percent(each.value), bounds(each)[1])
             for each in held
         ]
-        row = tag("th", f.count(count), scope="row")
+        row = tag("th", count, scope="row")
         rows.append(tag("tr", row, *cells, cell(f.percent(chance))))
     caption = f"{verdict.title}: leakage against the number of {unit}, with 95{NBSP}% intervals."
     return table(caption, heads, "series", rows)

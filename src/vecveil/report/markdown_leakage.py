@@ -68,7 +68,7 @@ def _series(verdict: FamilyVerdict) -> list[str]:
         return []
     unit = verdict.series[0].unit
     rows = [
-        [text(f.count(count)), *(_point(figure) for figure in held), text(f.percent(chance))]
+        [text(count), *(_point(figure) for figure in held), text(f.percent(chance))]
         for count, held, chance in verdict.lines()
     ]
     heads = [text(unit.capitalize()), *(text(line.label) for line in verdict.series), "Chance"]

@@ -157,7 +157,7 @@ class Skipped:
 
 def relative_to_chance(value: float | None, chance: float | None) -> float | None:
     """Return (value - chance) / (1 - chance), or None where there is no such figure."""
-    if value is None or chance is None or chance >= 1 or value > 1:
+    if value is None or chance is None or chance >= 1 or value > 1 + 1e-9:
         return None
     return (value - chance) / (1 - chance)
 

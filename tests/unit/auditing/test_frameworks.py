@@ -80,10 +80,10 @@ def test_the_strongest_attack_of_a_family_speaks_for_it() -> None:
         "mlp-adaptive",
         "logistic-probe",
         "substitution-mahalanobis",
-        "averaging-fresh",
+        "averaging-16",
         "procrustes",
         "geia-small",
-        "held-out-mlp",
+        "unlisted-half-mlp",
     ]
     assert "Not tested" not in entry["finding"]
     assert "linear" not in entry["finding"]

@@ -6,6 +6,7 @@ import unicodedata
 
 import pytest
 
+from harness.sample_attacks import settle
 from harness.sample_audit import VARIANTS, sample_audit
 from vecveil.report import summary_table
 
@@ -75,3 +76,44 @@ def test_more_promises_than_shown_are_counted() -> None:
 
 def test_no_utility() -> None:
     assert "Utility kept\n  not measured\n" in summary_table(sample_audit() | {"utility": {}})
+
+
+def test_one_line_for_every_other_family() -> None:
+    lines = summary_table(sample_audit()).splitlines()
+    for line in (
+        "  strongest attack of each other kind   found                   chance    clean",
+        "  Concept probe, AUC                   61.2 % (59.2 to 63.2)    50.0 %   98.7 %",
+        "  Averaging, R-precision               42.2 % (40.7 to 43.7)    12.2 %   72.7 %",
+        "  Held-out terms, R-precision          63.2 % (61.7 to 64.7)    19.9 %   76.4 %",
+    ):
+        assert line in lines
+
+
+def test_a_family_that_is_not_above_chance_and_below_clean_says_so() -> None:
+    record = sample_audit()
+    record["attacks"][3] |= {"value": 0.505, "low": 0.485, "high": 0.525}
+    text = " ".join(summary_table(settle(record)).split())
+    assert "at chance within its interval; below clean. Above chance all the same: advan" in text
+
+
+def test_warnings_stand_first_and_what_was_not_run_is_counted() -> None:
+    text = summary_table(sample_audit("store"))
+    assert text.index("WARNING: The column") < text.index("How many of the concept's words")
+    assert "  1 attack not run; the report says why." in text.splitlines()
+    assert "WARNING" not in summary_table(sample_audit())
+    assert "not run" not in summary_table(sample_audit() | {"skipped": []})
+
+
+def test_the_quick_tier_says_what_larger_attackers_find() -> None:
+    hint = "larger ones find up to 8 points more behind erasure: --tier full runs them."
+    assert hint in " ".join(summary_table(sample_audit()).split())
+    assert hint not in " ".join(summary_table(sample_audit() | {"tier": "full"}).split())
+
+
+def test_a_store_has_no_guarantee_and_perhaps_no_clean_side() -> None:
+    text = summary_table(sample_audit("store-without-clean"))
+    assert 'Audit of the concept "drug", a store\n' in text
+    assert "  stored vectors      22.9 % (21.4 to 24.4)  ######" in text
+    for wrong in ("protection", "guaranteed", "Utility", "clean vectors  ", "None"):
+        assert wrong not in text
+    assert "  clean vectors       72.7 %" in summary_table(sample_audit("store"))

@@ -1,0 +1,191 @@
+"""The Markdown export says what the page says, and no text of the record becomes markup."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.sample_audit import VARIANTS, sample_audit
+from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.report import render_audit, render_audit_markdown, write_audit_markdown
+from vecveil.report.markdown_text import JOINER, code, fenced, text
+
+HOSTILE = (
+    "[click](https://evil.example)",
+    "![x](https://evil.example/x.png)",
+    "https://evil.example www.evil.example mailto:a@evil.example someone@evil.example",
+    "<img src=x onerror=alert(1)><https://evil.example>",
+    "| a | b |\n|---|---|\n| c \\| d | e \\\\| f |",
+    "`code` ``two`` ```three``` `",
+    "**bold** __bold__ *em* _em_ ~~gone~~ $math$",
+    "# heading",
+    "- item",
+    "1. item",
+    "===",
+    "> quote",
+    "\n\n# heading after a blank line\n\n",
+    "&lt;b&gt; &#64;",
+    "@team #123 GH-12 owner/repo#1",
+    "ends with a backslash \\",
+    "[ref]: https://evil.example",
+    "[^1] <!-- comment --> <details>",
+    "\u202e\x1b[31m\ud800",
+)
+
+
+def tokens(document: str) -> list[Any]:
+    """Return what a Markdown parser makes of the document, inline tokens behind their block."""
+    parser = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable("table")
+    found = []
+    for token in parser.enable("strikethrough").parse(document):
+        found += [token, *(token.children or [])]
+    return found
+
+
+def kinds(document: str) -> set[str]:
+    return {token.type for token in tokens(document)}
+
+
+def headings(document: str) -> list[str]:
+    return re.findall(r"^(#+ .*)$", re.sub(r"(?s)^(`{3,}).*?^\1$", "", document, flags=re.M), re.M)
+
+
+def poisoned(words: str) -> dict[str, Any]:
+    """Return a record that holds ``words`` in every free string."""
+    record = json.loads(
+        json.dumps(sample_audit("hostile")).replace(
+            json.dumps(evil())[1:-1], json.dumps(words)[1:-1]
+        )
+    )
+    assert isinstance(record, dict)
+    return record
+
+
+def evil() -> str:
+    return str(sample_audit("hostile")["concept"])
+
+
+@pytest.mark.parametrize("variant", [v for v in VARIANTS if v != "hostile"])
+def test_it_has_the_sections_of_the_page_in_their_order(variant: str) -> None:
+    record = sample_audit(variant)
+    page = re.findall(r"<h2[^>]*>([^<]*)<", render_audit(record))
+    shown = [line[3:] for line in headings(render_audit_markdown(record)) if line.startswith("## ")]
+    assert shown == [heading.replace("&#x27;", "'") for heading in page]
+
+
+@pytest.mark.parametrize("variant", [v for v in VARIANTS if v != "hostile"])
+def test_every_figure_of_the_page_is_in_it(variant: str) -> None:
+    page, document = (f(sample_audit(variant)) for f in (render_audit, render_audit_markdown))
+    words = re.sub("<style>.*?</style>|<[^>]*>", " ", page, flags=re.DOTALL).replace("\u00a0", " ")
+    shares = set(re.findall(r"\d+\.\d %", words))
+    assert shares
+    assert shares <= set(re.findall(r"\d+\.\d %", document.replace("\u00a0", " ")))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_tables_have_as_many_cells_as_heads(variant: str) -> None:
+    document = render_audit_markdown(sample_audit(variant))
+    width = None
+    for line in document.splitlines():
+        if not line.startswith("| "):
+            width = None
+            continue
+        cells = len(re.findall(r"(?:\\.|[^|\\])+", line.strip("|").replace("\\|", "")))
+        width = cells if width is None else width
+        assert cells == width, line
+    expected = {"heading_open", "table_open", "strong_open", "bullet_list_open", "code_inline"}
+    assert expected <= kinds(document)
+
+
+@pytest.mark.parametrize("words", HOSTILE, ids=range(len(HOSTILE)))
+def test_no_text_becomes_markup(words: str) -> None:
+    plain, document = (
+        render_audit_markdown(poisoned("words")),
+        render_audit_markdown(poisoned(words)),
+    )
+    assert len(headings(document)) == len(headings(plain))
+    counts = [
+        [sum(token.type == kind for token in tokens(each)) for kind in ("table_open", "tr_open")]
+        for each in (plain, document)
+    ]
+    assert counts[0] == counts[1]
+    assert kinds(document) <= kinds(plain)
+    assert not kinds(document) & {"link_open", "image", "html_inline", "html_block", "em_open"}
+    outside = re.sub(r"(?s)(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)", "", document)
+    for linked in ("://", "www.", "mailto:", "@team", "@evil", "#1", "GH-12"):
+        assert linked not in outside
+    assert not re.search("[\x00-\x08\x0e-\x1f\u202a-\u202e\ud800-\udfff]", document)
+
+
+def test_control_plain_markup_is_found() -> None:
+    assert {"link_open", "image", "html_block", "em_open", "table_open"} <= kinds(
+        "[a](b) ![a](b) *em*\n\n<div>\n\n| a |\n| --- |\n| b |\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ("plain words, 12.5 % (10.1–14.9 %)", "plain words, 12.5 % (10.1–14.9 %)"),
+        ("noise_to_signal = 0.25", r"noise\_to\_signal = 0.25"),
+        ("a | b\n c", r"a \| b c"),
+        ("1. first", r"1\. first"),
+        ("- first", r"\- first"),
+        ("#12 @you", f"\\#{JOINER}12 @{JOINER}you"),
+    ],
+)
+def test_what_text_becomes(words: str, shown: str) -> None:
+    assert text(words) == shown
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ("mlp-adaptive", "`mlp-adaptive`"),
+        ("a`b", "``a`b``"),
+        ("`a", "`` `a ``"),
+        ("a|b", r"`a\|b`"),
+        ("", "`  `"),
+    ],
+)
+def test_what_a_name_becomes(words: str, shown: str) -> None:
+    assert code(words) == shown
+
+
+def test_a_command_cannot_end_its_block() -> None:
+    assert fenced("a\n```\nb") == "````text\na\n```\nb\n````"
+
+
+def test_texts_and_terms_only_where_the_record_holds_them() -> None:
+    plain = render_audit_markdown(sample_audit())
+    assert "contains texts" not in plain
+    assert "warfarin" not in plain
+    held = render_audit_markdown(sample_audit("reconstructions"))
+    assert "**This page now contains texts:" in held
+    assert "| The patient was given warfarin on day 1 and went home. |" in held
+    assert "warfarin" in render_audit_markdown(sample_audit("many-terms"))
+
+
+def test_a_store_without_a_clean_side_has_no_clean_column() -> None:
+    document = render_audit_markdown(sample_audit("store-without-clean"))
+    assert document.startswith("# What leaks from this store about “drug”\n")
+    assert "| Clean |" not in document
+    assert "protected" not in document.lower()
+
+
+def test_it_is_written_whole_from_a_record_and_from_a_file(tmp_path: Path) -> None:
+    record = sample_audit("hostile")
+    source = tmp_path / "audit.json"
+    source.write_text(json.dumps(record), encoding="utf-8")
+    one = write_audit_markdown(source, tmp_path / "one.md")
+    two = write_audit_markdown(record, tmp_path / "folder" / "two.md")
+    assert one.read_text(encoding="utf-8") == render_audit_markdown(record)
+    assert one.read_bytes() == two.read_bytes()
+    with pytest.raises(InvalidInputError, match="render_audit_markdown: `schema`"):
+        render_audit_markdown({})
+    with pytest.raises(DataFileError, match="write_audit_markdown: `record`"):
+        write_audit_markdown(tmp_path / "none.json", tmp_path / "none.md")

@@ -1,0 +1,89 @@
+"""Leakage against the number of releases or pairs, read from the names in a record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.sample_attacks import attack, figure, settle
+from harness.sample_audit import sample_audit
+from vecveil.report.families import other_families
+from vecveil.report.record import parse
+from vecveil.report.series import Series, series
+
+
+def of(family: str, *attacks: dict[str, Any]) -> tuple[Series, ...]:
+    record = sample_audit("one-attack")
+    record["attacks"] += attacks
+    return series(parse(settle(record)).members(family))
+
+
+def shape(found: tuple[Series, ...]) -> dict[str, list[tuple[int | None, float | None]]]:
+    return {line.label: [(p.count, p.figure.value) for p in line.points] for line in found}
+
+
+def averaging(name: str, share: float, metric: str = "R-precision") -> dict[str, Any]:
+    return attack(name, "averaging", figure(metric, share, 0.7, 0.1))
+
+
+def test_releases_are_counted_by_the_names_of_the_attacks() -> None:
+    found = of(
+        "averaging",
+        averaging("averaging-16", 0.4),
+        averaging("averaging-4-mlp-512", 0.3),
+        averaging("averaging-16-keyed", 0.2),
+        averaging("averaging-16-kernel", 0.35),
+    )
+    assert shape(found) == {"fresh noise": [(4, 0.3), (16, 0.4)], "keyed noise": [(16, 0.2)]}
+    assert {line.unit for line in found} == {"releases"}
+
+
+@pytest.mark.parametrize(
+    "metric",
+    ["R-precision over {} releases", "R-precision, k = {}", "R-precision ({} fresh releases)"],
+)
+def test_releases_are_counted_by_the_metrics(metric: str) -> None:
+    main = averaging("mean", 0.5, metric.format("1,024"))
+    main["also"] = [
+        figure(metric.format(1), 0.2, 0.7, 0.1),
+        figure("AUC over 4 releases", 0.9, 0.9, 0.5),
+    ]
+    assert shape(of("averaging", main)) == {"fresh noise": [(1, 0.2), (1024, 0.5)]}
+
+
+def test_a_main_figure_without_a_number_is_that_of_the_most_pairs() -> None:
+    also = [figure("top-1 with 50 pairs", 0.1, 0.9, 0.01), figure("MRR", 0.3, 0.9, 0.05)]
+    main = attack("procrustes", "alignment", figure("top-1", 0.4, 0.9, 0.01), also=also)
+    found = of("alignment", main)
+    assert shape(found) == {"procrustes": [(50, 0.1), (None, 0.4)]}
+    assert found[0].unit == "known pairs"
+
+
+def test_one_figure_is_no_series_and_other_families_have_none() -> None:
+    assert of("averaging", averaging("averaging-4", 0.3)) == ()
+    assert of("alignment", attack("a", "alignment", figure("top-1", 0.4, 0.9, 0.01))) == ()
+    probe = attack("p", "probe", figure("AUC", 0.7, 0.9, 0.5), also=[figure("k = 3", 0.1, 0.2, 0)])
+    assert of("probe", probe) == ()
+
+
+def test_the_rows_of_the_families() -> None:
+    shown = {
+        v.family: [f"{a.name} {f.metric}" for a, f in v.rows]
+        for v in other_families(parse(sample_audit()))
+    }
+    assert shown["averaging"] == []
+    assert shown["alignment"] == ["procrustes MRR"]
+    assert shown["held-out-terms"] == [
+        "unlisted-half-mlp R-precision",
+        "listed-half-mlp R-precision",
+    ]
+    assert shown["candidates"][0] == "substitution-mahalanobis top-1 of 10 substitutions"
+    assert shown["reconstruction"][:2] == ["geia-small token F1", "geia-small BLEU"]
+    assert shown["probe"][-1] == "logistic-probe TPR at 0.1 % FPR"
+
+
+def test_absurd_numbers_are_no_counts() -> None:
+    main = averaging("mean", 0.5, "R-precision over 99999999999999999999 releases")
+    main["also"] = [figure("R-precision over many releases", 0.2, 0.7, 0.1)]
+    assert of("averaging", main) == ()
