@@ -172,6 +172,10 @@ class PairedVectors(Evidence):
         """Return the given rows."""
         return PairedVectors(self.X[rows], self.clean[rows], _part(self.groups, rows))
 
+    def shape_record(self) -> dict[str, Any]:
+        """Return the dimension of the clean vectors."""
+        return {} if self.clean is None else {"clean dimension": int(self.clean.shape[1])}
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CandidateVectors(Evidence):
