@@ -1,1 +1,10 @@
 """Vec2Text: guess a text from its vector, then correct the guess by what its own vector says."""
+
+from __future__ import annotations
+
+from vecveil.attacks.reconstruction.vec2text.attack import Vec2TextAttack
+from vecveil.attacks.reconstruction.vec2text.presets import PRESETS, Preset
+from vecveil.attacks.reconstruction.vec2text.published import PublishedCheckpoint
+from vecveil.attacks.reconstruction.vec2text.state import Vec2TextState
+
+__all__ = ["PRESETS", "Preset", "PublishedCheckpoint", "Vec2TextAttack", "Vec2TextState"]

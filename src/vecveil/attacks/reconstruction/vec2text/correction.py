@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vecveil.progress import progress
+
 __all__ = ["Propose", "correct"]
 
 Array = npt.NDArray[Any]
@@ -64,7 +66,7 @@ def correct(
     pools = [_Pool() for _ in targets]
     vectors: dict[str, Array] = {}
     _add(targets, pools, first, vectors, place, beam)
-    for done in range(rounds):
+    for done in progress(range(rounds), "correction", show=False):  # heeds what stops a thread
         asks = [(i, text) for i, pool in enumerate(pools) for text in pool.unasked()]
         if not asks:
             return _best(pools), done

@@ -18,7 +18,7 @@ from vecveil.attacks.reconstruction.vec2text.networks import CORRECTOR, HYPOTHES
 from vecveil.attacks.reconstruction.vec2text.space import RidgeMap
 from vecveil.attacks.reconstruction.vec2text.training import forget
 from vecveil.attacks.reconstruction.vec2text.writer import Language, Writer
-from vecveil.errors import DataFileError, message
+from vecveil.errors import DataFileError, MissingDependencyError, message
 
 __all__ = ["Vec2TextState"]
 
@@ -97,6 +97,8 @@ class Vec2TextState:
             if record["schema"] != SCHEMA:
                 raise ValueError("another schema")
             return cls._of(record, folder)
+        except MissingDependencyError:
+            raise
         except Exception as error:  # safetensors, tokenizers and torch raise their own
             raise DataFileError(
                 message("Vec2TextAttack", "checkpoint", "a folder that this attack has written",
