@@ -31,6 +31,11 @@ if TYPE_CHECKING:
     from vecveil.attacks.probes.base import ProbeAttack
     from vecveil.attacks.probes.linear import LinearProbe
     from vecveil.attacks.probes.mlp import MLPProbe
+    from vecveil.attacks.reconstruction.algen import ALGENAttack
+    from vecveil.attacks.reconstruction.base import ReconstructionAttack
+    from vecveil.attacks.reconstruction.geia import GEIAAttack
+    from vecveil.attacks.reconstruction.vec2text.attack import Vec2TextAttack
+    from vecveil.attacks.reconstruction.vec2text.published import PublishedCheckpoint
     from vecveil.attacks.splits import split_groups, text_groups
     from vecveil.attacks.token_inference.averaging import AveragingAttack, mean_of_releases
     from vecveil.attacks.token_inference.base import TokenInferenceAttack
@@ -50,6 +55,7 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "FAMILIES": "base",
+    "ALGENAttack": "reconstruction.algen",
     "AlignmentAttack": "alignment.base",
     "Attack": "base",
     "AttackResult": "base",
@@ -63,6 +69,7 @@ _WHERE = {
     "Evidence": "evidence",
     "FaintDirectionsAttack": "token_inference.faint",
     "Finding": "base",
+    "GEIAAttack": "reconstruction.geia",
     "KernelAttack": "token_inference.kernel",
     "Knowledge": "evidence",
     "LabelledVectors": "evidence",
@@ -78,11 +85,14 @@ _WHERE = {
     "PermutationAlignment": "alignment.permutation",
     "ProbeAttack": "probes.base",
     "ProcrustesAlignment": "alignment.procrustes",
+    "PublishedCheckpoint": "reconstruction.vec2text.published",
+    "ReconstructionAttack": "reconstruction.base",
     "RidgeAlignment": "alignment.ridge",
     "Session": "base",
     "TextVectors": "evidence",
     "TokenInferenceAttack": "token_inference.base",
     "TransplantAttack": "token_inference.transplant",
+    "Vec2TextAttack": "reconstruction.vec2text.attack",
     "fit_denoiser": "denoising",
     "ladder_attacks": "token_inference.ladder",
     "mean_of_releases": "token_inference.averaging",
@@ -93,6 +103,7 @@ _WHERE = {
 
 __all__ = [
     "FAMILIES",
+    "ALGENAttack",
     "AlignmentAttack",
     "Attack",
     "AttackResult",
@@ -106,6 +117,7 @@ __all__ = [
     "Evidence",
     "FaintDirectionsAttack",
     "Finding",
+    "GEIAAttack",
     "KernelAttack",
     "Knowledge",
     "LabelledVectors",
@@ -121,11 +133,14 @@ __all__ = [
     "PermutationAlignment",
     "ProbeAttack",
     "ProcrustesAlignment",
+    "PublishedCheckpoint",
+    "ReconstructionAttack",
     "RidgeAlignment",
     "Session",
     "TextVectors",
     "TokenInferenceAttack",
     "TransplantAttack",
+    "Vec2TextAttack",
     "fit_denoiser",
     "ladder_attacks",
     "mean_of_releases",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,15 +40,14 @@ def encoder_of(protector: Protector, encoder: Any, *, needed: bool) -> Any:
 
 
 def encode_with(encoder: Any, dimension: int | None, *, show_progress: bool | None) -> Encode:
-    """Return the function from texts to vectors (N, n)."""
+    """Return the function from texts to vectors (N, n); attacks that run side by side take turns."""
+    turn = threading.Lock()
 
     def encode(texts: Sequence[str]) -> Embeddings:
         listed = list(texts)
-        encoded = (
-            encoder.encode(listed, show_progress=show_progress)
-            if hasattr(encoder, "fingerprint") and hasattr(encoder, "encode_chunks")
-            else encoder.encode(listed)
-        )
+        bar = {"show_progress": show_progress} if hasattr(encoder, "encode_chunks") else {}
+        with turn:
+            encoded = encoder.encode(listed, **bar)
         return check_embeddings(
             np.asarray(encoded), owner="audit", param="embeddings", dimension=dimension
         )

@@ -62,8 +62,8 @@ def run_plan(
                 add(averaging.jobs(case, side, keyed))
             elif family == "alignment":
                 add(alignment.jobs(case, side))
-            elif family == "reconstruction":
-                add(reconstruction.jobs(case, side))
+    if "reconstruction" in wanted:
+        add(reconstruction.jobs(case, sides))
     if "held-out-terms" in wanted:
         add(held_out_terms.jobs(case, sides[0], refit))
     order = {job.name: i for i, job in enumerate(found)}

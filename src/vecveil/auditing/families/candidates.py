@@ -16,7 +16,9 @@ MOST_DECOYS = 5000
 NO_CLEAN = (
     "It compares with clean vectors of the candidate texts, and there are none: give the encoder."
 )
-NO_VARIANTS = "It needs the encoder, a concept of words, and texts whose word can be exchanged for others."
+NO_VARIANTS = (
+    "It needs the encoder, a concept of words, and texts whose word can be exchanged for others."
+)
 
 
 def jobs(
