@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from vecveil.attacks.alignment.permutation import PermutationAlignment
     from vecveil.attacks.alignment.procrustes import ProcrustesAlignment
     from vecveil.attacks.alignment.ridge import RidgeAlignment
+    from vecveil.attacks.alignment.unpaired import UnpairedAlignment
     from vecveil.attacks.base import FAMILIES, Attack, AttackResult, Finding, Session
     from vecveil.attacks.candidates.base import CandidateAttack
     from vecveil.attacks.candidates.cosine import CosineMatching
@@ -92,6 +93,7 @@ _WHERE = {
     "TextVectors": "evidence",
     "TokenInferenceAttack": "token_inference.base",
     "TransplantAttack": "token_inference.transplant",
+    "UnpairedAlignment": "alignment.unpaired",
     "Vec2TextAttack": "reconstruction.vec2text.attack",
     "fit_denoiser": "denoising",
     "ladder_attacks": "token_inference.ladder",
@@ -140,6 +142,7 @@ __all__ = [
     "TextVectors",
     "TokenInferenceAttack",
     "TransplantAttack",
+    "UnpairedAlignment",
     "Vec2TextAttack",
     "fit_denoiser",
     "ladder_attacks",

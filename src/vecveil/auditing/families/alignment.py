@@ -10,6 +10,7 @@ from vecveil.attacks import (
     PermutationAlignment,
     ProcrustesAlignment,
     RidgeAlignment,
+    UnpairedAlignment,
 )
 from vecveil.auditing.case import Case, Side, Skipped
 from vecveil.auditing.families.candidates import MOST_DECOYS, NO_CLEAN
@@ -43,8 +44,6 @@ def jobs(case: Case, side: Side) -> tuple[list[Job], list[Skipped]]:
         for name, maker in _PAIRED
     ]
     if full:
-        from vecveil.attacks.alignment.unpaired import UnpairedAlignment
-
         # rows that do not correspond: the attacker's own texts against the store
         half = np.random.default_rng([case.options.seed, 5]).permutation(len(rows))
         apart = PairedVectors(side.judged[rows], clean[rows[half]])
