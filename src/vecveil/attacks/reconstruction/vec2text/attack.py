@@ -127,7 +127,7 @@ class Vec2TextAttack(ReconstructionAttack):
         self.cost = (
             "hours on a GPU, and a pretrained T5"
             if given.model
-            else "an hour on a CPU, minutes on a GPU"
+            else "hours on one core for 10,000 texts; a GPU is advised"
         )
         self.encode, self.preset, self.align = encode, given, align
         self.draws = check_count(draws, owner=owner, param="draws")

@@ -34,7 +34,9 @@ class PublishedCheckpoint:
     """Folders with published weights, such as ``jxm/gtr__nq__32`` and ``jxm/gtr__nq__32__correct``.
 
     Those two were trained for the mean-pooled last hidden states of the encoder of GTR-base (768 dimensions, not
-    normalised, 32 tokens at most); ``encode`` must return the same vectors.
+    normalised, 32 tokens at most); ``encode`` must return the same vectors. The pair
+    ``ielabgroup/vec2text_gtr-base-st_inversion`` and ``..._corrector`` was trained for GTR-base as
+    sentence-transformers encodes.
 
     Attributes:
         hypothesiser: Folder with ``config.json`` and ``model.safetensors`` (or its shards, or ``pytorch_model.bin``,
