@@ -191,6 +191,50 @@ def test_bars_intervals_and_chance_are_the_figures(browser: Any, pages: dict[str
             assert seen == pytest.approx(attack[key], abs=0.005), (attack["name"], key)
 
 
+def test_without_a_clean_side_one_bar_is_drawn(browser: Any, pages: dict[str, Path]) -> None:
+    view(browser, pages["store-without-clean"])
+    drawn = browser.execute_script(
+        "return [...document.querySelectorAll('svg.attack')].map(svg => [svg.querySelectorAll('.bar')"
+        ".length, parseFloat(svg.querySelector('.bar.protected').getAttribute('width')) / 100])"
+    )
+    attacks = sample_audit("store-without-clean")["attacks"]
+    assert drawn == [[1, pytest.approx(share, abs=1e-4)] for share in shares(attacks)]
+    view(browser, pages["store"])
+    bars = "return document.querySelectorAll('svg.attack .bar.clean').length"
+    assert browser.execute_script(bars) == len(sample_audit("store")["attacks"])
+
+
+def shares(attacks: list[dict[str, Any]]) -> list[float]:
+    """Return the main figures in the order of the page: by family, the highest first."""
+    families = list(dict.fromkeys(attack["family"] for attack in attacks))
+    ordered = sorted(attacks, key=lambda a: (families.index(a["family"]), -a["value"]))
+    return [attack["value"] for attack in ordered]
+
+
+@pytest.mark.parametrize("width", [360, 1200])
+def test_warnings_are_seen_first(browser: Any, pages: dict[str, Path], width: int) -> None:
+    view(browser, pages["store"], width=width)
+    top = browser.execute_script(
+        "const box = document.querySelector('.lint').getBoundingClientRect();"
+        "return [box.top, box.bottom, document.querySelector('.verdict').getBoundingClientRect().top]"
+    )
+    assert 0 < top[0] < top[1] < top[2]
+    assert top[0] < 400
+
+
+@pytest.mark.parametrize("width", [360, 1200])
+@pytest.mark.parametrize("variant", ["formal", "store", "many-attacks"])
+def test_no_column_of_words_is_squeezed(
+    browser: Any, pages: dict[str, Path], variant: str, width: int
+) -> None:
+    view(browser, pages[variant], width=width)
+    narrow = browser.execute_script(
+        "return [...document.querySelectorAll('table:not(.series) tbody th')].filter(e => e.offsetParent !== null)"
+        ".filter(e => e.getBoundingClientRect().width < 50).map(e => e.textContent)"
+    )
+    assert narrow == []
+
+
 def test_utility_bars_and_term_dots_are_the_figures(browser: Any, pages: dict[str, Path]) -> None:
     view(browser, pages["many-terms"])
     record = sample_audit("many-terms")

@@ -126,7 +126,7 @@ def _families(audit: Audit) -> list[str]:
     for each in other_families(audit):
         lines += _family(each)
     if lines:
-        head = f"  {'strongest attack of each other kind':<35}{'found':>8} {'':<15}{'chance':>9}{'clean':>9}"
+        head = f"{'Strongest attack of each other kind':<37}{'found':>8} {'':<15}{'chance':>9}{'clean':>9}"
         lines = [head, *lines]
     if audit.skipped:
         number = len(audit.skipped)

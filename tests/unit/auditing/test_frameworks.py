@@ -81,7 +81,7 @@ def test_the_strongest_attack_of_a_family_speaks_for_it() -> None:
         "logistic-probe",
         "substitution-mahalanobis",
         "averaging-16",
-        "procrustes",
+        "alignment-procrustes",
         "geia-small",
         "unlisted-half-mlp",
     ]

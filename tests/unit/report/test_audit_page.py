@@ -223,7 +223,7 @@ def test_every_family_has_a_verdict_in_its_own_metric() -> None:
         "Concept probe AUC · logistic-probe Above chance; below clean.",
         "Candidate matching top-1 of 10 substitutions · substitution-mahalanobis",
         "Averaging R-precision · averaging-16",
-        "Alignment top-1 · procrustes",
+        "Alignment top-1 · alignment-procrustes",
         "Reconstruction token F1 · geia-small",
         "Held-out terms R-precision · unlisted-half-mlp",
     ):
@@ -237,7 +237,7 @@ def test_releases_and_known_pairs_are_tables() -> None:
     assert len(tables) == 2
     assert "Releases fresh noise keyed noise Chance 4 30.1 % 28.6–31.6 % – 12.2 %" in tables[0]
     assert "16 42.2 % 40.7–43.7 % 22.9 %" in tables[0]
-    assert "Known pairs procrustes Chance 10 0.2 %" in tables[1]
+    assert "Known pairs alignment-procrustes alignment-ridge alignment-permutation" in tables[1]
     assert "most 33.8 %" in tables[1]
 
 

@@ -73,7 +73,7 @@ def test_the_rows_of_the_families() -> None:
         for v in other_families(parse(sample_audit()))
     }
     assert shown["averaging"] == []
-    assert shown["alignment"] == ["procrustes MRR"]
+    assert shown["alignment"] == ["alignment-procrustes MRR"]
     assert shown["held-out-terms"] == [
         "unlisted-half-mlp R-precision",
         "listed-half-mlp R-precision",

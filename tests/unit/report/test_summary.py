@@ -81,7 +81,7 @@ def test_no_utility() -> None:
 def test_one_line_for_every_other_family() -> None:
     lines = summary_table(sample_audit()).splitlines()
     for line in (
-        "  strongest attack of each other kind   found                   chance    clean",
+        "Strongest attack of each other kind     found                   chance    clean",
         "  Concept probe, AUC                   61.2 % (59.2 to 63.2)    50.0 %   98.7 %",
         "  Averaging, R-precision               42.2 % (40.7 to 43.7)    12.2 %   72.7 %",
         "  Held-out terms, R-precision          63.2 % (61.7 to 64.7)    19.9 %   76.4 %",
