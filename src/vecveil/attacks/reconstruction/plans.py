@@ -46,8 +46,8 @@ class DecoderPlan:
 
 PRESETS: Mapping[str, DecoderPlan] = {
     "small": DecoderPlan(
-        Shape(layers=4, width=256, heads=4, prefix=4, hidden=512, hint=True, max_tokens=48),
-        Recipe(epochs=20, batch=64, learning_rate=1e-3, max_tokens=48),
+        Shape(layers=4, width=192, heads=4, prefix=4, hidden=384, hint=True, max_tokens=48),
+        Recipe(epochs=20, batch=32, learning_rate=1.5e-3, max_tokens=48),
         vocabulary=6000,
     ),
     "medium": DecoderPlan(
