@@ -19,7 +19,11 @@ from typing import Any
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
-DOCUMENTS = (HERE.parent / "README.md", HERE.parent / "docs" / "results.md")
+DOCUMENTS = (
+    HERE.parent / "README.md",
+    HERE.parent / "docs" / "results.md",
+    HERE.parent / "docs" / "attacks" / "alignment.md",
+)
 MISSING = "not measured"
 
 METHODS = {
@@ -40,6 +44,21 @@ ATTACKS = {
     "mlp-2048": "MLP 2048",
     "mlc-published": "MLC as published",
     "faint-directions": "faint directions",
+}
+
+ALIGNMENTS = {
+    "permutation-alignment": "permutation",
+    "procrustes-alignment": "Procrustes",
+    "ridge-alignment": "ridge",
+    "unpaired-alignment": "unpaired",
+}
+RELEASES = {
+    "rotation": "a secret rotation",
+    "shuffle": "`shuffle`",
+    "laplace": "`laplace`",
+    "subspace": "`subspace`",
+    "ironcore-alloy 0": "ironcore-alloy, factor 0",
+    "ironcore-alloy 1": "ironcore-alloy, factor 1",
 }
 
 Record = dict[str, Any]
@@ -333,6 +352,57 @@ def mechanisms_others(folder: Path = RESULTS) -> str:
     return table(head, lines or [[MISSING] * len(head)])
 
 
+def _interval(figures: list[float] | None) -> str:
+    if not figures:
+        return MISSING
+    value, low, high = (100 * number for number in figures)
+    return f"{value:.1f} % ({low:.1f} to {high:.1f})"
+
+
+def alignment(folder: Path = RESULTS) -> str:
+    """Return which share of a store is identified after learning from known pairs, and what leaks then."""
+    record = load("alignment", folder)
+    lines = [
+        [
+            RELEASES.get(row["release"], row["release"]),
+            ALIGNMENTS[row["attack"]],
+            *(
+                percent((row["pairs"].get(count) or [None])[0])
+                for count in ("10", "50", "200", "1000")
+            ),
+            f"{row['cosine'][0]:.2f}",
+            _interval(row.get("leakage")),
+            percent((row.get("leakage_unaligned") or [None])[0]),
+        ]
+        for row in record.get("rows", [])
+        if row["attack"] != "unpaired-alignment"
+    ]
+    if lines:
+        by_chance = f"{100 / record['store']:.2f} %"
+        leaked, chance = _interval(record["leakage_clean"]), percent(record["leakage_chance"])
+        lines.insert(0, ["none (clean vectors)", "none", *[""] * 5, "", leaked])
+        lines.append(["chance", "", *[by_chance] * 4, "", chance, chance])
+    head = ["release", "attack", "10 pairs", "50", "200", "1000", "cosine",
+            "words read after it", "without it"]  # fmt: skip
+    return table(head, lines or [[MISSING] * len(head)], words=2)
+
+
+def alignment_unpaired(folder: Path = RESULTS) -> str:
+    """Return which share of a store is identified without any known pair."""
+    lines = [
+        [
+            RELEASES.get(row["release"], row["release"]),
+            _interval(next(iter(row["pairs"].values()))),
+            f"{row['cosine'][0]:.2f}",
+            f"{row['seconds']:.0f} s",
+        ]
+        for row in load("alignment", folder).get("rows", [])
+        if row["attack"] == "unpaired-alignment"
+    ]
+    head = ["release", "identified", "cosine", "time"]
+    return table(head, lines or [[MISSING] * len(head)])
+
+
 def _largest(figures: dict[str, float]) -> str:
     name = max(figures, key=lambda key: figures[key], default="")
     return f"{figures[name]:.2f} ({name})" if name else MISSING
@@ -368,6 +438,8 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "mask": mask,
     "memory": memory,
     "concepts": concepts,
+    "alignment": alignment,
+    "alignment-unpaired": alignment_unpaired,
 }
 _BLOCK = re.compile(r"(<!-- table: ([a-z-]+) -->\n).*?(\n?<!-- end table -->)", re.DOTALL)
 
