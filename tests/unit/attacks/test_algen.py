@@ -127,5 +127,5 @@ def test_bad_settings_are_refused(tmp_path, folder):
     with pytest.raises(DataFileError, match="decoder"):
         tiny(tmp_path).run(train, test, release=_noisy)
     narrow = TextVectors(train.X[:, :5], train.texts)
-    with pytest.raises(InvalidInputError, match="dimension"):
+    with pytest.raises(DataFileError, match="dimension"):
         tiny(folder).run(narrow, test, release=lambda X, rng: np.hstack([X, X]))

@@ -270,6 +270,30 @@ def test_the_start_from_words_reads_words_before_any_training():
     assert share() > 0.95
 
 
+def test_a_decoder_of_clean_vectors_is_trained_on_with_released_ones(tmp_path):
+    """Few texts and one epoch: from scratch that is too little. The release mixes, shifts and shortens."""
+    tiny().run(language(250, 7), language(20, 8), show_progress=False, checkpoint=tmp_path)
+    train, test = language(40, 0), language(60, 1)
+    down = np.random.default_rng(3).standard_normal((DIMENSION, 7))
+
+    def release(X, rng):
+        return 5 + X @ down + 0.1 * rng.standard_normal((len(X), 7))
+
+    released = TextVectors(release(test.X, np.random.default_rng(4)), test.texts)
+    options = {"epochs": 1, "learning_rate": 1e-3}
+    scratch, onward = (
+        tiny(**options, **more).run(train, released, release=release, show_progress=False)
+        for more in ({}, {"start_from": tmp_path})
+    )
+    assert scratch.value < 0.5
+    assert onward.value > 0.9
+    with pytest.raises(DataFileError, match="decoder"):
+        tiny(start_from=tmp_path / "none").run(train, test, show_progress=False)
+    narrow = TextVectors(test.X[:, :5], test.texts)
+    with pytest.raises(DataFileError, match="dimension"):
+        tiny(start_from=tmp_path).run(narrow, narrow, show_progress=False)
+
+
 def test_bad_settings_are_refused():
     for options, match in (
         ({"preset": "huge"}, "preset"),

@@ -17,10 +17,10 @@ from vecveil.attacks.networks.devices import resolve_device
 from vecveil.attacks.reconstruction.base import EncodeTexts, ReconstructionAttack, WordsOf
 from vecveil.attacks.reconstruction.corpus import check_corpus, refuse_test_texts
 from vecveil.attacks.reconstruction.decoder import Decoder
-from vecveil.attacks.reconstruction.plans import plan, train_decoder
+from vecveil.attacks.reconstruction.plans import open_decoder, plan, train_decoder
 from vecveil.attacks.splits import split_groups
 from vecveil.checks import check_count
-from vecveil.errors import DataFileError, InvalidInputError, message
+from vecveil.errors import InvalidInputError, message
 from vecveil.types import Embeddings
 
 __all__ = ["ALGENAttack", "align"]
@@ -128,15 +128,12 @@ class ALGENAttack(ReconstructionAttack):
     ) -> _Aligned:
         rng = session.rng
         leaked = rng.permutation(len(train))[: self.pairs[-1]]
-        decoder = self._decoder(train, validation, session)
-        released = knowledge.draw(train.X[leaked], rng)
         own = self._own(train.take(leaked))
-        expected = len(decoder.inputs.mean)
-        if own.shape[1] != expected:
-            raise InvalidInputError(
-                message("ALGENAttack", "decoder", f"of dimension {own.shape[1]}, that of the attacker's encoder",
-                        f"dimension {expected}")
-            )  # fmt: skip
+        if self.decoder is None:
+            decoder = self._trained(train, validation, session)
+        else:
+            decoder = open_decoder(Path(self.decoder), own.shape[1], owner="ALGENAttack")
+        released = knowledge.draw(train.X[leaked], rng)
         counts = sorted({min(k, len(leaked)) for k in self.pairs})
         maps = {k: align(released[:k], own[:k]) for k in counts}
         norm = float(np.linalg.norm(own, axis=1).mean())
@@ -147,15 +144,7 @@ class ALGENAttack(ReconstructionAttack):
             return data.X
         return np.asarray(self._encode(data.texts))
 
-    def _decoder(self, train: TextVectors, validation: TextVectors, session: Session) -> Decoder:
-        if self.decoder is not None:
-            try:
-                return Decoder.load(Path(self.decoder))
-            except Exception as error:  # safetensors, tokenizers and torch raise their own
-                raise DataFileError(
-                    message("ALGENAttack", "decoder", "a folder that `GEIAAttack` has written",
-                            "one that cannot be read as such")
-                ) from error  # fmt: skip
+    def _trained(self, train: TextVectors, validation: TextVectors, session: Session) -> Decoder:
         texts, held = train.texts, (self._own(validation), validation.texts)
         if self._corpus is not None and self._encode is not None:
             seed = int(session.rng.integers(2**31))

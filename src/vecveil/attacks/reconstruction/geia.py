@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ class GEIAAttack(ReconstructionAttack):
         self,
         preset: str = "small",
         *,
+        start_from: str | Path | None = None,
         corpus: Sequence[str] | None = None,
         encode: EncodeTexts | None = None,
         beams: int = 1,
@@ -53,6 +55,9 @@ class GEIAAttack(ReconstructionAttack):
 
         Args:
             preset: ``"small"``, ``"medium"`` or ``"paper"``.
+            start_from: Checkpoint folder of a finished attack, such as one on clean vectors of a large corpus:
+                its decoder is trained on with the vectors of this one. Without a release oracle both must be
+                the same kind of vectors.
             corpus: Further texts to learn from, none of them a test text. Without a release oracle their vectors
                 count as released: that fits an attack on clean vectors only.
             encode: Encodes the corpus.
@@ -69,6 +74,7 @@ class GEIAAttack(ReconstructionAttack):
         owner = "GEIAAttack"
         self.name = "geia" if preset == "small" else f"geia-{preset}"
         self.plan = plan(preset, options, owner=owner)
+        self.start_from = None if start_from is None else str(start_from)
         self.corpus_texts = check_corpus(corpus, encode, owner=owner)
         self._corpus, self._encode = corpus, encode
         self._beams = check_count(beams, owner=owner, param="beams")
@@ -95,6 +101,7 @@ class GEIAAttack(ReconstructionAttack):
             session.rng,
             owner="GEIAAttack",
             device=self._device,
+            start=None if self.start_from is None else Path(self.start_from),
             folder=None if session.checkpoint is None else session.checkpoint.make(),
             show_progress=session.show_progress,
         )

@@ -10,17 +10,18 @@ from typing import Any
 import numpy as np
 
 from vecveil.attacks.features import fit_input_map
+from vecveil.attacks.reconstruction.bridge import bridge
 from vecveil.attacks.reconstruction.decoder import Decoder, Shape, TextBatches, decoder_loss
 from vecveil.attacks.reconstruction.fitting import fit_model
 from vecveil.attacks.reconstruction.models import mean_loss
 from vecveil.attacks.reconstruction.recipe import Recipe
-from vecveil.attacks.reconstruction.tokenisers import Tokeniser
+from vecveil.attacks.reconstruction.tokenisers import Ids, Tokeniser
 from vecveil.attacks.reconstruction.words import start_from_words
 from vecveil.checks import check_count
 from vecveil.errors import DataFileError, InvalidInputError, message
 from vecveil.types import Embeddings
 
-__all__ = ["PRESETS", "DecoderPlan", "plan", "train_decoder"]
+__all__ = ["PRESETS", "DecoderPlan", "open_decoder", "plan", "train_decoder"]
 
 Draw = Callable[[Embeddings, np.random.Generator], Embeddings]
 
@@ -109,6 +110,7 @@ def train_decoder(
     *,
     owner: str,
     device: str = "auto",
+    start: Path | None = None,
     folder: Path | None = None,
     show_progress: bool | None = None,
 ) -> Decoder:
@@ -117,25 +119,17 @@ def train_decoder(
     Args:
         held_out: Vectors and texts of the validation part, of which 2,000 at most are used.
         draw: ``draw(X, rng)`` returns released vectors.
+        start: Folder of a decoder to go on from, whose sizes then count, or None.
         folder: Where an interrupted training is kept.
     """
-    recipe, limit = plan.recipe, plan.shape.max_tokens
-    inputs = fit_input_map(draw(X, rng))
-    if plan.model is None:
-        tokeniser = Tokeniser.train(texts, plan.vocabulary)
+    recipe = plan.recipe
+    if start is None:
+        decoder, ids = _fresh(plan, X, texts, draw, rng, owner=owner)
     else:
-        tokeniser = _read(Tokeniser.pretrained, plan.model, owner=owner)
-    ids = tokeniser.encode(texts, limit)
-    seed = int(rng.integers(2**31))
-    if plan.model is None:
-        decoder = Decoder.build(tokeniser, inputs, plan.shape, seed=seed)
-    else:
-        decoder = _read(
-            lambda model: Decoder.build(tokeniser, inputs, plan.shape, seed=seed, model=model),
-            plan.model, owner=owner,
-        )  # fmt: skip
-    if plan.shape.hint:
-        start_from_words(decoder, inputs(draw(X, rng)), ids)
+        decoder = open_decoder(start, X.shape[1], owner=owner)
+        decoder.inputs = bridge(decoder.inputs, X, draw(X, rng))
+        ids = decoder.tokeniser.encode(texts, decoder.shape.max_tokens)
+    inputs, tokeniser, limit = decoder.inputs, decoder.tokeniser, decoder.shape.max_tokens
     held_X, held_texts = held_out[0][:_VALIDATION_ROWS], held_out[1][:_VALIDATION_ROWS]
     held_x, held_ids = inputs(draw(held_X, rng)), tokeniser.encode(held_texts, limit)
     validation = TextBatches.shuffled(held_x, held_ids, recipe.batch, rng)
@@ -167,6 +161,55 @@ def train_decoder(
         processor_seconds=fit.processor_seconds,
     )
     return decoder
+
+
+def open_decoder(folder: Path, dimension: int, *, owner: str) -> Decoder:
+    """Return the decoder in ``folder``.
+
+    Raises:
+        DataFileError: there is none, it is damaged, or it reads vectors of another dimension.
+    """
+    try:
+        decoder = Decoder.load(folder)
+    except Exception as error:  # safetensors, tokenizers and torch raise their own
+        raise DataFileError(
+            message(owner, "decoder", "a folder that `GEIAAttack` has written",
+                    "one that cannot be read as such")
+        ) from error  # fmt: skip
+    if len(decoder.inputs.mean) != dimension:
+        raise DataFileError(
+            message(owner, "decoder", f"for vectors of dimension {dimension}, as the attacker's own",
+                    f"dimension {len(decoder.inputs.mean)}")
+        )  # fmt: skip
+    return decoder
+
+
+def _fresh(
+    plan: DecoderPlan,
+    X: Embeddings,
+    texts: Sequence[str],
+    draw: Draw,
+    rng: np.random.Generator,
+    *,
+    owner: str,
+) -> tuple[Decoder, list[Ids]]:
+    """Return an untrained decoder for ``draw(X)`` and the tokens of the texts."""
+    inputs = fit_input_map(draw(X, rng))
+    seed = int(rng.integers(2**31))
+    if plan.model is None:
+        tokeniser = Tokeniser.train(texts, plan.vocabulary)
+        decoder = Decoder.build(tokeniser, inputs, plan.shape, seed=seed)
+    else:
+        tokeniser = _read(Tokeniser.pretrained, plan.model, owner=owner)
+
+        def build(model: str) -> Decoder:
+            return Decoder.build(tokeniser, inputs, plan.shape, seed=seed, model=model)
+
+        decoder = _read(build, plan.model, owner=owner)
+    ids = tokeniser.encode(texts, plan.shape.max_tokens)
+    if plan.shape.hint:
+        start_from_words(decoder, inputs(draw(X, rng)), ids)
+    return decoder, ids
 
 
 def _read(read: Callable[[str], Any], model: str, *, owner: str) -> Any:
