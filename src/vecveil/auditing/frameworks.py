@@ -23,6 +23,7 @@ NAMES = {
     "held-out-terms": "terms held out of the fit",
 }
 EVERY = tuple(NAMES)
+NBSP = "\u00a0"
 LLM_TOP_10 = "OWASP Top 10 for LLM Applications 2025"
 ATLAS = "MITRE ATLAS"
 AISVS = "OWASP AISVS 1.0"
@@ -129,7 +130,7 @@ def _finding(
     sentences = []
     if tested:
         listed = "; ".join(f"{NAMES[family]} {_said(strongest[family])}" for family in tested)
-        sentences.append(f"{item.bearing}, from {vectors}: {listed}.")
+        sentences.append(f"{item.bearing}, from {vectors} (95{NBSP}% intervals): {listed}.")
         if missing:
             sentences.append(f"Not tested: {', '.join(missing)}.")
     else:
@@ -149,14 +150,13 @@ def _finding(
 def _said(attack: Mapping[str, Any]) -> str:
     """Return the main figure of an attack with interval, chance and clean value, and how they compare."""
     chance, clean, low, high = (attack[key] for key in ("chance", "clean", "low", "high"))
-    shown = [f"95 % interval {_percent(low)} to {_percent(high)}"] if _known(low, high) else []
+    shown = [f"{_percent(low)} to {_percent(high)}"] if _known(low, high) else ["no interval"]
     shown.append("chance not stated" if chance is None else f"chance {_percent(chance)}")
     if clean is not None:
-        shown.append(f"clean vectors {_percent(clean)}")
+        shown.append(f"clean {_percent(clean)}")
     placed = [_place(attack), *_beside(attack)]
-    return (
-        f"{_percent(attack['value'])} {attack['metric']} ({', '.join(shown)}), {', '.join(placed)}"
-    )
+    found = f"{_percent(attack['value'])} {attack['metric']} ({', '.join(shown)})"
+    return f"{found}: {', '.join(placed)}"
 
 
 def _place(attack: Mapping[str, Any]) -> str:
@@ -184,5 +184,5 @@ def _known(*figures: Any) -> bool:
 
 def _percent(share: float) -> str:
     if 0 < share < 0.0005:
-        return "<0.1 %"
-    return f"{100 * share:.1f} %"
+        return f"<0.1{NBSP}%"
+    return f"{100 * share:.1f}{NBSP}%"

@@ -17,6 +17,8 @@ def found(
     attacks: list[dict[str, Any]], kind: str = "protector", lint: list[Any] | None = None
 ) -> dict[str, dict[str, Any]]:
     entries = framework_findings(attacks, kind=kind, lint=lint or [])
+    for entry in entries:
+        entry["finding"] = entry["finding"].replace("\u00a0", " ")
     return {entry["item"]: entry for entry in entries}
 
 
@@ -41,9 +43,9 @@ def test_a_finding_is_made_from_the_figures() -> None:
         "item": "C8.2",
         "title": "Embedding Sanitization & Validation",
         "finding": "What is left of the sensitive concept after embedding (8.2.1), from protected "
-        "vectors: token inference 22.9 % R-precision (95 % interval 21.4 % to 24.4 %, chance "
-        "12.2 %, clean vectors 72.7 %), above chance, below clean. Not tested: concept probe, "
-        "terms held out of the fit.",
+        "vectors (95 % intervals): token inference 22.9 % R-precision (21.4 % to 24.4 %, chance "
+        "12.2 %, clean 72.7 %): above chance, below clean. Not tested: concept probe, terms held "
+        "out of the fit.",
         "attacks": ["mlp"],
     }
 
@@ -55,8 +57,8 @@ def test_no_figure_stands_that_the_record_does_not_hold() -> None:
         for each in attacks
         for key in ("value", "low", "high", "chance", "clean")
     } | {"0.1"}  # below it
-    for entry in framework_findings(attacks, kind="protector", lint=[]):
-        shares = re.findall(r"(?<!95)(?<![\d.])(\d+\.\d) %", entry["finding"])
+    for entry in found(attacks).values():
+        shares = re.findall(r"(?<![\d.])(\d+\.\d) %", entry["finding"])
         assert shares
         assert set(shares) <= known
 
@@ -96,8 +98,14 @@ def test_the_strongest_attack_of_a_family_speaks_for_it() -> None:
         ({"value": 0.08, "low": 0.07, "high": 0.09}, "below chance, below clean"),
         ({"value": 0.71, "low": 0.69, "high": 0.73}, "above chance, not clearly below clean"),
         ({"value": 0.8, "low": 0.78, "high": 0.82}, "above chance, above clean"),
-        ({"chance": None}, "chance not stated, clean vectors 72.7 %), not comparable with chance"),
-        ({"low": None, "high": None}, "clean vectors 72.7 %), not comparable with chance."),
+        (
+            {"chance": None},
+            "chance not stated, clean 72.7 %): not comparable with chance, below clean",
+        ),
+        (
+            {"low": None, "high": None},
+            "(no interval, chance 12.2 %, clean 72.7 %): not comparable with chance.",
+        ),
     ],
 )
 def test_nothing_is_overstated(figures: dict[str, float | None], words: str) -> None:
@@ -106,7 +114,7 @@ def test_nothing_is_overstated(figures: dict[str, float | None], words: str) -> 
 
 def test_a_store_without_a_clean_side() -> None:
     finding = found([clean_of(token_inference())], kind="store")["C8.2"]["finding"]
-    assert "from stored vectors: token inference 22.9 % R-precision" in finding
+    assert "from stored vectors (95 % intervals): token inference 22.9 % R-precision" in finding
     assert "clean" not in finding
     assert "protected" not in finding
 
