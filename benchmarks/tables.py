@@ -425,7 +425,87 @@ def mechanisms_one(folder: Path = RESULTS) -> str:
     return table(["what", "measured", "target"], lines)
 
 
+def _figure(row: Record, key: str) -> str:
+    one = row.get("figures", {}).get(key)
+    if one is None:
+        return MISSING
+    value, low, high = (100 * one[part] for part in ("value", "low", "high"))
+    return f"{value:.1f} ({low:.1f} to {high:.1f})"
+
+
+def reconstruction(folder: Path = RESULTS) -> str:
+    """Return how much of a sentence the decoder writes back, in hundredths, with intervals."""
+    keys = {
+        "token_f1": "token F1",
+        "bleu": "BLEU",
+        "rouge_l": "ROUGE-L",
+        "exact_match": "exact match",
+        "cosine": "cosine",
+    }
+    rows = [
+        row for row in load("reconstruction", folder).get("rows", []) if row["attack"] != "algen"
+    ]
+    lines = [
+        [
+            f"`{row['preset']}`",
+            row["vectors"],
+            "greedy" if row["beams"] == 1 else f"{row['beams']} beams",
+            *[_figure(row, key) for key in keys],
+            number(row, "figures", "token_f1", "chance", form="{:.1f}", factor=100),
+        ]
+        for row in rows
+    ]
+    head = ["preset", "vectors", "decoding", *keys.values(), "token F1 by chance"]
+    return table(head, lines or [[MISSING] * len(head)], words=3)
+
+
+def reconstruction_training(folder: Path = RESULTS) -> str:
+    """Return what training the decoders took."""
+    rows = [
+        row for row in load("reconstruction", folder).get("rows", []) if row["attack"] != "algen"
+    ]
+    lines = {}
+    for row in rows:
+        details = row.get("details", {})
+        seconds = details.get("processor_seconds")
+        speed = MISSING if not seconds else f"{details['tokens'] / seconds:,.0f}"
+        lines[row["preset"], row["vectors"]] = [
+            f"`{row['preset']}`",
+            row["vectors"],
+            number(details, "texts", form="{:,}"),
+            number(details, "parameters", form="{:.1f} million", factor=1e-6),
+            number(details, "tokens", form="{:.1f} million", factor=1e-6),
+            number(details, "processor_seconds", form="{:.0f} min", factor=1 / 60),
+            number(details, "training_seconds", form="{:.0f} min", factor=1 / 60),
+            speed,
+            number(details, "loss", form="{:.2f}"),
+        ]
+    head = ["preset", "vectors", "sentences", "parameters", "tokens seen", "processor time",
+            "wall clock", "tokens a processor second", "validation loss"]  # fmt: skip
+    return table(head, lines.values() or [[MISSING] * len(head)], words=2)
+
+
+def reconstruction_pairs(folder: Path = RESULTS) -> str:
+    """Return what few-shot alignment to a decoder finds, by number of leaked pairs."""
+    lines = []
+    for row in load("reconstruction", folder).get("rows", []):
+        if row["attack"] != "algen":
+            continue
+        few = {int(key.rpartition("_")[2]): key for key in row["figures"] if "_of_" in key}
+        pairs = {**few, row["details"]["pairs"]: "token_f1"}
+        chance = number(row, "figures", "token_f1", "chance", form="{:.1f}", factor=100)
+        lines += [
+            [row["vectors"], f"{count:,}", _figure(row, key), chance]
+            for count, key in sorted(pairs.items())
+        ]
+    head = ["vectors", "leaked pairs", "token F1", "by chance"]
+    return table(head, lines or [[MISSING] * len(head)])
+
+
 TABLES: dict[str, Callable[[Path], str]] = {
+    "reconstruction": reconstruction,
+    "reconstruction-training": reconstruction_training,
+    "reconstruction-pairs": reconstruction_pairs,
     "leakage": leakage,
     "leakage-attacks": leakage_attacks,
     "leakage-parameters": leakage_parameters,
