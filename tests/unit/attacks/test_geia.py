@@ -318,6 +318,7 @@ def test_the_tokeniser_gives_every_text_back_and_comes_out_equal_twice(tmp_path)
     assert all(row[-1] == one.end for row in ids)
     assert len(one.encode(texts, 3)[0]) == 3
     one.save(tmp_path)
+    assert (tmp_path / "tokenizer.json").stat().st_mode & 0o077 == 0  # it holds words of the texts
     assert Tokeniser.load(tmp_path, one.end).decode(ids) == texts
 
 

@@ -93,7 +93,10 @@ class _Training:
         self.device = torch.device(resolve_device(recipe.device, owner="fit_model"))
         self.model = model.to(self.device)
         self.optimiser = torch.optim.AdamW(
-            model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
+            model.parameters(),
+            lr=recipe.learning_rate,
+            weight_decay=recipe.weight_decay,
+            fused=True,
         )
         self.draws = any(isinstance(m, torch.nn.Dropout) and m.p > 0 for m in model.modules())
         self.pieces = Batches(ALL_ROWS)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.atomic import write_text
+from vecveil.atomic import write_bytes
 from vecveil.checks import check_count
 from vecveil.errors import InvalidInputError, MissingDependencyError, message
 
@@ -94,8 +94,8 @@ class Tokeniser:
         return [str(text) for text in self._backend.decode_batch(rows, skip_special_tokens=True)]
 
     def save(self, folder: Path) -> None:
-        """Write ``tokenizer.json``."""
-        write_text(folder / "tokenizer.json", self._backend.to_str())
+        """Write ``tokenizer.json``, for its owner only: it holds words of the texts."""
+        write_bytes(folder / "tokenizer.json", self._backend.to_str().encode(), mode=0o600)
 
     @classmethod
     def load(cls, folder: Path, end: int) -> Tokeniser:
