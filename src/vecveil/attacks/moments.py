@@ -58,19 +58,20 @@ def release_moments(
     m, rows = knowledge.dimension, len(X)
     average = np.zeros((rows, m))
     within = np.zeros((m, m))
+    S = knowledge.noise_covariance if knowledge.adaptive else None
     for _ in range(count):
         released = knowledge.draw(X, rng).astype(np.float64)
         average += released / count
-        released -= released.mean(axis=0)
-        within += released.T @ released / (rows * count)
+        if S is None:
+            released -= released.mean(axis=0)
+            within += released.T @ released / (rows * count)
     mean = average.mean(axis=0)
     average -= mean
     exact = target.astype(np.float64)
     target_mean = exact.mean(axis=0)
     cross = average.T @ (exact - target_mean) / rows
-    S = knowledge.noise_covariance
     covariance = within
-    if S is not None and knowledge.adaptive:
+    if S is not None:
         covariance = average.T @ average / rows + np.asarray(S, dtype=np.float64) * (1 - 1 / count)
     return Moments(mean, target_mean, covariance, cross)
 

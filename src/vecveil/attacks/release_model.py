@@ -20,6 +20,7 @@ _PENALTIES = (1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1)  # shares of the larges
 _FLOORS = (1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # shares of the mean released variance
 _FOLDS = 4
 _ROWS = 8192  # released at once
+_NOISE_ROWS = 20  # repeated releases per dimension that a covariance is taken from
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,16 +149,18 @@ def _repeated(
     """Return the mean of ``draws`` releases of each text, and the covariance of a release around its expectation."""
     total = np.zeros((len(clean), knowledge.dimension))
     steps = np.zeros((knowledge.dimension, knowledge.dimension))
+    counted = 0
     last: FloatArray | None = None
     for _ in range(draws):
         released = knowledge.draw(clean, rng).astype(np.float64)
         total += released
-        if last is not None:
+        if last is not None and counted < _NOISE_ROWS * knowledge.dimension:
             # Differences of successive draws: 2 S each, and exactly 0 where nothing is random.
             difference = released - last
-            steps += difference.T @ difference / (2 * len(clean) * max(1, draws - 1))
+            steps += difference.T @ difference / 2
+            counted += len(clean)
         last = released
-    return total / draws, steps
+    return total / draws, steps / max(1, counted)
 
 
 def _ridge_path(X: FloatArray, Y: FloatArray) -> Iterator[tuple[float, FloatArray]]:
