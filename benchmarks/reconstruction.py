@@ -2,12 +2,15 @@
 
     python benchmarks/reconstruction.py --data DIR [--texts 190000] [--preset small|medium] [--epochs 1]
         [--minutes M] [--beams 1 4] [--protector FILE] [--work FOLDER]
+    python benchmarks/reconstruction.py --data DIR --sts --epochs 6 [--start-from FOLDER/geia] ...
 
-DIR holds ``lm/sentences.parquet``. GEIA is trained on MiniLM vectors of the first ``--texts`` sentences, in the
-file's order, but for the last ones, on which it is judged; no sentence that equals a judged one but for case and
-punctuation is learnt from. An interrupted run goes on from FOLDER. With ``--protector`` the vectors are protected,
-and the attack draws fresh releases. On clean vectors ALGEN then writes behind a rotation that it does not know,
-with the same decoder and 1 to 1,000 leaked pairs. Each run adds its rows to ``benchmarks/results/reconstruction.json``.
+DIR holds ``lm/sentences.parquet`` and, for ``--sts``, ``sts/*.parquet``. GEIA is trained on MiniLM vectors of the
+first ``--texts`` sentences, in the file's order, but for the last ones, on which it is judged; no sentence that
+equals a judged one but for case and punctuation is learnt from. An interrupted run goes on from FOLDER. With
+``--protector`` the vectors are protected, and the attack draws fresh releases. On clean vectors ALGEN then writes
+behind a rotation that it does not know, with the same decoder and 1 to 1,000 leaked pairs. ``--sts`` learns and
+judges on the distinct STS sentences, 70 to 30 by connected groups of pairs; what the corpus also holds is not
+judged. Each run adds its rows to ``benchmarks/results/reconstruction.json``.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from vecveil.attacks.base import AttackResult
 from vecveil.attacks.evidence import TextVectors
 from vecveil.attacks.reconstruction.algen import ALGENAttack
 from vecveil.attacks.reconstruction.geia import GEIAAttack
-from vecveil.attacks.splits import text_groups
+from vecveil.attacks.splits import normalise_text, split_groups, text_groups
 
 RESULTS = Path(__file__).parent / "results" / "reconstruction.json"
 SCHEMA = "vecveil.bench.reconstruction/1"
@@ -54,6 +57,23 @@ def split(texts: Sequence[str], held_out: int) -> tuple[np.ndarray, np.ndarray]:
     return train, test
 
 
+def sts_split(data: Path) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """Return the distinct STS sentences, the rows to learn from and the rows to judge."""
+    tables = [pq.read_table(f).to_pydict() for f in sorted((data / "sts").glob("*.parquet"))]
+    texts = sorted({s for t in tables for s in (*t["sentence1"], *t["sentence2"])})
+    where = {text: i for i, text in enumerate(texts)}
+    pairs = [
+        (where[a], where[b])
+        for t in tables
+        for a, b in zip(t["sentence1"], t["sentence2"], strict=True)
+    ]
+    groups = text_groups(texts, pairs=np.array(pairs))
+    learn, judge = split_groups(groups, (0.7, 0.3), seed=0)
+    corpus = pq.read_table(data / "lm" / "sentences.parquet", columns=["text"])["text"]
+    seen = {normalise_text(text) for text in corpus.to_pylist()}
+    return texts, learn, np.array([i for i in judge if normalise_text(texts[i]) not in seen])
+
+
 def row(result: AttackResult, **more: Any) -> dict[str, Any]:
     """Return the record of one result."""
     figures = {
@@ -73,9 +93,10 @@ def row(result: AttackResult, **more: Any) -> dict[str, Any]:
 def add(rows: Sequence[dict[str, Any]], path: Path) -> None:
     """Put ``rows`` into the results, in the place of those of the same setting."""
     record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"rows": []}
+    keys = ("attack", "preset", "vectors", "beams", "data", "started")
 
     def setting(one: dict[str, Any]) -> tuple[Any, ...]:
-        return tuple(one.get(key) for key in ("attack", "preset", "vectors", "beams"))
+        return tuple(one.get(key) for key in keys)
 
     new = {setting(one) for one in rows}
     kept = [one for one in record["rows"] if setting(one) not in new]
@@ -94,15 +115,20 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, help="end training after so many minutes")
     parser.add_argument("--beams", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--protector", type=Path)
+    parser.add_argument("--sts", action="store_true", help="learn and judge on STS sentences")
+    parser.add_argument("--start-from", type=Path, help="decoder to go on from")
     parser.add_argument("--work", type=Path, default=Path("reconstruction-work"))
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
 
-    table = pq.read_table(options.data / "lm" / "sentences.parquet", columns=["text"])
-    texts = table.column("text").to_pylist()[: options.texts]
     encoder = vecveil.load_encoder("minilm")
+    if options.sts:
+        texts, learn, judge = sts_split(options.data)
+    else:
+        table = pq.read_table(options.data / "lm" / "sentences.parquet", columns=["text"])
+        texts = table.column("text").to_pylist()[: options.texts]
+        learn, judge = split(texts, options.held_out)
     X = encoder.encode(texts)
-    learn, judge = split(texts, options.held_out)
     train = TextVectors(X[learn], [texts[i] for i in learn])
     test = TextVectors(X[judge], [texts[i] for i in judge])
     release, vectors = None, "clean"
@@ -117,12 +143,19 @@ def main() -> int:
 
     seconds = None if options.minutes is None else 60 * options.minutes
     rows = []
-    setting = {"preset": options.preset, "vectors": vectors, "texts": len(learn)}
+    setting = {
+        "data": "sts" if options.sts else "sentences",
+        "started": "scratch" if options.start_from is None else "decoder of other texts",
+        "preset": options.preset,
+        "vectors": vectors,
+        "texts": len(learn),
+    }
     for beams in options.beams:
         attack = LongGEIA(
             options.preset,
             epochs=options.epochs,
             seconds=seconds,
+            start_from=options.start_from,
             beams=beams,
             judged=options.held_out,
             judge_encoder=lambda some: encoder.encode(list(some)),
@@ -132,7 +165,7 @@ def main() -> int:
         rows.append(row(result, **setting, beams=beams))
         print(result.name, beams, {key: round(e.value, 4) for key, e in result.estimates.items()})
         add(rows, options.results)
-    if release is None:
+    if release is None and not options.sts:
         rotation = np.linalg.qr(np.random.default_rng(2).standard_normal((X.shape[1],) * 2))[0]
         hidden = TextVectors((test.X @ rotation).astype(np.float32), test.texts)
         few = FewShot(options.work / "geia", judged=options.held_out)

@@ -433,6 +433,12 @@ def _figure(row: Record, key: str) -> str:
     return f"{value:.1f} ({low:.1f} to {high:.1f})"
 
 
+def _learnt(row: Record) -> str:
+    data = {"sts": "STS sentences"}.get(row.get("data", ""), "corpus sentences")
+    on = "" if row.get("started", "scratch") == "scratch" else ", after the corpus"
+    return f"{data}{on} (`{row['preset']}`)"
+
+
 def reconstruction(folder: Path = RESULTS) -> str:
     """Return how much of a sentence the decoder writes back, in hundredths, with intervals."""
     keys = {
@@ -447,7 +453,7 @@ def reconstruction(folder: Path = RESULTS) -> str:
     ]
     lines = [
         [
-            f"`{row['preset']}`",
+            _learnt(row),
             row["vectors"],
             "greedy" if row["beams"] == 1 else f"{row['beams']} beams",
             *[_figure(row, key) for key in keys],
@@ -455,7 +461,7 @@ def reconstruction(folder: Path = RESULTS) -> str:
         ]
         for row in rows
     ]
-    head = ["preset", "vectors", "decoding", *keys.values(), "token F1 by chance"]
+    head = ["learnt and judged on", "vectors", "decoding", *keys.values(), "token F1 by chance"]
     return table(head, lines or [[MISSING] * len(head)], words=3)
 
 
@@ -469,8 +475,8 @@ def reconstruction_training(folder: Path = RESULTS) -> str:
         details = row.get("details", {})
         seconds = details.get("processor_seconds")
         speed = MISSING if not seconds else f"{details['tokens'] / seconds:,.0f}"
-        lines[row["preset"], row["vectors"]] = [
-            f"`{row['preset']}`",
+        lines[_learnt(row), row["vectors"]] = [
+            _learnt(row),
             row["vectors"],
             number(details, "texts", form="{:,}"),
             number(details, "parameters", form="{:.1f} million", factor=1e-6),
@@ -480,7 +486,7 @@ def reconstruction_training(folder: Path = RESULTS) -> str:
             speed,
             number(details, "loss", form="{:.2f}"),
         ]
-    head = ["preset", "vectors", "sentences", "parameters", "tokens seen", "processor time",
+    head = ["learnt on", "vectors", "sentences", "parameters", "tokens seen", "processor time",
             "wall clock", "tokens a processor second", "validation loss"]  # fmt: skip
     return table(head, lines.values() or [[MISSING] * len(head)], words=2)
 
