@@ -198,11 +198,11 @@ def test_training_goes_on_from_a_finished_attack_on_released_vectors(fitted):
     def release(X, rng):
         return (X @ turn + 0.02 * rng.standard_normal(X.shape)).astype(np.float32)
 
-    train, test = data(test=20)
+    train, test = data(test=40)
     released = TextVectors(release(test.X, np.random.default_rng(2)), test.texts)
     known = fitted[0]
     few = Preset(
-        Recipe(epochs=4, batch=32, learning_rate=2e-3, max_tokens=99, device="cpu"),
+        Recipe(epochs=10, batch=32, learning_rate=3e-3, max_tokens=99, device="cpu"),
         rounds=1, beam=2,
     )  # fmt: skip
     as_it_is = attack(few, start_from=known, fine_tune=False)
@@ -211,8 +211,8 @@ def test_training_goes_on_from_a_finished_attack_on_released_vectors(fitted):
     after = tuned.run(train, released, release=release, show_progress=False)
     assert after.adaptive
     assert "hypothesiser_epoch" not in before.details
-    assert after.value > before.value + 0.1
-    assert after.value > chance(random_texts(20, seed=4), 1e-2)
+    assert after.value > before.value + 0.2
+    assert after.value > chance(random_texts(40, seed=4), 1e-6)
 
 
 def test_without_an_oracle_a_ridge_stands_for_the_release():
