@@ -1,6 +1,6 @@
 """Every benchmark, one after the other: ``make bench [DATA=DIR]``.
 
-Without ``--data`` the leakage benchmark is left out, and its figures stay as they were.
+Without ``--data`` the benchmarks on real texts are left out, and their figures stay as they were.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def main() -> int:
     parser.add_argument(
         "--data",
         type=Path,
-        help="folder with sts/, ade/ and concepts/; without it the leakage figures stay as they were",
+        help="folder with sts/, ade/, lm/ and concepts/; without it their figures stay as they were",
     )
     parser.add_argument("--only", nargs="+", help="names of benchmarks, such as encode protect")
     arguments = parser.parse_args()
@@ -28,6 +28,8 @@ def main() -> int:
     if arguments.data is not None:
         for split in ("shared", "separate"):
             commands.append(["leakage.py", "--data", str(arguments.data), "--split", split])
+        for name in ("audit", "alignment", "reconstruction"):
+            commands.append([f"{name}.py", "--data", str(arguments.data)])
     commands.append(["tables.py", "--write"])
     failed = 0
     for command in commands:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import vecveil
 from harness.command_line import Outcome, run, write_csv
 
 
@@ -72,3 +77,100 @@ def test_an_audit_record_on_stdout_is_pure(
     assert done.json["texts"]["total"] == 300
     assert any(term["term"] for term in done.json["terms"])
     assert "an attacker reads" in done.err
+
+
+def test_every_report_can_be_written_and_families_left_out(
+    tmp_path: Path, notes: Path, notes_protector: Path
+) -> None:
+    done = run(
+        "audit", notes, "-p", notes_protector, "--concept", notes.with_name("concept.yaml"),
+        "--limit", 400, "--md", tmp_path / "a.md", "--csv", tmp_path / "a.csv",
+        "--skip", "probe", "--skip", "candidates", "--skip", "averaging", "--skip", "alignment",
+        "--skip", "held-out-terms", "--work", tmp_path / "work",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert (tmp_path / "a.md").read_text(encoding="utf-8").count("|") > 50
+    with (tmp_path / "a.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["family"] for row in rows} == {"token-inference"}
+    assert "R-precision" in {row["metric"] for row in rows}
+    assert list((tmp_path / "work").iterdir()) == []  # complete: nothing is left to go on from
+
+
+def test_two_reports_in_one_file_are_refused(
+    tmp_path: Path, notes: Path, notes_protector: Path
+) -> None:
+    both = tmp_path / "a"
+    done = run(
+        "audit", notes, "-p", notes_protector, "--concept", notes.with_name("concept.yaml"),
+        "--html", both, "--md", both,
+    )  # fmt: skip
+    assert done.code == 1
+    assert "a file of its own" in done.err
+    assert not both.exists()
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory, notes: Path) -> Path:
+    """A store of twice as many vectors as there are known texts, and the sample that says which they are."""
+    folder = tmp_path_factory.mktemp("store")
+    with notes.open(encoding="utf-8", newline="") as file:
+        texts = [row["text"] for row in csv.DictReader(file)][:500]
+    X = vecveil.load_encoder("minilm").encode(texts)
+    rows = np.random.default_rng(0).permutation(2 * len(texts))[: len(texts)]
+    vectors = np.zeros((2 * len(texts), X.shape[1]), dtype=np.float32)
+    vectors[rows] = X
+    np.save(folder / "store.npy", vectors)
+    write_csv(folder / "sample.csv", ["text", "row"], list(zip(texts, rows.tolist(), strict=True)))
+    table = {
+        "note": texts,
+        "embedding": pa.FixedSizeListArray.from_arrays(X.reshape(-1), X.shape[1]),
+    }
+    pq.write_table(pa.table(table), folder / "store.parquet")
+    return folder
+
+
+def test_a_store_is_audited_without_a_protector(store: Path, notes: Path) -> None:
+    concept = notes.with_name("concept.yaml")
+    done = run(
+        "audit", store / "sample.csv", "--vectors", store / "store.npy", "--row-column", "row",
+        "--text-column", "text", "--concept", concept, "--json", "-", "--encoder", "minilm",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    record = done.json
+    assert record["kind"] == "store"
+    worst = next(a for a in record["attacks"] if a["name"] == record["worst"])
+    assert worst["low"] > worst["chance"]
+    assert [each["code"] for each in record["lint"]] == ["vectors-not-protected"]
+
+
+def test_texts_beside_their_vectors_are_warned_of(store: Path, notes: Path) -> None:
+    done = run(
+        "audit", store / "store.parquet", "--concept", notes.with_name("concept.yaml"), "--json", "-",
+        "--text-column", "note",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert [each["code"] for each in done.json["lint"]] == ["plaintext-beside-vectors"]
+    assert "plaintext" in done.err or "texts beside" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (["--vectors", "store.npy"], "one for each text"),
+        (["--vectors", "store.npy", "--row-column", "text"], "whole numbers"),
+        (["--row-column", "row"], "--vectors"),
+        ([], "--vectors FILE"),
+        (["--vectors", "store.npy", "--row-column", "row", "--sts", "x.csv"], "protector"),
+        (["--vectors", "missing.npy", "--row-column", "row"], "missing.npy"),
+    ],
+)
+def test_bad_stores_are_refused(store: Path, notes: Path, arguments: list[str], match: str) -> None:
+    given = [store / a if a.endswith(".npy") else a for a in arguments]
+    done = run(
+        "audit", store / "sample.csv", "--text-column", "text",
+        "--concept", notes.with_name("concept.yaml"), *given,
+    )  # fmt: skip
+    assert done.code == 1
+    assert match in done.err
+    assert "Traceback" not in done.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
+from math import isnan
 from typing import Any
 
 from vecveil.attacks import FAMILIES, AttackResult
@@ -88,7 +89,7 @@ def findings(
     protected.sort(key=lambda result: FAMILIES.index(result.family))
     attacks = [_entry(result, results.get(("clean", result.name))) for result in protected]
     worst = {
-        family: max(members, key=lambda result: result.value)
+        family: max(members, key=lambda result: -1.0 if isnan(result.value) else result.value)
         for family in FAMILIES
         if (members := [result for result in protected if result.family == family])
     }

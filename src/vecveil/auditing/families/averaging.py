@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from vecveil.attacks import AveragingAttack, LabelledVectors
+from vecveil.attacks import AveragingAttack, KernelAttack, LabelledVectors
 from vecveil.auditing.case import Case, Side, Skipped
 from vecveil.auditing.families.token_inference import labelled
 from vecveil.auditing.jobs import Job, attack_job
@@ -14,6 +14,9 @@ __all__ = ["jobs"]
 
 FAMILY = "averaging"
 RELEASES = (4, 16)
+ROWS = (
+    4096  # of the kernel attack that reads the means: it is the one that reads most behind erasure
+)
 NO_ORACLE = "It needs several releases of the same texts, and the store holds one."
 
 
@@ -27,7 +30,14 @@ def jobs(case: Case, side: Side, keyed: Release | None) -> tuple[list[Job], list
     if side.name == "clean":  # a clean vector has no noise: one is as good as many
         train, test = labelled(case, side)
         return [
-            attack_job(AveragingAttack(1), side, train, test, case.options, name=name)
+            attack_job(
+                AveragingAttack(1, KernelAttack(rows=ROWS)),
+                side,
+                train,
+                test,
+                case.options,
+                name=name,
+            )
             for name in names
         ], []
     if side.release is None:
@@ -42,7 +52,7 @@ def jobs(case: Case, side: Side, keyed: Release | None) -> tuple[list[Job], list
 
     found = [
         attack_job(
-            AveragingAttack(k),
+            AveragingAttack(k, KernelAttack(rows=ROWS)),
             side,
             train,
             judged(side.release, k),
@@ -55,7 +65,14 @@ def jobs(case: Case, side: Side, keyed: Release | None) -> tuple[list[Job], list
     if keyed is not None:
         test = judged(keyed, RELEASES[-1])
         found.append(
-            attack_job(AveragingAttack(1), side, train, test, case.options, name=names[-1])
+            attack_job(
+                AveragingAttack(1, KernelAttack(rows=ROWS)),
+                side,
+                train,
+                test,
+                case.options,
+                name=names[-1],
+            )
         )
         return found, []
     return found, [Skipped(names[-1], FAMILY, "The method draws no noise that a key could fix.")]

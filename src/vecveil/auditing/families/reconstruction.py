@@ -25,7 +25,8 @@ __all__ = ["jobs"]
 
 FAMILY = "reconstruction"
 NAMES = ("geia", "vec2text", "algen")
-JUDGED = 300
+JUDGED = 200
+JUDGED_CORRECTED = 100  # correction encodes every guess anew
 QUICK = "Attacks that write the text anew take minutes to an hour: tier full runs them."
 NO_ENCODER = "It encodes texts of its own, and there is no encoder."
 _GEIA_PASSES = 150_000  # texts seen in all, about
@@ -64,7 +65,11 @@ def jobs(case: Case, sides: Sequence[Side]) -> tuple[list[Job], list[Skipped]]:
             continue
         preset = PRESETS["small"]
         recipe = replace(preset.recipe, epochs=_epochs(_VEC2TEXT_PASSES, len(train)))
-        writer = Vec2TextAttack(encode, replace(preset, recipe=recipe), **common)
+        writer = Vec2TextAttack(
+            encode,
+            replace(preset, recipe=recipe, rounds=3),
+            **{**common, "judged": JUDGED_CORRECTED},
+        )
         found.append(attack_job(writer, side, train, test, o, weight=250.0, long=True))
 
         def few_shot(folder: Path | None, side: Side = side) -> AttackResult:
