@@ -29,8 +29,12 @@ JUDGED = 200
 JUDGED_CORRECTED = 100  # correction encodes every guess anew
 QUICK = "Attacks that write the text anew take minutes to an hour: tier full runs them."
 NO_ENCODER = "It encodes texts of its own, and there is no encoder."
-_GEIA_PASSES = 150_000  # texts seen in all, about
-_VEC2TEXT_PASSES = 100_000
+_GEIA_PASSES = {"cpu": 150_000, "cuda": 3_000_000}  # texts seen in all, about
+_VEC2TEXT_PASSES = {"cpu": 20_000, "cuda": 2_000_000}
+_SMALLER: dict[str, dict[str, int]] = {
+    "cpu": {"width": 128, "layers": 2, "vocabulary": 4000},
+    "cuda": {},
+}
 _EPOCHS = (2, 40)
 
 
@@ -39,9 +43,11 @@ def jobs(case: Case, sides: Sequence[Side]) -> tuple[list[Job], list[Skipped]]:
     if case.options.tier == "quick":
         return [], [Skipped(name, FAMILY, QUICK) for name in NAMES]
     from vecveil.attacks import ALGENAttack, GEIAAttack, Vec2TextAttack
+    from vecveil.attacks.networks.devices import resolve_device
     from vecveil.attacks.reconstruction.vec2text.presets import PRESETS
 
     o, encode = case.options, case.encode
+    device = "cpu" if resolve_device(o.device, owner="audit") == "cpu" else "cuda"
     common: dict[str, Any] = {
         "judge_encoder": encode,
         "words_of": _words_of(case),
@@ -53,7 +59,7 @@ def jobs(case: Case, sides: Sequence[Side]) -> tuple[list[Job], list[Skipped]]:
     clean = _CleanDecoder()
     for side in sides:
         train, test = _evidence(case, side)
-        epochs = _epochs(_GEIA_PASSES, len(train))
+        epochs = _epochs(_GEIA_PASSES[device], len(train))
         geia = GEIAAttack("small", epochs=epochs, **common)
         job = attack_job(geia, side, train, test, o, weight=300.0, long=True)
         if side.name == "clean":
@@ -64,10 +70,10 @@ def jobs(case: Case, sides: Sequence[Side]) -> tuple[list[Job], list[Skipped]]:
             skipped += [Skipped(name, FAMILY, NO_ENCODER) for name in NAMES[1:]]
             continue
         preset = PRESETS["small"]
-        recipe = replace(preset.recipe, epochs=_epochs(_VEC2TEXT_PASSES, len(train)))
+        recipe = replace(preset.recipe, epochs=_epochs(_VEC2TEXT_PASSES[device], len(train)))
         writer = Vec2TextAttack(
             encode,
-            replace(preset, recipe=recipe, rounds=3),
+            replace(preset, recipe=recipe, rounds=3, **_SMALLER[device]),
             **{**common, "judged": JUDGED_CORRECTED},
         )
         found.append(attack_job(writer, side, train, test, o, weight=250.0, long=True))
