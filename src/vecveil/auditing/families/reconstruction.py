@@ -31,7 +31,7 @@ QUICK = "Attacks that write the text anew take minutes to an hour: tier full run
 NO_ENCODER = "It encodes texts of its own, and there is no encoder."
 _GEIA_PASSES = {"cpu": 150_000, "cuda": 3_000_000}  # texts seen in all, about
 _VEC2TEXT_PASSES = {"cpu": 20_000, "cuda": 2_000_000}
-_SMALLER: dict[str, dict[str, int]] = {
+_SMALLER: dict[str, dict[str, Any]] = {
     "cpu": {"width": 128, "layers": 2, "vocabulary": 4000},
     "cuda": {},
 }
