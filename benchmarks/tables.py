@@ -439,6 +439,55 @@ def _learnt(row: Record) -> str:
     return f"{data}{on} (`{row['preset']}`)"
 
 
+FAMILIES = {
+    "token-inference": "token inference",
+    "probe": "concept probe",
+    "candidates": "candidates",
+    "averaging": "averaging",
+    "alignment": "alignment",
+    "held-out-terms": "held-out terms",
+    "reconstruction": "reconstruction",
+}
+
+
+def audit(folder: Path = RESULTS) -> str:
+    """Return what every attack of an audit finds, on the largest quick audit of each concept."""
+    lines = []
+    for row in load("audit", folder).get("rows", []):
+        for attack in row["attacks"]:
+            lines.append(
+                [
+                    f"{CONCEPTS[row['concept']]}, {row['tier']}",
+                    FAMILIES[attack["family"]],
+                    f"`{attack['name']}`",
+                    attack["metric"],
+                    percent(attack["clean"]),
+                    _interval([attack["value"], attack["low"], attack["high"]]),
+                    percent(attack["chance"]),
+                ]
+            )
+    head = ["concept, tier", "family", "attack", "metric", "clean", "protected", "chance"]
+    return table(head, lines or [[MISSING] * len(head)], words=4)
+
+
+def audit_cost(folder: Path = RESULTS) -> str:
+    """Return how long audits take, and how much memory."""
+    lines = [
+        [
+            CONCEPTS[row["concept"]],
+            row["tier"],
+            f"{row['texts']:,}",
+            f"{row['with_concept']:,}",
+            f"{row['seconds']:.0f} s",
+            f"{row['peak_mib']:,} MiB",
+            str(row["cores"]),
+        ]
+        for row in load("audit", folder).get("rows", [])
+    ]
+    head = ["concept", "tier", "texts", "with the concept", "time", "peak memory", "cores"]
+    return table(head, lines or [[MISSING] * len(head)], words=2)
+
+
 def reconstruction(folder: Path = RESULTS) -> str:
     """Return how much of a sentence the decoder writes back, in hundredths, with intervals."""
     keys = {
@@ -524,6 +573,8 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "mask": mask,
     "memory": memory,
     "concepts": concepts,
+    "audit": audit,
+    "audit-cost": audit_cost,
     "alignment": alignment,
     "alignment-unpaired": alignment_unpaired,
 }
