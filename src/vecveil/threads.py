@@ -12,6 +12,9 @@ __all__ = ["in_chunks", "one_thread", "thread_count"]
 
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
+_local = threading.local()
+_blocks = 0  # of one_thread, that are open in any thread
+_default = 1  # threads of torch before the first of them
 
 
 def thread_count() -> int:
@@ -27,8 +30,8 @@ def thread_count() -> int:
 
 def _forget() -> None:
     # The parent's threads do not exist in a forked child.
-    global _pool, _lock
-    _pool, _lock = None, threading.Lock()
+    global _pool, _lock, _blocks, _local
+    _pool, _lock, _blocks, _local = None, threading.Lock(), 0, threading.local()
 
 
 if hasattr(os, "register_at_fork"):
@@ -70,12 +73,27 @@ def in_chunks(rows: int, chunk: int, work: Callable[[int, int], None]) -> None:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Run torch on one thread inside the block, and on as many as before after it."""
+    """Run torch on one thread inside the block, and on as many as before after it.
+
+    Blocks may be nested and may overlap in several threads: torch's number is one for each thread, and what new
+    threads start with is what it was before the first of the blocks.
+    """
+    global _blocks, _default
     import torch
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    depth = getattr(_local, "depth", 0)
+    with _lock:
+        if _blocks == 0:
+            _default = torch.get_num_threads()
+        _blocks += 1
+    if depth == 0:
+        torch.set_num_threads(1)
+    _local.depth = depth + 1
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        _local.depth = depth
+        with _lock:
+            _blocks -= 1
+            if depth == 0:
+                torch.set_num_threads(_default)

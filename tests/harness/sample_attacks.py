@@ -183,7 +183,7 @@ def every_family() -> list[dict[str, Any]]:
             ],
         ),
         attack(
-            "listed-half-mlp",
+            "unlisted-linear",
             "held-out-terms",
             figure("R-precision", 0.221, 0.734, 0.077),
             adaptive=True,
@@ -191,7 +191,7 @@ def every_family() -> list[dict[str, Any]]:
             also=[figure("Leakage", 0.204, 0.688, 0.07)],
         ),
         attack(
-            "unlisted-half-mlp",
+            "unlisted-mlp",
             "held-out-terms",
             figure("R-precision", 0.632, 0.764, 0.199),
             adaptive=True,

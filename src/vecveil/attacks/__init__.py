@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from vecveil.attacks.evidence import (
         CandidateVectors,
         Evidence,
-        Knowledge,
         LabelledVectors,
         PairedVectors,
         TextVectors,
     )
+    from vecveil.attacks.knowledge import Knowledge
     from vecveil.attacks.probes.base import ProbeAttack
     from vecveil.attacks.probes.linear import LinearProbe
     from vecveil.attacks.probes.mlp import MLPProbe
@@ -72,7 +72,7 @@ _WHERE = {
     "Finding": "base",
     "GEIAAttack": "reconstruction.geia",
     "KernelAttack": "token_inference.kernel",
-    "Knowledge": "evidence",
+    "Knowledge": "knowledge",
     "LabelledVectors": "evidence",
     "LadderResult": "token_inference.ladder",
     "LikelihoodMatching": "candidates.likelihood",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from abc import ABC, abstractmethod
@@ -13,7 +14,8 @@ from typing import Any, Generic, TypeVar, final
 import numpy as np
 
 from vecveil.attacks.checkpoints import Checkpoint
-from vecveil.attacks.evidence import Evidence, Knowledge
+from vecveil.attacks.evidence import Evidence
+from vecveil.attacks.knowledge import Knowledge
 from vecveil.attacks.splits import split_groups
 from vecveil.errors import InvalidInputError, message
 from vecveil.metrics.estimate import Estimate
@@ -181,32 +183,42 @@ class Attack(ABC, Generic[Train, Test]):
             noise_covariance: (m, m) covariance of the released noise, where a method declares it.
             rng: Seed or generator of the attack (its split, its start, its noise).
             show_progress: True or False; None shows a bar on a terminal only.
-            checkpoint: Folder to keep in what was learnt. If it holds a finished attack of the same name
-                and settings, that is used and nothing is learnt; long training goes on where it was stopped.
+            checkpoint: Folder to keep in what was learnt. If it holds a finished attack that learnt from the same
+                evidence with the same settings and seed, that is used and nothing is learnt; long training goes on
+                where it was stopped.
 
         Raises:
             InvalidInputError: arguments that do not fit together, or training texts that form fewer than
                 two groups.
-            DataFileError: the checkpoint is of another attack, dimension or vocabulary, or damaged.
+            DataFileError: the checkpoint is of another attack, dimension, vocabulary or evidence, or damaged.
         """
         owner = type(self).__name__
         rng = resolve_generator(rng, owner=owner)
         knowledge = Knowledge(test.dimension, release, noise_covariance)
         knowledge.check(train, owner=owner)
+        _refuse_shared_groups(train, test, owner)
         self._check(train, test, knowledge)
         started = time.perf_counter()
         split_seed = int(rng.integers(2**31))
-        kept = None if checkpoint is None else Checkpoint(checkpoint, self._identity(train, test))
+        judging = np.random.default_rng(
+            int(rng.integers(2**63))
+        )  # the same whether it learns or not
+        kept = None
+        if checkpoint is not None:
+            seeds = f"{split_seed} {judging.integers(2**63, size=1)}"
+            kept = Checkpoint(checkpoint, self._identity(train, test, knowledge, seeds))
         state = None if kept is None else kept.load(self.state_type)
         if state is None:
             groups = np.arange(len(train)) if train.groups is None else train.groups
             share = self.validation_share
             learn, held_out = split_groups(groups, (1 - share, share), seed=split_seed)
             session = Session(rng, show_progress, kept)
+            if kept is not None:
+                kept.begin()
             state = self._fit(train.take(learn), train.take(held_out), knowledge, session)
             if kept is not None:
                 kept.save(state)
-        found = self._judge(state, train, test, knowledge, rng)
+        found = self._judge(state, train, test, knowledge, judging)
         return AttackResult(
             name=self.name,
             family=self.family,
@@ -242,19 +254,27 @@ class Attack(ABC, Generic[Train, Test]):
         """Return the settings that a checkpoint must agree with; numbers and strings."""
         return {k: v for k, v in sorted(vars(self).items()) if not k.startswith("_")}
 
-    def _identity(self, train: Train, test: Test) -> dict[str, Any]:
+    def _identity(
+        self, train: Train, test: Test, knowledge: Knowledge, seeds: str
+    ) -> dict[str, Any]:
         return {
             "attack": type(self).__name__,
             "dimension": test.dimension,
             **train.shape_record(),
             "settings": {key: repr(value) for key, value in self._settings().items()},
+            "evidence": train.digest(),
+            "knowledge": knowledge.digest(train.X),
+            "seed": hashlib.sha256(seeds.encode()).hexdigest()[:16],
         }
 
 
-def refuse_small(owner: str, param: str, rows: int, least: int) -> None:
-    """Raise the error for too few rows; attacks that need more than two groups call it."""
-    if rows < least:
+def _refuse_shared_groups(train: Evidence, test: Evidence, owner: str) -> None:
+    if train.groups is None or test.groups is None or train is test:
+        return
+    shared = np.intersect1d(train.groups, test.groups)
+    if len(shared):
         raise InvalidInputError(
-            message(owner, param, f"of at least {least} texts", f"{rows}",
-                    "With fewer the attack cannot be judged.", "Give more texts.")
+            message(owner, "test", "of other groups than `train`", f"{len(shared)} groups in both",
+                    "An attack that has seen a text reads it again: that is no leak.",
+                    "Split with `vecveil.attacks.split_groups`.")
         )  # fmt: skip

@@ -43,6 +43,32 @@ class Checkpoint:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return self.folder
 
+    def begin(self) -> None:
+        """Say whose the folder is before anything is learnt; what another attack has begun is refused.
+
+        Raises:
+            DataFileError: it was begun by another attack, or with other evidence, settings or seed.
+        """
+        path = self.make() / "begun.json"
+        if path.is_file():
+            try:
+                found = dict(json.loads(path.read_text(encoding="utf-8")))
+            except (OSError, ValueError, TypeError, RecursionError) as error:
+                raise self._damaged() from error
+            self._compare(found)
+        else:
+            write_text(path, json.dumps(self.identity, indent=1) + "\n")
+
+    def _compare(self, found: Mapping[str, Any]) -> None:
+        for key, wanted in self.identity.items():
+            if found.get(key) != wanted:
+                raise DataFileError(
+                    message("Checkpoint", "checkpoint", f"one with {key} {_short(wanted)}",
+                            f"one with {key} {_short(found.get(key))}",
+                            "What was learnt for other vectors, words or settings cannot be used here.",
+                            "Give another folder, or remove this one.")
+                )  # fmt: skip
+
     def load(self, kind: type[Any]) -> Any:
         """Return the finished state in the folder, or None if there is none.
 
@@ -65,14 +91,7 @@ class Checkpoint:
                     "Checkpoint", "checkpoint", f"of the schema {SCHEMA!r}", repr(str(schema)[:40])
                 )
             )
-        for key, wanted in self.identity.items():
-            if found.get(key) != wanted:
-                raise DataFileError(
-                    message("Checkpoint", "checkpoint", f"one with {key} {_short(wanted)}",
-                            f"one with {key} {_short(found.get(key))}",
-                            "What was learnt for other vectors, words or settings cannot be used here.",
-                            "Give another folder, or remove this one.")
-                )  # fmt: skip
+        self._compare(found)
         try:
             if hasattr(kind, "load"):
                 return kind.load(self.folder)

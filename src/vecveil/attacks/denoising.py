@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from vecveil.attacks.base import Attack, Finding, Session
 from vecveil.attacks.checkpoints import Checkpoint
-from vecveil.attacks.evidence import Evidence, Knowledge
+from vecveil.attacks.evidence import Evidence
+from vecveil.attacks.knowledge import Knowledge
 from vecveil.attacks.moments import CUT_OFF, release_moments, spectrum
 from vecveil.checks import check_count
 from vecveil.errors import DataFileError, message

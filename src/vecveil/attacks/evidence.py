@@ -1,13 +1,10 @@
-"""What an attacker has: vectors with what is known of their texts, and what a method declares of itself.
-
-An attacker sees released vectors, never the method. With a release oracle it may protect its own
-training vectors as often as it likes: its training vectors are then clean ones.
-"""
+"""What an attacker has: vectors, with what is known of their texts."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,12 +14,11 @@ from vecveil.checks import check_embeddings, check_texts
 from vecveil.errors import InvalidInputError, message
 from vecveil.metrics.intervals import group_index
 from vecveil.metrics.token_inference import check_labels
-from vecveil.types import Embeddings, Matrix, Release
+from vecveil.types import Embeddings
 
 __all__ = [
     "CandidateVectors",
     "Evidence",
-    "Knowledge",
     "LabelledVectors",
     "PairedVectors",
     "TextVectors",
@@ -58,6 +54,21 @@ class Evidence:
     def shape_record(self) -> dict[str, Any]:
         """Return what a checkpoint must agree with beside the dimension of the vectors."""
         return {}
+
+    def digest(self) -> str:
+        """Return a hash of everything in it: a checkpoint of other texts or vectors is not used."""
+        found = hashlib.sha256()
+        for each in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, each.name)
+            found.update(each.name.encode())
+            if isinstance(value, np.ndarray):
+                found.update(f"{value.dtype}{value.shape}".encode())
+                found.update(
+                    value.tobytes() if value.dtype != object else repr(value.tolist()).encode()
+                )
+            else:
+                found.update(repr(value).encode("utf-8", "surrogatepass"))
+        return found.hexdigest()[:32]
 
     def _set_common(self) -> None:
         """Check and freeze `X` and `groups`."""
@@ -235,70 +246,3 @@ def _indices(value: Any, size: int, owner: str, param: str) -> npt.NDArray[np.in
             )
         )
     return given.astype(np.intp)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Knowledge:
-    """What an attacker knows of the protection: perhaps an oracle, perhaps the noise's covariance.
-
-    Attributes:
-        dimension: Dimension m of the released vectors.
-        release: Protects clean vectors afresh; None if the training vectors are released ones.
-        noise_covariance: (m, m) declared covariance of the noise in the release, or None.
-    """
-
-    dimension: int
-    release: Release | None = None
-    noise_covariance: Matrix | None = None
-
-    @property
-    def adaptive(self) -> bool:
-        """Whether fresh releases can be drawn."""
-        return self.release is not None
-
-    def draw(self, X: Embeddings, rng: np.random.Generator) -> Embeddings:
-        """Return released vectors for ``X``: fresh from the oracle, or ``X`` itself without one."""
-        if self.release is None:
-            return X
-        released = check_embeddings(self.release(X, rng), owner="Attack", param="release")
-        if released.shape != (len(X), self.dimension):
-            raise InvalidInputError(
-                message(
-                    "Attack",
-                    "release",
-                    f"a function that returns shape {(len(X), self.dimension)}",
-                    f"shape {released.shape}",
-                    "Training and test vectors must be released alike.",
-                )
-            )
-        return released
-
-    def check(self, train: Evidence, *, owner: str) -> None:
-        """Refuse training vectors or a covariance that do not fit the released vectors.
-
-        Raises:
-            InvalidInputError: without an oracle the training vectors have another dimension than the
-                released ones, or the covariance has another shape.
-        """
-        if self.release is None and train.dimension != self.dimension:
-            raise InvalidInputError(
-                message(
-                    owner,
-                    "train",
-                    f"of the released dimension {self.dimension}",
-                    f"dimension {train.dimension}",
-                    "Without a release oracle the attack learns from released vectors.",
-                )
-            )
-        S = self.noise_covariance
-        if S is not None:
-            size = (self.dimension, self.dimension)
-            if np.shape(S) != size or not np.isfinite(S).all():
-                raise InvalidInputError(
-                    message(
-                        owner,
-                        "noise_covariance",
-                        f"finite, of shape {size}",
-                        f"shape {np.shape(S)}",
-                    )
-                )

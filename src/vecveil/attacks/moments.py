@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.evidence import Knowledge
+from vecveil.attacks.knowledge import Knowledge
 from vecveil.types import Embeddings
 
 __all__ = ["CUT_OFF", "Moments", "release_moments", "spectrum"]

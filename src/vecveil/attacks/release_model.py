@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.evidence import Knowledge, PairedVectors
+from vecveil.attacks.evidence import PairedVectors
+from vecveil.attacks.knowledge import Knowledge
 from vecveil.attacks.moments import spectrum
 from vecveil.types import Embeddings
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vecveil.auditing.case import MIN_TEST_TEXTS, Case, Side, check_rows, make_case
-from vecveil.auditing.encoding import encode_with, encoder_of
+from vecveil.auditing.encoding import encode_with, encoder_name, encoder_of
 from vecveil.auditing.kept import KeptResults
 from vecveil.auditing.options import check_options
 from vecveil.auditing.plan import run_plan
@@ -23,7 +23,6 @@ from vecveil.auditing.utility import utility_record
 from vecveil.checks import check_texts
 from vecveil.randomness import NoiseKey
 from vecveil.types import Embeddings, Release, Texts
-from vecveil.version import __version__
 
 if TYPE_CHECKING:
     from vecveil.concepts import Concept
@@ -109,7 +108,7 @@ def audit(
         matches, groups, embeddings=embeddings, encode=encode, options=options,
         min_token_count=min_token_count,
     )  # fmt: skip
-    rng = np.random.default_rng([seed, 0])
+    rng = np.random.default_rng([seed, 9])  # a stream that no attack draws from
     clean = Side("clean", embeddings, embeddings)
     protected = Side(
         "protected",
@@ -118,7 +117,15 @@ def audit(
         protector.release(),
         protector.released_noise_covariance(),
     )
-    kept = None if work is None else KeptResults(Path(work), _fingerprint(protector, case))
+    kept = (
+        None
+        if work is None
+        else KeptResults(
+            Path(work),
+            _fingerprint(protector, case, encoder_name(loaded)),
+            with_texts=show_reconstructions,
+        )
+    )
     results, skipped = run_plan(
         case,
         (clean, protected),
@@ -137,7 +144,7 @@ def audit(
         "concept_distance": protector.report.get("concept_distance"),
         "utility": utility_record(protector, embeddings, tasks, seed=seed),
         **findings(results, skipped, case, kind="protector", lint=lint, show_terms=show_terms),
-        "limits": limits(case, kind="protector"),
+        "limits": limits(case, results, kind="protector"),
         "seed": seed,
         "tier": tier,
         "seconds": time.perf_counter() - started,
@@ -154,22 +161,6 @@ def _keyed(protector: Protector, case: Case) -> Release | None:
     secret = hashlib.sha256(b"vecveil audit" + str(case.options.seed).encode()).digest()
     key = NoiseKey("audit", secret)  # of this audit's own releases: it guards nothing
     return lambda X, rng: protector.protect(X, ids=range(len(X)), key=key)
-
-
-def _fingerprint(protector: Protector, case: Case) -> str:
-    """Return a hash of everything that decides what the attacks find."""
-    assert case.embeddings is not None
-    digest = hashlib.sha256()
-    o = case.options
-    parts = (
-        __version__, protector.fingerprint, o.tier, o.seed, sorted(o.skip), o.device, o.show_reconstructions,
-        case.vocabulary.tokens, case.matches.spans, case.encode is not None,
-    )  # fmt: skip
-    for part in (*parts, case.texts, o.corpus):
-        digest.update(repr(part).encode("utf-8", "surrogatepass"))
-    for array in (case.embeddings, case.labels, case.groups, case.train, case.test):
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
 
 
 def _parameters(protector: Protector) -> dict[str, Any]:

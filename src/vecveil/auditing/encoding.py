@@ -15,7 +15,7 @@ from vecveil.errors import InvalidInputError
 from vecveil.protector import Protector
 from vecveil.types import Embeddings
 
-__all__ = ["encode_with", "encoder_of"]
+__all__ = ["encode_with", "encoder_name", "encoder_of"]
 
 
 def encoder_of(protector: Protector, encoder: Any, *, needed: bool) -> Any:
@@ -37,6 +37,13 @@ def encoder_of(protector: Protector, encoder: Any, *, needed: bool) -> Any:
         if needed:
             raise
         return None
+
+
+def encoder_name(encoder: Any) -> str | None:
+    """Return what tells encoders apart: the fingerprint, or the type of one that has none."""
+    if encoder is None:
+        return None
+    return str(getattr(encoder, "fingerprint", None) or type(encoder).__qualname__)
 
 
 def encode_with(encoder: Any, dimension: int | None, *, show_progress: bool | None) -> Encode:

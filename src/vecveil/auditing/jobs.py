@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from vecveil.attacks import Attack, AttackResult, Evidence
+from vecveil.attacks.networks.devices import import_torch
 from vecveil.auditing.case import Options, Side
 from vecveil.auditing.kept import KeptResults
 from vecveil.progress import progress, stopping
-from vecveil.threads import thread_count
+from vecveil.threads import one_thread, thread_count
 
 __all__ = ["Job", "attack_job", "run_jobs"]
 
@@ -87,6 +88,7 @@ def run_jobs(
     jobs: Sequence[Job], kept: KeptResults | None = None, *, show_progress: bool | None = None
 ) -> dict[tuple[str, str], AttackResult]:
     """Return the results by (side, name); the first error of a job stops the others and is raised."""
+    import_torch()  # or say how to install it
     found: dict[tuple[str, str], AttackResult] = {}
     todo: list[Job] = []
     for job in jobs:
@@ -99,7 +101,7 @@ def run_jobs(
     stop = threading.Event()
 
     def work(job: Job) -> tuple[Job, AttackResult]:
-        with stopping(stop):
+        with stopping(stop), one_thread():
             result = job.run(None if kept is None else kept.folder_of(job.key))
         if kept is not None:
             kept.save(job.key, result)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from vecveil.atomic import write_text
+from vecveil.atomic import write_bytes
 from vecveil.attacks import AttackResult
 from vecveil.metrics.estimate import Estimate
 from vecveil.metrics.token_inference import TermTable
@@ -18,6 +20,7 @@ from vecveil.metrics.token_inference import TermTable
 __all__ = ["KeptResults"]
 
 SCHEMA = "vecveil.audit-work/1"
+KEPT_DAYS = 14
 
 
 class KeptResults:
@@ -27,10 +30,12 @@ class KeptResults:
         folder: made, readable by its owner only, at the first write. Results hold figures; checkpoints of attacks that
             write texts hold what they have learnt from the texts.
         fingerprint: of everything that decides the results; what another audit left there is not used.
+        with_texts: whether results keep texts and what was reconstructed of them.
     """
 
-    def __init__(self, folder: Path, fingerprint: str) -> None:
+    def __init__(self, folder: Path, fingerprint: str, *, with_texts: bool = False) -> None:
         self.folder = folder / fingerprint[:32]
+        self.with_texts = with_texts
 
     def folder_of(self, key: str) -> Path:
         """Return the folder for the checkpoints of one job."""
@@ -82,14 +87,21 @@ class KeptResults:
             "family": result.family,
             "cost": result.cost,
             "details": dict(result.details),
-            "examples": [list(pair) for pair in result.examples],
+            "examples": [list(pair) for pair in result.examples] if self.with_texts else [],
         }
-        write_text(self.folder / f"{key}.json", json.dumps(record, default=str) + "\n")
+        data = json.dumps(record, default=str) + "\n"
+        write_bytes(self.folder / f"{key}.json", data.encode(), mode=0o600)
         shutil.rmtree(self.folder_of(key), ignore_errors=True)
 
     def _make(self) -> None:
+        if self.folder.exists():
+            return
         for folder in (self.folder.parent, self.folder):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for other in self.folder.parent.iterdir():  # audits that nobody has gone on with
+            old = time.time() - other.stat().st_mtime > 86400 * KEPT_DAYS
+            if old and re.fullmatch("[0-9a-f]{32}", other.name):
+                shutil.rmtree(other, ignore_errors=True)
 
     def remove(self) -> None:
         """Remove the folder: the audit has finished."""

@@ -29,6 +29,10 @@ SINGLE = (
     "Every attack but averaging sees one release of each text; repeated releases let the noise average out "
     "unless they are keyed."
 )
+RARE = (
+    "The probes' share of true positives at 0.1 % false positives is not measured: that needs 1,000 validation "
+    "texts without the concept."
+)
 SAMPLE = (
     "The attackers learnt from this sample alone: somebody with more texts of the store, or with the means "
     "to protect texts of their own, may find more."
@@ -87,7 +91,7 @@ def findings(
     """Return ``attacks``, ``worst``, ``families``, ``terms``, ``reconstructions``, ``skipped`` and what follows."""
     protected = [result for (side, _), result in results.items() if side == "protected"]
     protected.sort(key=lambda result: FAMILIES.index(result.family))
-    attacks = [_entry(result, results.get(("clean", result.name))) for result in protected]
+    attacks = [_entry(result, _clean(result, results)) for result in protected]
     worst = {
         family: max(members, key=lambda result: -1.0 if isnan(result.value) else result.value)
         for family in FAMILIES
@@ -113,6 +117,13 @@ def findings(
 def vars_of(skipped: Skipped) -> dict[str, str]:
     """Return the record of an attack that was not run."""
     return {"attack": skipped.attack, "family": skipped.family, "reason": skipped.reason}
+
+
+def _clean(result: AttackResult, results: Results) -> AttackResult | None:
+    """Return the same attack on clean vectors; one stands for all numbers of releases that are averaged."""
+    return results.get(("clean", result.name)) or (
+        results.get(("clean", "averaging")) if result.family == "averaging" else None
+    )
 
 
 def _entry(result: AttackResult, clean: AttackResult | None) -> dict[str, Any]:
@@ -165,11 +176,14 @@ def _reconstructions(
     return found
 
 
-def limits(case: Case, *, kind: str) -> list[str]:
+def limits(case: Case, results: Results, *, kind: str) -> list[str]:
     """Return what the audit did not test."""
-    quick = case.options.tier == "quick"
+    families = {result.family for result in results.values()}
+    metrics = {each.metric for result in results.values() for each in result.estimates.values()}
     return [
-        *([QUICK] if quick else [WRITTEN]),
+        *([QUICK] if case.options.tier == "quick" else []),
+        *([WRITTEN] if "reconstruction" in families else []),
+        *([RARE] if "probe" in families and "TPR at 0.1 % FPR" not in metrics else []),
         *([FITTED, SINGLE] if kind == "protector" else [SAMPLE]),
         "Words that too few texts hold are not attacked; the share of the concept's words that is attacked "
         "stands under the texts.",

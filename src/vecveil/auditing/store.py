@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from vecveil.auditing.case import MIN_TEST_TEXTS, Case, Side, check_rows, make_case
+from vecveil.auditing.case import MIN_TEST_TEXTS, Side, check_rows, make_case
 from vecveil.auditing.encoding import encode_with
+from vecveil.auditing.fingerprint import fingerprint
 from vecveil.auditing.kept import KeptResults
 from vecveil.auditing.lint import clean_vectors
 from vecveil.auditing.options import check_options
@@ -21,7 +19,6 @@ from vecveil.auditing.record import about_texts, findings, head, limits
 from vecveil.auditing.result import AuditResult
 from vecveil.checks import check_texts
 from vecveil.types import Embeddings, Texts
-from vecveil.version import __version__
 
 if TYPE_CHECKING:
     from vecveil.concepts import Concept
@@ -98,7 +95,15 @@ def audit_store(
     sides = [Side("protected", vectors, vectors)]
     if embeddings is not None:
         sides.insert(0, Side("clean", embeddings, embeddings))
-    kept = None if work is None else KeptResults(Path(work), _fingerprint(vectors, case))
+    kept = (
+        None
+        if work is None
+        else KeptResults(
+            Path(work),
+            fingerprint(case, vectors, "", None if encoder is None else encoder_name(loaded)),
+            with_texts=show_reconstructions,
+        )
+    )
     results, skipped = run_plan(case, sides, kept)
     warnings = [*lint, *clean_vectors(vectors, embeddings)]
     dimensions = {"released_dimension": int(vectors.shape[1])}
@@ -115,7 +120,7 @@ def audit_store(
         "concept_distance": None,
         "utility": {},
         **findings(results, skipped, case, kind="store", lint=warnings, show_terms=show_terms),
-        "limits": limits(case, kind="store"),
+        "limits": limits(case, results, kind="store"),
         "seed": seed,
         "tier": tier,
         "seconds": time.perf_counter() - started,
@@ -123,17 +128,3 @@ def audit_store(
     if kept is not None:
         kept.remove()
     return AuditResult(record)
-
-
-def _fingerprint(vectors: Embeddings, case: Case) -> str:
-    """Return a hash of everything that decides what the attacks find."""
-    digest = hashlib.sha256(__version__.encode())
-    o = case.options
-    parts = (o.tier, o.seed, sorted(o.skip), o.device, o.show_reconstructions, case.vocabulary.tokens,
-             case.matches.spans, case.texts, o.corpus)  # fmt: skip
-    for part in parts:
-        digest.update(repr(part).encode("utf-8", "surrogatepass"))
-    clean = [] if case.embeddings is None else [case.embeddings]
-    for array in (vectors, *clean, case.labels, case.groups, case.train, case.test):
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()

@@ -55,9 +55,9 @@ def substitutes(case: Case) -> Substitutes | None:
     for row in rng.permutation(case.test):
         spans = case.matches.spans[row]
         span = spans[int(rng.integers(len(spans)))]
-        others = [form for form in forms[span.label] if form != span.term]
+        others = [form for term, form in forms[span.label].items() if term != span.term]
         if len(others) < count - 1:
-            others = [form for form in forms[None] if form != span.term]
+            others = [form for term, form in forms[None].items() if term != span.term]
         if len(others) < count - 1:
             continue
         text = case.texts[row]
@@ -78,11 +78,12 @@ def substitutes(case: Case) -> Substitutes | None:
     return Substitutes(np.array(rows), pool, options, np.array(truth))
 
 
-def _forms(case: Case) -> dict[str | None, list[str]]:
-    """Return the different terms of the training texts by label, and all of them under None, sorted."""
-    found: dict[str | None, set[str]] = defaultdict(set)
+def _forms(case: Case) -> dict[str | None, dict[str, str]]:
+    """Return the terms of the training texts, each as it is first written, by label and all of them under None."""
+    found: dict[str | None, dict[str, str]] = defaultdict(dict)
     for row in case.train:
         for span in case.matches.spans[row]:
-            found[span.label].add(span.term)
-            found[None].add(span.term)
-    return defaultdict(list, {label: sorted(terms) for label, terms in found.items()})
+            written = case.texts[row][span.start : span.end]
+            for label in (span.label, None):
+                found[label].setdefault(span.term, written)
+    return found

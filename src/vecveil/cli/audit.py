@@ -75,7 +75,7 @@ attack_options = shared.stacked(
     click.option(
         "--min-token-count",
         type=click.IntRange(min=1),
-        help="Attack a word if so many training texts hold it [default: 15, or 5 if words are few].",
+        help="Attack a word if so many training texts hold it [default: 15, or 10 or 5 if words are few].",
     ),
     click.option(
         "--work",
@@ -144,6 +144,9 @@ def command(
 
     to_stdout = json_file is not None and str(json_file) == "-"
     reports = {"save": json_file, "to_html": html_file, "to_markdown": md_file, "to_csv": csv_file}
+    for name, path in (("html", html_file), ("md", md_file), ("csv", csv_file)):
+        if path is not None and str(path) == "-":
+            raise InvalidInputError(message("audit", name, "a file", "-", "Stdout is for --json."))
     files = {how: path for how, path in reports.items() if path is not None and str(path) != "-"}
     if len({path.absolute() for path in files.values()}) < len(files):
         raise InvalidInputError(
@@ -217,6 +220,7 @@ def _audited(
     input: Path, protector_file: Path, concept: Path, form: TableFormat, given: dict[str, Any]
 ) -> AuditResult:
     from vecveil.auditing import audit
+    from vecveil.auditing.lint import plaintext_beside
     from vecveil.cli.inputs import encoder_for, is_protected, read_rows
     from vecveil.protector import load
 
@@ -233,6 +237,7 @@ def _audited(
         limit=given["limit"], embeddings=True, embedding_column=given["embedding_column"],
     )  # fmt: skip
     vectors = rows.table.embeddings
+    beside = [] if vectors is None else plaintext_beside({rows.table.text_column: rows.texts})
     encoder = None
     if vectors is None or any(given[name] is not None for name in ("encoder", "sts", "retrieval")):
         encoder = encoder_for(protector, given["encoder"], given["precision"], given["cache"])
@@ -245,6 +250,7 @@ def _audited(
         rows.concept,
         encoder=encoder,
         embeddings=vectors,
+        lint=beside,
         tasks=_tasks(given, encoder, rows, vectors, input),
         **audit_arguments(given, rows),
     )

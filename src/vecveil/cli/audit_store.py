@@ -111,10 +111,14 @@ def _text_columns(path: Path) -> dict[str, list[Any]]:
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path) as file:
-        wanted = [
-            field.name
+        kinds = {
+            field.name: field.type.value_type if pa.types.is_dictionary(field.type) else field.type
             for field in file.schema_arrow
-            if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)
+        }
+        wanted = [
+            name
+            for name, kind in kinds.items()
+            if pa.types.is_string(kind) or pa.types.is_large_string(kind)
         ]
         if not wanted:
             return {}

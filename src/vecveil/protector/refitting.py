@@ -49,7 +49,9 @@ def refit(
                                         refused))  # fmt: skip
     known = METHODS[protector.method].options
     options: dict[str, Any] = {
-        key: value for key, value in protector.report["parameters"].items() if key in known
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in protector.report["parameters"].items()
+        if key in known
     }
     if protector.method == "subspace":
         n = protector.dimension

@@ -128,6 +128,12 @@ def _families(audit: Audit) -> list[str]:
     if lines:
         head = f"{'Strongest attack of each other kind':<37}{'found':>8} {'':<15}{'chance':>9}{'clean':>9}"
         lines = [head, *lines]
+    adaptive = sum(attack.adaptive for attack in audit.attacks)
+    seconds = sum(attack.seconds for attack in audit.attacks)
+    lines += _wrapped(
+        f"{len(audit.attacks)} attacks, {seconds:.0f} s of computing; {adaptive} drew fresh releases to learn from "
+        "(adaptive), the others had released pairs only. The report has what each cost."
+    )
     if audit.skipped:
         number = len(audit.skipped)
         lines.append(f"  {number} attack{'s' * (number != 1)} not run; the report says why.")

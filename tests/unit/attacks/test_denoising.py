@@ -117,7 +117,7 @@ def test_distances_gain_where_noise_differs_by_direction():
     assert behind.value >= CosineMatching().run(train, test, **given).value
 
 
-@pytest.mark.parametrize("inner", [LinearProbe(), MLPProbe((16,), epochs=2)], ids=lambda a: a.name)
+@pytest.mark.parametrize("inner", [LinearProbe(), MLPProbe((16,), epochs=12)], ids=lambda a: a.name)
 def test_probes_behind_the_filter(inner):
     def texts(seed):
         data = planted(seed=seed)

@@ -174,7 +174,7 @@ def test_the_published_recipe_takes_a_pretrained_model_from_a_folder(tmp_path):
 
 
 def _knowledge():
-    from vecveil.attacks.evidence import Knowledge
+    from vecveil.attacks.knowledge import Knowledge
 
     return Knowledge(DIMENSION)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from vecveil.attacks.evidence import Knowledge
+from vecveil.attacks.knowledge import Knowledge
 from vecveil.attacks.reconstruction.vec2text.correction import correct
 from vecveil.attacks.reconstruction.vec2text.networks import (
     Shape,

@@ -225,7 +225,7 @@ def test_every_family_has_a_verdict_in_its_own_metric() -> None:
         "Averaging R-precision · averaging-16",
         "Alignment top-1 · alignment-procrustes",
         "Reconstruction token F1 · geia-small",
-        "Held-out terms R-precision · unlisted-half-mlp",
+        "Held-out terms R-precision · unlisted-mlp",
     ):
         assert words in table
     assert "TPR at 0.1 % FPR" in words_of(page).split("Candidate matching Which")[0]

@@ -75,8 +75,8 @@ def test_the_rows_of_the_families() -> None:
     assert shown["averaging"] == []
     assert shown["alignment"] == ["alignment-procrustes MRR"]
     assert shown["held-out-terms"] == [
-        "unlisted-half-mlp R-precision",
-        "listed-half-mlp R-precision",
+        "unlisted-mlp R-precision",
+        "unlisted-linear R-precision",
     ]
     assert shown["candidates"][0] == "substitution-mahalanobis top-1 of 10 substitutions"
     assert shown["reconstruction"][:2] == ["geia-small token F1", "geia-small BLEU"]

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from vecveil.attacks.alignment.maps import AffineMap, cosines, reached
 from vecveil.attacks.base import Attack, Finding, Session
-from vecveil.attacks.evidence import CandidateVectors, Knowledge, PairedVectors
+from vecveil.attacks.evidence import CandidateVectors, PairedVectors
+from vecveil.attacks.knowledge import Knowledge
 from vecveil.checks import check_count
 from vecveil.errors import InvalidInputError, message
 from vecveil.metrics.estimate import Estimate

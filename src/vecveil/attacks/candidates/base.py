@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.attacks.base import Attack, Finding, Session
-from vecveil.attacks.evidence import CandidateVectors, Knowledge, PairedVectors
+from vecveil.attacks.evidence import CandidateVectors, PairedVectors
+from vecveil.attacks.knowledge import Knowledge
 from vecveil.attacks.release_model import ReleaseModel, fit_release_model
 from vecveil.checks import check_count
 from vecveil.errors import InvalidInputError, message

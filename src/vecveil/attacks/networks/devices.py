@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class DeviceMemoryWarning(UserWarning):
-    """A device's memory did not suffice; the work goes on with smaller batches and the same result."""
+    """A device's memory did not suffice; the work goes on with smaller batches. Results differ a little then."""
 
 
 def import_torch() -> Any:

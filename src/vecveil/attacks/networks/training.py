@@ -82,7 +82,7 @@ class Network:
         layers: list[Any] = []
         for i in range(len(arrays) // 2):
             weight, bias = arrays[f"weight{i}"], arrays[f"bias{i}"]
-            layer = torch.nn.Linear(weight.shape[1], weight.shape[0])
+            layer = torch.nn.utils.skip_init(torch.nn.Linear, weight.shape[1], weight.shape[0])
             with torch.no_grad():
                 layer.weight.copy_(torch.from_numpy(weight))
                 layer.bias.copy_(torch.from_numpy(bias))

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.attacks.base import Attack, Finding, Session
-from vecveil.attacks.evidence import Knowledge, LabelledVectors
+from vecveil.attacks.evidence import LabelledVectors
+from vecveil.attacks.knowledge import Knowledge
 from vecveil.attacks.splits import split_groups
 from vecveil.errors import InvalidInputError, message
 from vecveil.metrics.detection import advantage, auc, tpr_at_fpr

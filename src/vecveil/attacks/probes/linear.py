@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.attacks.base import Session
-from vecveil.attacks.evidence import Knowledge, LabelledVectors
+from vecveil.attacks.evidence import LabelledVectors
+from vecveil.attacks.knowledge import Knowledge
 from vecveil.attacks.moments import release_moments, spectrum
 from vecveil.attacks.probes.base import ProbeAttack, validation_auc
 from vecveil.checks import check_count

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.attacks.base import Session
-from vecveil.attacks.evidence import Knowledge, LabelledVectors
+from vecveil.attacks.evidence import LabelledVectors
 from vecveil.attacks.features import InputMap, fit_input_map
+from vecveil.attacks.knowledge import Knowledge
 from vecveil.attacks.networks.training import Network, Schedule, train_network
 from vecveil.attacks.probes.base import ProbeAttack, validation_auc
 from vecveil.checks import check_count, check_positive

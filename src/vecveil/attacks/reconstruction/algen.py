@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from vecveil.atomic import atomic_path
 from vecveil.attacks.base import Session
-from vecveil.attacks.evidence import Knowledge, TextVectors
+from vecveil.attacks.evidence import TextVectors
+from vecveil.attacks.knowledge import Knowledge
 from vecveil.attacks.networks.devices import resolve_device
 from vecveil.attacks.reconstruction.base import EncodeTexts, ReconstructionAttack, WordsOf
 from vecveil.attacks.reconstruction.corpus import check_corpus, refuse_test_texts

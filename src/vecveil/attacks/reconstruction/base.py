@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.attacks.base import Attack, Finding
-from vecveil.attacks.evidence import Knowledge, TextVectors
+from vecveil.attacks.evidence import TextVectors
+from vecveil.attacks.knowledge import Knowledge
 from vecveil.metrics.reconstruction import embedding_cosine, reconstruction_leakage
 from vecveil.metrics.text_similarity import text_similarity, token_f1
 from vecveil.types import Embeddings

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from vecveil.attacks.base import Attack, Finding, Session
-from vecveil.attacks.evidence import Knowledge, LabelledVectors
+from vecveil.attacks.evidence import LabelledVectors
+from vecveil.attacks.knowledge import Knowledge
 from vecveil.attacks.token_inference.linear import LinearAttack
 from vecveil.checks import check_count
 from vecveil.errors import InvalidInputError, message

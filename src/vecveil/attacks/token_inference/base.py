@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.attacks.base import Attack, Finding
-from vecveil.attacks.evidence import Knowledge, LabelledVectors
+from vecveil.attacks.evidence import LabelledVectors
+from vecveil.attacks.knowledge import Knowledge
 from vecveil.errors import InvalidInputError, message
 from vecveil.metrics.estimate import Estimate
 from vecveil.metrics.token_inference import (

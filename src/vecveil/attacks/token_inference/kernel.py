@@ -11,8 +11,9 @@ import numpy.typing as npt
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from vecveil.attacks.base import Session
-from vecveil.attacks.evidence import Knowledge, LabelledVectors
+from vecveil.attacks.evidence import LabelledVectors
 from vecveil.attacks.features import InputMap, fit_input_map
+from vecveil.attacks.knowledge import Knowledge
 from vecveil.attacks.token_inference.base import TokenInferenceAttack, validation_r_precision
 from vecveil.checks import check_count
 from vecveil.types import Embeddings

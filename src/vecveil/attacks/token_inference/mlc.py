@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.attacks.base import Session
-from vecveil.attacks.evidence import Knowledge, LabelledVectors
+from vecveil.attacks.evidence import LabelledVectors
+from vecveil.attacks.knowledge import Knowledge
 from vecveil.attacks.networks.training import Network, Schedule, train_network
 from vecveil.attacks.token_inference.base import TokenInferenceAttack
 from vecveil.progress import progress

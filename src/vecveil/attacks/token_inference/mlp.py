@@ -10,8 +10,9 @@ from typing import Any
 import numpy.typing as npt
 
 from vecveil.attacks.base import Session
-from vecveil.attacks.evidence import Knowledge, LabelledVectors
+from vecveil.attacks.evidence import LabelledVectors
 from vecveil.attacks.features import InputMap, fit_input_map
+from vecveil.attacks.knowledge import Knowledge
 from vecveil.attacks.networks.training import Network, Schedule, train_network
 from vecveil.attacks.token_inference.base import TokenInferenceAttack, validation_r_precision
 from vecveil.checks import check_count, check_positive, check_probability

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from vecveil.attacks.base import Session
 from vecveil.attacks.denoising import Denoiser, fit_denoiser
-from vecveil.attacks.evidence import Knowledge, LabelledVectors
+from vecveil.attacks.evidence import LabelledVectors
+from vecveil.attacks.knowledge import Knowledge
 from vecveil.attacks.moments import spectrum
 from vecveil.attacks.release_model import mean_release
 from vecveil.attacks.token_inference.base import TokenInferenceAttack, validation_r_precision

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.evidence import Knowledge, LabelledVectors
+from vecveil.attacks.evidence import LabelledVectors
+from vecveil.attacks.knowledge import Knowledge
 from vecveil.attacks.token_inference.kernel import KernelAttack
 from vecveil.types import Embeddings
 

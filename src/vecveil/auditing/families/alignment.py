@@ -11,9 +11,10 @@ from vecveil.attacks import (
     ProcrustesAlignment,
     RidgeAlignment,
     UnpairedAlignment,
+    split_groups,
 )
 from vecveil.auditing.case import Case, Side, Skipped
-from vecveil.auditing.families.candidates import MOST_DECOYS, NO_CLEAN
+from vecveil.auditing.families.candidates import NO_CLEAN, decoys_of
 from vecveil.auditing.jobs import Job, attack_job
 
 __all__ = ["jobs"]
@@ -34,7 +35,7 @@ def jobs(case: Case, side: Side) -> tuple[list[Job], list[Skipped]]:
         names = [name for name, _ in _PAIRED] + ["alignment-unpaired"] * full
         return [], [Skipped(name, FAMILY, NO_CLEAN) for name in names]
     rows = np.sort(np.concatenate([case.train, case.ordinary_train]))
-    decoys = np.sort(np.concatenate([case.test, case.ordinary_test]))[:MOST_DECOYS]
+    decoys = decoys_of(case)
     known = PairedVectors(side.judged[rows], clean[rows], case.groups[rows])
     store = CandidateVectors(
         side.judged[decoys], clean[decoys], np.arange(len(decoys)), groups=case.groups[decoys]
@@ -43,10 +44,11 @@ def jobs(case: Case, side: Side) -> tuple[list[Job], list[Skipped]]:
         attack_job(maker(), side, known, store, case.options, name=name, weight=4.0, oracle=False)
         for name, maker in _PAIRED
     ]
-    if full:
-        # rows that do not correspond: the attacker's own texts against the store
-        half = np.random.default_rng([case.options.seed, 5]).permutation(len(rows))
-        apart = PairedVectors(side.judged[rows], clean[rows[half]])
+    if full:  # the attacker's own texts are others than those of the store
+        halves = split_groups(case.groups[rows], (0.5, 0.5), seed=case.options.seed)
+        count = min(map(len, halves))
+        stolen, own = (rows[half[:count]] for half in halves)
+        apart = PairedVectors(side.judged[stolen], clean[own])
         found.append(
             attack_job(
                 UnpairedAlignment(), side, apart, store, case.options,

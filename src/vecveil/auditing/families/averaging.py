@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from vecveil.attacks import AveragingAttack, KernelAttack, LabelledVectors
+from vecveil.attacks import AveragingAttack, KernelAttack, LabelledVectors, mean_of_releases
 from vecveil.auditing.case import Case, Side, Skipped
 from vecveil.auditing.families.token_inference import labelled
 from vecveil.auditing.jobs import Job, attack_job
-from vecveil.types import Embeddings, Release
+from vecveil.types import Release
 
 __all__ = ["jobs"]
 
 FAMILY = "averaging"
 RELEASES = (4, 16)
+KEYED = f"averaging-{RELEASES[-1]}-keyed"
 ROWS = (
     4096  # of the kernel attack that reads the means: it is the one that reads most behind erasure
 )
@@ -26,53 +27,32 @@ def jobs(case: Case, side: Side, keyed: Release | None) -> tuple[list[Job], list
     Args:
         keyed: releases the given clean rows with a secret key, so that every release of a row is the same.
     """
-    names = [f"averaging-{k}" for k in RELEASES] + [f"averaging-{RELEASES[-1]}-keyed"]
+    names = [f"averaging-{k}" for k in RELEASES] + [KEYED]
+    train, test = labelled(case, side)
+    reader = KernelAttack(rows=ROWS)
     if side.name == "clean":  # a clean vector has no noise: one is as good as many
-        train, test = labelled(case, side)
-        return [
-            attack_job(
-                AveragingAttack(1, KernelAttack(rows=ROWS)),
-                side,
-                train,
-                test,
-                case.options,
-                name=name,
-            )
-            for name in names
-        ], []
+        once = attack_job(AveragingAttack(1, reader), side, train, test, case.options, name=FAMILY)
+        return [once], []
     if side.release is None:
         return [], [Skipped(name, FAMILY, NO_ORACLE) for name in names]
     rng = np.random.default_rng([case.options.seed, 4])
-    train, _ = labelled(case, side)
     X = side.learn[case.test]
 
     def judged(release: Release, k: int) -> LabelledVectors:
-        mean: Embeddings = sum(release(X, rng).astype(np.float64) for _ in range(k)) / k  # type: ignore[assignment]
-        return LabelledVectors(mean.astype(X.dtype), case.labels[case.test], case.groups[case.test])
+        mean = mean_of_releases(release, k)(X, rng)
+        return LabelledVectors(mean, case.labels[case.test], case.groups[case.test])
 
     found = [
         attack_job(
-            AveragingAttack(k, KernelAttack(rows=ROWS)),
-            side,
-            train,
-            judged(side.release, k),
-            case.options,
-            name=name,
-            weight=5.0,
+            AveragingAttack(k, reader), side, train, judged(side.release, k), case.options,
+            name=name, weight=5.0,
         )
         for k, name in zip(RELEASES, names, strict=False)
-    ]
-    if keyed is not None:
-        test = judged(keyed, RELEASES[-1])
-        found.append(
-            attack_job(
-                AveragingAttack(1, KernelAttack(rows=ROWS)),
-                side,
-                train,
-                test,
-                case.options,
-                name=names[-1],
-            )
-        )
-        return found, []
-    return found, [Skipped(names[-1], FAMILY, "The method draws no noise that a key could fix.")]
+    ]  # fmt: skip
+    if keyed is None:
+        return found, [Skipped(KEYED, FAMILY, "The method draws no noise that a key could fix.")]
+    test = judged(keyed, RELEASES[-1])
+    found.append(
+        attack_job(AveragingAttack(1, reader), side, train, test, case.options, name=KEYED)
+    )
+    return found, []

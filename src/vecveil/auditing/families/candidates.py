@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from vecveil.attacks import CandidateVectors, CosineMatching, LikelihoodMatching, PairedVectors
 from vecveil.auditing.case import Case, Side, Skipped
 from vecveil.auditing.jobs import Job, attack_job
 from vecveil.auditing.substitution import Substitutes
 
-__all__ = ["jobs"]
+__all__ = ["decoys_of", "jobs"]
 
 FAMILY = "candidates"
 MOST_DECOYS = 5000
@@ -19,6 +20,13 @@ NO_CLEAN = (
 NO_VARIANTS = (
     "It needs the encoder, a concept of words, and texts whose word can be exchanged for others."
 )
+
+
+def decoys_of(case: Case) -> npt.NDArray[np.intp]:
+    """Return the rows of the store that is searched: the texts that are judged on, at most 5,000 at random."""
+    rows = np.concatenate([case.test, case.ordinary_test])
+    rng = np.random.default_rng([case.options.seed, 8])
+    return np.sort(rng.permutation(rows)[:MOST_DECOYS])
 
 
 def jobs(
@@ -32,7 +40,7 @@ def jobs(
         return [], [Skipped(name, FAMILY, NO_CLEAN) for name in names]
     rows = np.sort(np.concatenate([case.train, case.ordinary_train]))
     train = PairedVectors(side.learn[rows], clean[rows], case.groups[rows])
-    decoys = np.sort(np.concatenate([case.test, case.ordinary_test]))[:MOST_DECOYS]
+    decoys = decoys_of(case)
     among = CandidateVectors(
         side.judged[decoys], clean[decoys], np.arange(len(decoys)), groups=case.groups[decoys]
     )

@@ -1,17 +1,28 @@
 """Held-out terms in an audit: a protector fitted on half of the concept's words, attacked on the other half.
 
 What a protector was not told of is where methods fail. The audited protector was fitted on all words, so
-another one is fitted here: the same method and settings, on the training texts, told of half of the words.
+another one is fitted here: the same method and settings, told of half of the words, on one half of the training
+texts. The attackers learn from the other half: on texts that an erasure was fitted on it leaves less to read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks import KernelAttack, LabelledVectors, LinearAttack
+from vecveil.attacks import (
+    Attack,
+    AttackResult,
+    KernelAttack,
+    LabelledVectors,
+    LinearAttack,
+    split_groups,
+)
 from vecveil.auditing.case import MIN_TEST_TEXTS, Case, Side, Skipped
 from vecveil.auditing.jobs import Job, attack_job
 from vecveil.types import Embeddings
@@ -19,33 +30,30 @@ from vecveil.types import Embeddings
 __all__ = ["Refit", "halves", "jobs"]
 
 FAMILY = "held-out-terms"
-NAMES = ("listed-half", "unlisted-half")
-_ATTACKS = (LinearAttack, KernelAttack)
+ROWS = 4096
+NAMES = ("unlisted-linear", "unlisted-kernel")
 
-FEW = "It needs words enough for two halves, each in 20 test texts or more."
+FEW = "It needs words enough for two halves, and texts that hold each of them: 20 to fit on, to learn from and to judge on."
 NO_ENCODER = "It encodes texts with half of the words removed, and there is no encoder."
 NO_PROTECTOR = "It fits a protector on half of the words, and there is none."
-Refit = Callable[
-    [Embeddings, Embeddings, npt.NDArray[np.uint8], Embeddings, npt.NDArray[np.intp]], Side | str
-]
+
+Rows = npt.NDArray[np.intp]
+Refit = Callable[[Embeddings, Embeddings, npt.NDArray[np.uint8], Embeddings, Rows], Side | str]
 """(positive, negative, labels, background, groups) -> the protected side of the new protector, or why not."""
 
 
 def skipped(reason: str) -> list[Skipped]:
     """Return the entries for a family that is not run."""
-    return [Skipped(f"{half}-{maker.name}", FAMILY, reason) for half in NAMES for maker in _ATTACKS]
+    return [Skipped(name, FAMILY, reason) for name in NAMES]
 
 
-def halves(case: Case) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+def halves(case: Case) -> tuple[Rows, Rows]:
     """Return the columns of the listed and of the unlisted words: of each two next in frequency, one each."""
     rng = np.random.default_rng([case.options.seed, 6])
     V = len(case.vocabulary)
-    order = np.arange(V)
-    listed = []
-    for start in range(0, V - 1, 2):
-        listed.append(order[start + int(rng.integers(2))])
-    chosen = np.array(sorted(listed), dtype=np.intp)
-    return chosen, np.setdiff1d(order, chosen)
+    listed = [start + int(rng.integers(2)) for start in range(0, V - 1, 2)]
+    chosen = np.array(listed, dtype=np.intp)
+    return chosen, np.setdiff1d(np.arange(V), chosen)
 
 
 def jobs(case: Case, clean: Side, refit: Refit | None) -> tuple[list[Job], list[Skipped]]:
@@ -54,52 +62,84 @@ def jobs(case: Case, clean: Side, refit: Refit | None) -> tuple[list[Job], list[
         return [], skipped(NO_PROTECTOR)
     if case.encode is None or case.embeddings is None or case.matches.labels is not None:
         return [], skipped(NO_ENCODER)
-    columns = halves(case)
-    tested = [case.test[case.labels[case.test][:, part].any(axis=1)] for part in columns]
-    listed = columns[0]
-    fitted = case.train[case.labels[case.train][:, listed].any(axis=1)]
-    if min(map(len, tested)) < MIN_TEST_TEXTS or len(fitted) < MIN_TEST_TEXTS:
+    listed, unlisted = halves(case)
+    if len(listed) == 0 or len(np.unique(case.groups[case.train])) < 2:
+        return [], skipped(FEW)
+    parts = split_groups(case.groups[case.train], (0.5, 0.5), seed=case.options.seed)
+    taught, learnt = (case.train[part] for part in parts)
+    fitted = _holding(case, taught, listed)
+    wanted = [
+        fitted,
+        *(_holding(case, rows, c) for rows in (learnt, case.test) for c in (listed, unlisted)),
+    ]
+    if min(map(len, wanted)) < MIN_TEST_TEXTS:
         return [], skipped(FEW)
     words = {case.vocabulary.tokens[i] for i in listed}
     negatives = case.encode(_without(case, fitted, words))
-    others = np.setdiff1d(np.concatenate([case.train, case.ordinary_train]), fitted)
+    others = np.setdiff1d(np.concatenate([taught, case.ordinary_train]), fitted)
     protected = refit(
         case.embeddings[fitted], negatives, case.labels[fitted][:, listed],
         case.embeddings[others], case.groups[fitted],
     )  # fmt: skip
     if isinstance(protected, str):
         return [], skipped(protected)
-    found = []
-    for half, part in zip(NAMES, columns, strict=True):
-        for side in (clean, protected):
-            train, test = _evidence(case, side, part)
-            for attack in (LinearAttack(), KernelAttack(rows=4096)):
-                found.append(
-                    attack_job(
-                        attack,
-                        side,
-                        train,
-                        test,
-                        case.options,
-                        name=f"{half}-{attack.name}",
-                        family=FAMILY,
-                        weight=3.0,
-                    )
-                )
-    return found, []
+    return [
+        _both(case, attack, side, learnt, (listed, unlisted), name)
+        for side in (clean, protected)
+        for name, attack in zip(NAMES, (LinearAttack(), KernelAttack(rows=ROWS)), strict=True)
+    ], []
+
+
+def _both(
+    case: Case,
+    attack: Attack[Any, Any],
+    side: Side,
+    learnt: Rows,
+    columns: tuple[Rows, Rows],
+    name: str,
+) -> Job:
+    """Return the job whose main figure is of the unlisted words, with that of the listed ones beside."""
+    listed, unlisted = (
+        attack_job(
+            attack,
+            side,
+            *_evidence(case, side, learnt, part),
+            case.options,
+            name=name,
+            family=FAMILY,
+        )
+        for part in columns
+    )
+
+    def run(folder: Path | None) -> AttackResult:
+        found, beside = unlisted.run(folder), listed.run(folder)
+        known = replace(beside.main, metric=f"{beside.main.metric} of listed words")
+        return replace(
+            found,
+            estimates={**found.estimates, "listed": known},
+            seconds=found.seconds + beside.seconds,
+            description=f"{found.description} On words that the protector was not told of.",
+        )
+
+    return replace(unlisted, run=run, weight=5.0)
+
+
+def _holding(case: Case, rows: Rows, part: Rows) -> Rows:
+    held: Rows = rows[case.labels[rows][:, part].any(axis=1)]
+    return held
 
 
 def _evidence(
-    case: Case, side: Side, part: npt.NDArray[np.intp]
+    case: Case, side: Side, learnt: Rows, part: Rows
 ) -> tuple[LabelledVectors, LabelledVectors]:
-    def of(rows: npt.NDArray[np.intp], X: Embeddings) -> LabelledVectors:
-        rows = rows[case.labels[rows][:, part].any(axis=1)]
+    def of(rows: Rows, X: Embeddings) -> LabelledVectors:
+        rows = _holding(case, rows, part)
         return LabelledVectors(X[rows], case.labels[rows][:, part], case.groups[rows])
 
-    return of(case.train, side.learn), of(case.test, side.judged)
+    return of(learnt, side.learn), of(case.test, side.judged)
 
 
-def _without(case: Case, rows: npt.NDArray[np.intp], words: set[str]) -> list[str]:
+def _without(case: Case, rows: Rows, words: set[str]) -> list[str]:
     """Return the texts with the spans removed that hold one of ``words``."""
     from vecveil.concepts.folding import words as words_of
     from vecveil.concepts.rewriting import remove

@@ -7,8 +7,10 @@ the one that was trained on clean vectors: it is trained once.
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import threading
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -94,7 +96,6 @@ class _CleanDecoder:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._found: AttackResult | None = None
         self._folder: Path | None = None
 
@@ -103,8 +104,9 @@ class _CleanDecoder:
         with self._lock:
             if self._found is None:
                 if folder is None:
-                    self._temporary = tempfile.TemporaryDirectory(prefix="vecveil-")
-                    folder = Path(self._temporary.name) / "decoder"
+                    made = tempfile.mkdtemp(prefix="vecveil-")
+                    weakref.finalize(self, shutil.rmtree, made, ignore_errors=True)
+                    folder = Path(made) / "decoder"
                 else:  # beside the results: the checkpoint of a finished job is removed
                     folder = folder.parent / "clean-decoder"
                 self._found, self._folder = self.job.run(folder), folder

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.evidence import Knowledge
+from vecveil.attacks.knowledge import Knowledge
 from vecveil.attacks.reconstruction.base import EncodeTexts
 from vecveil.checks import check_embeddings
 from vecveil.errors import InvalidInputError, message
