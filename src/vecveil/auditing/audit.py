@@ -13,6 +13,7 @@ import numpy as np
 
 from vecveil.auditing.case import MIN_TEST_TEXTS, Case, Side, check_rows, make_case
 from vecveil.auditing.encoding import encode_with, encoder_name, encoder_of
+from vecveil.auditing.fingerprint import fingerprint
 from vecveil.auditing.kept import KeptResults
 from vecveil.auditing.options import check_options
 from vecveil.auditing.plan import run_plan
@@ -117,15 +118,10 @@ def audit(
         protector.release(),
         protector.released_noise_covariance(),
     )
-    kept = (
-        None
-        if work is None
-        else KeptResults(
-            Path(work),
-            _fingerprint(protector, case, encoder_name(loaded)),
-            with_texts=show_reconstructions,
-        )
-    )
+    kept = None
+    if work is not None:
+        mark = fingerprint(case, embeddings, protector.fingerprint, encoder_name(loaded))
+        kept = KeptResults(Path(work), mark, with_texts=show_reconstructions)
     results, skipped = run_plan(
         case,
         (clean, protected),

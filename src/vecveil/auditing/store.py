@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vecveil.auditing.case import MIN_TEST_TEXTS, Side, check_rows, make_case
-from vecveil.auditing.encoding import encode_with
+from vecveil.auditing.encoding import encode_with, encoder_name
 from vecveil.auditing.fingerprint import fingerprint
 from vecveil.auditing.kept import KeptResults
 from vecveil.auditing.lint import clean_vectors
@@ -76,11 +76,12 @@ def audit_store(
     )  # fmt: skip
     vectors = check_rows(vectors, texts, owner=_OWNER, param="vectors", dimension=None)
     matches = concept.find(texts, min_texts=MIN_TEST_TEXTS, show_progress=show_progress)
-    encode, embeddings, about = None, None, None
+    encode, embeddings, about, named = None, None, None, None
     if encoder is not None:
         from vecveil.encoders import load_encoder
 
         loaded = load_encoder(encoder)
+        named = encoder_name(loaded)
         encode = encode_with(loaded, None, show_progress=show_progress)
         embeddings = encode(texts)
         about = {
@@ -95,15 +96,10 @@ def audit_store(
     sides = [Side("protected", vectors, vectors)]
     if embeddings is not None:
         sides.insert(0, Side("clean", embeddings, embeddings))
-    kept = (
-        None
-        if work is None
-        else KeptResults(
-            Path(work),
-            fingerprint(case, vectors, "", None if encoder is None else encoder_name(loaded)),
-            with_texts=show_reconstructions,
-        )
-    )
+    kept = None
+    if work is not None:
+        mark = fingerprint(case, vectors, "", named)
+        kept = KeptResults(Path(work), mark, with_texts=show_reconstructions)
     results, skipped = run_plan(case, sides, kept)
     warnings = [*lint, *clean_vectors(vectors, embeddings)]
     dimensions = {"released_dimension": int(vectors.shape[1])}
