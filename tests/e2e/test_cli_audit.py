@@ -161,6 +161,7 @@ def test_texts_beside_their_vectors_are_warned_of(store: Path, notes: Path) -> N
         (["--vectors", "store.npy", "--row-column", "text"], "whole numbers"),
         (["--row-column", "row"], "--vectors"),
         ([], "--vectors FILE"),
+        (["--html", "-"], "a file"),
         (["--vectors", "store.npy", "--row-column", "row", "--sts", "x.csv"], "protector"),
         (["--vectors", "missing.npy", "--row-column", "row"], "missing.npy"),
     ],

@@ -200,12 +200,10 @@ class Attack(ABC, Generic[Train, Test]):
         self._check(train, test, knowledge)
         started = time.perf_counter()
         split_seed = int(rng.integers(2**31))
-        judging = np.random.default_rng(
-            int(rng.integers(2**63))
-        )  # the same whether it learns or not
+        judge_seed = int(rng.integers(2**63))  # drawn now: the same whether it learns or not
         kept = None
         if checkpoint is not None:
-            seeds = f"{split_seed} {judging.integers(2**63, size=1)}"
+            seeds = f"{split_seed} {judge_seed}"
             kept = Checkpoint(checkpoint, self._identity(train, test, knowledge, seeds))
         state = None if kept is None else kept.load(self.state_type)
         if state is None:
@@ -218,7 +216,7 @@ class Attack(ABC, Generic[Train, Test]):
             state = self._fit(train.take(learn), train.take(held_out), knowledge, session)
             if kept is not None:
                 kept.save(state)
-        found = self._judge(state, train, test, knowledge, judging)
+        found = self._judge(state, train, test, knowledge, np.random.default_rng(judge_seed))
         return AttackResult(
             name=self.name,
             family=self.family,

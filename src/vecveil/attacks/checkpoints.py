@@ -40,7 +40,14 @@ class Checkpoint:
 
     def make(self) -> Path:
         """Return the folder, made if it is not there."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else type(error).__name__
+            raise DataFileError(
+                message("Checkpoint", "checkpoint", "a folder that can be written",
+                        f"{self.folder.name}: {reason}")
+            ) from error  # fmt: skip
         return self.folder
 
     def begin(self) -> None:
@@ -80,8 +87,7 @@ class Checkpoint:
             return None
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
-            found = record["identity"]
-            values = record["values"]
+            found, values = dict(record["identity"]), dict(record["values"])
             schema = record["schema"]
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise self._damaged() from error
@@ -159,7 +165,11 @@ def _build(
             given[each.name] = arrays[name]
         elif name in values:
             value = values[name]
-            given[each.name] = tuple(value) if isinstance(value, list) else value
+            value = tuple(value) if isinstance(value, list) else value
+            kind_of = hints[each.name]
+            if kind_of in _SCALARS and not isinstance(value, kind_of):
+                raise TypeError(name)
+            given[each.name] = value
         elif hasattr(hints[each.name], "of_arrays"):
             own = {
                 key[len(name) + 1 :]: a for key, a in arrays.items() if key.startswith(f"{name}/")

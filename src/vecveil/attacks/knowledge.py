@@ -84,6 +84,14 @@ class Knowledge:
                         f"shape {np.shape(S)}",
                     )
                 )
+            values = np.linalg.eigvalsh((np.asarray(S) + np.asarray(S).T) / 2)
+            skew = float(np.abs(np.asarray(S) - np.asarray(S).T).max(initial=0.0))
+            size_of = float(np.abs(values).max(initial=0.0))
+            if skew > 1e-6 * size_of or values.min(initial=0.0) < -1e-6 * size_of:
+                raise InvalidInputError(
+                    message(owner, "noise_covariance", "symmetric, with eigenvalues of at least 0",
+                            "another matrix")
+                )  # fmt: skip
 
     def digest(self, X: Embeddings) -> str:
         """Return a hash of what is declared, and of what the oracle does to two rows of ``X``.

@@ -6,7 +6,6 @@ import hashlib
 import os
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from vecveil.auditing.case import MIN_TEST_TEXTS, Case, Side, check_rows, make_c
 from vecveil.auditing.encoding import encode_with, encoder_name, encoder_of
 from vecveil.auditing.fingerprint import fingerprint
 from vecveil.auditing.kept import KeptResults
-from vecveil.auditing.options import check_options
+from vecveil.auditing.options import check_kinds, check_options, check_work
 from vecveil.auditing.plan import run_plan
 from vecveil.auditing.record import about_texts, findings, head, limits
 from vecveil.auditing.refitted import refitted_side
@@ -90,7 +89,12 @@ def audit(
         InvalidInputError, IncompatibleError: arguments that do not fit together.
     """
     started = time.perf_counter()
+    from vecveil.concepts import Concept
+    from vecveil.protector import Protector
+
+    check_kinds(_OWNER, protector=(protector, Protector), concept=(concept, Concept))
     texts = check_texts(texts, owner=_OWNER, min_rows=2)
+    folder = check_work(work, owner=_OWNER)
     options = check_options(
         texts, groups, tier=tier, seed=seed, device=device, corpus=corpus, skip=skip,
         min_token_count=min_token_count, show_reconstructions=show_reconstructions,
@@ -110,7 +114,7 @@ def audit(
         min_token_count=min_token_count,
     )  # fmt: skip
     rng = np.random.default_rng([seed, 9])  # a stream that no attack draws from
-    clean = Side("clean", embeddings, embeddings)
+    clean = Side("clean", embeddings, embeddings, is_clean=True)
     protected = Side(
         "protected",
         embeddings,
@@ -119,9 +123,9 @@ def audit(
         protector.released_noise_covariance(),
     )
     kept = None
-    if work is not None:
+    if folder is not None:
         mark = fingerprint(case, embeddings, protector.fingerprint, encoder_name(loaded))
-        kept = KeptResults(Path(work), mark, with_texts=show_reconstructions)
+        kept = KeptResults(folder, mark, with_texts=show_reconstructions)
     results, skipped = run_plan(
         case,
         (clean, protected),

@@ -39,6 +39,7 @@ class Side:
         judged: (N, m) one release of every text.
         release: the oracle, or None.
         noise_covariance: (m, m) declared covariance of the released noise, or None.
+        is_clean: whether the vectors of this side are the encoder's own.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Side:
     judged: Embeddings
     release: Release | None = None
     noise_covariance: Matrix | None = None
+    is_clean: bool = False
 
     @property
     def knowledge(self) -> dict[str, Any]:
@@ -55,7 +57,7 @@ class Side:
     @property
     def learns_from_clean(self) -> bool:
         """Whether clean vectors of other texts can be put beside `learn`."""
-        return self.release is not None or self.name == "clean"
+        return self.release is not None or self.is_clean
 
 
 @dataclass(frozen=True)
@@ -159,6 +161,11 @@ def make_case(
         )
     except InvalidInputError as error:
         raise ConceptError(str(error)) from None
+    if len(np.unique(groups[holding[learn]])) < 2:
+        raise ConceptError(
+            message(owner, "groups", "at least three groups of texts with the concept", "fewer",
+                    "Two are learnt from and one is judged on.", "Give more texts that differ.")
+        )  # fmt: skip
     vocabulary = _vocabulary(matches, learn, min_token_count, owner)
     own, _ = matches.token_labels(vocabulary)
     labels = np.zeros((len(groups), len(vocabulary)), dtype=np.uint8)
@@ -167,7 +174,7 @@ def make_case(
     if len(test) < MIN_TEST_TEXTS:
         raise ConceptError(
             message(owner, "texts", f"at least {MIN_TEST_TEXTS} test texts with a concept word", f"{len(test)}",
-                    fix="Give more texts or lower min_token_count.")
+                    fix="Give more texts, or lower min_token_count (--min-token-count).")
         )  # fmt: skip
     ordinary_train, ordinary_test = _split_ordinary(
         groups, matches.without_concept, holding[learn], holding[judge], options.seed
@@ -202,7 +209,7 @@ def _vocabulary(
         raise ConceptError(
             message(owner, "texts", f"enough to see a concept word in {thresholds[-1]} training texts",
                     "no word in so many", "Rarer words cannot be attacked reliably.",
-                    "Give more texts, or lower min_token_count.")
+                    "Give more texts, or lower min_token_count (--min-token-count).")
         )  # fmt: skip
     return vocabulary
 
@@ -218,4 +225,6 @@ def check_rows(
                 owner, param, f"of {len(texts)} rows, one for each text", f"{len(checked)} rows"
             )
         )
+    if not np.any(checked != checked[0]):
+        raise InvalidInputError(message(owner, param, "of rows that differ", "one row, repeated"))
     return checked

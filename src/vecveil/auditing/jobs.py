@@ -7,6 +7,7 @@ interrupted goes on where it was.
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -19,6 +20,7 @@ from vecveil.attacks import Attack, AttackResult, Evidence
 from vecveil.attacks.networks.devices import import_torch
 from vecveil.auditing.case import Options, Side
 from vecveil.auditing.kept import KeptResults
+from vecveil.errors import DataFileError
 from vecveil.progress import progress, stopping
 from vecveil.threads import one_thread, thread_count
 
@@ -70,15 +72,20 @@ def attack_job(
     named = attack.name if name is None else name
     knowledge = side.knowledge if oracle else {}
 
-    def run(checkpoint: Path | None) -> AttackResult:
-        found = attack.run(
-            train,
-            test,
-            rng=options.seed,
-            checkpoint=checkpoint if long else None,
-            show_progress=False,
-            **knowledge,
+    def once(folder: Path | None) -> AttackResult:
+        return attack.run(
+            train, test, rng=options.seed, checkpoint=folder, show_progress=False, **knowledge
         )
+
+    def run(checkpoint: Path | None) -> AttackResult:
+        if checkpoint is None or not long:
+            found = once(None)
+        else:
+            try:
+                found = once(checkpoint)
+            except DataFileError:  # what an earlier version has left there: begin anew
+                shutil.rmtree(checkpoint, ignore_errors=True)
+                found = once(checkpoint)
         return replace(found, name=named, family=found.family if family is None else family)
 
     return Job(named, side.name, run, weight)

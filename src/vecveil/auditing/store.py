@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vecveil.auditing.case import MIN_TEST_TEXTS, Side, check_rows, make_case
@@ -13,7 +12,7 @@ from vecveil.auditing.encoding import encode_with, encoder_name
 from vecveil.auditing.fingerprint import fingerprint
 from vecveil.auditing.kept import KeptResults
 from vecveil.auditing.lint import clean_vectors
-from vecveil.auditing.options import check_options
+from vecveil.auditing.options import check_kinds, check_options, check_work
 from vecveil.auditing.plan import run_plan
 from vecveil.auditing.record import about_texts, findings, head, limits
 from vecveil.auditing.result import AuditResult
@@ -68,7 +67,11 @@ def audit_store(
         InvalidInputError: arguments that do not fit together.
     """
     started = time.perf_counter()
+    from vecveil.concepts import Concept
+
+    check_kinds(_OWNER, concept=(concept, Concept))
     texts = check_texts(texts, owner=_OWNER, min_rows=2)
+    folder = check_work(work, owner=_OWNER)
     options = check_options(
         texts, groups, tier=tier, seed=seed, device=device, corpus=corpus, skip=skip,
         min_token_count=min_token_count, show_reconstructions=show_reconstructions,
@@ -93,15 +96,16 @@ def audit_store(
         matches, groups, embeddings=embeddings, encode=encode, options=options,
         min_token_count=min_token_count, owner=_OWNER,
     )  # fmt: skip
-    sides = [Side("protected", vectors, vectors)]
+    unprotected = clean_vectors(vectors, embeddings)
+    sides = [Side("protected", vectors, vectors, is_clean=bool(unprotected))]
     if embeddings is not None:
-        sides.insert(0, Side("clean", embeddings, embeddings))
+        sides.insert(0, Side("clean", embeddings, embeddings, is_clean=True))
     kept = None
-    if work is not None:
+    if folder is not None:
         mark = fingerprint(case, vectors, "", named)
-        kept = KeptResults(Path(work), mark, with_texts=show_reconstructions)
+        kept = KeptResults(folder, mark, with_texts=show_reconstructions)
     results, skipped = run_plan(case, sides, kept)
-    warnings = [*lint, *clean_vectors(vectors, embeddings)]
+    warnings = [*lint, *unprotected]
     dimensions = {"released_dimension": int(vectors.shape[1])}
     if embeddings is not None:
         dimensions = {"dimension": int(embeddings.shape[1]), **dimensions}

@@ -109,7 +109,11 @@ attack_options = shared.stacked(
 )
 @report_options
 @shared.table_options
-@click.option("--embedding-column", metavar="NAME", help="Column of vectors in INPUT.")
+@click.option(
+    "--embedding-column",
+    metavar="NAME",
+    help="Column of vectors, in --vectors or in INPUT [default: embedding].",
+)
 @click.option("--group-column", metavar="NAME", help="Column of ids of texts that belong together.")
 @click.option("--limit", type=click.IntRange(min=2), help="Read this many rows at most.")
 @shared.task_options

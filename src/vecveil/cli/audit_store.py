@@ -54,13 +54,15 @@ def audited_store(
         if rows.table.embeddings is None:
             raise DataFileError(
                 message(input.name, "path", "a table of texts with a column of vectors", "one without vectors",
-                        fix="Give the vectors with --vectors FILE, or a protector with -p FILE.")
+                        fix="Name it with --embedding-column, or give --vectors FILE or a protector with -p.")
             )  # fmt: skip
         vectors = rows.table.embeddings
         lint = plaintext_beside({rows.table.text_column: rows.texts[:LOOKED_AT]})
     else:
         assert vectors_file is not None
-        vectors = _chosen(read_array(vectors_file), rows, row_column, vectors_file)
+        vectors = _chosen(
+            read_array(vectors_file, given["embedding_column"]), rows, row_column, vectors_file
+        )
         lint = plaintext_beside(_text_columns(vectors_file))
     encoder = None
     if given["encoder"] is not None:

@@ -101,18 +101,22 @@ def is_protected(path: Path, form: TableFormat) -> bool:
     return "protected" in ParquetSource(find_input(path, form.format)).metadata
 
 
-def read_array(path: Path) -> np.ndarray[Any, Any]:
-    """Return the vectors of a .npy file or of a Parquet column ``embedding``."""
+def read_array(path: Path, embedding_column: str | None = None) -> np.ndarray[Any, Any]:
+    """Return the vectors of a .npy file or of a Parquet column, by default ``embedding``."""
     import numpy as np
 
     from vecveil.tables import read_table
 
-    reader = read_table(path)
+    reader = read_table(path, embedding_column=embedding_column)
     chunks = [
         chunk.vectors for chunk in reader.select([], texts=False) if chunk.vectors is not None
     ]
     if not chunks:
-        raise DataFileError(message(path.name, "path", "a file of vectors", "one without vectors"))
+        found = ", ".join(reader.types) or "none"
+        raise DataFileError(
+            message(path.name, "path", "a file with a column of vectors", f"the columns {found}",
+                    fix="Name it with --embedding-column.")
+        )  # fmt: skip
     return np.concatenate(chunks)
 
 

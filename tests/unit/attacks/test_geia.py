@@ -113,7 +113,9 @@ def test_a_checkpoint_is_used_again_and_refuses_what_it_does_not_fit(tmp_path, m
     train, test = language(80, 0), language(40, 1)
     first = _run(tiny(epochs=2), train, test, checkpoint=tmp_path)
     names = {path.name for path in tmp_path.iterdir()}
-    assert names == {"attack.json", "decoder.json", "decoder.safetensors", "tokenizer.json"}
+    assert names == {
+        "attack.json", "begun.json", "decoder.json", "decoder.safetensors", "tokenizer.json",
+    }  # fmt: skip
     monkeypatch.setattr(GEIAAttack, "_fit", None)  # whoever learns again fails
     again = _run(tiny(epochs=2), train, test, checkpoint=tmp_path)
     assert first.examples == again.examples

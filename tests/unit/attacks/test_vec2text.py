@@ -166,7 +166,7 @@ def test_a_checkpoint_gives_the_same_texts_and_can_search_longer(fitted):
     assert again.value == result.value
     attack(rounds=3, beam=2).run(*data(test=9), checkpoint=folder, show_progress=False)
     assert sorted(path.name for path in folder.iterdir()) == [
-        "attack.json", "corrector.safetensors", "hypothesiser.safetensors", "maps.safetensors",
+        "attack.json", "begun.json", "corrector.safetensors", "hypothesiser.safetensors", "maps.safetensors",
         "tokenizer.json", "vec2text.json",
     ]  # fmt: skip
     assert not folder.stat().st_mode & 0o077
@@ -272,7 +272,7 @@ def test_an_interrupted_training_goes_on_and_comes_to_the_same_model(
         _interrupted_after(patch, steps, kind)
         with pytest.raises(_StopError):
             run(tmp_path / "parts")
-    with pytest.raises(DataFileError, match="begun with the same texts and seed"):
+    with pytest.raises(DataFileError, match="`checkpoint`"):
         run(tmp_path / "parts", seed=1)
     if kind == "corrector":  # neither the first network nor its guesses are made again
         with monkeypatch.context() as patch:

@@ -311,3 +311,55 @@ def test_a_file_that_is_no_audit_is_refused(tmp_path: Path, content: str) -> Non
         AuditResult.load(tmp_path / "a.json")
     with pytest.raises(DataFileError):
         AuditResult.load(tmp_path / "missing.json")
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [({"skip": None}, "`skip`"), ({"skip": [["probe"]]}, "`skip`"), ({"work": 5}, "`work`"),
+     ({"groups": [[1]] * 120}, "`groups`"), ({"embeddings": np.ones((120, N_DIM))}, "differ")],
+)  # fmt: skip
+def test_arguments_of_the_wrong_kind(
+    protector: vecveil.Protector, options: Any, match: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=match):
+        vecveil.audit(protector, notes(120, 2), CONCEPT, **OPTIONS, **options)
+
+
+def test_things_that_are_no_protector_and_no_concept(protector: vecveil.Protector) -> None:
+    texts: Any = notes(60, 2)
+    nothing: Any = None
+    with pytest.raises(InvalidInputError, match="`protector`"):
+        vecveil.audit(nothing, texts, CONCEPT, **OPTIONS)
+    with pytest.raises(InvalidInputError, match="`concept`"):
+        vecveil.audit(protector, texts, nothing, **OPTIONS)
+
+
+def test_a_work_folder_that_cannot_be_is_refused_before_anything_is_run(
+    protector: vecveil.Protector, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    for work in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(InvalidInputError, match="`work`"):
+            vecveil.audit(protector, notes(120, 2), CONCEPT, work=work, **OPTIONS)
+
+
+def test_two_groups_are_too_few(protector: vecveil.Protector) -> None:
+    ids = [i % 2 for i in range(300)]
+    with pytest.raises(ConceptError, match="three groups"):
+        vecveil.audit(protector, notes(300, 2), CONCEPT, groups=ids, **OPTIONS)
+
+
+@pytest.mark.parametrize("method", ["subspace", "covariance", "sparse"])
+def test_methods_that_look_at_words_can_be_fitted_on_half_of_them(method: str) -> None:
+    small: dict[str, Any] = {
+        "subspace": {"rank": 6, "kept": 12, "flattening": 0.0, "pairs": True},
+        "covariance": {},
+        "sparse": {"epochs": 2},
+    }[method]
+    texts = notes(900, 1)
+    fitted = vecveil.fit(
+        texts[:450], CONCEPT, TopicEncoder(), method=method, noise_to_signal=0.3, **small, **OPTIONS
+    )
+    rest = ["probe", "candidates", "averaging", "alignment", "reconstruction"]
+    found = vecveil.audit(fitted, texts[450:], CONCEPT, skip=rest, **OPTIONS)
+    assert {"unlisted-linear", "unlisted-kernel"} <= named(found).keys()

@@ -33,7 +33,7 @@ FAMILY = "held-out-terms"
 ROWS = 4096
 NAMES = ("unlisted-linear", "unlisted-kernel")
 
-FEW = "It needs words enough for two halves, and texts that hold each of them: 20 to fit on, to learn from and to judge on."
+FEW = "It needs words for two halves, and 20 texts with words of each to fit on, to learn from and to judge on."
 NO_ENCODER = "It encodes texts with half of the words removed, and there is no encoder."
 NO_PROTECTOR = "It fits a protector on half of the words, and there is none."
 
