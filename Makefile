@@ -12,8 +12,8 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 TORCH := torch==2.13.0
 TORCH_INDEX ?=
 
-# Two threads even where there are more cores: the figures of a machine and of CI stay comparable.
-TEST_THREADS ?= 2
+# Two processes even where there are more cores, each on one thread: figures of a machine and of CI stay comparable.
+TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test check bench clean
@@ -39,7 +39,7 @@ demo: venv
 
 test: venv
 	@$(MAKE) --no-print-directory browser
-	OMP_NUM_THREADS=$(TEST_THREADS) $(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile
 
 # The report page is looked at in headless Chromium; without it those tests are skipped.
 .PHONY: browser

@@ -23,6 +23,8 @@ DOCUMENTS = (
     HERE.parent / "README.md",
     HERE.parent / "docs" / "results.md",
     HERE.parent / "docs" / "attacks" / "alignment.md",
+    HERE.parent / "docs" / "attacks" / "geia.md",
+    HERE.parent / "docs" / "attacks" / "algen.md",
 )
 MISSING = "not measured"
 

@@ -59,7 +59,7 @@ def test_the_files_of_the_demo_are_good(demo: tuple[Path, Outcome], notes: Path)
     vectors = np.stack(table.column("embedding").to_numpy(zero_copy_only=False))
     assert vectors.shape == (ROWS, protector.released_dimension)
     record = json.loads((folder / "audit.json").read_text(encoding="utf-8"))
-    assert record["schema"] == "vecveil.audit/1"
+    assert record["schema"] == "vecveil.audit/2"
     assert 200 < record["texts"]["total"] < 250  # the half that the fit has not seen
     assert protector.report["texts"]["texts"] + record["texts"]["total"] == ROWS
     assert record["utility"]["similarity"]["relative"] > 0.7
@@ -138,4 +138,4 @@ def test_bundled_notes_are_said_to_be_synthetic(
     monkeypatch.setattr(job, "run_demo", lambda *arguments, **options: result)
     done = run("demo", "--json", "--out", tmp_path / "x")
     assert done.code == 0
-    assert done.json["audit"]["schema"] == "vecveil.audit/1"
+    assert done.json["audit"]["schema"] == "vecveil.audit/2"
