@@ -67,6 +67,8 @@ def formal() -> dict[str, Any]:
                 "total": 11214,
                 "with_concept": 7072,
                 "without_concept": 4142,
+                "words": 310,
+                "word_occurrences": 10820,
                 "vocabulary": 104,
                 "token_instances": 9921,
             },

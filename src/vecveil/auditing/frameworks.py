@@ -7,9 +7,11 @@ attacks found, and where none was run that an item needs, it says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from vecveil.auditing.strongest import strongest
 
 __all__ = ["framework_findings"]
 
@@ -104,32 +106,23 @@ def framework_findings(
         kind: ``protector`` or ``store``.
         lint: The ``lint`` of the record.
     """
-    strongest = _strongest(attacks)
-    return [_finding(item, strongest, kind, lint) for item in ITEMS]
-
-
-def _strongest(attacks: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Return the attack with the highest main figure of each family; what was not measured is no attack."""
-    found: dict[str, Mapping[str, Any]] = {}
-    for attack in attacks:
-        value, family = attack["value"], attack["family"]
-        if value is not None and (family not in found or value > found[family]["value"]):
-            found[family] = attack
-    return found
+    measured = [attack for attack in attacks if attack["value"] is not None]
+    found = strongest(measured)
+    return [_finding(item, found, kind, lint) for item in ITEMS]
 
 
 def _finding(
     item: Item,
-    strongest: Mapping[str, Mapping[str, Any]],
+    found: Mapping[str, Mapping[str, Any]],
     kind: str,
     lint: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    tested = [family for family in item.families if family in strongest]
-    missing = [NAMES[family] for family in item.families if family not in strongest]
+    tested = [family for family in item.families if family in found]
+    missing = [NAMES[family] for family in item.families if family not in found]
     vectors = "stored vectors" if kind == "store" else "protected vectors"
     sentences = []
     if tested:
-        listed = "; ".join(f"{NAMES[family]} {_said(strongest[family])}" for family in tested)
+        listed = "; ".join(f"{NAMES[family]} {_said(found[family])}" for family in tested)
         sentences.append(f"{item.bearing}, from {vectors} (95{NBSP}% intervals): {listed}.")
         if missing:
             sentences.append(f"Not tested: {', '.join(missing)}.")
@@ -143,7 +136,7 @@ def _finding(
         "item": item.item,
         "title": item.title,
         "finding": " ".join(sentences),
-        "attacks": [str(strongest[family]["name"]) for family in tested],
+        "attacks": [str(found[family]["name"]) for family in tested],
     }
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from math import isnan
 from typing import Any
 
 from vecveil.attacks import FAMILIES, AttackResult
 from vecveil.auditing.case import VALIDATION_SHARE, Case, Skipped
 from vecveil.auditing.frameworks import framework_findings
 from vecveil.auditing.result import SCHEMA
+from vecveil.auditing.strongest import over_chance, strongest
 from vecveil.version import __version__
 
 __all__ = ["about_texts", "findings", "head", "limits"]
@@ -18,8 +18,9 @@ __all__ = ["about_texts", "findings", "head", "limits"]
 Results = Mapping[tuple[str, str], AttackResult]
 
 QUICK = (
-    "The quick tier runs small attackers; larger networks find up to 8 points more behind erasure, and "
-    "attacks that write the text anew are left out (tier full runs them)."
+    "The quick tier runs small attackers. Larger networks find up to 8 points more behind erasure; more texts to "
+    "learn from and pretrained decoders find more too. Attacks that write the text anew are left out (tier full "
+    "runs them)."
 )
 FITTED = (
     "An audit on the texts that the protector was fitted on understates what leaks from other texts: "
@@ -29,9 +30,18 @@ SINGLE = (
     "Every attack but averaging sees one release of each text; repeated releases let the noise average out "
     "unless they are keyed."
 )
+RATES = {
+    "TPR at 1 % FPR": ("1 %", "100"),
+    "TPR at 0.1 % FPR": ("0.1 %", "1,000"),
+}
+"""False-positive rates of the probes, and how many texts without the concept they need to be set."""
 RARE = (
-    "The probes' share of true positives at 0.1 % false positives is not measured: that needs 1,000 validation "
-    "texts without the concept."
+    "The probes' share of true positives at {rates} false positives is not stated: to set the threshold takes "
+    "{texts} texts without the concept among the fifth of the training texts that a probe sets aside."
+)
+RARE_WORDS = (
+    "Words that too few texts hold are not attacked, and texts that hold no attacked word are not used; how much of "
+    "the concept that leaves out stands under the texts."
 )
 SAMPLE = (
     "The attackers learnt from this sample alone: somebody with more texts of the store, or with the means "
@@ -60,12 +70,15 @@ def about_texts(case: Case, *, ids_given: bool) -> dict[str, Any]:
     report = case.matches.report()
     held_out = round(VALIDATION_SHARE * len(case.train))
     rows = [*case.train, *case.test]
+    held = case.matches.tokens()
     return {
         "texts": {
             "total": len(case.texts),
             "with_concept": report["with_concept"],
             "without_concept": report["without_concept"],
             "emptied": report["emptied"],
+            "words": len({word for words in held for word in words}),
+            "word_occurrences": sum(len(words) for words in held),
             "vocabulary": len(case.vocabulary),
             "token_instances": int(case.labels.sum()),
         },
@@ -92,19 +105,13 @@ def findings(
     protected = [result for (side, _), result in results.items() if side == "protected"]
     protected.sort(key=lambda result: FAMILIES.index(result.family))
     attacks = [_entry(result, _clean(result, results)) for result in protected]
-    worst = {
-        family: max(members, key=lambda result: -1.0 if isnan(result.value) else result.value)
-        for family in FAMILIES
-        if (members := [result for result in protected if result.family == family])
-    }
-    strongest = worst["token-inference"]
+    leading = {family: str(attack["name"]) for family, attack in strongest(attacks).items()}
+    worst = results["protected", leading["token-inference"]]
     return {
         "attacks": attacks,
-        "worst": strongest.name,
-        "families": [{"family": f, "worst": result.name} for f, result in worst.items()],
-        "terms": _terms(
-            strongest, results.get(("clean", strongest.name)), case, show_terms=show_terms
-        ),
+        "worst": worst.name,
+        "families": [{"family": family, "worst": name} for family, name in leading.items()],
+        "terms": _terms(worst, results.get(("clean", worst.name)), case, show_terms=show_terms),
         "skipped": [vars_of(each) for each in skipped],
         "lint": [dict(each) for each in lint],
         "frameworks": framework_findings(attacks, kind=kind, lint=lint),
@@ -130,16 +137,9 @@ def _entry(result: AttackResult, clean: AttackResult | None) -> dict[str, Any]:
     record = result.to_record(clean)
     return {
         **record,
-        "over_chance": _over_chance(record["value"], record["chance"]),
-        "clean_over_chance": _over_chance(record["clean"], record["chance"]),
+        "over_chance": over_chance(record["value"], record["chance"]),
+        "clean_over_chance": over_chance(record["clean"], record["chance"]),
     }
-
-
-def _over_chance(value: float | None, chance: float | None) -> float | None:
-    """Return how far a figure lies on the way from chance (0) to certainty (1)."""
-    if value is None or chance is None or chance >= 1:
-        return None
-    return (value - chance) / (1 - chance)
 
 
 def _terms(
@@ -179,12 +179,21 @@ def _reconstructions(
 def limits(case: Case, results: Results, *, kind: str) -> list[str]:
     """Return what the audit did not test."""
     families = {result.family for result in results.values()}
-    metrics = {each.metric for result in results.values() for each in result.estimates.values()}
     return [
         *([QUICK] if case.options.tier == "quick" else []),
         *([WRITTEN] if "reconstruction" in families else []),
-        *([RARE] if "probe" in families and "TPR at 0.1 % FPR" not in metrics else []),
+        *_rare(results),
         *([FITTED, SINGLE] if kind == "protector" else [SAMPLE]),
-        "Words that too few texts hold are not attacked; the share of the concept's words that is attacked "
-        "stands under the texts.",
+        RARE_WORDS,
     ]
+
+
+def _rare(results: Results) -> list[str]:
+    """Return why the probes have no figure at a low false-positive rate."""
+    probes = [result for result in results.values() if result.family == "probe"]
+    stated = {each.metric for result in probes for each in result.estimates.values()}
+    missing = [said for metric, said in RATES.items() if metric not in stated]
+    if not probes or not missing:
+        return []
+    rates, texts = (" and ".join(each) for each in zip(*missing, strict=True))
+    return [RARE.format(rates=rates, texts=texts)]

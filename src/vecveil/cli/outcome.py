@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import sys
@@ -42,11 +43,11 @@ def run(arguments: Sequence[str]) -> int:
         except click.exceptions.Exit as done:
             return done.exit_code
         except BaseException as error:
-            return _failure(error)
+            return _failure(error, arguments)
     return 0
 
 
-def _failure(error: BaseException) -> int:
+def _failure(error: BaseException, arguments: Sequence[str]) -> int:
     """Say what went wrong and return the exit code."""
     if os.environ.get("VECVEIL_DEBUG") == "1" and not isinstance(error, click.ClickException):
         traceback.print_exception(error)
@@ -60,10 +61,10 @@ def _failure(error: BaseException) -> int:
             _stop_writing()
             return NOBODY_READS
         case _Terminated():
-            _say("stopped. Nothing unfinished was left behind.", kind="")
+            _say(f"stopped. {_left_behind(arguments)}", kind="")
             return TERMINATED
         case KeyboardInterrupt():
-            _say("stopped by Ctrl-C. Nothing unfinished was left behind.", kind="")
+            _say(f"stopped by Ctrl-C. {_left_behind(arguments)}", kind="")
             return INTERRUPTED
         case VecveilError():
             return _say(str(error))
@@ -78,6 +79,23 @@ def _failure(error: BaseException) -> int:
                 f"unexpected {type(error).__name__}{_place(error)}. This is a bug of vecveil; "
                 "please report it. VECVEIL_DEBUG=1 shows the traceback, which may hold data."
             )
+
+
+def _left_behind(arguments: Sequence[str]) -> str:
+    """Return what a command that was stopped leaves on disk."""
+    if not arguments or arguments[0] != "audit":
+        return "Nothing unfinished was left behind."
+    given = [each.split("=", 1)[1] for each in arguments if each.startswith("--work=")]
+    given += [b for a, b in itertools.pairwise(arguments) if a == "--work"]
+    if not given and "--no-cache" in arguments:
+        return "Finished attacks were not kept: --work FOLDER keeps them, and the same command then goes on."
+    from vecveil.encoders.cache import default_cache_folder
+
+    folder = given[-1] if given else default_cache_folder() / "audits"
+    return (
+        f"Attacks that had finished, and what long ones had learnt, are kept in {folder}: "
+        "the same command goes on from there."
+    )
 
 
 def _say(text: str, *, kind: str = "error: ") -> int:

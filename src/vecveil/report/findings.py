@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vecveil.report.markup import Safe, tag
+from vecveil.report.markup import Safe, prose, tag
 from vecveil.report.parts import section, table
 from vecveil.report.record import Audit, Framework, Reconstruction
 from vecveil.report.wording import FAMILY_WORDS, wording
@@ -23,7 +23,9 @@ def lint(audit: Audit) -> Safe | None:
     """Return the warnings about how the store is kept, or None if there are none."""
     if not audit.lint:
         return None
-    found = [tag("li", each.message, tag("small", tag("code", each.code))) for each in audit.lint]
+    found = [
+        tag("li", prose(each.message), tag("small", tag("code", each.code))) for each in audit.lint
+    ]
     number = len(found)
     return tag(
         "section",
@@ -90,7 +92,7 @@ def skipped(audit: Audit) -> Safe | None:
         tag(
             "tr",
             tag("th", each.attack, tag("small", FAMILY_WORDS[each.family][0]), scope="row"),
-            tag("td", each.reason),
+            tag("td", prose(each.reason)),
         )
         for each in audit.skipped
     ]

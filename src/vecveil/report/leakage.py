@@ -10,7 +10,7 @@ from vecveil.report.markup import Safe, tag
 from vecveil.report.parts import bounds, cell, section, side_cells, side_heads, table
 from vecveil.report.record import Attack, Audit, Figure
 from vecveil.report.verdict import status
-from vecveil.report.wording import FAMILY_WORDS, Wording, adaptivity, wording
+from vecveil.report.wording import FAMILY_WORDS, Wording, adaptivity, judged_on, wording
 
 __all__ = ["attacks", "explained", "price", "secondary"]
 
@@ -47,7 +47,7 @@ def price(attack: Attack) -> str:
 def _attack_row(attack: Attack, index: int, is_worst: bool, said: Wording) -> Safe:
     figure = attack.figure
     mark = [" ", tag("span", "worst", class_="mark")] if is_worst else []
-    measured = tag("p", f"{figure.metric} · n{NBSP}={NBSP}{f.count(attack.n)}", class_="meta")
+    measured = tag("p", f"{figure.metric} · {judged_on(attack)}", class_="meta")
     over = status(figure)
     if figure.over_chance is not None:
         over = f"{over} · over chance {f.percent(figure.over_chance)}".removeprefix(" · ")

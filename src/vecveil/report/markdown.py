@@ -19,7 +19,16 @@ from vecveil.report.markdown_leakage import (
     terms,
     with_bounds,
 )
-from vecveil.report.markdown_text import bullets, code, fenced, heading, table, text
+from vecveil.report.markdown_text import (
+    bullets,
+    code,
+    fenced,
+    heading,
+    part,
+    prose,
+    table,
+    text,
+)
 from vecveil.report.provenance import facts
 from vecveil.report.record import Audit, parse, source
 from vecveil.report.sections import (
@@ -29,7 +38,7 @@ from vecveil.report.sections import (
     utility_caption,
 )
 from vecveil.report.verdict import Strong, caveats, sentence
-from vecveil.report.wording import FAMILY_WORDS, adaptivity, wording
+from vecveil.report.wording import FAMILY_WORDS, adaptivity, judged_on, wording
 from vecveil.report.wording import heading as page_heading
 
 __all__ = ["render_audit_markdown", "write_audit_markdown"]
@@ -95,12 +104,12 @@ def _lint(audit: Audit) -> list[str]:
     if not audit.lint:
         return []
     title = "Warning" if len(audit.lint) == 1 else f"{len(audit.lint)} warnings"
-    found = (f"**{text(each.message)}** {code(each.code)}" for each in audit.lint)
+    found = (f"**{prose(each.message)}** {code(each.code)}" for each in audit.lint)
     return [heading(2, title), bullets(found)]
 
 
 def _verdict(audit: Audit) -> list[str]:
-    parts = [f"**{text(p)}**" if isinstance(p, Strong) else _kept(p) for p in sentence(audit)]
+    parts = [f"**{text(p)}**" if isinstance(p, Strong) else part(p) for p in sentence(audit)]
     names, values, below = zip(*key_figures(audit), strict=True)
     tiles = table(
         [text(name) for name in names],
@@ -108,7 +117,7 @@ def _verdict(audit: Audit) -> list[str]:
         words=range(len(names)),
     )
     blocks = [heading(2, "Verdict"), "".join(parts), tiles]
-    blocks.append(bullets(text(note) for note in caveats(audit)))
+    blocks.append(bullets(prose(note) for note in caveats(audit)))
     others = other_families(audit)
     if others:
         blocks.append("The strongest attack of each other kind, in its own metric:")
@@ -116,13 +125,6 @@ def _verdict(audit: Audit) -> list[str]:
         rows = [_family_row(audit, each) for each in others]
         blocks.append(table([*heads, "Verdict"], rows, words=(0, 1, len(heads))))
     return blocks
-
-
-def _kept(part: str) -> str:
-    """Return a part of a sentence, escaped, with the spaces at its ends."""
-    start = " " * (part[:1] == " ")
-    end = " " * (len(part) > 1 and part[-1] == " ")
-    return f"{start}{text(part)}{end}"
 
 
 def _family_row(audit: Audit, each: FamilyVerdict) -> list[str]:
@@ -155,14 +157,14 @@ def _guarantee(audit: Audit) -> list[str]:
     rows = [
         [text(name), text(value)] for name, value in guarantee_facts(given) if value is not None
     ]
-    blocks = [heading(2, "What is guaranteed"), text(given.statement)]
+    blocks = [heading(2, "What is guaranteed"), prose(given.statement)]
     blocks.append(table(("", ""), rows, words=range(2)))
     for title, sentences, empty in (
         ("Promised", given.promised, "Nothing."),
         ("Not promised", given.not_promised, "The record lists nothing."),
         ("Conditional on", given.conditional_on, "The record lists nothing."),
     ):
-        blocks += [heading(3, title), bullets(map(text, sentences)) if sentences else empty]
+        blocks += [heading(3, title), bullets(map(prose, sentences)) if sentences else empty]
     return blocks
 
 
@@ -204,7 +206,7 @@ def _skipped(audit: Audit) -> list[str]:
     if not audit.skipped:
         return []
     rows = [
-        [code(each.attack), FAMILY_WORDS[each.family][0], text(each.reason)]
+        [code(each.attack), FAMILY_WORDS[each.family][0], prose(each.reason)]
         for each in audit.skipped
     ]
     return [
@@ -220,23 +222,23 @@ def _computed(audit: Audit) -> list[str]:
             code(attack.name),
             text(attack.description),
             adaptivity(attack),
-            text(f.count(attack.n)),
+            judged_on(attack),
             text(f.duration(attack.seconds)),
             text(attack.cost or f.MISSING),
         ]
         for attack in audit.attacks
     ]
-    heads = ("Attack", "What it does", "Learning", "Test n", "Time", "Cost")
+    heads = ("Attack", "What it does", "Learning", "Judged on", "Time", "Cost")
     command = "Command: not recorded" if audit.command is None else fenced(audit.command)
     title = heading(2, "How it was computed")
     return [
         title,
         table(("", ""), rows, words=range(2)),
         command,
-        table(heads, attacks, words=(0, 1, 2, 5)),
+        table(heads, attacks, words=(0, 1, 2, 3, 5)),
     ]
 
 
 def _limits(audit: Audit) -> list[str]:
-    listed = bullets(map(text, audit.limits)) or "The record lists no limits."
+    listed = bullets(map(prose, audit.limits)) or "The record lists no limits."
     return [heading(2, "Limits of this audit"), listed]

@@ -11,7 +11,7 @@ from vecveil.report.parts import bounds
 from vecveil.report.parts import side_heads as part_heads
 from vecveil.report.record import Audit, Figure
 from vecveil.report.verdict import status
-from vecveil.report.wording import FAMILY_WORDS, wording
+from vecveil.report.wording import FAMILY_WORDS, judged_on, wording
 
 __all__ = ["leakage", "secondary", "side_heads", "sides", "terms", "with_bounds"]
 
@@ -50,14 +50,19 @@ def leakage(audit: Audit) -> list[str]:
                 code(attack.name),
                 text(attack.figure.metric),
                 *sides(audit, attack.figure),
-                text(f.count(attack.n)),
+                judged_on(attack),
                 text(status(attack.figure)),
                 text(price(attack)),
             ]
             for attack in audit.members(family)
         ]
-        heads = [*side_heads(audit, "Attack", "Metric"), "Test n", "Verdict", "Learning and cost"]
-        blocks.append(table(heads, rows, words=(0, 1, len(heads) - 2, len(heads) - 1)))
+        heads = [
+            *side_heads(audit, "Attack", "Metric"),
+            "Judged on",
+            "Verdict",
+            "Learning and cost",
+        ]
+        blocks.append(table(heads, rows, words=(0, 1, *range(len(heads) - 3, len(heads)))))
         if verdict := verdicts.get(family):
             blocks += [*_series(verdict), *_metrics(audit, verdict)]
     return [*blocks, text(explained(audit))]
@@ -107,7 +112,7 @@ def terms(audit: Audit) -> list[str]:
         ]
         for i, term in enumerate(audit.terms)
     ]
-    note = text(term_words.NAMED if named else term_words.NUMBERED)
+    note = text(f"{term_words.NAMED if named else term_words.NUMBERED} {term_words.CHANCE}")
     heads = ("Term", "Count", *["Clean", wording(audit).side.capitalize(), "Chance"][not clean :])
     return [title, note, text(term_words.caption(audit, "all")), table(heads, rows)]
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 
-from vecveil.report.markup import clean_text
+from vecveil.report.markup import clean_text, in_code
 
-__all__ = ["bullets", "code", "fenced", "heading", "table", "text"]
+__all__ = ["bullets", "code", "fenced", "heading", "part", "prose", "table", "text"]
 
 JOINER = "\u2060"
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~&!$])")
@@ -31,6 +31,18 @@ def text(words: str) -> str:
     return _START.sub(
         lambda found: f"\\{found[3]}" if found[3] else f"{found[1]}\\{found[2]}", line
     )
+
+
+def part(words: str) -> str:
+    """Return a part of a sentence, escaped, with the spaces at its ends."""
+    start = " " * words[:1].isspace()
+    end = " " * (len(words) > 1 and words[-1].isspace())
+    return f"{start}{text(words)}{end}"
+
+
+def prose(words: str) -> str:
+    """Return a sentence, escaped, in which `names between backticks` are code spans."""
+    return "".join(code(each) if named else part(each) for each, named in in_code(words)).strip()
 
 
 def code(words: str) -> str:

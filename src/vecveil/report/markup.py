@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Iterable
 
-__all__ = ["Child", "Safe", "clean_text", "join", "tag"]
+__all__ = ["Child", "Safe", "clean_text", "in_code", "join", "prose", "tag"]
 
 _VOID = frozenset({"br", "hr", "link", "meta"})
 # Control characters, overrides of the writing direction and lone surrogates: they break a file or a
@@ -14,6 +14,9 @@ _VOID = frozenset({"br", "hr", "link", "meta"})
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
+
+
+_CODE = re.compile("`([^`\\n]+)`")
 
 
 class Safe(str):
@@ -55,3 +58,14 @@ def tag(name: str, /, *children: Child, **attributes: str | int | None) -> Safe:
     if name in _VOID:
         return Safe(f"<{name}{listed}>")
     return Safe(f"<{name}{listed}>{join(children)}</{name}>")
+
+
+def in_code(text: str) -> list[tuple[str, bool]]:
+    """Return the parts of a sentence, each with whether it stood between backticks."""
+    parts = _CODE.split(text)
+    return [(part, i % 2 == 1) for i, part in enumerate(parts) if part]
+
+
+def prose(text: str) -> Safe:
+    """Return a sentence in which `names between backticks` are set as code."""
+    return join(tag("code", part) if code else part for part, code in in_code(text))

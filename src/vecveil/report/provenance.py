@@ -6,7 +6,7 @@ from vecveil.report import figures as f
 from vecveil.report.markup import Child, Safe, join, tag
 from vecveil.report.parts import cell, facts_list, section, table
 from vecveil.report.record import Attack, Audit
-from vecveil.report.wording import adaptivity
+from vecveil.report.wording import adaptivity, judged_on
 
 __all__ = ["computed", "facts"]
 
@@ -21,7 +21,7 @@ def _attack_row(attack: Attack) -> Safe:
         "tr",
         who,
         tag("td", adaptivity(attack)),
-        cell(f.count(attack.n)),
+        tag("td", judged_on(attack)),
         cell(f.duration(attack.seconds)),
         tag("td", attack.cost or f.MISSING),
     )
@@ -33,6 +33,19 @@ def _encoder(audit: Audit) -> str:
     known = [(key, audit.encoder[key]) for key in ("name", "precision", "fingerprint")]
     return ", ".join(
         value if key != "fingerprint" else f"fingerprint {value}" for key, value in known if value
+    )
+
+
+def _attacked(audit: Audit) -> str:
+    """Return how much of the concept the attacks are about: words are attacked where enough texts hold them."""
+    texts, split = audit.texts, audit.split
+    found, used = texts["word_occurrences"], sum(split[k] for k in ("train", "validation", "test"))
+    share = f.percent(texts["token_instances"] / found) if found else f.MISSING
+    return (
+        f"{f.count(texts['vocabulary'])} of {f.count(texts['words'])} words of the concept, those that enough "
+        f"texts hold: {share} of their occurrences ({f.count(texts['token_instances'])} of {f.count(found)}, a word "
+        f"counted once in a text). Texts without an attacked word are not used: {f.count(used)} of the "
+        f"{f.count(texts['with_concept'])} with the concept are"
     )
 
 
@@ -49,9 +62,9 @@ def facts(audit: Audit) -> list[tuple[str, str | None]]:
         (
             "Texts",
             f"{texts['total']}, of which {texts['with_concept']} hold the concept and "
-            f"{texts['without_concept']} do not{alone}; {texts['token_instances']} occurrences "
-            f"of {texts['vocabulary']} concept tokens",
+            f"{texts['without_concept']} do not{alone}",
         ),
+        ("Words attacked", _attacked(audit)),
         (
             "Split",
             f"by {split['unit']}, {split['groups']} groups: {split['train']} texts to train, "
@@ -77,13 +90,18 @@ def computed(audit: Audit) -> Safe:
         shown["Parameters"] = join((tag("span", pair, class_="pair") for pair in pairs), ", ")
     rows = [_attack_row(attack) for attack in audit.attacks]
     caption = (
-        "Attacks: how each learns, on how many test texts it is judged, its time and its cost."
+        "Attacks: how each learns, on how many texts, or occurrences of words in them, it is judged, "
+        "its time and its cost."
     )
     return section(
         "computed",
         "How it was computed",
         facts_list([*shown.items(), ("Command", command)]),
         table(
-            caption, ("Attack", "Learning", "Test n", "Time", "Cost"), "cost", rows, words=(0, 1, 4)
+            caption,
+            ("Attack", "Learning", "Judged on", "Time", "Cost"),
+            "cost",
+            rows,
+            words=(0, 1, 2, 4),
         ),
     )

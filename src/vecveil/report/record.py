@@ -6,7 +6,6 @@ An error names the key (``attacks[2].clean_low``) and the kind of value found, n
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 from collections.abc import Mapping
@@ -56,7 +55,15 @@ __all__ = [
 
 SCHEMA = "vecveil.audit/2"
 KINDS = ("protector", "store")
-_TEXTS = ("total", "with_concept", "without_concept", "vocabulary", "token_instances", "emptied")
+_TEXTS = (
+    "total",
+    "with_concept",
+    "without_concept",
+    "words",
+    "word_occurrences",
+    "vocabulary",
+    "token_instances",
+)
 _NEEDED = ("value", "low", "high", "chance")
 _CLEAN = ("clean", "clean_low", "clean_high")
 
@@ -105,12 +112,8 @@ class Audit:
         """Return the attacks of a family, its strongest first, then by their main figure."""
         of_family = [attack for attack in self.attacks if attack.family == family]
         worst = self.families.get(family)
-        of_family.sort(key=lambda a: (a is not worst, -_rank(a)))
+        of_family.sort(key=lambda a: (a is not worst, -a.strength))
         return tuple(of_family)
-
-
-def _rank(attack: Attack) -> float:
-    return -math.inf if attack.figure.value is None else attack.figure.value
 
 
 def _exceeds(one: Figure, other: Figure) -> bool:
@@ -154,9 +157,8 @@ def _families(root: Node, attacks: tuple[Attack, ...], worst: Attack) -> dict[st
         if not named:
             raise node.fail("worst", "the name of an attack of the family", Said("another name"))
         rivals = [a for a in attacks if a.family == family]
-        lost = named[0].figure.value is None and any(a.figure.value is not None for a in rivals)
-        if lost or any(_exceeds(a.figure, named[0].figure) for a in rivals):
-            constraint = "the attack of its family with the highest value"
+        if any(a.strength > named[0].strength + 1e-12 for a in rivals):
+            constraint = "the attack of its family that comes farthest from chance to certainty"
             raise node.fail("worst", constraint, Said("an attack that another one exceeds"))
         if family == "token-inference" and named[0] is not worst:
             raise node.fail("worst", "the attack that `worst` names", Said("another one"))
@@ -229,7 +231,9 @@ def parse(
         parameters=root.child("parameters").data,
         encoder=_encoder(root),
         randomness=root.maybe("randomness", root.text) if store else root.text("randomness"),
-        texts={key: texts.count(key) for key in _TEXTS if key != "emptied" or key in texts.data},
+        texts={
+            key: texts.count(key) for key in (*_TEXTS, "emptied") if key in (*_TEXTS, *texts.data)
+        },
         split={
             "unit": split.text("unit"),
             **{key: split.count(key) for key in ("groups", "train", "validation", "test")},

@@ -86,6 +86,13 @@ class Attack:
         """The main figure and the others."""
         return (self.figure, *self.also)
 
+    @property
+    def strength(self) -> float:
+        """What ranks it in its family: over chance, or the figure without chance or in token inference."""
+        over = None if self.family == "token-inference" else self.figure.over_chance
+        ranked = self.figure.value if over is None else over
+        return -math.inf if ranked is None else ranked
+
 
 @dataclass(frozen=True, slots=True)
 class Utility:
@@ -164,16 +171,9 @@ def relative_to_chance(value: float | None, chance: float | None) -> float | Non
 
 def _figure(node: Node, low: float, high: float) -> Figure:
     within: dict[str, Any] = {"low": low, "high": high}
-    figure = Figure(
-        metric=node.text("metric"),
-        value=node.maybe("value", node.number, **within),
-        low=node.maybe("low", node.number, **within),
-        high=node.maybe("high", node.number, **within),
-        chance=node.maybe("chance", node.number, **within),
-        clean=node.maybe("clean", node.number, **within),
-        clean_low=node.maybe("clean_low", node.number, **within),
-        clean_high=node.maybe("clean_high", node.number, **within),
-    )
+    keys = ("value", "low", "high", "chance", "clean", "clean_low", "clean_high")
+    shares = {key: node.maybe(key, node.number, **within) for key in keys}
+    figure = Figure(node.text("metric"), **shares)
     for low_key, high_key in (("low", "high"), ("clean_low", "clean_high")):
         lower, upper = getattr(figure, low_key), getattr(figure, high_key)
         if lower is not None and upper is not None and lower > upper:

@@ -8,7 +8,7 @@ from vecveil.report import figures as f
 from vecveil.report.charts import kept_bar
 from vecveil.report.families import FamilyVerdict, other_families
 from vecveil.report.figures import NBSP
-from vecveil.report.markup import Safe, tag
+from vecveil.report.markup import Safe, prose, tag
 from vecveil.report.parts import bounds, cell, facts_list, section, side_cells, side_heads, table
 from vecveil.report.record import Audit, Guarantee, Utility
 from vecveil.report.verdict import Strong, Whole, caveats, sentence, utility_range
@@ -114,7 +114,7 @@ def verdict(audit: Audit) -> Safe:
         "Verdict",
         tag("p", *said, class_="verdict"),
         tag("dl", *tiles, class_=f"tiles of{len(tiles)}"),
-        tag("ul", *(tag("li", note) for note in caveats(audit)), class_="notes"),
+        tag("ul", *(tag("li", prose(note)) for note in caveats(audit)), class_="notes"),
         _families(audit),
     )
 
@@ -159,7 +159,7 @@ def utility(audit: Audit) -> Safe | None:
 
 
 def _listed(heading: str, sentences: Sequence[str], empty: str) -> Safe:
-    items = [tag("li", each) for each in sentences]
+    items = [tag("li", prose(each)) for each in sentences]
     held = tag("ul", *items) if items else tag("p", empty, class_="meta")
     return tag("div", tag("h3", heading), held)
 
@@ -186,7 +186,7 @@ def guarantee(audit: Audit) -> Safe | None:
     return section(
         "guarantee",
         "What is guaranteed",
-        tag("p", given.statement, class_="lead"),
+        tag("p", prose(given.statement), class_="lead"),
         facts_list(guarantee_facts(given)),
         tag(
             "div",
@@ -200,7 +200,7 @@ def guarantee(audit: Audit) -> Safe | None:
 
 def limits(audit: Audit) -> Safe:
     """Return what this audit did not test."""
-    listed = [tag("li", each) for each in audit.limits]
+    listed = [tag("li", prose(each)) for each in audit.limits]
     return section(
         "limits",
         "Limits of this audit",

@@ -21,8 +21,8 @@ BAR = 28
 PROMISES_SHOWN = 3
 EXPECTED = "above chance; below clean"
 LARGER = (
-    "The quick tier runs small attackers; larger ones find up to 8 points more behind erasure: "
-    "--tier full runs them."
+    "The quick tier runs small attackers: larger networks (up to 8 points more behind erasure; --tier full runs "
+    "them), more texts and pretrained decoders find more."
 )
 
 
@@ -106,7 +106,13 @@ def _leakage(audit: Audit) -> list[str]:
         ("guessing (chance)", figure.chance, None, None),
     ]
     lines = ["How many of the concept's words an attacker reads from the vectors"]
-    lines += _wrapped(f"({which}: {audit.worst.name}; brackets: 95{NBSP}% interval)")
+    same = (
+        "the same attack on the encoder's vectors"
+        if audit.is_store
+        else "the same attack on clean vectors"
+    )
+    bare = "" if figure.clean is None else f"; {clean}: {same}"
+    lines += _wrapped(f"({which}: {audit.worst.name}{bare}; brackets: 95{NBSP}% interval)")
     for name, share, low, high in rows[figure.clean is None :]:
         bounds = "" if low is None or high is None else f"({100 * low:.1f} to {100 * high:.1f})"
         bar = "#" * round(BAR * min(max(share or 0.0, 0.0), 1.0))

@@ -9,11 +9,16 @@ from vecveil.report.parts import cell, section, table
 from vecveil.report.record import Audit, Term
 from vecveil.report.wording import Wording, wording
 
-__all__ = ["NAMED", "NUMBERED", "caption", "label", "terms"]
+__all__ = ["CHANCE", "NAMED", "NUMBERED", "caption", "label", "terms"]
 
 TERMS_SHOWN = 20
 NAMED = "This page names the concept’s terms: keep it where the texts may be kept."
 NUMBERED = "The record does not hold the terms, so they are numbered, the most frequent first."
+
+CHANCE = (
+    "Chance of a term is what naming the most frequent terms in every text would recover of it: much of a "
+    "frequent term, nothing of a rare one."
+)
 
 
 def label(term: Term, index: int) -> str:
@@ -59,4 +64,6 @@ def terms(audit: Audit) -> Safe:
         more = table("The other terms.", heads, "terms", rows[TERMS_SHOWN:])
         rest = tag("details", tag("summary", f"The other {len(rows) - len(first)} terms"), more)
     held = table(caption(audit, what), heads, "terms", first)
-    return section("terms", heading, tag("p", NAMED if named else NUMBERED), held, rest)
+    return section(
+        "terms", heading, tag("p", f"{NAMED if named else NUMBERED} {CHANCE}"), held, rest
+    )

@@ -17,6 +17,7 @@ __all__ = [
     "sentence",
     "status",
     "utility_range",
+    "without_encoder",
 ]
 
 BELOW, OVERLAP, ABOVE = (
@@ -25,6 +26,9 @@ BELOW, OVERLAP, ABOVE = (
     "above clean",
 )
 AT_CHANCE = "at chance within its interval"
+ABOVE_NAMED = 3
+UNPROTECTED = "vectors-not-protected"
+"""The code of the warning that a store holds the encoder's own vectors."""
 _LEADS = {OVERLAP: "which is not clearly below the ", ABOVE: "which is above the "}
 
 
@@ -167,16 +171,23 @@ def also_above_chance(attacks: tuple[Attack, ...], worst: Attack) -> tuple[str, 
     """Return the figures above chance that stand beside a main figure of ``worst`` that is not.
 
     A family is not at chance because its main figure is: another metric, or an attack with another
-    chance level, may be above.
+    chance level, may be above. The three farthest above are named, the rest counted.
     """
     if against_chance(worst.figure) == "above chance":
         return ()
-    return tuple(
-        f"{figure.metric} of {attack.name} ({percent(figure.value)}, chance {percent(figure.chance)})"
+    found = [
+        (attack, figure)
         for attack in attacks
         for figure in attack.figures
         if figure is not worst.figure and against_chance(figure) == "above chance"
+    ]
+    found.sort(key=lambda each: -(each[1].over_chance or 0.0))
+    named = tuple(
+        f"{figure.metric} of {attack.name} ({percent(figure.value)}, chance {percent(figure.chance)})"
+        for attack, figure in found[:ABOVE_NAMED]
     )
+    rest = len(found) - len(named)
+    return (*named, f"and {rest} more") if rest else named
 
 
 def caveats(audit: Audit) -> tuple[str, ...]:
@@ -195,7 +206,10 @@ def caveats(audit: Audit) -> tuple[str, ...]:
         )
     found += _against_clean_caveat(audit)
     found.append(_guarantee_caveat(audit))
-    if not any(a.adaptive for a in audit.attacks if a.family == "token-inference"):
+    if unread := without_encoder(audit):
+        found.append(unread)
+    adaptive = any(a.adaptive for a in audit.attacks if a.family == "token-inference")
+    if not adaptive and not _unprotected(audit):
         found.append(
             "No attack could draw fresh releases, as the store comes without its protector; an "
             "attacker who has it may recover more."
@@ -236,8 +250,18 @@ def _against_clean_caveat(audit: Audit) -> list[str]:
     return []
 
 
+def _unprotected(audit: Audit) -> bool:
+    """Return whether the vectors of a store turned out to be the encoder's own."""
+    return any(each.code == UNPROTECTED for each in audit.lint)
+
+
 def _guarantee_caveat(audit: Audit) -> str:
     more = "another attack may recover more"
+    if audit.guarantee is None and _unprotected(audit):
+        return (
+            "These are the encoder's own vectors, which nothing protects: the figures are those of the "
+            f"attacks tried, and {more}."
+        )
     if audit.guarantee is None:
         return (
             "Nothing is known of how these vectors were made: the figures hold for the attacks "
@@ -247,3 +271,16 @@ def _guarantee_caveat(audit: Audit) -> str:
         return f"The leakage figure is measured, not part of the guarantee: {more}."
     kind = audit.guarantee.kind
     return f"The protection is {kind}: nothing but these measurements supports it, and {more}."
+
+
+def without_encoder(audit: Audit) -> str:
+    """Return which attacks on a store were not run for want of the encoder, or ``""``."""
+    if not audit.is_store or audit.encoder is not None:
+        return ""
+    names = [each.attack for each in audit.skipped if "encoder" in each.reason]
+    if not names:
+        return ""
+    said = f"Not run for want of the encoder: {', '.join(names)}. `--encoder NAME` runs them"
+    if "transplant" not in names:
+        return f"{said}."
+    return f"{said}; transplant, which often finds most, if the vectors are that encoder's own."

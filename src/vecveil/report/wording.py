@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vecveil.report.figures import count
 from vecveil.report.record import Attack, Audit
 
-__all__ = ["FAMILY_WORDS", "Wording", "adaptivity", "heading", "wording"]
+__all__ = ["FAMILY_WORDS", "Wording", "adaptivity", "heading", "judged_on", "wording"]
 
 FAMILY_WORDS = {
     "token-inference": ("Token inference", "Which concept words are in it?"),
@@ -18,6 +19,9 @@ FAMILY_WORDS = {
     "held-out-terms": ("Held-out terms", "What of words that the protection was not fitted on?"),
 }
 """Title and question of each family."""
+
+COUNTS_WORDS = ("token-inference", "averaging", "held-out-terms")
+"""Families whose main figure is a share of word occurrences; those of the others are of texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,12 @@ def heading(audit: Audit) -> tuple[str, str]:
     if audit.is_store:
         return "What leaks from this store about ", f"“{audit.concept}”"
     return "What protected vectors still say about ", f"“{audit.concept}”"
+
+
+def judged_on(attack: Attack) -> str:
+    """Return on how many words or texts the main figure was measured."""
+    unit = "word occurrences" if attack.family in COUNTS_WORDS else "texts"
+    return f"{count(attack.n)} {unit}"
 
 
 def adaptivity(attack: Attack) -> str:

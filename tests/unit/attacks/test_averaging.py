@@ -79,6 +79,12 @@ def test_one_release_is_the_inner_attack_and_its_name_says_k():
     assert _value(_fresh, 1, covariance=False).value == pytest.approx(inner.value, abs=0.03)
 
 
+def test_one_release_is_no_mean():
+    assert AveragingAttack(1).description.startswith("On one release of each text: ")
+    assert AveragingAttack(1).cost.startswith("1 release of each text; ")
+    assert AveragingAttack(4).description.startswith("On the mean of 4 releases of each text: ")
+
+
 def test_arrays_that_are_means_already():
     train, test = planted(600, seed=0), planted(400, seed=1)
     rng = np.random.default_rng(2)

@@ -68,7 +68,7 @@ def test_the_right_candidate_is_found(attack, name, options):
         PairedVectors(clean, clean), _task(release, options=options), release=release
     )
     assert list(found.estimates) == ["top_1", "mrr"]
-    assert [e.metric for e in found.estimates.values()] == ["top-1 accuracy", "MRR"]
+    assert [e.metric for e in found.estimates.values()] == [f"top-1 of {options or 600}", "MRR"]
     assert found.family == "candidates"
     assert found.value > 0.8
     assert found.main.chance == pytest.approx(1 / (options or 600))

@@ -9,6 +9,7 @@ import pytest
 
 from harness.sample_attacks import attack, clean_of, every_family, figure
 from vecveil.auditing.frameworks import ITEMS, framework_findings
+from vecveil.auditing.strongest import strongest
 
 LINT = [{"code": "plaintext-beside-vectors", "message": "The text lies beside the vectors."}]
 
@@ -85,10 +86,26 @@ def test_the_strongest_attack_of_a_family_speaks_for_it() -> None:
         "averaging-16",
         "alignment-procrustes",
         "geia-small",
-        "unlisted-mlp",
+        "unlisted-kernel",
     ]
     assert "Not tested" not in entry["finding"]
     assert "linear" not in entry["finding"]
+
+
+def test_the_strongest_is_farthest_from_chance_except_in_token_inference() -> None:
+    likely = attack("likely", "probe", figure("AUC", 0.24, 0.5, 0.23))
+    rare = attack("rare", "probe", figure("AUC", 0.10, 0.5, 0.01))
+    lost = attack("lost", "probe", figure("AUC", 0.9, 0.9, 0.1) | {"value": None})
+    low = attack("low", "token-inference", figure("R-precision", 0.3, 0.9, 0.01))
+    high = attack("high", "token-inference", figure("R-precision", 0.31, 0.9, 0.3))
+    for order in ([likely, rare, lost, low, high], [high, low, lost, rare, likely]):
+        found = strongest(order)
+        assert {f: a["name"] for f, a in found.items()} == {
+            "probe": "rare", "token-inference": "high",
+        }  # fmt: skip
+    assert strongest([lost])["probe"] is lost
+    bare = attack("bare", "probe", figure("AUC", 0.5, 0.9, 0.1) | {"chance": None})
+    assert strongest([rare, bare])["probe"] is bare
 
 
 @pytest.mark.parametrize(

@@ -189,3 +189,25 @@ def test_it_is_written_whole_from_a_record_and_from_a_file(tmp_path: Path) -> No
         render_audit_markdown({})
     with pytest.raises(DataFileError, match="write_audit_markdown: `record`"):
         write_audit_markdown(tmp_path / "none.json", tmp_path / "none.md")
+
+
+def test_names_between_backticks_are_code() -> None:
+    record = sample_audit() | {"limits": ["Use `protect | a` at least, not `*`."]}
+    assert "- Use `protect \\| a` at least, not `*`." in render_audit_markdown(record).splitlines()
+    page = render_audit(record)
+    assert "<li>Use <code>protect | a</code> at least, not <code>*</code>.</li>" in page
+    stray = render_audit_markdown(record | {"limits": ["A stray ` stays, <b> too."]})
+    assert "- A stray \\` stays, \\<b\\> too." in stray.splitlines()
+
+
+def test_how_much_of_the_concept_is_attacked() -> None:
+    text = render_audit_markdown(sample_audit())
+    for words in (
+        "104 of 310 words of the concept, those that enough texts hold: 91.7 % of their occurrences "
+        "(9,921 of 10,820, a word counted once in a text)",
+        "Texts without an attacked word are not used: 7,072 of the 7,072 with the concept are",
+        "2,114 word occurrences",
+        "500 texts",
+        "Chance of a term is what naming the most frequent terms",
+    ):
+        assert words in text.replace("\u00a0", " ")

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from harness.sample_attacks import clean_of, settle
+from harness.sample_attacks import attack, clean_of, figure, settle
 from harness.sample_audit import sample_audit
 from vecveil.errors import InvalidInputError
 from vecveil.report import render_audit
+from vecveil.report.record import parse
 
 
 def test_a_store_may_have_no_clean_side_and_nothing_known_of_its_making() -> None:
@@ -49,11 +50,27 @@ def test_every_family_names_its_strongest_attack() -> None:
     entry = next(e for e in record["families"] if e["family"] == "candidates")
     entry["worst"] = "nearest-candidate"
     with pytest.raises(
-        InvalidInputError, match="must be the attack of its family with the highest"
+        InvalidInputError, match="must be the attack of its family that comes farthest"
     ):
         render_audit(record)
     entry["worst"] = "logistic-probe"
     with pytest.raises(InvalidInputError, match="must be the name of an attack of the family"):
+        render_audit(record)
+
+
+def test_attacks_of_a_family_are_ranked_by_what_they_find_over_chance() -> None:
+    record = sample_audit()
+    record["attacks"] += [
+        attack("likely", "reconstruction", figure("token F1", 0.24, 0.5, 0.23)),
+        attack("unstated", "probe", clean_of(figure("AUC", 0.7, 0.9, 0.5)) | {"chance": None}),
+    ]
+    leading = {e["family"]: e["worst"] for e in settle(record)["families"]}
+    assert (leading["reconstruction"], leading["probe"]) == ("geia-small", "unstated")
+    audit = parse(record)
+    assert {f: a.name for f, a in audit.families.items()} == leading
+    assert [a.name for a in audit.members("reconstruction")] == ["geia-small", "likely"]
+    next(e for e in record["families"] if e["family"] == "reconstruction")["worst"] = "likely"
+    with pytest.raises(InvalidInputError, match="comes farthest from chance to certainty"):
         render_audit(record)
 
 

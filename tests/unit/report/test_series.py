@@ -60,6 +60,12 @@ def test_a_main_figure_without_a_number_is_that_of_the_most_pairs() -> None:
     assert found[0].unit == "known pairs"
 
 
+def test_a_main_figure_with_a_number_is_a_point_like_the_others() -> None:
+    also = [figure("top-1 with 50 pairs", 0.1, 0.9, 0.01)]
+    main = attack("ridge", "alignment", figure("top-1 with 1000 pairs", 0.4, 0.9, 0.01), also=also)
+    assert shape(of("alignment", main)) == {"ridge": [(50, 0.1), (1000, 0.4)]}
+
+
 def test_one_figure_is_no_series_and_other_families_have_none() -> None:
     assert of("averaging", averaging("averaging-4", 0.3)) == ()
     assert of("alignment", attack("a", "alignment", figure("top-1", 0.4, 0.9, 0.01))) == ()
@@ -75,10 +81,12 @@ def test_the_rows_of_the_families() -> None:
     assert shown["averaging"] == []
     assert shown["alignment"] == ["alignment-procrustes MRR"]
     assert shown["held-out-terms"] == [
-        "unlisted-mlp R-precision",
+        "unlisted-kernel R-precision",
+        "unlisted-kernel R-precision of listed words",
         "unlisted-linear R-precision",
+        "unlisted-linear R-precision of listed words",
     ]
-    assert shown["candidates"][0] == "substitution-mahalanobis top-1 of 10 substitutions"
+    assert shown["candidates"][0] == "substitution-mahalanobis top-1 of 10"
     assert shown["reconstruction"][:2] == ["geia-small token F1", "geia-small BLEU"]
     assert shown["probe"][-1] == "logistic-probe TPR at 0.1 % FPR"
 

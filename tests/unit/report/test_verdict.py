@@ -229,12 +229,22 @@ def test_other_families_are_not_overstated(main: dict[str, Any], words: str) -> 
 def test_a_family_at_chance_names_what_is_above_it() -> None:
     record = sample_audit("at-chance")
     record["attacks"] += [
-        attack("ten", "candidates", figure("top-1 of 10 substitutions", 0.105, 0.99, 0.1)),
-        attack("decoys", "candidates", figure("top-1", 0.05, 0.99, 0.0005)),
+        attack(
+            "ten",
+            "candidates",
+            figure("top-1 of 10", 0.105, 0.99, 0.1),
+            also=[
+                figure("MRR", 0.4, 0.99, 0.29),
+                *(figure(f"top-{k}", 0.2 * k, 0.99, 0.1) for k in (4, 3, 2)),
+            ],
+        ),
     ]
-    words, notes = others(record)["candidates"]
+    words, notes = others(settle(record))["candidates"]
     assert words.startswith("at chance within its interval")
-    assert notes == "Above chance all the same: top-1 of decoys (5.0 %, chance 0.1 %)."
+    assert notes == (
+        "Above chance all the same: top-4 of ten (80.0 %, chance 10.0 %); top-3 of ten (60.0 %, chance "
+        "10.0 %); top-2 of ten (40.0 %, chance 10.0 %); and 1 more."
+    )
 
 
 def test_status_of_every_attack() -> None:
@@ -257,3 +267,31 @@ def test_what_could_not_be_measured_is_called_so() -> None:
     record = sample_audit()
     record["attacks"][3] |= {"value": None, "low": None, "high": None}
     assert status(parse(settle(record)).attacks[3].figure) == "not measurable on these texts"
+
+
+def test_vectors_that_nothing_protects_are_not_called_unknown() -> None:
+    record = sample_audit("store")
+    assert "Nothing is known of how these vectors were made" in " ".join(caveats(parse(record)))
+    record["lint"] = [{"code": "vectors-not-protected", "message": "Nothing protects them."}]
+    found = " ".join(caveats(parse(record)))
+    assert "These are the encoder's own vectors, which nothing protects" in found
+    assert "Nothing is known" not in found
+    assert "its protector" not in found
+
+
+def test_a_store_names_the_attacks_that_want_the_encoder() -> None:
+    record = sample_audit("store-without-clean")
+    reason = {"family": "candidates", "reason": "There are none: give the encoder."}
+    record["skipped"] = [
+        {"attack": "decoys-cosine", **reason},
+        {"attack": "averaging-4", "family": "averaging", "reason": "The store holds one release."},
+    ]
+    said = "Not run for want of the encoder: decoys-cosine. `--encoder NAME` runs them."
+    assert said in caveats(parse(record))
+    record["skipped"].append(
+        {"attack": "transplant", "family": "token-inference", "reason": "It needs an encoder."}
+    )
+    (found,) = [each for each in caveats(parse(record)) if each.startswith("Not run")]
+    assert "transplant, which often finds most, if the vectors are that encoder's own" in found
+    known = record | {"encoder": sample_audit()["encoder"]}
+    assert not any(each.startswith("Not run") for each in caveats(parse(known)))

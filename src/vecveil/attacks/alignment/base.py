@@ -159,7 +159,9 @@ class AlignmentAttack(Attack[PairedVectors, CandidateVectors]):
         true = test.pool[_true_rows(test)]
         recovered = self.recover(state, test.X)
         estimates = {
-            "top_1": _named(found["top-1 accuracy"], "top-1"),
+            "top_1": _named(
+                found["top-1 accuracy"], f"top-1 with {state.counts[-1]} {self.learns_from}"
+            ),
             "mrr": found["MRR"],
             "cosine": embedding_cosine(true.astype(np.float64), recovered, test.groups, seed=seed),
             **fewer,

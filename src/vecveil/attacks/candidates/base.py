@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, final
 
 import numpy as np
@@ -28,8 +29,9 @@ _TIE = 1e-12  # share of the squared lengths below which two squared distances a
 class CandidateAttack(Attack[PairedVectors, CandidateVectors]):
     """A matching attack: the candidates' expected releases are ranked by distance to the released vector.
 
-    Subclasses give `_embed`, the space in which distances are taken. Estimates: ``top_1`` (the main one)
-    and ``mrr``. Candidates are each vector's ``options``, or the whole pool.
+    Subclasses give `_embed`, the space in which distances are taken. Estimates: ``top_1`` (the main one;
+    its metric says of how many, ``top-1 of 10``) and ``mrr``. The candidates are each vector's
+    ``options``, or the whole pool.
     """
 
     family = "candidates"
@@ -73,6 +75,8 @@ class CandidateAttack(Attack[PairedVectors, CandidateVectors]):
             scores = -_option_distances(found, places, test.options)
             both = candidate_matching(scores, test.truth, test.groups, seed=seed)
         top_1, mrr = both.values()
+        count = len(places) if test.options is None else test.options.shape[1]
+        top_1 = replace(top_1, metric=f"top-1 of {count:,}")
         return Finding({"top_1": top_1, "mrr": mrr}, details=_details(state))
 
     @final

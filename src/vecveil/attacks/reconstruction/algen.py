@@ -175,9 +175,9 @@ class ALGENAttack(ReconstructionAttack):
 
     def _variants(
         self, state: _Aligned, X: Embeddings, knowledge: Knowledge
-    ) -> Iterator[tuple[str, list[str]]]:
+    ) -> Iterator[tuple[str, str, list[str]]]:
         for k in sorted(state.maps)[:-1]:
-            yield str(k), self._write(state, X, k)
+            yield str(k), f"with {k} pair{'s' * (k > 1)}", self._write(state, X, k)
 
     def _write(self, state: _Aligned, X: Embeddings, pairs: int) -> list[str]:
         decoder = state.decoder

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, final
 
 import numpy as np
@@ -39,7 +40,7 @@ class ReconstructionAttack(Attack[TextVectors, TextVectors]):
 
     Its estimates: ``token_f1`` (the main one), ``bleu``, ``rouge_l``, ``exact_match``, ``sentence_bleu``;
     ``leakage`` if `words_of` is given; ``cosine`` if `judge_encoder` is given; ``token_f1_of_NAME`` for each further
-    variant of the attack. Chance is the same figure for
+    variant of the attack, whose metric says what it knows (``token F1 with 10 pairs``). Chance is the same figure for
     reconstructions that are handed to other texts.
 
     Attributes:
@@ -60,8 +61,11 @@ class ReconstructionAttack(Attack[TextVectors, TextVectors]):
 
     def _variants(
         self, state: Any, X: Embeddings, knowledge: Knowledge
-    ) -> Iterator[tuple[str, list[str]]]:
-        """Yield name and texts of each further variant, such as one that knows less; none by default."""
+    ) -> Iterator[tuple[str, str, list[str]]]:
+        """Yield name, name in words and texts of each further variant, such as one that knows less.
+
+        The words go after the metric's name (``with 10 pairs``); none by default.
+        """
         yield from ()
 
     def _details(self, state: Any) -> Mapping[str, Any]:
@@ -92,12 +96,13 @@ class ReconstructionAttack(Attack[TextVectors, TextVectors]):
         if self.words_of is not None:
             held = self.words_of(test.texts)
             if any(held):
-                found = self.words_of(guesses)
-                estimates["leakage"] = reconstruction_leakage(held, found, groups, seed=seed)
+                written = self.words_of(guesses)
+                estimates["leakage"] = reconstruction_leakage(held, written, groups, seed=seed)
         if self.judge_encoder is not None:
-            originals, written = self.judge_encoder(test.texts), self.judge_encoder(guesses)
-            estimates["cosine"] = embedding_cosine(originals, written, groups, seed=seed)
-        for name, texts in self._variants(state, test.X, knowledge):
-            estimates[f"token_f1_of_{name}"] = token_f1(test.texts, texts, groups, seed=seed)
+            X, Y = self.judge_encoder(test.texts), self.judge_encoder(guesses)
+            estimates["cosine"] = embedding_cosine(X, Y, groups, seed=seed)
+        for name, words, texts in self._variants(state, test.X, knowledge):
+            found = token_f1(test.texts, texts, groups, seed=seed)
+            estimates[f"token_f1_of_{name}"] = replace(found, metric=f"{found.metric} {words}")
         examples = tuple(zip(test.texts, guesses, strict=True))[:EXAMPLES]
         return Finding(estimates, details=self._details(state), examples=examples)

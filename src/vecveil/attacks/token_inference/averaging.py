@@ -66,10 +66,10 @@ class AveragingAttack(Attack[LabelledVectors, Any]):
                         f"one of the family {self.inner.family!r}")
             )  # fmt: skip
         self.name = f"averaging-{self.k}-{self.inner.name}"
-        self.description = (
-            f"On the mean of {self.k} releases of each text: {self.inner.description}"
-        )
-        self.cost = f"{self.k} releases of each text; {self.inner.cost}"
+        several = self.k > 1
+        on = f"the mean of {self.k} releases" if several else "one release"
+        self.description = f"On {on} of each text: {self.inner.description}"
+        self.cost = f"{self.k} release{'s' * several} of each text; {self.inner.cost}"
         self.source = "Own: the mean of repeated releases; composition from the attacker's side."
         self.state_type = self.inner.state_type
         self.validation_share = self.inner.validation_share

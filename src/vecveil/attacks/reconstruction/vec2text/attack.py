@@ -273,10 +273,11 @@ class Vec2TextAttack(ReconstructionAttack):
 
     def _variants(
         self, state: Vec2TextState, X: Embeddings, knowledge: Knowledge
-    ) -> Iterator[tuple[str, list[str]]]:
+    ) -> Iterator[tuple[str, str, list[str]]]:
         if state.corrector is not None:
             yield (
                 "hypothesis",
+                "of the hypothesis",
                 [some[0] for some in state.hypothesiser.guess(X, beam=self.preset.beam)],
             )
 
