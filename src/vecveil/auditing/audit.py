@@ -14,6 +14,7 @@ from vecveil.auditing.case import MIN_TEST_TEXTS, Case, Side, check_rows, make_c
 from vecveil.auditing.encoding import encode_with, encoder_name, encoder_of
 from vecveil.auditing.fingerprint import fingerprint
 from vecveil.auditing.kept import KeptResults
+from vecveil.auditing.lint import one_word
 from vecveil.auditing.options import check_kinds, check_options, check_work
 from vecveil.auditing.plan import run_plan
 from vecveil.auditing.record import about_texts, findings, head, limits
@@ -143,7 +144,14 @@ def audit(
         "guarantee": protector.guarantee.to_record(),
         "concept_distance": protector.report.get("concept_distance"),
         "utility": utility_record(protector, embeddings, tasks, seed=seed),
-        **findings(results, skipped, case, kind="protector", lint=lint, show_terms=show_terms),
+        **findings(
+            results,
+            skipped,
+            case,
+            kind="protector",
+            lint=[*lint, *one_word(len(case.vocabulary))],
+            show_terms=show_terms,
+        ),
         "limits": limits(case, results, kind="protector"),
         "seed": seed,
         "tier": tier,

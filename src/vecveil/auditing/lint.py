@@ -9,7 +9,7 @@ import numpy as np
 
 from vecveil.types import Embeddings
 
-__all__ = ["clean_vectors", "plaintext_beside"]
+__all__ = ["clean_vectors", "one_word", "plaintext_beside"]
 
 _WORDS = 3.0  # a column whose values have fewer words on average holds names or codes, not texts
 _CLEAN = 0.999
@@ -50,5 +50,18 @@ def clean_vectors(vectors: Embeddings, clean: Embeddings | None) -> list[dict[st
         {
             "code": "vectors-not-protected",
             "message": "These are the encoder's own vectors: nothing protects them.",
+        }
+    ]
+
+
+def one_word(attacked: int) -> list[dict[str, str]]:
+    """Return a warning if a single word is attacked: then token inference cannot be wrong."""
+    if attacked > 1:
+        return []
+    return [
+        {
+            "code": "one-word",
+            "message": "A single word of the concept is attacked: of one word, the best guess is always right, so "
+            "the token-inference figures mean nothing. The concept probe gives the verdict.",
         }
     ]

@@ -11,7 +11,7 @@ from vecveil.auditing.case import MIN_TEST_TEXTS, Side, check_rows, make_case
 from vecveil.auditing.encoding import encode_with, encoder_name
 from vecveil.auditing.fingerprint import fingerprint
 from vecveil.auditing.kept import KeptResults
-from vecveil.auditing.lint import clean_vectors
+from vecveil.auditing.lint import clean_vectors, one_word
 from vecveil.auditing.options import check_kinds, check_options, check_work
 from vecveil.auditing.plan import run_plan
 from vecveil.auditing.record import about_texts, findings, head, limits
@@ -105,7 +105,7 @@ def audit_store(
         mark = fingerprint(case, vectors, "", named)
         kept = KeptResults(folder, mark, with_texts=show_reconstructions)
     results, skipped = run_plan(case, sides, kept)
-    warnings = [*lint, *unprotected]
+    warnings = [*lint, *unprotected, *one_word(len(case.vocabulary))]
     dimensions = {"released_dimension": int(vectors.shape[1])}
     if embeddings is not None:
         dimensions = {"dimension": int(embeddings.shape[1]), **dimensions}

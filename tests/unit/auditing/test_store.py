@@ -93,3 +93,13 @@ def test_the_lint_tells_texts_from_names_and_codes() -> None:
     assert "'body'" in warned[0]["message"]
     assert not [text for text in TEXTS[:50] if text in warned[0]["message"]]
     assert clean_vectors(X, None) == clean_vectors(X, X[:, :3]) == clean_vectors(X, X[::-1]) == []
+
+
+def test_a_single_word_is_said_to_prove_nothing() -> None:
+    """R-precision of one word is 1 for everybody: without the warning, chance would look like a leak."""
+    one = vecveil.Concept.from_terms("drug", ["aspirin"])
+    found = vecveil.audit_store(X, TEXTS, one, skip=["alignment", "averaging"], **OPTIONS)
+    assert found.worst["value"] == found.worst["chance"] == 1.0
+    assert [each["code"] for each in found.record["lint"]] == ["one-word"]
+    assert named(found)["probe-linear"]["value"] > 0.8
+    render_audit(found.to_record())
