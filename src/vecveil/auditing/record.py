@@ -41,7 +41,7 @@ RARE = (
 )
 RARE_WORDS = (
     "Words that too few texts hold are not attacked, and texts that hold no attacked word are not used; how much of "
-    "the concept that leaves out stands under the texts."
+    "the concept that leaves out stands beside “Words attacked”."
 )
 SAMPLE = (
     "The attackers learnt from this sample alone: somebody with more texts of the store, or with the means "
