@@ -4,10 +4,25 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from vecveil.attacks import KernelAttack, LabelledVectors, LinearAttack, MLPAttack, text_groups
+from vecveil.attacks import (
+    EnsembleAttack,
+    FurtherKernelAttack,
+    FurtherVectors,
+    KernelAttack,
+    LabelledVectors,
+    LinearAttack,
+    MLPAttack,
+    text_groups,
+)
 from vecveil.attacks.splits import split_groups
 
-ATTACKS = [LinearAttack(), KernelAttack(rows=800), MLPAttack((64,), epochs=10, batch=32)]
+ATTACKS = [
+    LinearAttack(),
+    KernelAttack(rows=800),
+    FurtherKernelAttack(rows=600, blocks=2),
+    EnsembleAttack(rows=600),
+    MLPAttack((64,), epochs=10, batch=32),
+]
 WORLDS = ("pure noise", "permuted labels")
 FALSE_FAILURE = 1e-6 / (len(ATTACKS) * len(WORLDS))
 TOKENS, ROWS, DIMENSION = 8, 500, 16
@@ -24,6 +39,14 @@ def _world(seed, strength):
 def _run(attack, X, which):
     L = np.eye(TOKENS, dtype=np.uint8)[which]
     train, test = (LabelledVectors(X[part], L[part]) for part in (slice(ROWS), slice(ROWS, None)))
+    rng = np.random.default_rng(8)  # texts made by exchanging a word: they are no test texts
+    other = rng.integers(TOKENS, size=ROWS)
+    moved = train.X.copy()
+    moved[np.arange(ROWS), other] += X.std()
+    further = FurtherVectors(moved, np.eye(TOKENS)[other], np.full(ROWS, 0.5))
+    train = LabelledVectors(
+        train.X, train.L, None, train.X - L[:ROWS] @ np.eye(TOKENS, X.shape[1]), further
+    )
     return attack.run(train, test, show_progress=False).value
 
 

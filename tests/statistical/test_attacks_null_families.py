@@ -10,6 +10,7 @@ from vecveil.attacks import CandidateVectors, KernelAttack, LabelledVectors, Pai
 from vecveil.attacks.candidates.cosine import CosineMatching
 from vecveil.attacks.candidates.likelihood import LikelihoodMatching
 from vecveil.attacks.denoising import Denoised
+from vecveil.attacks.probes.kernel import KernelProbe
 from vecveil.attacks.probes.linear import LinearProbe
 from vecveil.attacks.probes.mlp import MLPProbe
 from vecveil.attacks.token_inference.averaging import AveragingAttack
@@ -24,6 +25,7 @@ TOKEN_ATTACKS = [
 ]
 PROBES = [
     LinearProbe(),
+    KernelProbe(rows=600),
     MLPProbe((32,), epochs=8, batch=64),
     Denoised(MLPProbe((32,), epochs=8, batch=64)),
 ]

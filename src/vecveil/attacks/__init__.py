@@ -28,8 +28,10 @@ if TYPE_CHECKING:
         PairedVectors,
         TextVectors,
     )
+    from vecveil.attacks.further_evidence import FurtherVectors
     from vecveil.attacks.knowledge import Knowledge
     from vecveil.attacks.probes.base import ProbeAttack
+    from vecveil.attacks.probes.kernel import KernelProbe
     from vecveil.attacks.probes.linear import LinearProbe
     from vecveil.attacks.probes.mlp import MLPProbe
     from vecveil.attacks.reconstruction.algen import ALGENAttack
@@ -40,7 +42,9 @@ if TYPE_CHECKING:
     from vecveil.attacks.splits import split_groups, text_groups
     from vecveil.attacks.token_inference.averaging import AveragingAttack, mean_of_releases
     from vecveil.attacks.token_inference.base import TokenInferenceAttack
+    from vecveil.attacks.token_inference.ensemble import EnsembleAttack
     from vecveil.attacks.token_inference.faint import FaintDirectionsAttack
+    from vecveil.attacks.token_inference.further import FurtherKernelAttack
     from vecveil.attacks.token_inference.kernel import KernelAttack
     from vecveil.attacks.token_inference.ladder import (
         LadderResult,
@@ -67,11 +71,15 @@ _WHERE = {
     "CosineMatching": "candidates.cosine",
     "Denoised": "denoising",
     "Denoiser": "denoising",
+    "EnsembleAttack": "token_inference.ensemble",
     "Evidence": "evidence",
     "FaintDirectionsAttack": "token_inference.faint",
     "Finding": "base",
+    "FurtherKernelAttack": "token_inference.further",
+    "FurtherVectors": "further_evidence",
     "GEIAAttack": "reconstruction.geia",
     "KernelAttack": "token_inference.kernel",
+    "KernelProbe": "probes.kernel",
     "Knowledge": "knowledge",
     "LabelledVectors": "evidence",
     "LadderResult": "token_inference.ladder",
@@ -116,11 +124,15 @@ __all__ = [
     "CosineMatching",
     "Denoised",
     "Denoiser",
+    "EnsembleAttack",
     "Evidence",
     "FaintDirectionsAttack",
     "Finding",
+    "FurtherKernelAttack",
+    "FurtherVectors",
     "GEIAAttack",
     "KernelAttack",
+    "KernelProbe",
     "Knowledge",
     "LabelledVectors",
     "LadderResult",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from vecveil.attacks.further_evidence import FurtherVectors
 from vecveil.checks import check_embeddings, check_texts
 from vecveil.errors import InvalidInputError, message
 from vecveil.metrics.intervals import group_index
@@ -58,16 +59,7 @@ class Evidence:
     def digest(self) -> str:
         """Return a hash of everything in it: a checkpoint of other texts or vectors is not used."""
         found = hashlib.sha256()
-        for each in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, each.name)
-            found.update(each.name.encode())
-            if isinstance(value, np.ndarray):
-                found.update(f"{value.dtype}{value.shape}".encode())
-                found.update(
-                    value.tobytes() if value.dtype != object else repr(value.tolist()).encode()
-                )
-            else:
-                found.update(repr(value).encode("utf-8", "surrogatepass"))
+        _hash_fields(found, self)
         return found.hexdigest()[:32]
 
     def _set_common(self) -> None:
@@ -89,6 +81,21 @@ class Evidence:
         object.__setattr__(self, name, given)
 
 
+def _hash_fields(found: Any, record: Any) -> None:
+    for each in fields(record):
+        value = getattr(record, each.name)
+        found.update(each.name.encode())
+        if isinstance(value, np.ndarray):
+            found.update(f"{value.dtype}{value.shape}".encode())
+            found.update(
+                value.tobytes() if value.dtype != object else repr(value.tolist()).encode()
+            )
+        elif is_dataclass(value):
+            _hash_fields(found, value)
+        else:
+            found.update(repr(value).encode("utf-8", "surrogatepass"))
+
+
 def _same_length(owner: str, name: str, got: int, rows: int) -> None:
     if got != rows:
         wanted = f"one row for each of the {rows} vectors"
@@ -108,12 +115,14 @@ class LabelledVectors(Evidence):
         L: (N, V) 0/1 token labels, kept as booleans. A probe has V = 1: does the text hold the concept?
         groups: (N,) group ids; None if every text stands alone.
         without: (N, n) vectors of the same texts with the concept removed, or None.
+        further: Texts that the attacker has made or found, or None; `take` keeps all of them.
     """
 
     X: Embeddings
     L: npt.NDArray[Any]
     groups: npt.NDArray[Any] | None = None
     without: Embeddings | None = None
+    further: FurtherVectors | None = None
 
     def __post_init__(self) -> None:
         self._set_common()
@@ -122,11 +131,20 @@ class LabelledVectors(Evidence):
         _same_length(owner, "L", len(L), len(self.X))
         object.__setattr__(self, "L", L)
         self._set_rows("without", dimension=self.dimension)
+        if self.further is not None:
+            got = (self.further.X.shape[1], self.further.L.shape[1])
+            if got != (self.dimension, L.shape[1]):
+                wanted = f"of dimension {self.dimension} with {L.shape[1]} labels"
+                raise InvalidInputError(message(owner, "further", wanted, f"{got[0]} and {got[1]}"))
 
     def take(self, rows: Rows) -> LabelledVectors:
         """Return the given rows."""
         return LabelledVectors(
-            self.X[rows], self.L[rows], _part(self.groups, rows), _part(self.without, rows)
+            self.X[rows],
+            self.L[rows],
+            _part(self.groups, rows),
+            _part(self.without, rows),
+            self.further,
         )
 
     def shape_record(self) -> dict[str, Any]:

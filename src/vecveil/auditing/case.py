@@ -16,9 +16,11 @@ from vecveil.errors import ConceptError, InvalidInputError, message
 from vecveil.types import Embeddings, Matrix, Release, Texts
 
 if TYPE_CHECKING:
+    from vecveil.attacks import FurtherVectors
     from vecveil.concepts import ConceptMatches, TokenVocabulary
+    from vecveil.concepts.spans import Span
 
-__all__ = ["MIN_TEST_TEXTS", "Case", "Encode", "Options", "Side", "Skipped", "make_case"]
+__all__ = ["MIN_TEST_TEXTS", "Case", "Detect", "Encode", "Options", "Side", "Skipped", "make_case"]
 
 TEST_SHARE = 0.3
 VALIDATION_SHARE = 0.1  # of the training texts, set aside by each attack
@@ -27,6 +29,7 @@ MIN_TOKEN_COUNTS = (15, 10, 5)
 
 Rows = npt.NDArray[np.intp]
 Encode = Callable[[Sequence[str]], Embeddings]
+Detect = Callable[[Sequence[str]], "Sequence[Sequence[Span]]"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +107,7 @@ class Case:
         labels: (N, V) which of them each text holds.
         embeddings: (N, n) clean vectors, or None.
         encode: encodes texts into the space of ``embeddings``, or None.
+        detect: finds the concept in other texts, or None.
     """
 
     matches: ConceptMatches
@@ -117,6 +121,7 @@ class Case:
     embeddings: Embeddings | None
     encode: Encode | None
     options: Options
+    detect: Detect | None = None
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -132,6 +137,13 @@ class Case:
         negatives = self.matches.negatives()
         return self.encode([negatives[where[int(row)]] for row in self.train])
 
+    @cached_property
+    def further(self) -> FurtherVectors | None:
+        """Clean vectors of texts that an attacker makes or finds; None if nobody can encode them."""
+        from vecveil.auditing.further import further_vectors
+
+        return further_vectors(self)
+
 
 def make_case(
     matches: ConceptMatches,
@@ -141,6 +153,7 @@ def make_case(
     encode: Encode | None,
     options: Options,
     min_token_count: int | None,
+    detect: Detect | None = None,
     owner: str = "audit",
 ) -> Case:
     """Return the case: texts with the concept split 70/30 by group, the others so that no group is divided.
@@ -148,6 +161,7 @@ def make_case(
     Args:
         ids: N ids of texts that belong together, or None.
         min_token_count: how many training texts must hold a word; None: 15, or 10 or 5 where words are few.
+        detect: finds the concept in the texts of the corpus (`Concept.detect`); None leaves the corpus out.
 
     Raises:
         ConceptError: too few texts hold the concept, or its words are too rare to attack.
@@ -181,7 +195,7 @@ def make_case(
     )
     return Case(
         matches, groups, train, test, ordinary_train, ordinary_test, vocabulary, labels,
-        embeddings, encode, options,
+        embeddings, encode, options, detect,
     )  # fmt: skip
 
 

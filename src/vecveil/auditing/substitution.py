@@ -11,7 +11,7 @@ import numpy.typing as npt
 from vecveil.auditing.case import Case
 from vecveil.types import Embeddings
 
-__all__ = ["Substitutes", "substitutes"]
+__all__ = ["Substitutes", "forms_of", "substitutes"]
 
 VERSIONS = 10
 FEWEST_VERSIONS = 4
@@ -47,7 +47,7 @@ def substitutes(case: Case) -> Substitutes | None:
     if case.encode is None or case.embeddings is None or case.matches.labels is not None:
         return None
     rng = np.random.default_rng([case.options.seed, 3])
-    forms = _forms(case)
+    forms = forms_of(case)
     count = min(VERSIONS, len(forms[None]))
     if count < FEWEST_VERSIONS:
         return None
@@ -78,7 +78,7 @@ def substitutes(case: Case) -> Substitutes | None:
     return Substitutes(np.array(rows), pool, options, np.array(truth))
 
 
-def _forms(case: Case) -> dict[str | None, dict[str, str]]:
+def forms_of(case: Case) -> dict[str | None, dict[str, str]]:
     """Return the terms of the training texts, each as it is first written, by label and all of them under None."""
     found: dict[str | None, dict[str, str]] = defaultdict(dict)
     for row in case.train:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vecveil.attacks import LabelledVectors
+from vecveil.attacks import Knowledge, LabelledVectors, Session
 from vecveil.attacks.token_inference.faint import FaintDirectionsAttack
 from vecveil.attacks.token_inference.linear import LinearAttack
 from vecveil.sensitivity import LinearMap, Moments, concept_directions, subspace_map
@@ -83,3 +83,18 @@ def test_the_known_complement_of_the_kept_directions_says_nothing(problem, dtype
     # Mean of 12 AUCs over 500 rows with about 90 positives each: a standard error below 0.011.
     assert abs(scores[0] - 0.5) < 0.07
     assert scores[1] > 0.57
+
+
+def test_with_fewer_texts_than_dimensions_it_answers_the_label_mean() -> None:
+    """The directions that no training text has are not faint: scores there would be without bound."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, N))
+    L = np.eye(4, dtype=int)[rng.integers(0, 4, 200)]
+    train, test = LabelledVectors(X[:60], L[:60]), LabelledVectors(X[60:], L[60:])
+    attack = FaintDirectionsAttack()
+    state = attack._fit(
+        train.take(np.arange(54)), train.take(np.arange(54, 60)), Knowledge(N),
+        Session(np.random.default_rng(0), False),
+    )  # fmt: skip
+    assert attack._scores(state, test.X) == pytest.approx(np.tile(state.label_mean, (140, 1)))
+    assert attack.run(train, test, rng=0).estimates["leakage"].value < 0.3

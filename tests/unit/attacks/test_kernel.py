@@ -4,6 +4,7 @@ from sklearn.kernel_ridge import KernelRidge
 
 from unit.attacks.planted import parity, planted
 from vecveil.attacks import KernelAttack, Knowledge, LabelledVectors, Session
+from vecveil.attacks.kernel_ridge import Setting, fit_kernel_ridge
 from vecveil.errors import InvalidInputError
 
 
@@ -46,3 +47,35 @@ def test_many_equal_rows_are_no_trouble():
 def test_too_few_rows_are_refused():
     with pytest.raises(InvalidInputError, match="`rows`"):
         KernelAttack(rows=1)
+
+
+def test_weights_of_rows_are_sklearns():
+    data, test = planted(200), planted(40, seed=1)
+    weight = np.random.default_rng(0).uniform(0.1, 1.0, 200).astype(np.float32)
+    model = fit_kernel_ridge(data.X, data.L, weight, Setting(1.0, 0.3, False), None)
+    oracle = KernelRidge(alpha=0.3, kernel="rbf", gamma=1.0 / model.scale)
+    mean = np.average(data.L, axis=0, weights=weight)
+    oracle.fit(model.inputs(data.X), data.L - mean, sample_weight=weight)
+    assert model(test.X) == pytest.approx(oracle.predict(model.inputs(test.X)) + mean, abs=1e-3)
+
+
+def test_blocks_are_averaged():
+    data, test = planted(200), planted(40, seed=1)
+    ones, setting = np.ones(100, dtype=np.float32), Setting(1.0, 0.3, False)
+    same = LabelledVectors(np.tile(data.X[:100], (2, 1)), np.tile(data.L[:100], (2, 1)))
+    once = fit_kernel_ridge(same.X[:100], same.L[:100], ones, setting, None)
+    blocks = (np.arange(100), np.arange(100, 200))
+    twice = fit_kernel_ridge(same.X, same.L, np.ones(200, dtype=np.float32), setting, None, blocks)
+    assert twice(test.X) == pytest.approx(once(test.X), abs=0.05)
+
+
+@pytest.mark.parametrize("wrong", [1e9, 1e3])
+def test_a_wrong_covariance_does_not_blind_it(wrong):
+    def release(X, rng):
+        return X + 0.1 * rng.standard_normal(X.shape).astype(X.dtype)
+
+    train, test = parity(400, seed=0), parity(300, seed=1)
+    S = wrong * np.eye(train.dimension)
+    told = KernelAttack(rows=400).run(train, test, release=release, noise_covariance=S)
+    assert told.value > 0.9
+    assert told.details["filtered"] is False

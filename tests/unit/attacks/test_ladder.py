@@ -6,9 +6,12 @@ import pytest
 import vecveil.attacks.token_inference.ladder
 from unit.attacks.planted import parity, planted
 from vecveil.attacks import (
+    FurtherKernelAttack,
+    FurtherVectors,
     KernelAttack,
     LinearAttack,
     MLPAttack,
+    TransplantAttack,
     ladder_attacks,
     token_inference_ladder,
 )
@@ -19,8 +22,8 @@ from vecveil.errors import InvalidInputError
 def small(monkeypatch):
     """A ladder of small attacks, so that a test takes a second."""
 
-    def attacks(tier="quick"):
-        ladder_attacks(tier)  # the tier is still checked
+    def attacks(tier="quick", *, device="auto"):
+        ladder_attacks(tier, device=device)  # the tier is still checked
         return LinearAttack(), KernelAttack(rows=800), MLPAttack((32,), epochs=10, batch=32)
 
     monkeypatch.setattr(vecveil.attacks.token_inference.ladder, "ladder_attacks", attacks)
@@ -28,10 +31,14 @@ def small(monkeypatch):
 
 def test_tiers():
     quick, full = ladder_attacks("quick"), ladder_attacks("full")
-    names = ["linear", "faint-directions", "kernel", "transplant", "mlp-512", "mlc-published"]
+    names = [
+        "linear", "faint-directions", "kernel", "transplant", "kernel-further", "ensemble",
+        "nearest-neighbours", "bayes-posterior", "mlp-512", "mlc-published",
+    ]  # fmt: skip
     assert [a.name for a in quick] == names
-    assert [a.name for a in full][6:] == ["mlp-1024-512", "mlp-2048"]
-    assert [a.epochs for a in full[6:]] == [50, 40]
+    assert [a.name for a in full][: len(quick)] == names
+    assert [a.name for a in full][len(quick) :] == ["mlp-1024-512", "mlp-2048", "denoised-mlp-512"]
+    assert [a.epochs for a in full[len(quick) : -1]] == [50, 40]
 
 
 def test_real_ladder_on_arrays_only():
@@ -40,10 +47,34 @@ def test_real_ladder_on_arrays_only():
     assert [result.name for result in ladder.results] == [
         a.name
         for a in ladder_attacks()
-        if a.name != "transplant"  # it needs texts without the concept
+        # these need texts without the concept, and further texts
+        if a.name not in ("transplant", "kernel-further")
     ]
     assert ladder.worst.value == max(result.value for result in ladder.results) > 0.85
     assert not any(result.adaptive for result in ladder.results)
+
+
+def test_further_texts_and_those_without_the_concept_bring_their_attacks(monkeypatch):
+    def attacks(tier="quick", *, device="auto"):
+        return KernelAttack(rows=99), TransplantAttack(rows=99), FurtherKernelAttack(rows=99)
+
+    monkeypatch.setattr(vecveil.attacks.token_inference.ladder, "ladder_attacks", attacks)
+    train, test, more = planted(60, seed=0), planted(40, seed=1), planted(30, seed=2)
+    further = FurtherVectors(more.X, more.L, np.full(30, 0.5))
+    given = {"without_train": 0.1 * train.X, "further_train": further}
+    names = []
+    for keys in ([], ["without_train"], ["further_train"], list(given)):
+        part = {key: given[key] for key in keys}
+        ladder = token_inference_ladder(
+            train.X, train.L, test.X, test.L, show_progress=False, **part
+        )
+        names.append([result.name for result in ladder.results])
+    assert names == [
+        ["kernel"],
+        ["kernel", "transplant"],
+        ["kernel", "kernel-further"],
+        ["kernel", "transplant", "kernel-further"],
+    ]
 
 
 @pytest.mark.usefixtures("small")

@@ -1,14 +1,19 @@
-"""Both probes: what they find, what they refuse, and that thresholds come from texts nothing is fitted on."""
+"""The probes: what they find, what they refuse, and that thresholds come from texts nothing is fitted on."""
 
 import numpy as np
 import pytest
 
 from vecveil.attacks import LabelledVectors
+from vecveil.attacks.probes.kernel import KernelProbe
 from vecveil.attacks.probes.linear import LinearProbe
 from vecveil.attacks.probes.mlp import MLPProbe
 from vecveil.errors import DataFileError, InvalidInputError
 
-PROBES = [LinearProbe(), MLPProbe((32,), epochs=8, batch=32, learning_rate=5e-3)]
+PROBES = [
+    LinearProbe(),
+    KernelProbe(rows=1500),
+    MLPProbe((32,), epochs=8, batch=32, learning_rate=5e-3),
+]
 every_probe = pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.name)
 
 
@@ -49,7 +54,7 @@ def test_rates_appear_once_the_negatives_suffice():
     assert "tpr_at_01_percent" in many.estimates
 
 
-def test_an_erased_direction_is_not_seen_and_a_bent_one_only_by_the_network():
+def test_an_erased_direction_is_not_seen_and_a_bent_one_only_by_the_others():
     rng = np.random.default_rng(0)
 
     def bent(seed):
@@ -58,11 +63,12 @@ def test_an_erased_direction_is_not_seen_and_a_bent_one_only_by_the_network():
         X[:, 0] = np.where(data.L[:, 0], np.sign(X[:, 0]) * 2.5, 0.3 * X[:, 0])
         return LabelledVectors(X, data.L)
 
-    linear, network = (
+    linear, kernel, network = (
         probe.run(bent(0), bent(1), release=lambda X, g: X, rng=rng, show_progress=False)
         for probe in PROBES
     )
     assert linear.value < 0.6
+    assert kernel.value > 0.9
     assert network.value > 0.9
 
 
@@ -88,6 +94,16 @@ def test_a_checkpoint_is_used_again_and_refuses_another_dimension(probe, tmp_pat
     other = LabelledVectors(test.X[:, :5], test.L)
     with pytest.raises(DataFileError, match="dimension"):
         probe.run(train, other, release=lambda X, rng: X[:, :5], checkpoint=tmp_path)
+
+
+def test_the_kernel_probe_caps_its_rows_and_is_not_blinded_by_a_wrong_covariance():
+    train, test = _texts(700), _released(_texts(seed=1))
+    given = {"release": _noisy, "show_progress": False}
+    assert KernelProbe(rows=300).run(train, test, **given).details["rows"] == 300
+    told = KernelProbe(rows=900).run(train, test, noise_covariance=1e9 * np.eye(10), **given)
+    assert told.value > 0.85
+    with pytest.raises(InvalidInputError, match="`rows`"):
+        KernelProbe(rows=1)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -53,7 +53,9 @@ def test_made_up_rows_are_what_the_page_says() -> None:
     train, validation = texts(30, 1), texts(10, 2)
     attack = TransplantAttack(rows=500)
     knowledge = Knowledge(N_DIM, release)
-    X, L = attack._rows(train, validation, knowledge, np.random.default_rng(0))
+    made = attack._material([train, validation], knowledge, np.random.default_rng(0))
+    X, L = made.X, made.L
+    assert (made.weight == 1).all()
     assert len(X) == len(L) == 500
     real = np.concatenate([train.X, validation.X])
     rest = np.concatenate(
@@ -78,3 +80,10 @@ def test_without_fits_its_vectors() -> None:
     assert part.without is not None
     np.testing.assert_array_equal(part.without, train.without[[3, 4]])  # type: ignore[index]
     assert LinearAttack().run(train, texts(40, 5), rng=0).value > 0
+
+
+def test_evidence_without_the_texts_without_the_concept_is_refused() -> None:
+    train = texts(30, 1)
+    bare = LabelledVectors(train.X, train.L)
+    with pytest.raises(InvalidInputError, match="`without`"):
+        TransplantAttack(rows=100).run(bare, texts(40, 5), rng=0)

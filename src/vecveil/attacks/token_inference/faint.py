@@ -18,6 +18,7 @@ __all__ = ["FaintDirectionsAttack"]
 FloatArray = npt.NDArray[np.float64]
 
 _FAINT = 1e-7  # share of the largest variance below which the other attacks see nothing
+_MOST_SPREAD = 4.0  # of validation texts, in standard deviations of the training texts
 _PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)
 
 
@@ -35,7 +36,8 @@ class FaintDirectionsAttack(TokenInferenceAttack):
     A map that drops directions may leave traces of them far below the noise, in the low-order digits
     (a matrix product that is rounded after it, for example). The other attacks drop such directions
     for their own numerical health; this one looks at nothing else, standardised. It is at chance
-    where a release has none.
+    where a release has none. A direction counts only if validation texts spread in it as training texts do: with
+    fewer texts than dimensions the others are empty by chance, and nothing is read from them.
     """
 
     name = "faint-directions"
@@ -61,7 +63,11 @@ class FaintDirectionsAttack(TokenInferenceAttack):
         strong = axes[shown].T
         faint = centred - (centred @ strong) @ strong.T
         spread = np.sqrt((faint**2).mean(axis=0))
-        live = spread > 0
+        held = knowledge.draw(validation.X, rng)
+        rest = held.astype(np.float64) - mean
+        rest = rest - (rest @ strong) @ strong.T
+        # What is null in the sample only, for want of rows, is not faint: other texts are far outside it.
+        live = (spread > 0) & (np.sqrt((rest**2).mean(axis=0)) <= _MOST_SPREAD * spread)
         state = _Fitted(mean, strong, np.zeros((Y.shape[1], L.shape[1])), label_mean)
         if not live.any():
             return state
@@ -70,7 +76,6 @@ class FaintDirectionsAttack(TokenInferenceAttack):
         inputs = faint * standard
         gram = inputs.T @ inputs / len(inputs)
         cross = inputs.T @ (L - label_mean) / len(inputs)
-        held = knowledge.draw(validation.X, rng)
         best, chosen = -1.0, state
         for penalty in _PENALTIES:
             solved = np.linalg.solve(gram + penalty * np.eye(len(gram)), cross)

@@ -8,7 +8,10 @@ from typing import Any, Literal
 from vecveil.attacks.base import Attack, AttackResult
 from vecveil.attacks.denoising import Denoised
 from vecveil.attacks.evidence import LabelledVectors
+from vecveil.attacks.further_evidence import FurtherVectors
+from vecveil.attacks.token_inference.ensemble import EnsembleAttack
 from vecveil.attacks.token_inference.faint import FaintDirectionsAttack
+from vecveil.attacks.token_inference.further import FurtherKernelAttack
 from vecveil.attacks.token_inference.kernel import KernelAttack
 from vecveil.attacks.token_inference.linear import LinearAttack
 from vecveil.attacks.token_inference.mlc import MLCAttack
@@ -93,6 +96,8 @@ def ladder_attacks(
         FaintDirectionsAttack(),
         KernelAttack(),
         TransplantAttack(),
+        FurtherKernelAttack(),
+        EnsembleAttack(),
         NearestNeighboursAttack(),
         BayesPosteriorAttack(),
         MLPAttack(device=device),
@@ -123,6 +128,7 @@ def token_inference_ladder(
     release: Release | None = None,
     noise_covariance: Matrix | None = None,
     without_train: Embeddings | None = None,
+    further_train: FurtherVectors | None = None,
     tier: Tier = "quick",
     device: str = "auto",
     seed: int = 0,
@@ -144,6 +150,8 @@ def token_inference_ladder(
         noise_covariance: (m, m) declared covariance of the released noise.
         without_train: Vectors of the training texts with the concept removed, in the space of ``X_train``,
             for the transplant attack, the strongest on few texts; without them it is left out.
+        further_train: Vectors of texts that the attacker has made or found, in the space of ``X_train``, for the
+            kernel attack with further texts; without them it is left out.
         tier: ``"quick"`` (about 20 s for 5,000 texts on one core) or ``"full"`` (about a minute).
         device: Of the networks: ``"auto"`` takes CUDA where there is one, else the CPU.
         seed: Each attack's randomness; the same seed gives the same result.
@@ -154,7 +162,7 @@ def token_inference_ladder(
         MissingDependencyError: torch is not installed.
     """
     seed = check_count(seed, owner="token_inference_ladder", param="seed", minimum=0)
-    train = LabelledVectors(X_train, L_train, groups_train, without_train)
+    train = LabelledVectors(X_train, L_train, groups_train, without_train, further_train)
     test = LabelledVectors(X_test, L_test, groups_test)
     results = [
         attack.run(
@@ -166,6 +174,7 @@ def token_inference_ladder(
             show_progress=show_progress,
         )
         for attack in ladder_attacks(tier, device=device)
-        if without_train is not None or not isinstance(attack, TransplantAttack)
+        if not (isinstance(attack, TransplantAttack) and without_train is None)
+        and not (isinstance(attack, FurtherKernelAttack) and further_train is None)
     ]
     return LadderResult(tuple(results))

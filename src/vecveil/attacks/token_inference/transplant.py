@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from vecveil.attacks.evidence import LabelledVectors
 from vecveil.attacks.knowledge import Knowledge
-from vecveil.attacks.token_inference.kernel import KernelAttack
-from vecveil.types import Embeddings
+from vecveil.attacks.token_inference.kernel import KernelAttack, Material
+from vecveil.errors import InvalidInputError, message
 
 __all__ = ["TransplantAttack"]
 
@@ -37,14 +34,19 @@ class TransplantAttack(KernelAttack):
     cost = "as kernel, and encoding the training texts without the concept"
     source = "Own: differences of pairs, moved to other texts."
 
-    def _rows(
-        self,
-        train: LabelledVectors,
-        validation: LabelledVectors,
-        knowledge: Knowledge,
-        rng: np.random.Generator,
-    ) -> tuple[Embeddings, npt.NDArray[Any]]:
-        parts = [part for part in (train, validation) if part.without is not None]
+    def require(self, train: LabelledVectors) -> None:
+        """Refuse evidence without `LabelledVectors.without`."""
+        if train.without is None:
+            raise InvalidInputError(
+                message("TransplantAttack", "train",
+                        "labelled vectors with `without`, vectors of the same texts with the concept removed",
+                        "None", "It moves the difference of the two to other texts.",
+                        "Give them, or take KernelAttack.")
+            )  # fmt: skip
+
+    def _material(
+        self, parts: list[LabelledVectors], knowledge: Knowledge, rng: np.random.Generator
+    ) -> Material:
         X = np.concatenate([part.X for part in parts])
         L = np.concatenate([part.L for part in parts])
         without = np.concatenate([part.without for part in parts if part.without is not None])
@@ -57,4 +59,7 @@ class TransplantAttack(KernelAttack):
         moved = without[target] + (X[source] - without[source])
         norms = np.linalg.norm(X[source], axis=1) / np.maximum(np.linalg.norm(moved, axis=1), 1e-12)
         moved = (moved * norms[:, None]).astype(X.dtype)
-        return np.concatenate([X[real], moved]), np.concatenate([L[real], L[source]])
+        rows = np.concatenate([X[real], moved])
+        return Material(
+            rows, np.concatenate([L[real], L[source]]), np.ones(len(rows), dtype=np.float32)
+        )
