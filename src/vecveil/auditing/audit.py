@@ -76,7 +76,8 @@ def audit(
             10 or 5 where that would leave out more than half of the concept words' occurrences.
         show_terms: write the concept's words into the record; without it they are counts only.
         show_reconstructions: write texts and what was reconstructed of them into the record.
-        corpus: further texts that attacks of the full tier learn to write from.
+        corpus: further texts: attackers learn from those in which the concept is found, and those of the full tier
+            learn to write from all of them.
         skip: families of attacks to leave out (`vecveil.attacks.FAMILIES`); token inference must stay.
         device: of learnt attacks: ``auto`` takes CUDA where there is one, else the CPU.
         seed: split, attacks and noise of the audited release; the same seed gives the same record.
@@ -112,7 +113,7 @@ def audit(
         embeddings = encode(texts)
     case = make_case(
         matches, groups, embeddings=embeddings, encode=encode, options=options,
-        min_token_count=min_token_count,
+        min_token_count=min_token_count, detect=concept.detect,
     )  # fmt: skip
     rng = np.random.default_rng([seed, 9])  # a stream that no attack draws from
     clean = Side("clean", embeddings, embeddings, is_clean=True)

@@ -94,7 +94,7 @@ def audit_store(
         }
     case = make_case(
         matches, groups, embeddings=embeddings, encode=encode, options=options,
-        min_token_count=min_token_count, owner=_OWNER,
+        min_token_count=min_token_count, detect=concept.detect, owner=_OWNER,
     )  # fmt: skip
     unprotected = clean_vectors(vectors, embeddings)
     sides = [Side("protected", vectors, vectors, is_clean=bool(unprotected))]

@@ -67,7 +67,8 @@ attack_options = shared.stacked(
     click.option(
         "--corpus",
         type=shared.FILE,
-        help="Further texts, one a line or a table, that attacks of tier full learn to write from.",
+        help="Further texts, one a line or a table: attackers learn from those in which the concept is found, "
+        "and those of tier full learn to write from all.",
     ),
     click.option(
         "--device", default="auto", show_default=True, help="Of learnt attacks: auto, cpu, cuda."

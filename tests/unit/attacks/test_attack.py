@@ -137,7 +137,7 @@ def test_a_checkpoint_is_used_again_and_refuses_what_it_does_not_fit(attack, tmp
         (train, {"rng": 1}),  # another seed
         (train, {"noise_covariance": np.eye(12)}),  # other knowledge
     ):
-        with pytest.raises(DataFileError, match="evidence|seed|knowledge"):
+        with pytest.raises(DataFileError, match=r"evidence|seed|knowledge"):
             attack.run(other_train, test, release=_noisy, checkpoint=tmp_path / "a", **options)
     record = (tmp_path / "a" / "attack.json").read_text()
     for damaged in ("", "[]", '{"schema": "vecveil.attack/1", "identity": [], "values": null}'):
