@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, TypeVar
@@ -29,7 +30,7 @@ Rows = npt.NDArray[np.intp]
 Self = TypeVar("Self", bound="Evidence")
 
 
-class Evidence:
+class Evidence(ABC):
     """Vectors of N texts, and which texts belong together; subclasses add what else is known of them.
 
     Attributes:
@@ -48,9 +49,9 @@ class Evidence:
         """Dimension of the vectors."""
         return int(self.X.shape[1])
 
+    @abstractmethod
     def take(self: Self, rows: Rows) -> Self:
         """Return the given rows."""
-        raise NotImplementedError
 
     def shape_record(self) -> dict[str, Any]:
         """Return what a checkpoint must agree with beside the dimension of the vectors."""

@@ -4,6 +4,7 @@ from sklearn.linear_model import Ridge
 
 from unit.attacks.planted import parity, planted
 from vecveil.attacks import Knowledge, LabelledVectors, LinearAttack, Session
+from vecveil.attacks.moments import release_moments
 
 
 def test_equals_sklearn_ridge_at_the_chosen_penalty():
@@ -31,9 +32,10 @@ def test_the_declared_covariance_gives_the_wiener_solution():
     S = scale**2 * np.eye(12)
     X = data.X.astype(np.float64)
     limit = np.cov(X.T, bias=True) + S
-    attack = LinearAttack(draws=64)
-    known = attack._moments(data, Knowledge(12, release, S), rng).covariance
-    sampled = attack._moments(data, Knowledge(12, release), rng).covariance
+    known, sampled = (
+        release_moments(data.X, data.L, knowledge, rng, draws=64).covariance
+        for knowledge in (Knowledge(12, release, S), Knowledge(12, release))
+    )
     assert np.linalg.norm(known - limit) < 0.5 * np.linalg.norm(sampled - limit)
     assert np.linalg.norm(sampled - limit) < 0.1 * np.linalg.norm(limit)
 

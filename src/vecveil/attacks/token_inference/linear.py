@@ -12,6 +12,7 @@ import numpy.typing as npt
 from vecveil.attacks.base import Session
 from vecveil.attacks.evidence import LabelledVectors
 from vecveil.attacks.knowledge import Knowledge
+from vecveil.attacks.moments import release_moments, spectrum
 from vecveil.attacks.token_inference.base import TokenInferenceAttack, validation_r_precision
 from vecveil.types import Embeddings
 
@@ -20,17 +21,6 @@ __all__ = ["LinearAttack"]
 FloatArray = npt.NDArray[np.float64]
 
 _PENALTIES = tuple(10.0**e for e in (-6, -5, -4, -3, -2.5, -2, -1.5, -1, 0))
-_CUT_OFF = 1e-7  # directions with less variance than this share of the largest are dropped
-
-
-@dataclass(frozen=True, eq=False)
-class _Moments:
-    """Means and covariances of released vectors and labels."""
-
-    mean: FloatArray
-    label_mean: FloatArray
-    covariance: FloatArray
-    cross: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,8 +58,8 @@ class LinearAttack(TokenInferenceAttack):
         session: Session,
     ) -> _Fitted:
         rng = session.rng
-        own = self._moments(train, knowledge, rng)
-        values, vectors = _spectrum(own.covariance)
+        own = release_moments(train.X, train.L, knowledge, rng, draws=self.draws)
+        values, vectors = spectrum(own.covariance)
         trials = 3 if knowledge.adaptive else 1
         held = np.concatenate([knowledge.draw(validation.X, rng) for _ in range(trials)])
         held = (held.astype(np.float64) - own.mean) @ vectors
@@ -78,42 +68,16 @@ class LinearAttack(TokenInferenceAttack):
         best, penalty = -1.0, _PENALTIES[0]
         for candidate in _PENALTIES:
             weights = target / (values + candidate * values.max(initial=0.0))[:, None]
-            value = validation_r_precision(held @ weights + own.label_mean, labels)
+            value = validation_r_precision(held @ weights + own.target_mean, labels)
             if value >= best:
                 best, penalty = value, candidate
-        everything = LabelledVectors(
-            np.concatenate([train.X, validation.X]), np.concatenate([train.L, validation.L])
-        )
-        whole = self._moments(everything, knowledge, rng)
-        values, vectors = _spectrum(whole.covariance)
+        X = np.concatenate([train.X, validation.X])
+        L = np.concatenate([train.L, validation.L])
+        whole = release_moments(X, L, knowledge, rng, draws=self.draws)
+        values, vectors = spectrum(whole.covariance)
         scale = values + penalty * values.max(initial=0.0)
         weights = vectors @ ((vectors.T @ whole.cross) / scale[:, None])
-        return _Fitted(whole.mean, whole.label_mean, weights, penalty)
-
-    def _moments(
-        self, data: LabelledVectors, knowledge: Knowledge, rng: np.random.Generator
-    ) -> _Moments:
-        draws = self.draws if knowledge.adaptive else 1
-        L = data.L.astype(np.float64)
-        label_mean = L.mean(axis=0)
-        m = knowledge.dimension
-        average = np.zeros((len(data), m))
-        within = np.zeros((m, m))
-        for _ in range(draws):
-            released = knowledge.draw(data.X, rng).astype(np.float64)
-            average += released / draws
-            released -= released.mean(axis=0)
-            within += released.T @ released / (len(data) * draws)
-        mean = average.mean(axis=0)
-        average -= mean
-        cross = average.T @ (L - label_mean) / len(data)
-        S = knowledge.noise_covariance
-        if S is not None and knowledge.adaptive:
-            # The average of R draws still holds S / R of noise; what is missing is known exactly.
-            covariance = average.T @ average / len(data) + np.asarray(S) * (1 - 1 / draws)
-        else:
-            covariance = within
-        return _Moments(mean, label_mean, covariance, cross)
+        return _Fitted(whole.mean, whole.target_mean, weights, penalty)
 
     def _scores(self, state: _Fitted, X: Embeddings) -> FloatArray:
         return (X.astype(np.float64) - state.mean) @ state.weights + state.label_mean
@@ -123,10 +87,3 @@ class LinearAttack(TokenInferenceAttack):
 
     def _details(self, state: _Fitted) -> Mapping[str, Any]:
         return {"penalty": state.penalty}
-
-
-def _spectrum(covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return eigenvalues (r,) and eigenvectors (m, r) of the directions that vary."""
-    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
-    kept = values > _CUT_OFF * max(values[-1], np.finfo(np.float64).tiny)
-    return values[kept], vectors[:, kept]
