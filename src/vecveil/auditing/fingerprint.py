@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 
-from vecveil.attacks.networks.devices import resolve_device
+from vecveil.devices import resolve_device
 from vecveil.auditing.case import Case
 from vecveil.types import Embeddings
 from vecveil.version import __version__

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from vecveil.attacks import Attack, AttackResult, Evidence
-from vecveil.attacks.networks.devices import import_torch
+from vecveil.devices import import_torch
 from vecveil.auditing.case import Options, Side
 from vecveil.auditing.kept import KeptResults
 from vecveil.errors import DataFileError

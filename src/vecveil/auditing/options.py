@@ -81,7 +81,7 @@ def check_options(
                     "Token inference gives the verdict and cannot be left out.")
         )  # fmt: skip
     if device != "auto":
-        from vecveil.attacks.networks.devices import resolve_device
+        from vecveil.devices import resolve_device
 
         resolve_device(device, owner=owner)
     return Options(

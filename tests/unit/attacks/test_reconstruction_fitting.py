@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from vecveil.attacks.networks.devices import DeviceMemoryWarning
+from vecveil.devices import DeviceMemoryWarning
 from vecveil.attacks.reconstruction.fitting import fit_model, forget_training
 from vecveil.attacks.reconstruction.models import (
     load_weights,

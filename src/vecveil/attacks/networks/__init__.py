@@ -1,1 +1,1 @@
-"""Networks that learnt attacks train: perceptrons under a seed, and which device they run on."""
+"""Networks that learnt attacks train: perceptrons under a seed."""

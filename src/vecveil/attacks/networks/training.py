@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.networks.devices import Batches, import_torch, resolve_device
+from vecveil.devices import Batches, import_torch, resolve_device
 from vecveil.threads import one_thread
 
 __all__ = ["Network", "Schedule", "train_network"]

@@ -14,7 +14,7 @@ from vecveil.atomic import atomic_path
 from vecveil.attacks.base import Session
 from vecveil.attacks.evidence import TextVectors
 from vecveil.attacks.knowledge import Knowledge
-from vecveil.attacks.networks.devices import resolve_device
+from vecveil.devices import resolve_device
 from vecveil.attacks.reconstruction.base import EncodeTexts, ReconstructionAttack, WordsOf
 from vecveil.attacks.reconstruction.corpus import check_corpus, refuse_test_texts
 from vecveil.attacks.reconstruction.decoder import Decoder

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from vecveil.atomic import atomic_path, write_text
 from vecveil.attacks.features import InputMap
-from vecveil.attacks.networks.devices import Batches, import_torch
+from vecveil.devices import Batches, import_torch
 from vecveil.attacks.reconstruction.fitting import forget_training
 from vecveil.attacks.reconstruction.models import load_weights, rows_by_length, seeded, weights_of
 from vecveil.attacks.reconstruction.tokenisers import Ids, Tokeniser, import_transformers, padded

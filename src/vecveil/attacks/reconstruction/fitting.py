@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from vecveil.atomic import atomic_path
-from vecveil.attacks.networks.devices import Batches, import_torch, resolve_device
+from vecveil.devices import Batches, import_torch, resolve_device
 from vecveil.attacks.reconstruction.models import (
     ALL_ROWS,
     Batch,

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.special import logsumexp
 
-from vecveil.attacks.networks.devices import import_torch
+from vecveil.devices import import_torch
 from vecveil.attacks.reconstruction.tokenisers import Ids
 
 __all__ = ["start_from_words"]

@@ -45,7 +45,7 @@ def jobs(case: Case, sides: Sequence[Side]) -> tuple[list[Job], list[Skipped]]:
     if case.options.tier == "quick":
         return [], [Skipped(name, FAMILY, QUICK) for name in NAMES]
     from vecveil.attacks import ALGENAttack, GEIAAttack, Vec2TextAttack
-    from vecveil.attacks.networks.devices import resolve_device
+    from vecveil.devices import resolve_device
     from vecveil.attacks.reconstruction.vec2text.presets import PRESETS
 
     o, encode = case.options, case.encode

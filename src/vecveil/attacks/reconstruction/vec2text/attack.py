@@ -14,7 +14,7 @@ import numpy.typing as npt
 from vecveil.attacks.base import Session
 from vecveil.attacks.evidence import TextVectors
 from vecveil.attacks.knowledge import Knowledge
-from vecveil.attacks.networks.devices import resolve_device
+from vecveil.devices import resolve_device
 from vecveil.attacks.reconstruction.base import EncodeTexts, ReconstructionAttack, WordsOf
 from vecveil.attacks.reconstruction.recipe import Fit
 from vecveil.attacks.reconstruction.vec2text import starts

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from vecveil.attacks.networks.devices import Batches, import_torch
+from vecveil.devices import Batches, import_torch
 from vecveil.attacks.reconstruction.models import piece, rows_of, seeded
 from vecveil.attacks.reconstruction.tokenisers import import_transformers
 

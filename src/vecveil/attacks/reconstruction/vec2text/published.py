@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vecveil.attacks.networks.devices import import_torch
+from vecveil.devices import import_torch
 from vecveil.attacks.reconstruction.models import load_weights
 from vecveil.attacks.reconstruction.tokenisers import Tokeniser, import_transformers
 from vecveil.attacks.reconstruction.vec2text.networks import (

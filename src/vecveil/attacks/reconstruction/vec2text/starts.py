@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.attacks.features import InputMap, fit_input_map
-from vecveil.attacks.networks.devices import import_torch
+from vecveil.devices import import_torch
 from vecveil.attacks.reconstruction.tokenisers import Tokeniser, import_transformers
 from vecveil.attacks.reconstruction.vec2text.networks import (
     CORRECTOR,

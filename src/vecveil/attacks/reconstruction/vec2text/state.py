@@ -11,7 +11,7 @@ from typing import Any
 
 from vecveil.atomic import atomic_path, write_text
 from vecveil.attacks.features import InputMap
-from vecveil.attacks.networks.devices import import_torch
+from vecveil.devices import import_torch
 from vecveil.attacks.reconstruction.models import load_weights, weights_of
 from vecveil.attacks.reconstruction.tokenisers import Tokeniser, import_transformers
 from vecveil.attacks.reconstruction.vec2text.networks import CORRECTOR, HYPOTHESISER, Shape, build

@@ -22,7 +22,7 @@ def import_torch() -> Any:
     try:
         import torch
     except ImportError as error:
-        raise MissingDependencyError("A learnt attack", "torch", "attacks") from error
+        raise MissingDependencyError("Learning", "torch", "attacks") from error
     return torch
 
 

@@ -8,7 +8,7 @@ import torch
 
 from unit.attacks.planted import planted
 from vecveil.attacks import LabelledVectors, MLPAttack
-from vecveil.attacks.networks.devices import Batches, DeviceMemoryWarning, resolve_device
+from vecveil.devices import Batches, DeviceMemoryWarning, resolve_device
 from vecveil.errors import InvalidInputError
 
 
@@ -37,7 +37,7 @@ class SmallDevice:
         self.calls.clear()
 
 
-@pytest.mark.filterwarnings("ignore::vecveil.attacks.networks.devices.DeviceMemoryWarning")
+@pytest.mark.filterwarnings("ignore::vecveil.devices.DeviceMemoryWarning")
 @pytest.mark.parametrize(("total", "room"), [(100, 30), (7, 1), (64, 64), (5, 2), (1, 1), (0, 1)])
 def test_pieces_are_halved_until_they_fit_and_nothing_is_lost(total: int, room: int) -> None:
     device, batches = SmallDevice(room), Batches(64)

@@ -1,0 +1,183 @@
+"""A trained ProtectPolicy as NumPy arrays: mean μ(e), direction v(e) and σ of the perturbation, without torch.
+
+Two branches of one transformer block each (TextCrafter, Eq. 10 to 16). A vector is cut into T chunks; with
+T = 1 the softmax runs over one token and is 1 whatever queries and keys say, so they are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from vecveil.types import Embeddings, Vector
+
+__all__ = ["BRANCHES", "PolicyWeights", "branch_shapes"]
+
+Array = npt.NDArray[Any]
+
+BRANCHES = ("mean", "direction")
+_EPSILON = 1e-5  # of LayerNorm
+_MULTIPLE = (
+    16  # rows are padded to it: a matrix product then treats every row alike, wherever it stands
+)
+
+
+def branch_shapes(dimension: int, tokens: int, hidden: int) -> dict[str, tuple[int, ...]]:
+    """Return the names and shapes of the arrays of one branch; c = n/T is the width of a token.
+
+    Args:
+        dimension: n.
+        tokens: T, a divisor of n.
+        hidden: hidden units of the feed-forward part.
+    """
+    n, c = dimension, dimension // tokens
+    return {
+        "position": (tokens, c),
+        "attention.qkv.weight": (3 * c, c),
+        "attention.qkv.bias": (3 * c,),
+        "attention.out.weight": (c, c),
+        "attention.out.bias": (c,),
+        "norm1.weight": (c,),
+        "norm1.bias": (c,),
+        "expand.weight": (hidden, c),
+        "expand.bias": (hidden,),
+        "contract.weight": (c, hidden),
+        "contract.bias": (c,),
+        "norm2.weight": (c,),
+        "norm2.bias": (c,),
+        "head.weight": (n, n),
+        "head.bias": (n,),
+    }
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PolicyWeights:
+    """The policy π(d | e) = N(μ(e), diag σ²) and its reference direction v(e).
+
+    Attributes:
+        dimension: n.
+        tokens: T.
+        heads: of the attention.
+        arrays: ``log_sigma`` (n,) and, for each of `BRANCHES`, ``mean.position`` and so on with the shapes of
+            `branch_shapes`; float32, as trained.
+    """
+
+    dimension: int
+    tokens: int
+    heads: int
+    arrays: Mapping[str, Array]
+
+    def __post_init__(self) -> None:
+        n, T, heads = self.dimension, self.tokens, self.heads
+        if not all(type(k) is int and k >= 1 for k in (n, T, heads)) or n % T or n // T % heads:
+            raise ValueError("tokens")
+        expand = self.arrays.get("mean.expand.bias", np.empty(0))
+        shapes: dict[str, tuple[int, ...]] = {"log_sigma": (n,)}
+        for branch in BRANCHES:
+            for name, shape in branch_shapes(n, T, len(expand)).items():
+                shapes[f"{branch}.{name}"] = shape
+        if set(self.arrays) != set(shapes) or not len(expand):
+            raise ValueError("policy")
+        kept = {}
+        for name, shape in shapes.items():
+            array = np.ascontiguousarray(self.arrays[name], dtype=np.float32)
+            if array.shape != shape or not np.isfinite(array).all():
+                raise ValueError(f"policy.{name}")
+            kept[name] = array
+        object.__setattr__(self, "arrays", kept)
+
+    def mean(self, X: Embeddings) -> Embeddings:
+        """Return μ(e) for each row of ``X`` (N, n), in its dtype."""
+        return self._branch("mean", X)
+
+    def direction(self, X: Embeddings) -> Embeddings:
+        """Return v(e), (N, n) float64 of norm 1 (Eq. 16); where the branch gives zeros, the first axis."""
+        raw = self._branch("direction", X).astype(np.float64)
+        norms = np.linalg.norm(raw, axis=1)
+        lost = norms < 1e-12
+        raw[lost, 0], norms[lost] = 1.0, 1.0
+        raw[lost, 1:] = 0.0
+        raw /= norms[:, None]
+        return raw
+
+    @property
+    def sigma(self) -> Vector:
+        """Return σ, (n,) float64."""
+        return np.exp(self.arrays["log_sigma"].astype(np.float64))
+
+    def _branch(self, branch: str, X: Embeddings) -> Embeddings:
+        """Return the branch's output (N, n), computed in the dtype of ``X``."""
+        rows, n = X.shape
+        padded = -(-max(rows, 1) // _MULTIPLE) * _MULTIPLE
+        inputs = np.zeros((padded, n), dtype=X.dtype)
+        inputs[:rows] = X
+        w = self._cast(branch, X.dtype)
+        c = n // self.tokens
+        x = (inputs.reshape(padded, self.tokens, c) + w["position"]).reshape(-1, c)
+        y = _layer_norm(x + self._attention(x, w), w, "norm1")
+        hidden = _gelu(y @ w["expand.weight"].T + w["expand.bias"])
+        y = _layer_norm(y + hidden @ w["contract.weight"].T + w["contract.bias"], w, "norm2")
+        out: Embeddings = y.reshape(padded, n) @ w["head.weight"].T + w["head.bias"]
+        return out[:rows]
+
+    def _attention(self, x: Array, w: Mapping[str, Array]) -> Array:
+        """Return multi-head attention over the T tokens of each vector; ``x`` is (N·T, c) (Eq. 10, 11)."""
+        T, heads, c = self.tokens, self.heads, x.shape[1]
+        weight, bias = w["attention.qkv.weight"], w["attention.qkv.bias"]
+        if T == 1:
+            mixed: Array = x @ weight[2 * c :].T + bias[2 * c :]
+        else:
+            qkv = (x @ weight.T + bias).reshape(-1, T, 3, heads, c // heads)
+            q, k, v = (qkv[:, :, i].transpose(0, 2, 1, 3) for i in range(3))
+            scores = q @ k.transpose(0, 1, 3, 2) / np.sqrt(c // heads, dtype=x.dtype)
+            scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
+            scores /= scores.sum(axis=-1, keepdims=True)
+            mixed = (scores @ v).transpose(0, 2, 1, 3).reshape(-1, c)
+        projected: Array = mixed @ w["attention.out.weight"].T + w["attention.out.bias"]
+        return projected
+
+    def _cast(self, branch: str, dtype: Any) -> dict[str, Array]:
+        start = branch + "."
+        return {
+            name.removeprefix(start): array.astype(dtype, copy=False)
+            for name, array in self.arrays.items()
+            if name.startswith(start)
+        }
+
+    def to_arrays(self) -> dict[str, Array]:
+        """Return the arrays by the names of a protector file."""
+        return {f"policy.{name}": array for name, array in self.arrays.items()}
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: Mapping[str, Array], dimension: int, tokens: Any, heads: Any
+    ) -> Self:
+        """Return the policy of a protector file; raises ValueError naming a part that is wrong."""
+        start = "policy."
+        own = {name.removeprefix(start): a for name, a in arrays.items() if name.startswith(start)}
+        return cls(dimension, tokens, heads, own)
+
+
+def _layer_norm(x: Array, w: Mapping[str, Array], name: str) -> Array:
+    """Return LayerNorm over the last axis (Eq. 12, 14)."""
+    x = x - x.mean(axis=-1, keepdims=True)
+    x /= np.sqrt((x * x).mean(axis=-1, keepdims=True) + x.dtype.type(_EPSILON))
+    x *= w[f"{name}.weight"]
+    x += w[f"{name}.bias"]
+    return x
+
+
+def _gelu(x: Array) -> Array:
+    """Return x Φ(x), Φ the standard normal distribution (Hendrycks & Gimpel 2016)."""
+    from scipy.special import erf
+
+    phi = erf(x * x.dtype.type(0.5**0.5))
+    phi += 1
+    phi *= x
+    phi *= x.dtype.type(0.5)
+    out: Array = phi
+    return out

@@ -1,0 +1,122 @@
+"""The settings of a policy: its shape, its reward and how it is trained."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from vecveil.checks import check_count, check_positive, check_probability
+from vecveil.errors import InvalidInputError, message
+
+__all__ = ["CLUSTER_CHOICES", "DIRECTIONS", "PolicySettings"]
+
+DIRECTIONS = ("learnt", "untrained")
+CLUSTER_CHOICES = ("nearest", "fixed")
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySettings:
+    """Everything that decides what a policy learns, beside the data and the seed.
+
+    The paper prints none of these numbers; the defaults are ours.
+
+    Attributes:
+        radius: r > 0, the norm of every perturbation. Vectors have norm 1, so r = 1 moves each as far as it is long.
+        tokens: T, into how many equal chunks a vector is split; must divide n. 1 is the literal reading, over which
+            attention is the identity.
+        heads: of the attention; must divide n/T. None takes the largest of 8, 4, 2, 1 that does.
+        expansion: hidden units of the feed-forward part over n/T.
+        dropout: of attention and feed-forward part, while training.
+        alpha: α ≥ 0, weight of ‖e' − e‖ in the reward. It is constant, since ‖e' − e‖ = r: it moves the reward, not
+            the policy.
+        beta: β ≥ 0, weight of p(e'), the classifier's probability of PII.
+        gamma: γ ≥ 0, weight of ‖e' − c‖, c the centroid of a cluster of plain texts.
+        clusters: k of k-means on plain embeddings.
+        cluster: c is the ``nearest`` centroid to e, or one ``fixed`` for all: the one with the least p.
+        baseline_scale, baseline_offset: a and c of the baseline b = a · R(e) + c.
+        entropy: weight ≥ 0 of the entropy of N(μ, σ²) beside the objective.
+        normalise_advantage: whether the advantages of a batch are brought to mean 0 and deviation 1.
+        direction: log π(d | e) does not depend on v, so the policy gradient alone leaves its branch as it was drawn:
+            ``untrained``, the literal reading. ``learnt`` adds the gradient of the reward with respect to v, d given.
+        draws: perturbations drawn for each vector and step.
+        epochs, batch_size, learning_rate: of Adam.
+        initial_log_sigma: where log σ starts, in every coordinate.
+        device: ``auto``, ``cpu``, ``cuda``, ...
+    """
+
+    radius: float
+    tokens: int = 1
+    heads: int | None = None
+    expansion: int = 2
+    dropout: float = 0.1
+    alpha: float = 1.0
+    beta: float = 1.0
+    gamma: float = 1.0
+    clusters: int = 8
+    cluster: Literal["nearest", "fixed"] = "nearest"
+    baseline_scale: float = 1.0
+    baseline_offset: float = 0.0
+    entropy: float = 0.0
+    normalise_advantage: bool = True
+    direction: Literal["learnt", "untrained"] = "learnt"
+    draws: int = 4
+    epochs: int = 10
+    batch_size: int = 256
+    learning_rate: float = 1e-3
+    initial_log_sigma: float = 0.0
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        owner = "PolicySettings"
+        for name in ("radius", "learning_rate"):
+            check_positive(getattr(self, name), owner=owner, param=name)
+        for name in ("alpha", "beta", "gamma", "entropy"):
+            check_positive(getattr(self, name), owner=owner, param=name, allow_zero=True)
+        for name in ("tokens", "expansion", "clusters", "draws", "epochs", "batch_size"):
+            check_count(getattr(self, name), owner=owner, param=name)
+        if self.heads is not None:
+            check_count(self.heads, owner=owner, param="heads")
+        dropout = check_probability(self.dropout, owner=owner, param="dropout")
+        if dropout >= 1:
+            raise InvalidInputError(message(owner, "dropout", "in [0, 1)", dropout))
+        for name in ("baseline_scale", "baseline_offset", "initial_log_sigma"):
+            value = getattr(self, name)
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, int | float)
+                or not abs(value) < 1e6
+            ):
+                raise InvalidInputError(message(owner, name, "a finite number", repr(value)[:40]))
+        for name, choices in (("direction", DIRECTIONS), ("cluster", CLUSTER_CHOICES)):
+            if getattr(self, name) not in choices:
+                listed = " or ".join(repr(one) for one in choices)
+                raise InvalidInputError(
+                    message(owner, name, listed, repr(getattr(self, name))[:40])
+                )
+        if not isinstance(self.normalise_advantage, bool):
+            got = type(self.normalise_advantage).__name__
+            raise InvalidInputError(message(owner, "normalise_advantage", "True or False", got))
+
+    def heads_for(self, dimension: int) -> int:
+        """Return the number of heads for vectors of ``dimension``; refuses what does not divide.
+
+        Raises:
+            InvalidInputError: T does not divide n, or the heads do not divide n/T.
+        """
+        owner = "PolicySettings"
+        if dimension % self.tokens:
+            raise InvalidInputError(
+                message(owner, "tokens", f"a divisor of the dimension {dimension}", self.tokens)
+            )
+        width = dimension // self.tokens
+        if self.heads is None:
+            return next(heads for heads in (8, 4, 2, 1) if width % heads == 0)
+        if width % self.heads:
+            raise InvalidInputError(
+                message(owner, "heads", f"a divisor of n/T = {width}", self.heads)
+            )
+        return self.heads
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the settings, JSON-ready."""
+        return asdict(self)
