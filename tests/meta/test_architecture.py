@@ -33,7 +33,7 @@ def read_table(text: str) -> dict[str, set[str]]:
             continue
         names = re.sub(r"\(.*?\)", "", cells[1])  # what a part is made of
         parts = [name for quoted in re.findall(r"`([^`]+)`", names) for name in quoted.split()]
-        layers[cells[0]] = parts
+        layers.setdefault(cells[0], []).extend(parts)
         allowed |= {part: cells[2] for part in parts}
     assert len(layers) >= 8, "docs/architecture.md has no table of layers any more"
     rules = {part: expand(cell, part, layers) for part, cell in allowed.items()}

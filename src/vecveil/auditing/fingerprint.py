@@ -6,8 +6,8 @@ import hashlib
 
 import numpy as np
 
-from vecveil.devices import resolve_device
 from vecveil.auditing.case import Case
+from vecveil.devices import resolve_device
 from vecveil.types import Embeddings
 from vecveil.version import __version__
 

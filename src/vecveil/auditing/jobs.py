@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from vecveil.attacks import Attack, AttackResult, Evidence
-from vecveil.devices import import_torch
 from vecveil.auditing.case import Options, Side
 from vecveil.auditing.kept import KeptResults
+from vecveil.devices import import_torch
 from vecveil.errors import DataFileError
 from vecveil.progress import progress, stopping
 from vecveil.threads import one_thread, thread_count

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from vecveil.devices import DeviceMemoryWarning
 from vecveil.attacks.reconstruction.fitting import fit_model, forget_training
 from vecveil.attacks.reconstruction.models import (
     load_weights,
@@ -19,6 +18,7 @@ from vecveil.attacks.reconstruction.models import (
     weights_of,
 )
 from vecveil.attacks.reconstruction.recipe import Recipe
+from vecveil.devices import DeviceMemoryWarning
 from vecveil.errors import DataFileError, InvalidInputError
 
 RECIPE = Recipe(epochs=3, batch=8, learning_rate=0.02, save_seconds=0, device="cpu")

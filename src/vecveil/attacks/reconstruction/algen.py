@@ -14,13 +14,13 @@ from vecveil.atomic import atomic_path
 from vecveil.attacks.base import Session
 from vecveil.attacks.evidence import TextVectors
 from vecveil.attacks.knowledge import Knowledge
-from vecveil.devices import resolve_device
 from vecveil.attacks.reconstruction.base import EncodeTexts, ReconstructionAttack, WordsOf
 from vecveil.attacks.reconstruction.corpus import check_corpus, refuse_test_texts
 from vecveil.attacks.reconstruction.decoder import Decoder
 from vecveil.attacks.reconstruction.plans import open_decoder, plan, train_decoder
 from vecveil.attacks.splits import split_groups
 from vecveil.checks import check_count
+from vecveil.devices import resolve_device
 from vecveil.errors import InvalidInputError, message
 from vecveil.types import Embeddings
 

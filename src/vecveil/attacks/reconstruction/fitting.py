@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from vecveil.atomic import atomic_path
-from vecveil.devices import Batches, import_torch, resolve_device
 from vecveil.attacks.reconstruction.models import (
     ALL_ROWS,
     Batch,
@@ -29,6 +28,7 @@ from vecveil.attacks.reconstruction.models import (
     weights_of,
 )
 from vecveil.attacks.reconstruction.recipe import Fit, Recipe
+from vecveil.devices import Batches, import_torch, resolve_device
 from vecveil.errors import DataFileError, message
 from vecveil.progress import progress
 

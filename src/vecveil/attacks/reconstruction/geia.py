@@ -11,12 +11,12 @@ import numpy as np
 from vecveil.attacks.base import Session
 from vecveil.attacks.evidence import TextVectors
 from vecveil.attacks.knowledge import Knowledge
-from vecveil.devices import resolve_device
 from vecveil.attacks.reconstruction.base import EncodeTexts, ReconstructionAttack, WordsOf
 from vecveil.attacks.reconstruction.corpus import check_corpus, refuse_test_texts
 from vecveil.attacks.reconstruction.decoder import Decoder
 from vecveil.attacks.reconstruction.plans import plan, train_decoder
 from vecveil.checks import check_count
+from vecveil.devices import resolve_device
 from vecveil.types import Embeddings
 
 __all__ = ["GEIAAttack"]

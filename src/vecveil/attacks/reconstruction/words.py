@@ -10,8 +10,8 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.special import logsumexp
 
-from vecveil.devices import import_torch
 from vecveil.attacks.reconstruction.tokenisers import Ids
+from vecveil.devices import import_torch
 
 __all__ = ["start_from_words"]
 

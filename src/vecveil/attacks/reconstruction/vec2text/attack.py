@@ -14,7 +14,6 @@ import numpy.typing as npt
 from vecveil.attacks.base import Session
 from vecveil.attacks.evidence import TextVectors
 from vecveil.attacks.knowledge import Knowledge
-from vecveil.devices import resolve_device
 from vecveil.attacks.reconstruction.base import EncodeTexts, ReconstructionAttack, WordsOf
 from vecveil.attacks.reconstruction.recipe import Fit
 from vecveil.attacks.reconstruction.vec2text import starts
@@ -32,6 +31,7 @@ from vecveil.attacks.reconstruction.vec2text.state import Vec2TextState
 from vecveil.attacks.reconstruction.vec2text.training import begin, train_writer, write_guesses
 from vecveil.attacks.reconstruction.vec2text.writer import Writer
 from vecveil.checks import check_count
+from vecveil.devices import resolve_device
 from vecveil.errors import InvalidInputError, message
 from vecveil.types import Embeddings
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy.typing as npt
 
-from vecveil.devices import Batches, import_torch
 from vecveil.attacks.reconstruction.models import piece, rows_of, seeded
 from vecveil.attacks.reconstruction.tokenisers import import_transformers
+from vecveil.devices import Batches, import_torch
 
 __all__ = ["PROJECTIONS", "Shape", "build", "logits_of", "sequence_loss", "t5_config", "write_ids"]
 

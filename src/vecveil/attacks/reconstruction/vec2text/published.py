@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vecveil.devices import import_torch
 from vecveil.attacks.reconstruction.models import load_weights
 from vecveil.attacks.reconstruction.tokenisers import Tokeniser, import_transformers
 from vecveil.attacks.reconstruction.vec2text.networks import (
@@ -19,6 +18,7 @@ from vecveil.attacks.reconstruction.vec2text.networks import (
     Shape,
     build,
 )
+from vecveil.devices import import_torch
 from vecveil.errors import DataFileError, message
 
 __all__ = ["PublishedCheckpoint", "read_published"]

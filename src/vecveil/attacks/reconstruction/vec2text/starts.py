@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.attacks.features import InputMap, fit_input_map
-from vecveil.devices import import_torch
 from vecveil.attacks.reconstruction.tokenisers import Tokeniser, import_transformers
 from vecveil.attacks.reconstruction.vec2text.networks import (
     CORRECTOR,
@@ -23,6 +22,7 @@ from vecveil.attacks.reconstruction.vec2text.presets import Preset
 from vecveil.attacks.reconstruction.vec2text.published import PublishedCheckpoint, read_published
 from vecveil.attacks.reconstruction.vec2text.state import Vec2TextState
 from vecveil.attacks.reconstruction.vec2text.writer import Language, Writer
+from vecveil.devices import import_torch
 from vecveil.errors import DataFileError, message
 
 __all__ = ["begin_from", "corrector_of"]

@@ -11,13 +11,13 @@ from typing import Any
 
 from vecveil.atomic import atomic_path, write_text
 from vecveil.attacks.features import InputMap
-from vecveil.devices import import_torch
 from vecveil.attacks.reconstruction.models import load_weights, weights_of
 from vecveil.attacks.reconstruction.tokenisers import Tokeniser, import_transformers
 from vecveil.attacks.reconstruction.vec2text.networks import CORRECTOR, HYPOTHESISER, Shape, build
 from vecveil.attacks.reconstruction.vec2text.space import RidgeMap
 from vecveil.attacks.reconstruction.vec2text.training import forget
 from vecveil.attacks.reconstruction.vec2text.writer import Language, Writer
+from vecveil.devices import import_torch
 from vecveil.errors import DataFileError, MissingDependencyError, message
 
 __all__ = ["Vec2TextState"]
