@@ -1,0 +1,209 @@
+"""p(e): the probability that the text behind a vector holds PII, by a logistic regression on vectors."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from vecveil.checks import (
+    check_count,
+    check_embeddings,
+    check_positive,
+    check_probability,
+)
+from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError, message
+from vecveil.textcrafter.balancing import balanced_rows, row_groups, split_by_group
+from vecveil.textcrafter.pii_figures import HeldOutFigures, doubts, measure
+from vecveil.types import Embeddings, Vector
+
+__all__ = ["MIN_ROWS", "PiiClassifier", "fit_pii_classifier"]
+
+Array = npt.NDArray[Any]
+
+MIN_ROWS = 20  # of each class: below it, a fifth held out is fewer than four
+_STEPS = 2000
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PiiClassifier:
+    """A logistic regression p(e) = sigmoid(w · e + b).
+
+    Attributes:
+        weights: w, (n,) float64.
+        intercept: b.
+        held_out: its figures; None for weights of unknown origin.
+    """
+
+    weights: Vector
+    intercept: float
+    held_out: HeldOutFigures | None = None
+
+    def __post_init__(self) -> None:
+        weights = np.array(self.weights, dtype=np.float64)
+        if weights.ndim != 1 or not weights.size or not np.isfinite(weights).all():
+            raise ValueError("classifier")
+        if not np.isfinite(self.intercept):
+            raise ValueError("classifier")
+        weights.flags.writeable = False
+        object.__setattr__(self, "weights", weights)
+        object.__setattr__(self, "intercept", float(self.intercept))
+
+    def __repr__(self) -> str:
+        figures = self.held_out
+        told = "" if figures is None else f", held-out AUC {figures.auc.value:.3f}"
+        return f"PiiClassifier(dimension={self.dimension}{told})"
+
+    @property
+    def dimension(self) -> int:
+        """Return n."""
+        return len(self.weights)
+
+    def logit(self, X: Embeddings) -> npt.NDArray[np.float64]:
+        """Return w · e + b for each row of ``X`` (N, n): (N,) float64."""
+        checked = check_embeddings(X, owner="PiiClassifier", param="X", dimension=len(self.weights))
+        logits: npt.NDArray[np.float64] = checked.astype(np.float64) @ self.weights + self.intercept
+        return logits
+
+    def probability(self, X: Embeddings) -> npt.NDArray[np.float64]:
+        """Return p(e) = P(PII | e) for each row of ``X`` (N, n): (N,) float64 (TextCrafter, Eq. 9)."""
+        from scipy.special import expit
+
+        p: npt.NDArray[np.float64] = expit(self.logit(X))
+        return p
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the figures without the weights, JSON-ready."""
+        figures = None if self.held_out is None else self.held_out.to_record()
+        return {"dimension": self.dimension, "held_out": figures}
+
+    def to_arrays(self) -> dict[str, Array]:
+        """Return the array of a protector file: (n + 1,) float64, the weights and then the intercept."""
+        return {"classifier": np.append(self.weights, self.intercept)}
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: Mapping[str, Array], record: Mapping[str, Any] | None = None
+    ) -> Self:
+        """Return the classifier of a protector file; raises ValueError("classifier") on a damaged one.
+
+        Args:
+            arrays: What `to_arrays` gave, others beside it or not.
+            record: What `to_record` gave; None leaves the figures out.
+        """
+        array = np.asarray(arrays.get("classifier", np.empty(0)))
+        if array.ndim != 1 or array.size < 2 or array.dtype != np.float64:
+            raise ValueError("classifier")
+        figures = None
+        try:
+            if record is not None and record["held_out"] is not None:
+                figures = HeldOutFigures.from_record(record["held_out"])
+        except (KeyError, TypeError, ValueError):
+            raise ValueError("classifier") from None
+        return cls(array[:-1], float(array[-1]), figures)
+
+
+def fit_pii_classifier(
+    positive: Embeddings,
+    plain: Embeddings,
+    *,
+    groups_positive: Any = None,
+    groups_plain: Any = None,
+    held_out: float = 0.2,
+    regularisation: float = 1.0,
+    seed: int = 0,
+) -> PiiClassifier:
+    """Return a logistic regression that tells ``positive`` from ``plain``, with its held-out figures.
+
+    The larger class is sampled down to the smaller (TextCrafter, Eq. 8). Figures come from a fit on the sample
+    without its held-out part, the weights from a second fit on all of it. Vectors are taken as they are, so that
+    the weights apply to e itself. Near chance the figures hold a warning; nothing is refused for it.
+
+    Args:
+        positive: (P, n) vectors of texts with PII, at least `MIN_ROWS`.
+        plain: (Q, n) vectors of texts without, at least `MIN_ROWS`.
+        groups_positive: (P,) groups; rows of one group, such as the two halves of a pair, are held out together.
+            One name in both arguments is one group. None makes each row its own group.
+        groups_plain: (Q,) the same for ``plain``.
+        held_out: share of the groups that is held out.
+        regularisation: λ of the squared weights, the inverse of scikit-learn's C; larger makes p(e) flatter.
+        seed: of sample, split and bootstrap.
+
+    Raises:
+        InvalidInputError: a class is missing or too small, vectors are not finite, or the groups cannot be split.
+        IncompatibleError: the two differ in dimension.
+        MissingDependencyError: scikit-learn is not installed.
+    """
+    owner = "fit_pii_classifier"
+    positive = _class_rows(positive, owner, "positive", "a corpus without PII")
+    plain = _class_rows(plain, owner, "plain", "a corpus of PII alone")
+    if plain.shape[1] != positive.shape[1]:
+        raise IncompatibleError(
+            message(owner, "plain", f"of the dimension {positive.shape[1]} of `positive`",
+                    f"dimension {plain.shape[1]}", fix="Encode both with one encoder.")
+        )  # fmt: skip
+    share = check_probability(held_out, owner=owner, param="held_out", open_interval=True)
+    regularisation = check_positive(regularisation, owner=owner, param="regularisation")
+    seed = check_count(seed, owner=owner, param="seed", minimum=0)
+    groups = row_groups(groups_positive, groups_plain, len(positive), len(plain), owner=owner)
+    rng = np.random.default_rng(seed)
+    rows_positive, rows_plain = balanced_rows(len(positive), len(plain), rng)
+    used = len(rows_positive)
+    X = np.concatenate([positive[rows_positive], plain[rows_plain]]).astype(np.float64)
+    y = np.repeat([True, False], used)
+    groups = groups[np.concatenate([rows_positive, len(positive) + rows_plain])]
+    test = split_by_group(groups, y, share, rng, owner=owner)
+    trial, converged = _fit(X[~test], y[~test], regularisation)
+    figures = measure(trial.logit(X[test]), y[test], groups[test], y[~test], seed)
+    weights, again = _fit(X, y, regularisation)
+    told = doubts(figures)
+    if not (converged and again):
+        told.append(f"The fit was stopped after {_STEPS} steps, before it had converged.")
+    return PiiClassifier(
+        weights.weights,
+        weights.intercept,
+        HeldOutFigures(
+            len(positive),
+            len(plain),
+            used,
+            int(test.sum()),
+            **figures,
+            regularisation=regularisation,
+            seed=seed,
+            warnings=tuple(told),
+        ),
+    )
+
+
+def _class_rows(value: Any, owner: str, param: str, absence: str) -> Embeddings:
+    """Return the checked vectors of one class; too few are refused."""
+    checked = check_embeddings(value, owner=owner, param=param)
+    if len(checked) < MIN_ROWS:
+        why = f"This is {absence}: one class only." if not len(checked) else ""
+        raise InvalidInputError(
+            message(owner, param, f"at least {MIN_ROWS} rows", f"{len(checked)} rows",
+                    why or "A classifier is neither learnt nor judged from so few.",
+                    "Give more texts of this class.")
+        )  # fmt: skip
+    return checked
+
+
+def _fit(X: Array, y: Array, regularisation: float) -> tuple[PiiClassifier, bool]:
+    """Return the logistic regression of ``y`` on ``X``, and whether it converged."""
+    try:
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.linear_model import LogisticRegression
+        from threadpoolctl import threadpool_limits
+    except ImportError:
+        raise MissingDependencyError("The PII classifier", "scikit-learn", "textcrafter") from None
+    model = LogisticRegression(C=1 / regularisation, max_iter=_STEPS)
+    # One thread: sums in another order differ in their last bits.
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # read from n_iter_ below
+        model.fit(X, y)
+    converged = int(np.max(model.n_iter_)) < _STEPS
+    return PiiClassifier(model.coef_[0], float(model.intercept_[0])), converged
