@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     )
     from vecveil.accounting.meaning import epsilon_meaning, expected_cosine
     from vecveil.accounting.other_guarantees import (
+        distortion_guarantee,
         gaussian_guarantee,
         obfuscation_guarantee,
         purkayastha_guarantee,
@@ -74,6 +75,7 @@ _HOME = {
     "declared_gaussian": "lower_bound_declared",
     "declared_laplace": "lower_bound_declared",
     "declared_purkayastha": "lower_bound_declared",
+    "distortion_guarantee": "other_guarantees",
     "elliptical_laplace_guarantee": "laplace_guarantee",
     "epsilon_lower_bound": "lower_bound",
     "epsilon_meaning": "meaning",
@@ -114,6 +116,7 @@ __all__ = [
     "declared_gaussian",
     "declared_laplace",
     "declared_purkayastha",
+    "distortion_guarantee",
     "elliptical_laplace_guarantee",
     "epsilon_lower_bound",
     "epsilon_meaning",

@@ -1,4 +1,4 @@
-"""The guarantees of Gaussian noise and of the sphere, and the absence of one."""
+"""The guarantees of Gaussian noise and of the sphere, a bound on distortion, and the absence of any."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ from vecveil.accounting.guarantee import (
 )
 from vecveil.types import Matrix
 
-__all__ = ["gaussian_guarantee", "obfuscation_guarantee", "purkayastha_guarantee"]
+__all__ = [
+    "distortion_guarantee",
+    "gaussian_guarantee",
+    "obfuscation_guarantee",
+    "purkayastha_guarantee",
+]
 
 _NOT_WORDS = "How much an attacker finds within this bound is measured, not proved."
 
@@ -155,5 +160,48 @@ def obfuscation_guarantee(*, dimension: int, what: str, broken_by: str) -> Guara
         not_promised=(broken_by,),
         conditional_on=(
             "the protector file stays secret: it holds all that was done to the vectors.",
+        ),
+    )
+
+
+def distortion_guarantee(*, dimension: int, radius: float, fitted_on: str = "") -> Guarantee:
+    """Return what TextCrafter's theorem says (distortion) and what it does not (privacy).
+
+    Args:
+        radius: r, the norm of every perturbation.
+        fitted_on: what the policy was learnt on; may be empty.
+    """
+    return Guarantee(
+        kind="empirical",
+        statement=(
+            f"empirical, no formal privacy guarantee. Each vector is moved by exactly r = {radius:.4g}, at a right "
+            "angle to a direction that is computed from it; what that hides is measured, not proved."
+        ),
+        epsilon=None,
+        unit="one release of one vector",
+        metric="none",
+        neighbours="none",
+        epsilon_euclidean_worst=None,
+        epsilon_euclidean_best=None,
+        hidden_directions=0,
+        dimension=int(dimension),
+        noise_norm=float(radius),
+        promised=(
+            "Nothing of privacy.",
+            f"Distortion, for every vector e and its release e' before any later step: ‖e' − e‖ = {radius:.4g}, "
+            "(e' − e)ᵀ v(e) = 0, and so the reward that the policy was trained for has a lower bound.",
+        ),
+        not_promised=(
+            "Any bound on what an attacker learns. The published theorem bounds how far a vector moves, which limits "
+            "the loss of utility; a larger r does not by itself hide more.",
+            "That two inputs look alike: the releases of two different vectors lie on two different spheres. Whoever "
+            "has candidate texts and the encoder picks the true one as that at distance r.",
+            "That the PII classifier in the reward stands for an attacker: the policy learns to deceive this one, and "
+            "one that is trained on released vectors is another.",
+        ),
+        conditional_on=(
+            *((f"the policy was learnt on {fitted_on}.",) if fitted_on else ()),
+            "vectors have norm 1.",
+            "each vector is released once; the mean of several releases of one text comes nearer to one point.",
         ),
     )

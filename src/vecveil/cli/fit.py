@@ -18,6 +18,7 @@ __all__ = ["command"]
 
 SCALES = (
     "target_utility", "target_cosine", "target_advantage", "epsilon", "sigma", "noise_to_signal",
+    "radius",
 )  # fmt: skip
 
 EXAMPLE = """\b
@@ -85,6 +86,11 @@ def _method(ctx: click.Context, param: click.Parameter, value: str) -> str:
     type=click.FloatRange(min=0, min_open=True),
     help="Standard deviation per coordinate (gaussian).",
 )
+@click.option(
+    "--radius",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Norm of every perturbation (textcrafter); vectors have norm 1.",
+)
 @click.option("--delta", type=shared.SHARE, help="δ beside --epsilon (ldp-gaussian).")
 @click.option(
     "--utility",
@@ -144,8 +150,8 @@ def command(
 
     INPUT holds texts with and without the concept: CSV, TSV, JSONL (also .gz), Parquet
     or text lines.
-    Exactly one of --target-utility, --target-cosine, --target-advantage, --epsilon, --sigma and
-    --noise-to-signal says how much noise there is; `vecveil methods` says which a method has.
+    Exactly one of --target-utility, --target-cosine, --target-advantage, --epsilon, --sigma,
+    --noise-to-signal and --radius says how much noise there is; `vecveil methods` says which a method has.
     """
     from vecveil.cli.fitted import describe, record
     from vecveil.cli.inputs import TableFormat

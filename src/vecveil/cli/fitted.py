@@ -32,7 +32,7 @@ def describe(protector: Protector) -> None:
     note(f"Method {protector.method}{f': {parameters}' if parameters else ''}")
     scales = [
         f"{name} {number(report[name])}"
-        for name in ("epsilon", "delta", "sigma")
+        for name in ("epsilon", "delta", "sigma", "radius")
         if report.get(name) is not None
     ]
     scales.append(f"noise-to-signal {number(report['noise_to_signal'])}")

@@ -4,12 +4,15 @@ from vecveil.mechanisms.base import Mechanism
 from vecveil.mechanisms.elliptical import epsilon_of_rms_norm, rms_norm_of_epsilon
 from vecveil.mechanisms.gaussian import Gaussian, LdpGaussian
 from vecveil.mechanisms.laplace import Laplace, Mahalanobis
+from vecveil.mechanisms.policy import PolicyWeights
 from vecveil.mechanisms.purkayastha import Purkayastha
 from vecveil.mechanisms.shuffle import Shuffle, random_permutation
 from vecveil.mechanisms.steps import NOTHING_BEFORE, OPEN_RANGE, Before, Step
+from vecveil.mechanisms.textcrafter import TextCrafter
 
 MECHANISMS: dict[str, type[Mechanism]] = {
-    one.name: one for one in (Laplace, Mahalanobis, Gaussian, LdpGaussian, Purkayastha, Shuffle)
+    one.name: one
+    for one in (Laplace, Mahalanobis, Gaussian, LdpGaussian, Purkayastha, Shuffle, TextCrafter)
 }
 """Every mechanism by the name that protector files store."""
 
@@ -23,9 +26,11 @@ __all__ = [
     "LdpGaussian",
     "Mahalanobis",
     "Mechanism",
+    "PolicyWeights",
     "Purkayastha",
     "Shuffle",
     "Step",
+    "TextCrafter",
     "epsilon_of_rms_norm",
     "random_permutation",
     "rms_norm_of_epsilon",

@@ -7,12 +7,13 @@ T = 1 the softmax runs over one token and is 1 whatever queries and keys say, so
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from vecveil.threads import in_chunks
 from vecveil.types import Embeddings, Vector
 
 __all__ = ["BRANCHES", "PolicyWeights", "branch_shapes"]
@@ -21,9 +22,9 @@ Array = npt.NDArray[Any]
 
 BRANCHES = ("mean", "direction")
 _EPSILON = 1e-5  # of LayerNorm
-_MULTIPLE = (
-    16  # rows are padded to it: a matrix product then treats every row alike, wherever it stands
-)
+_ROWS = 256  # whose hidden units one thread works on at a time
+_MULTIPLE = 16
+"""Rows are padded to it: a matrix product then treats every row alike, wherever it stands."""
 
 
 def branch_shapes(dimension: int, tokens: int, hidden: int) -> dict[str, tuple[int, ...]]:
@@ -70,6 +71,7 @@ class PolicyWeights:
     tokens: int
     heads: int
     arrays: Mapping[str, Array]
+    _cast: dict[tuple[str, str], Mapping[str, Array]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         n, T, heads = self.dimension, self.tokens, self.heads
@@ -115,11 +117,11 @@ class PolicyWeights:
         padded = -(-max(rows, 1) // _MULTIPLE) * _MULTIPLE
         inputs = np.zeros((padded, n), dtype=X.dtype)
         inputs[:rows] = X
-        w = self._cast(branch, X.dtype)
-        c = n // self.tokens
-        x = (inputs.reshape(padded, self.tokens, c) + w["position"]).reshape(-1, c)
+        w = self._weights(branch, X.dtype)
+        x = (inputs.reshape(padded, self.tokens, -1) + w["position"]).reshape(-1, n // self.tokens)
         y = _layer_norm(x + self._attention(x, w), w, "norm1")
-        hidden = _gelu(y @ w["expand.weight"].T + w["expand.bias"])
+        hidden = y @ w["expand.weight"].T + w["expand.bias"]
+        in_chunks(len(hidden), _ROWS, lambda i, j: _gelu_inplace(hidden[i:j]))
         y = _layer_norm(y + hidden @ w["contract.weight"].T + w["contract.bias"], w, "norm2")
         out: Embeddings = y.reshape(padded, n) @ w["head.weight"].T + w["head.bias"]
         return out[:rows]
@@ -127,26 +129,39 @@ class PolicyWeights:
     def _attention(self, x: Array, w: Mapping[str, Array]) -> Array:
         """Return multi-head attention over the T tokens of each vector; ``x`` is (N·T, c) (Eq. 10, 11)."""
         T, heads, c = self.tokens, self.heads, x.shape[1]
-        weight, bias = w["attention.qkv.weight"], w["attention.qkv.bias"]
         if T == 1:
-            mixed: Array = x @ weight[2 * c :].T + bias[2 * c :]
-        else:
-            qkv = (x @ weight.T + bias).reshape(-1, T, 3, heads, c // heads)
-            q, k, v = (qkv[:, :, i].transpose(0, 2, 1, 3) for i in range(3))
-            scores = q @ k.transpose(0, 1, 3, 2) / np.sqrt(c // heads, dtype=x.dtype)
-            scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
-            scores /= scores.sum(axis=-1, keepdims=True)
-            mixed = (scores @ v).transpose(0, 2, 1, 3).reshape(-1, c)
+            alone: Array = x @ w["alone.weight"].T + w["alone.bias"]
+            return alone
+        qkv = (x @ w["attention.qkv.weight"].T + w["attention.qkv.bias"]).reshape(
+            -1, T, 3, heads, c // heads
+        )
+        q, k, v = (qkv[:, :, i].transpose(0, 2, 1, 3) for i in range(3))
+        scores = q @ k.transpose(0, 1, 3, 2) / np.sqrt(c // heads, dtype=x.dtype)
+        scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        scores /= scores.sum(axis=-1, keepdims=True)
+        mixed = (scores @ v).transpose(0, 2, 1, 3).reshape(-1, c)
         projected: Array = mixed @ w["attention.out.weight"].T + w["attention.out.bias"]
         return projected
 
-    def _cast(self, branch: str, dtype: Any) -> dict[str, Array]:
-        start = branch + "."
-        return {
-            name.removeprefix(start): array.astype(dtype, copy=False)
-            for name, array in self.arrays.items()
-            if name.startswith(start)
-        }
+    def _weights(self, branch: str, dtype: Any) -> Mapping[str, Array]:
+        """Return the branch's arrays in ``dtype``; over one token value and output are one linear map."""
+        key = (branch, np.dtype(dtype).char)
+        if key not in self._cast:
+            start = branch + "."
+            own = {
+                name.removeprefix(start): array
+                for name, array in self.arrays.items()
+                if name.startswith(start)
+            }
+            if self.tokens == 1:
+                n = self.dimension
+                out = own["attention.out.weight"].astype(np.float64)
+                own["alone.weight"] = out @ own["attention.qkv.weight"][2 * n :]
+                own["alone.bias"] = (
+                    out @ own["attention.qkv.bias"][2 * n :] + own["attention.out.bias"]
+                )
+            self._cast[key] = {name: array.astype(dtype, copy=False) for name, array in own.items()}
+        return self._cast[key]
 
     def to_arrays(self) -> dict[str, Array]:
         """Return the arrays by the names of a protector file."""
@@ -171,13 +186,11 @@ def _layer_norm(x: Array, w: Mapping[str, Array], name: str) -> Array:
     return x
 
 
-def _gelu(x: Array) -> Array:
-    """Return x Φ(x), Φ the standard normal distribution (Hendrycks & Gimpel 2016)."""
+def _gelu_inplace(x: Array) -> None:
+    """Make x Φ(x) of ``x``, Φ the standard normal distribution (Hendrycks & Gimpel 2016)."""
     from scipy.special import erf
 
     phi = erf(x * x.dtype.type(0.5**0.5))
     phi += 1
-    phi *= x
     phi *= x.dtype.type(0.5)
-    out: Array = phi
-    return out
+    x *= phi

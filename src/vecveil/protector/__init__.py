@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
+from vecveil.protector.encoder_info import EncoderInfo
 from vecveil.protector.files import load
-from vecveil.protector.protector import EncoderInfo, Protector
+from vecveil.protector.protector import Protector
 
 if TYPE_CHECKING:
     from vecveil.protector.fitting import fit_pairs

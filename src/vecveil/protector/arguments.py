@@ -80,10 +80,10 @@ def check_choices(
                     repr(utility)[:60] if isinstance(utility, str) else type(utility).__name__)
         )  # fmt: skip
     wanted, after = check_postprocess(postprocess, chosen.postprocess)
-    if wanted == "wiener" and chosen.kind == "obfuscation":
+    if wanted == "wiener" and chosen.kind != "formal":
         raise InvalidInputError(
             message(owner, "postprocess", f"without 'wiener' for method {method!r}", "'wiener'",
-                    "It filters noise, and there is none.")
+                    "It filters noise of a given shape, and there is none.")
         )  # fmt: skip
     first = Before.of(chosen.before if before is None else before)
     if chosen.before == "normalise" and first.kind != "normalise":

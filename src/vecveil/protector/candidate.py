@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.mechanisms import NOTHING_BEFORE, OPEN_RANGE, Before, Step
+from vecveil.mechanisms import NOTHING_BEFORE, OPEN_RANGE, Before, Mechanism, Step
 from vecveil.protector.families import EllipticalLaplace, Family
 from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.sensitivity.shapes import NoiseShape
@@ -30,6 +30,7 @@ class Candidate:
         fixed_map: whether ``map_of`` ignores its argument.
         family: the law of the noise.
         before, after: steps around noise and map.
+        made: the mechanism, where building the candidate makes it at its one scale; else the family makes it.
     """
 
     shape: NoiseShape
@@ -39,6 +40,7 @@ class Candidate:
     family: Family = field(default_factory=EllipticalLaplace)
     before: Before = NOTHING_BEFORE
     after: tuple[Step, ...] = ()
+    made: Mechanism | None = None
 
 
 class CommonDraws:

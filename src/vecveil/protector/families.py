@@ -32,6 +32,7 @@ __all__ = [
     "Family",
     "GaussianNoise",
     "LdpNoise",
+    "LearntPerturbation",
     "NoNoise",
     "Sphere",
 ]
@@ -155,6 +156,23 @@ class Sphere(Family):
                         "No ε that arithmetic can hold gives it.")
             )  # fmt: skip
         return float(np.exp(brentq(excess, *ends, xtol=1e-6)))
+
+
+class LearntPerturbation(Family):
+    """A perturbation of one norm whose policy is trained at that norm: the method's builder makes the mechanism."""
+
+    scales = ("radius",)
+    is_linear = False
+
+    def mechanism(
+        self, shape: NoiseShape, noise: float, rms_norm: float, *, splits: int = 1
+    ) -> Mechanism:
+        """Refuse: another radius is another policy."""
+        raise TypeError("LearntPerturbation is trained at one radius")
+
+    def noise_of(self, name: str, value: float, rms_norm: float, dimension: int) -> float:
+        """Return r over the norm."""
+        return value / rms_norm
 
 
 class NoNoise(Family):

@@ -14,7 +14,8 @@ import numpy as np
 from vecveil.atomic import write_bytes
 from vecveil.errors import ProtectorFileError, VecveilError
 from vecveil.mechanisms import MECHANISMS, Before, Step
-from vecveil.protector.protector import EncoderInfo, Protector
+from vecveil.protector.encoder_info import EncoderInfo
+from vecveil.protector.protector import Protector
 from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.version import __version__
 
@@ -45,7 +46,8 @@ def save(protector: Protector, path: str | os.PathLike[str]) -> None:
         "fingerprint": protector.fingerprint,
     }
     arrays = {
-        name: np.ascontiguousarray(a, dtype=np.float64) for name, a in protector.arrays().items()
+        name: np.ascontiguousarray(a, dtype=_stored_type(name))
+        for name, a in protector.arrays().items()
     }
     arrays.setdefault("dimension", np.array([protector.dimension], dtype=np.float64))
     record["checksum"] = _checksum(record, arrays)
@@ -130,10 +132,15 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
     if schema != SCHEMA:
         found = repr(schema[:40]) if isinstance(schema, str) else "of another kind"
         raise _refuse(path, f"has the format {found}, and this version reads {SCHEMA!r}")
-    for array in arrays.values():
-        if array.dtype != np.float64 or not np.isfinite(array).all():
-            raise _refuse(path, "holds arrays that are not finite float64")
+    for name, array in arrays.items():
+        if array.dtype != _stored_type(name) or not np.isfinite(array).all():
+            raise _refuse(path, "holds arrays that are not finite, or of another type")
     return record, arrays
+
+
+def _stored_type(name: str) -> type[np.float32 | np.float64]:
+    """Return the type that an array is stored in: networks are trained in float32."""
+    return np.float32 if name.startswith("policy.") else np.float64
 
 
 def _build(record: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> Protector:

@@ -23,6 +23,7 @@ from vecveil.protector.arguments import (
     task_of,
 )
 from vecveil.protector.candidate import Candidate
+from vecveil.protector.encoder_info import EncoderInfo, encoder_fingerprint
 from vecveil.protector.families import LdpNoise
 from vecveil.protector.fitting_scale import candidate_noise, noise_of_advantage
 from vecveil.protector.measuring import (
@@ -32,7 +33,7 @@ from vecveil.protector.measuring import (
     utility_record,
 )
 from vecveil.protector.methods import METHODS, FitData, with_wiener
-from vecveil.protector.protector import EncoderInfo, Output, Protector, encoder_fingerprint
+from vecveil.protector.protector import Output, Protector
 from vecveil.protector.scale import Scale
 from vecveil.sensitivity.moments import Moments
 from vecveil.sensitivity.shapes import NoiseShape
@@ -58,6 +59,7 @@ def fit_pairs(
     target_advantage: float | None = None,
     sigma: float | None = None,
     delta: float | None = None,
+    radius: float | None = None,
     utility: UtilityChoice | UtilityTask = "similarity",
     before: Before | str | None = None,
     postprocess: str | Step | Sequence[str | Step] | None = None,
@@ -88,6 +90,7 @@ def fit_pairs(
             from the same text without it, for 95 % of these pairs; the least noise that keeps it is found.
         sigma: standard deviation per coordinate of ``gaussian``.
         delta: δ of ``ldp-gaussian``, beside ``epsilon``.
+        radius: norm of every perturbation of ``textcrafter``; the vectors have norm 1.
         utility: what ``target_utility`` means: ``similarity`` (Pearson correlation of pairwise cosines
             with the clean ones, half random pairs, half near neighbours), ``neighbours`` (recall@10), or a
             `vecveil.metrics.UtilityTask` such as `StsTask`, `RetrievalTask`, `ClassificationTask`.
@@ -104,7 +107,9 @@ def fit_pairs(
         **options: of the method. subspace: ``rank`` (erased directions), ``kept``, ``flattening``, ``pairs``,
             ``transplants`` (fit on made-up texts too, see `vecveil.sensitivity.transplant`). covariance:
             ``floor``, ``shape``, ``rank``. sparse: ``floor``, ``stability_seeds`` and the fields of
-            `MaskOptions`. sparse-whitebox: ``floor``, ``steps``, ``epochs``. And ``splits`` (1): of how many
+            `MaskOptions`. sparse-whitebox: ``floor``, ``steps``, ``epochs``. textcrafter: ``checkpoint`` (a folder to
+            go on from when training is interrupted), ``further_positive`` (more embeddings with the concept) and the
+            fields of `vecveil.textcrafter.PolicySettings` but for the radius. And ``splits`` (1): of how many
             variates each normal one is made; more makes attacks on the bits of the noise harder.
 
     Raises:
@@ -114,8 +119,9 @@ def fit_pairs(
     started = time.perf_counter()
     owner = "fit_pairs"
     scale = Scale(
-        epsilon, noise_to_signal, target_utility, sigma, delta, target_cosine, target_advantage
-    )
+        epsilon, noise_to_signal, target_utility, sigma, delta, target_cosine, target_advantage,
+        radius,
+    )  # fmt: skip
     choices = check_choices(method, scale, utility, postprocess, before, output, options)
     seed = check_count(seed, owner=owner, param="seed", minimum=0)
     positive = check_embeddings(positive, owner=owner, param="positive", min_rows=MIN_PAIRS)
@@ -177,8 +183,11 @@ def fit_pairs(
         after=choices.after,
     )
     protector = _with_ranges(protector, own, seed)
+    warned = data.findings.pop("warnings", [])
     scales = protector.mechanism.parameters()
-    report: dict[str, Any] = {key: scales[key] for key in ("sigma", "delta") if key in scales}
+    report: dict[str, Any] = {
+        key: scales[key] for key in ("sigma", "delta", "radius") if key in scales
+    }
     protector.report.update(
         {
             "pairs": len(positive),
@@ -195,7 +204,7 @@ def fit_pairs(
             **data.findings,
             "utility": utility_record(protector, task, own, seed),
             "concept_distance": concept_distance(protector, positive, negative),
-            "warnings": epsilon_warnings(protector, moments.rms_norm),
+            "warnings": [*warned, *epsilon_warnings(protector, moments.rms_norm)],
             "seed": seed,
             "seconds": time.perf_counter() - started,
         }
@@ -246,6 +255,8 @@ def _search_scale(scale: Scale, moments: Moments, pairs: tuple[Embeddings, Embed
 def _mechanism(
     candidate: Candidate, scale: Scale, noise: float, rms_norm: float, splits: int
 ) -> Mechanism:
+    if candidate.made is not None:
+        return candidate.made
     if isinstance(candidate.family, LdpNoise):
         assert scale.epsilon is not None
         return candidate.family.of_epsilon(candidate.shape.dimension, scale.epsilon, splits=splits)

@@ -15,7 +15,7 @@ from vecveil.protector.arguments import UtilityChoice, check_choices
 from vecveil.protector.fitting import MIN_PAIRS, fit_pairs
 from vecveil.protector.protector import Output, Protector
 from vecveil.protector.scale import Scale
-from vecveil.types import Texts
+from vecveil.types import Embeddings, Texts
 
 if TYPE_CHECKING:
     from vecveil.concepts import Concept
@@ -40,6 +40,7 @@ def fit(
     target_advantage: float | None = None,
     sigma: float | None = None,
     delta: float | None = None,
+    radius: float | None = None,
     utility: UtilityChoice | UtilityTask = "similarity",
     before: Before | str | None = None,
     postprocess: str | Step | Sequence[str | Step] | None = None,
@@ -60,9 +61,11 @@ def fit(
         concept: what to hide.
         encoder: a name for `vecveil.load_encoder`, or any object with ``encode(texts) -> (N, n)``.
         method: a name of `vecveil.protector.METHODS`; ``vecveil methods`` lists them with their scales.
-        epsilon, noise_to_signal, target_utility, target_cosine, target_advantage, sigma: exactly one of those
+        epsilon, noise_to_signal, target_utility, target_cosine, target_advantage, sigma, radius: exactly one of those
             that the method has; see `fit_pairs`.
         delta, utility, before, postprocess, output: see `fit_pairs`.
+        options: of the method, see `fit_pairs`; and for textcrafter ``relabel``: ``"presidio"`` or any object with
+            ``detect(texts)``. Texts without the concept in which it finds PII then count as texts with it.
         min_texts: fewest texts that must hold the concept, at least 20.
         min_token_count: a concept word is a label of its own if so many texts hold it; None takes 10, or
             5 or 3 where that would leave out more than half of the concept words' occurrences.
@@ -77,8 +80,9 @@ def fit(
     """
     # Refuse before hours of encoding.
     scale = Scale(
-        epsilon, noise_to_signal, target_utility, sigma, delta, target_cosine, target_advantage
-    )
+        epsilon, noise_to_signal, target_utility, sigma, delta, target_cosine, target_advantage,
+        radius,
+    )  # fmt: skip
     check_choices(method, scale, utility, postprocess, before, output, dict(options))
     check_count(min_texts, owner="fit", param="min_texts", minimum=MIN_PAIRS)
     if min_token_count is not None:
@@ -103,6 +107,9 @@ def fit(
         with_texts + without_texts + ordinary_texts, show_progress=show_progress
     )
     positive, negative, background = np.split(everything, [len(pairs), 2 * len(pairs)])
+    if (detector := options.pop("relabel", None)) is not None:
+        background, moved = _relabelled(ordinary_texts, background, detector)
+        options["further_positive"] = moved
     protector = fit_pairs(
         positive,
         negative,
@@ -116,6 +123,7 @@ def fit(
         target_advantage=target_advantage,
         sigma=sigma,
         delta=delta,
+        radius=radius,
         utility=utility,
         before=before,
         postprocess=postprocess,
@@ -128,6 +136,14 @@ def fit(
     )
     protector.report["texts"] = matches.report()
     return protector
+
+
+def _relabelled(texts: Texts, X: Embeddings, detector: Any) -> tuple[Embeddings, Embeddings]:
+    """Return the rows of texts in which ``detector`` finds nothing, and those of the others (TextCrafter, Eq. 6, 7)."""
+    from vecveil.textcrafter import contains_pii
+
+    found = contains_pii(texts, None if detector in (True, "presidio") else detector)
+    return X[~found], X[found]
 
 
 def _sample(rows: int, most: int, rng: np.random.Generator) -> npt.NDArray[np.intp]:

@@ -9,7 +9,7 @@ import numpy as np
 from vecveil.accounting.guarantee import WEAK_EPSILON
 from vecveil.accounting.meaning import epsilon_meaning
 from vecveil.accounting.over_pairs import concept_level
-from vecveil.mechanisms import Laplace, LdpGaussian, Mechanism, Purkayastha
+from vecveil.mechanisms import Laplace, LdpGaussian, Mechanism, Purkayastha, TextCrafter
 from vecveil.mechanisms.purkayastha import angle_moments
 from vecveil.metrics import NeighbourTask, SimilarityTask, UtilityTask
 from vecveil.protector.protector import Protector
@@ -64,6 +64,8 @@ def noise_ratio(mechanism: Mechanism, rms_norm: float) -> float:
     if isinstance(mechanism, Purkayastha):
         cosine = angle_moments(mechanism.dimension, mechanism.epsilon)[0]
         return float(np.sqrt(2 - 2 * cosine))
+    if isinstance(mechanism, TextCrafter):
+        return mechanism.radius / rms_norm
     return float(np.sqrt(np.trace(mechanism.noise_covariance()))) / rms_norm
 
 

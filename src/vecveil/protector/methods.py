@@ -19,11 +19,13 @@ from vecveil.protector.families import (
     Family,
     GaussianNoise,
     LdpNoise,
+    LearntPerturbation,
     NoNoise,
     Sphere,
 )
 from vecveil.protector.scale import Scale
 from vecveil.protector.subspace_method import subspace_candidate
+from vecveil.protector.textcrafter_method import TEXTCRAFTER_OPTIONS, textcrafter_candidate
 from vecveil.protector.whitebox import whitebox_candidate
 from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.sensitivity.moments import Moments
@@ -206,6 +208,15 @@ METHODS: dict[str, Method] = {
             family=lambda delta: LdpNoise(0.5 if delta is None else delta),
             delta=True,
             before="normalise",
+        ),
+        Method(
+            "textcrafter",
+            "TextCrafter: a learnt perturbation of fixed norm, guided by a PII classifier",
+            textcrafter_candidate,
+            options=TEXTCRAFTER_OPTIONS,
+            kind="empirical",
+            metric="none",
+            family=lambda _: LearntPerturbation(),
         ),
         Method(
             "shuffle",

@@ -15,8 +15,9 @@ import numpy as np
 from vecveil.accounting import Guarantee
 from vecveil.checks import check_embeddings, check_texts
 from vecveil.errors import IncompatibleError, InvalidInputError, message
-from vecveil.mechanisms import NOTHING_BEFORE, Before, Mechanism, Step
+from vecveil.mechanisms import NOTHING_BEFORE, Before, Mechanism, Step, TextCrafter
 from vecveil.mechanisms.base import BLOCK_ROWS, BLOCK_VALUES, not_finite
+from vecveil.protector.encoder_info import EncoderInfo, encoder_fingerprint
 from vecveil.protector.repetition import check_repetition, record_release, repeated_stream
 from vecveil.randomness import ItemId, NoiseKey, NoiseKeys, WordStream, resolve_stream
 from vecveil.sensitivity.linear_map import LinearMap
@@ -26,31 +27,10 @@ if TYPE_CHECKING:
     from vecveil.accounting import Ledger
     from vecveil.encoders import Encoder
 
-__all__ = ["EncoderInfo", "Protector"]
+__all__ = ["Protector"]
 
 _OWNER = "Protector.protect"
 Output = Literal["full", "reduced"]
-
-
-@dataclass(frozen=True)
-class EncoderInfo:
-    """Which encoder a protector belongs to: vectors of another one are meaningless to it."""
-
-    name: str | None = None
-    fingerprint: str | None = None
-    precision: str | None = None
-
-    def to_record(self) -> dict[str, str | None]:
-        """Return the fields."""
-        return {"name": self.name, "fingerprint": self.fingerprint, "precision": self.precision}
-
-
-def encoder_fingerprint(encoder: Any) -> str | None:
-    """Return the fingerprint of the encoder's model; vectors in fp32 and bf16 belong to the same one."""
-    model: str | None = getattr(encoder, "model_fingerprint", None) or getattr(
-        encoder, "fingerprint", None
-    )
-    return model
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -76,7 +56,7 @@ class Protector:
     mechanism: Mechanism
     map: LinearMap | None = None
     output: Output = "full"
-    encoder_info: EncoderInfo = EncoderInfo()
+    encoder_info: EncoderInfo = field(default_factory=EncoderInfo)
     concept: str | None = None
     report: dict[str, Any] = field(default_factory=dict)
     encoder: Any = None
@@ -87,7 +67,7 @@ class Protector:
         parameters = self.mechanism.parameters()
         scale = "".join(
             f" {name}={parameters[name]:.4g},"
-            for name in ("epsilon", "sigma")
+            for name in ("epsilon", "sigma", "radius")
             if name in parameters
         )
         return (
@@ -259,6 +239,23 @@ class Protector:
         X = np.asarray(self.loaded_encoder().encode(texts))
         known = texts if key is not None and self.encoder_info.fingerprint is not None else None
         return self.protect(X, rng, noise=noise, ids=ids, key=key, texts=known, ledger=ledger)
+
+    def direction(self, X: Embeddings) -> Embeddings:
+        """Return v(e) for the rows of ``X`` (N, n), of norm 1, in the same dtype: no perturbation goes along it.
+
+        Raises:
+            InvalidInputError: the method is not textcrafter, or see `protect`.
+        """
+        owner = "Protector.direction"
+        if not isinstance(self.mechanism, TextCrafter):
+            raise InvalidInputError(
+                message(owner, "method", "'textcrafter'", repr(self.method),
+                        "Only its perturbations keep to a reference direction.")
+            )  # fmt: skip
+        X = check_embeddings(X, owner=owner, param="X", dimension=self.dimension)
+        x = self.before.apply(X, owner=owner)
+        self.mechanism.check_rows(x)
+        return self.mechanism.direction(x)
 
     def loaded_encoder(self) -> Encoder:
         """Return the encoder of this protector, loading it by name if it is not at hand."""

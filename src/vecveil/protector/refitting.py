@@ -18,6 +18,8 @@ def refit_refusal(protector: Protector) -> str | None:
 
     Either what it does is the same whatever the words are, or its settings are not in its report.
     """
+    if protector.method == "textcrafter":
+        return "Its policy is learnt from whole texts, not from a list of words, and takes minutes to train."
     if not METHODS[protector.method].options:
         return f"Method {protector.method!r} does the same whatever the words are."
     parameters = protector.report.get("parameters")

@@ -24,6 +24,7 @@ LEAST_RATIO, MOST_RATIO = 1e-9, 1e9
 
 _NAMES = (
     "epsilon", "sigma", "noise_to_signal", "target_utility", "target_cosine", "target_advantage",
+    "radius",
 )  # fmt: skip
 
 
@@ -41,6 +42,7 @@ class Scale:
         target_cosine: mean cosine of a vector and its noisy self before any map, in (0, 1).
         target_advantage: the largest advantage that any attacker may have, in (0, 1), at telling a text with the
             concept from the same text without it, for 95 % of the pairs.
+        radius: norm of every perturbation of ``textcrafter``.
     """
 
     epsilon: float | None = None
@@ -50,9 +52,10 @@ class Scale:
     delta: float | None = None
     target_cosine: float | None = None
     target_advantage: float | None = None
+    radius: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("epsilon", "sigma", "noise_to_signal"):
+        for name in ("epsilon", "sigma", "noise_to_signal", "radius"):
             if getattr(self, name) is not None:
                 check_positive(getattr(self, name), owner="fit", param=name)
         for name in ("target_utility", "target_cosine", "target_advantage", "delta"):

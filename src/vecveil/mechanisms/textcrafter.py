@@ -1,0 +1,214 @@
+"""TextCrafter's perturbation: a learnt one, of fixed norm, orthogonal to a learnt direction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from vecveil.accounting import Guarantee, distortion_guarantee
+from vecveil.checks import check_positive
+from vecveil.errors import InvalidInputError, message
+from vecveil.mechanisms.base import Arrays, Mechanism
+from vecveil.mechanisms.policy import PolicyWeights
+from vecveil.mechanisms.steps import unit_rows
+from vecveil.randomness import WordStream, kernel
+from vecveil.threads import in_chunks
+from vecveil.types import Embeddings, Matrix, Vector
+
+__all__ = ["UNIT_TOLERANCE", "TextCrafter", "check_unit_rows", "orthogonal_step"]
+
+UNIT_TOLERANCE = 1e-2
+"""How far from 1 a norm may be: half precision and averages of tokens round it."""
+
+_BLOCK = 2048  # rows that go through the policy at once
+_ROWS = 256  # that one thread works on at a time
+_TRIES = 4
+_DEGENERATE = 1e-9
+
+
+def check_unit_rows(X: Embeddings, *, owner: str, param: str = "X") -> None:
+    """Raise InvalidInputError if a row of ``X`` (N, n), finite, has not norm 1."""
+    norms = unit_rows(X)[1]
+    wrong = np.flatnonzero(np.abs(norms - 1) > UNIT_TOLERANCE)
+    if len(wrong):
+        raise InvalidInputError(
+            message(owner, param, "of rows with norm 1",
+                    f"{len(wrong)} others, the first in row {wrong[0]} with norm {norms[wrong[0]]:.4g}",
+                    "The policy is learnt on the unit sphere, and the radius is counted in norms of a vector.",
+                    "Fit with before='normalise' to have rows brought to norm 1, or do so yourself.")
+        )  # fmt: skip
+
+
+def orthogonal_step(d: Embeddings, v: Embeddings, radius: float) -> tuple[Embeddings, Vector]:
+    """Return r d⊥/‖d⊥‖ with d⊥ = d − (d·v) v, and whether ‖d⊥‖ is too small beside ‖d‖ to have a direction (Eq. 17).
+
+    Args:
+        d, v: (N, n) float64; the rows of ``v`` have norm 1.
+    """
+    across = d - np.einsum("ij,ij->i", d, v)[:, None] * v
+    # What rounding leaves along v is as large as d·v times 2⁻⁵³: take it out once more.
+    across -= np.einsum("ij,ij->i", across, v)[:, None] * v
+    norms = np.linalg.norm(across, axis=1)
+    lost = ~(norms > _DEGENERATE * np.linalg.norm(d, axis=1))
+    across *= (radius / np.where(lost, 1.0, norms))[:, None]
+    return across, lost
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TextCrafter(Mechanism):
+    """e' = e + r d⊥/‖d⊥‖, d ~ N(μ(e), diag σ²), d⊥ its part orthogonal to v(e) (TextCrafter, Eq. 15 to 18).
+
+    Guarantee:
+        None of privacy. Exactly: ‖e' − e‖ = r and (e' − e)ᵀ v(e) = 0, which bound the distortion. Both help an
+        attacker: of some candidate texts the true one is that at distance r.
+
+    Attributes:
+        policy: μ, σ and v.
+        radius: r > 0.
+        spread: (n, n) covariance of what is added to a vector given the vector, on average over those of the fit.
+        classifier: (n + 1,) weights and intercept of the PII classifier that the policy was trained against.
+        centroids: (k, n) centres of plain texts that it was drawn to.
+
+    Cost:
+        two transformer blocks a vector: about 2 (11 + 4 · expansion/2) n² additions and multiplications.
+    """
+
+    policy: PolicyWeights
+    radius: float
+    spread: Matrix
+    classifier: Vector
+    centroids: Matrix
+
+    name: ClassVar[str] = "textcrafter"
+
+    def __post_init__(self) -> None:
+        radius = check_positive(self.radius, owner="TextCrafter", param="radius")
+        object.__setattr__(self, "radius", radius)
+        n = self.policy.dimension
+        for name, shape in (("spread", (n, n)), ("classifier", (n + 1,)), ("centroids", (None, n))):
+            array = np.asarray(getattr(self, name), dtype=np.float64)
+            fits = array.ndim == len(shape) and array.shape[-1] == shape[-1] and len(array)
+            if not fits or (shape[0] and len(array) != shape[0]) or not np.isfinite(array).all():
+                raise ValueError(name)
+            object.__setattr__(self, name, array)
+
+    def __repr__(self) -> str:
+        return f"TextCrafter(n={self.dimension}, radius={self.radius:g})"
+
+    @property
+    def dimension(self) -> int:
+        """Return n."""
+        return self.policy.dimension
+
+    @property
+    def step(self) -> float:
+        """Return 0: nothing is rounded, or the norm would not be r."""
+        return 0.0
+
+    def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
+        if not np.isfinite(X).all():
+            return False  # the caller names the row
+        self.check_rows(X)
+        for start in range(0, len(X), _BLOCK):
+            part = slice(start, min(start + _BLOCK, len(X)))
+            self._perturb(X[part], stream.part(part.start, part.stop), out[part])
+        return bool(np.isfinite(out).all())
+
+    def _perturb(self, X: Embeddings, stream: WordStream, out: Embeddings) -> None:
+        """Write e' to ``out``; the products of matrices have threads of their own, the rest gets ours."""
+        n, sigma = X.shape[1], self.policy.sigma
+        means, directions = self.policy.mean(X), self.policy.direction(X)
+
+        def work(start: int, stop: int) -> None:
+            given, mu, v = stream.part(start, stop), means[start:stop], directions[start:stop]
+            step, lost = orthogonal_step(mu + sigma * _normals(given, n, 0), v, self.radius)
+            for attempt in range(1, _TRIES):
+                if not lost.any():
+                    break
+                rows = np.flatnonzero(lost)
+                d = mu[rows] + sigma * _normals(given.take(rows), n, attempt)
+                step[rows], lost[rows] = orthogonal_step(d, v[rows], self.radius)
+            if lost.any():
+                step[lost] = orthogonal_step(_other_axes(v[lost]), v[lost], self.radius)[0]
+            out[start:stop] = X[start:stop] + step
+
+        in_chunks(len(X), _ROWS, work)
+
+    def check_rows(self, X: Embeddings) -> None:
+        """Raise InvalidInputError for a row that has not norm 1."""
+        check_unit_rows(X, owner="TextCrafter.protect")
+
+    def direction(self, X: Embeddings) -> Embeddings:
+        """Return v(e) for the rows of ``X`` (N, n), of norm 1, in the same dtype (Eq. 16)."""
+        directions = np.empty_like(X)
+        for start in range(0, len(X), _BLOCK):
+            directions[start : start + _BLOCK] = self.policy.direction(X[start : start + _BLOCK])
+        return directions
+
+    def noise_covariance(self) -> Matrix:
+        """Return the mean covariance of the perturbation given the vector, as measured in the fit."""
+        return self.spread
+
+    def distances(
+        self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None
+    ) -> Vector:
+        """Return the Euclidean distance of each pair of rows."""
+        differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
+        norms: Vector = np.linalg.norm(differences, axis=1)
+        return norms
+
+    def advantage(self, distances: Vector) -> Vector:
+        """Return 1 for every two inputs that differ: their releases lie on two different spheres."""
+        return np.where(np.asarray(distances) > 0, 1.0, 0.0)
+
+    def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
+        """Return that nothing is promised of privacy, and what is of distortion."""
+        return distortion_guarantee(
+            dimension=self.dimension, radius=self.radius, fitted_on=fitted_on
+        )
+
+    def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Return policy, spread, classifier and centroids."""
+        return {
+            **self.policy.to_arrays(),
+            "spread": self.spread,
+            "classifier": self.classifier,
+            "centroids": self.centroids,
+        }
+
+    def parameters(self) -> dict[str, float]:
+        """Return r, T and the number of heads."""
+        return {
+            "radius": self.radius,
+            "tokens": self.policy.tokens,
+            "heads": self.policy.heads,
+        }
+
+    @classmethod
+    def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
+        """Return the mechanism of a protector file."""
+        policy = PolicyWeights.from_arrays(
+            arrays, dimension, parameters["tokens"], parameters["heads"]
+        )
+        radius = float(parameters["radius"])
+        if not 1e-9 < radius < 1e9:
+            raise ValueError("radius")
+        return cls(policy, radius, arrays["spread"], arrays["classifier"], arrays["centroids"])
+
+
+def _normals(stream: WordStream, dimension: int, attempt: int) -> Embeddings:
+    """Return (rows, n) standard normals; another attempt reads other words."""
+    pairs = (dimension + 1) // 2
+    words = stream.words(pairs, attempt * pairs)
+    normals: Embeddings = kernel.normals(np.ascontiguousarray(words), pairs)[:, :dimension]
+    return normals
+
+
+def _other_axes(v: Embeddings) -> Embeddings:
+    """Return for each row the axis that ``v`` has least of: something of it is orthogonal to ``v``."""
+    axes = np.zeros_like(v)
+    axes[np.arange(len(v)), np.abs(v).argmin(axis=1)] = 1.0
+    return axes

@@ -1,0 +1,106 @@
+"""The ``textcrafter`` method: train a policy against a PII classifier, and make its mechanism."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vecveil.checks import check_embeddings
+from vecveil.errors import InvalidInputError, message
+from vecveil.mechanisms.textcrafter import TextCrafter, check_unit_rows
+from vecveil.protector.candidate import Candidate
+from vecveil.sensitivity.shapes import NoiseShape
+from vecveil.textcrafter.settings import PolicySettings
+from vecveil.types import Embeddings, Groups, Matrix
+
+if TYPE_CHECKING:
+    from vecveil.protector.methods import FitData
+
+__all__ = ["TEXTCRAFTER_OPTIONS", "textcrafter_candidate"]
+
+_SETTINGS = tuple(field.name for field in fields(PolicySettings) if field.name != "radius")
+TEXTCRAFTER_OPTIONS = (*_SETTINGS, "checkpoint", "further_positive", "relabel")
+
+MOST_ROWS = 20_000  # that the policy is trained on
+_SPREAD_ROWS = 4000
+
+
+def textcrafter_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
+    """Return a policy trained on these embeddings, as a mechanism.
+
+    The PII side is the texts with the concept, the plain side the same texts without it and the ordinary ones.
+    """
+    from vecveil.textcrafter import fit_pii_classifier, plain_centroids, train_policy
+
+    if options.pop("relabel", None) is not None:
+        raise InvalidInputError(
+            message("fit_pairs", "relabel", "left out", "a value", "A recogniser reads texts.",
+                    "Use vecveil.fit, or move such rows to further_positive yourself.")
+        )  # fmt: skip
+    checkpoint = options.pop("checkpoint", None)
+    further = options.pop("further_positive", None)
+    assert data.scale.radius is not None
+    settings = PolicySettings(radius=data.scale.radius, **options)
+    settings.heads_for(data.dimension)
+    positive, plain, of_positive, of_plain = _sides(data, further)
+    classifier = fit_pii_classifier(
+        positive, plain, groups_positive=of_positive, groups_plain=of_plain, seed=data.seed
+    )
+    centroids = plain_centroids(plain, clusters=settings.clusters, seed=data.seed)
+    X = np.concatenate([positive, plain])
+    rng = np.random.default_rng(data.seed)
+    X = np.ascontiguousarray(X[np.sort(rng.permutation(len(X))[:MOST_ROWS])])
+    trained = train_policy(
+        X, classifier, centroids, settings,
+        seed=data.seed, checkpoint=checkpoint, show_progress=data.show_progress,
+    )  # fmt: skip
+    data.findings["classifier"] = classifier.to_record()
+    data.findings["training"] = {**trained.to_record(), "classifier": classifier.to_record()}
+    data.findings["warnings"] = list(classifier.warnings)
+    known = np.append(classifier.weights, classifier.intercept)
+    n = data.dimension
+    draft = TextCrafter(trained.weights, settings.radius, np.zeros((n, n)), known, centroids)
+    spread = _spread(draft, X[rng.permutation(len(X))[:_SPREAD_ROWS]], data.seed)
+    return Candidate(
+        shape=NoiseShape.isotropic(n),
+        map_of=lambda _: None,
+        parameters={k: v for k, v in settings.to_record().items() if k != "device"},
+        made=TextCrafter(trained.weights, settings.radius, spread, known, centroids),
+    )
+
+
+def _sides(
+    data: FitData, further: Embeddings | None
+) -> tuple[Embeddings, Embeddings, Groups, Groups]:
+    """Return the PII side and the plain side, with the groups of their rows: a pair is one group."""
+    rows = len(data.positive)
+    pairs = np.arange(rows)
+    if data.groups is not None:
+        pairs = np.unique(data.groups, return_inverse=True)[1].reshape(-1)
+    positive, plain, of_positive, of_plain = data.positive, data.negative, pairs, pairs
+    extra = {"further_positive": further, "background": data.background}
+    for name, given in extra.items():
+        if given is None or not len(given):
+            continue
+        given = check_embeddings(given, owner="fit", param=name, dimension=data.dimension)
+        own = rows + np.arange(len(given))
+        rows += len(given)
+        if name == "background":
+            plain, of_plain = np.concatenate([plain, given]), np.append(of_plain, own)
+        else:
+            positive, of_positive = np.concatenate([positive, given]), np.append(of_positive, own)
+    check_unit_rows(positive, owner="fit", param="positive")
+    check_unit_rows(plain, owner="fit", param="negative and background")
+    return positive, plain, of_positive, of_plain
+
+
+def _spread(draft: TextCrafter, X: Embeddings, seed: int) -> Matrix:
+    """Return the mean covariance of the perturbation given the vector: half that of two draws' difference."""
+    first, second = (
+        draft.protect(X, rng=np.random.default_rng([seed, k])).astype(np.float64) for k in (1, 2)
+    )
+    difference = first - second
+    covariance: Matrix = difference.T @ difference / (2 * len(X))
+    return covariance
