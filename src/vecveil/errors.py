@@ -13,6 +13,7 @@
     ├── KeyFileError                 a key of keyed noise cannot be used; the message never holds it
     ├── LedgerError                  a ledger of releases cannot be used: no ledger, damaged, locked
     │   └── LedgerCapError           an item would be released more often than the ledger allows
+    ├── TrainingError                a reward or gradient became NaN or infinite; the last checkpoint stays
     └── MissingDependencyError       an optional package is not installed (also an ImportError)
 
 No message ever holds a text, a vector or a key: only names, shapes, counts and parameters.
@@ -32,6 +33,7 @@ __all__ = [
     "MissingDependencyError",
     "ProtectorFileError",
     "ReleaseError",
+    "TrainingError",
     "VecveilError",
     "message",
 ]
@@ -91,6 +93,23 @@ class LedgerCapError(LedgerError):
     def __reduce__(self) -> tuple[type[LedgerCapError], tuple[str, int]]:
         """Return what makes it anew: workers send it to their parent."""
         return type(self), (str(self), self.items)
+
+
+class TrainingError(VecveilError, RuntimeError):
+    """Training stopped because a reward or gradient became NaN or infinite; the last good checkpoint stays.
+
+    Attributes:
+        epoch: from 1; 0 before the first step.
+        step: of the epoch, from 1.
+    """
+
+    def __init__(self, text: str, epoch: int, step: int) -> None:
+        self.epoch, self.step = epoch, step
+        super().__init__(text)
+
+    def __reduce__(self) -> tuple[type[TrainingError], tuple[str, int, int]]:
+        """Return what makes it anew: workers send it to their parent."""
+        return type(self), (str(self), self.epoch, self.step)
 
 
 class MissingDependencyError(VecveilError, ImportError):

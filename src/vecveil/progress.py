@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -44,11 +44,13 @@ def progress(
     total: int | None = None,
     show: bool | None = None,
     unit: str = "it",
+    note: Callable[[], str] | None = None,
 ) -> Iterator[T]:
     """Yield from ``items`` while a bar on stderr moves.
 
     Args:
         show: True or False; None shows the bar on a terminal only.
+        note: returns what stands behind the bar, asked after each item.
     """
     event = _stop.get()
     if event is not None:
@@ -67,7 +69,10 @@ def progress(
     # A terminal may not say its size (a recording, a service): tqdm would draw nothing there.
     size = {"dynamic_ncols": True} if _has_size() else {"ncols": 80, "nrows": 24}
     bar: Any = tqdm(items, desc=description, total=total, unit=unit, file=sys.stderr, **size)
-    yield from bar
+    for item in bar:
+        yield item
+        if note is not None:
+            bar.set_postfix_str(note(), refresh=False)
 
 
 def _has_size() -> bool:

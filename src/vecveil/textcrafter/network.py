@@ -1,0 +1,191 @@
+"""ProtectPolicy in torch, to be trained: two branches of one transformer block each (TextCrafter, Eq. 10 to 16).
+
+Importing this module loads torch; the others of this folder import it inside functions. The network that is applied
+is `vecveil.mechanisms.policy.PolicyWeights`, whose arrays have the names of `state_dict` here.
+"""
+
+from __future__ import annotations
+
+import math
+
+from vecveil.errors import MissingDependencyError
+from vecveil.mechanisms.policy import PolicyWeights
+from vecveil.textcrafter.settings import PolicySettings
+
+try:
+    import torch
+    from torch import Tensor, nn
+except ImportError as error:
+    raise MissingDependencyError("Training a policy", "torch", "textcrafter") from error
+
+__all__ = ["ProtectPolicy", "build_policy", "module_of", "to_weights"]
+
+_POSITION_DEVIATION = 0.02  # of the positions a network starts with, as in BERT
+_LOST = 1e-12  # a direction shorter than this has none: the first axis stands for it
+
+
+class ProtectPolicy(nn.Module):
+    """The policy π(d | e) = N(μ(e), diag σ²) and its reference direction v(e).
+
+    Args:
+        dimension: n.
+        tokens: T, a divisor of n.
+        heads: of the attention; a divisor of n/T.
+        hidden: units of the feed-forward part.
+        dropout: on attention weights, on what attention gives, inside and behind the feed-forward part.
+        generator: on the CPU, whatever the device: a seed then draws the same everywhere. Every first weight and
+            every dropout mask comes from it.
+    """
+
+    def __init__(
+        self,
+        dimension: int,
+        tokens: int,
+        heads: int,
+        hidden: int,
+        dropout: float,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.dimension, self.tokens, self.heads = dimension, tokens, heads
+        drop = _Dropout(dropout, generator)
+        self.mean = _Branch(dimension, tokens, heads, hidden, drop, generator)
+        self.direction = _Branch(dimension, tokens, heads, hidden, drop, generator)
+        self.log_sigma = nn.Parameter(torch.zeros(dimension))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return μ(e) and v(e), both (N, n), of vectors (N, n)."""
+        return self.mean(x), self.direction_of(x)
+
+    def direction_of(self, x: Tensor) -> Tensor:
+        """Return v(e), (N, n) of norm 1 (Eq. 16); where the branch gives zeros, the first axis."""
+        raw = self.direction(x)
+        norms = torch.linalg.vector_norm(raw, dim=-1, keepdim=True)
+        lost = norms < _LOST
+        first = torch.zeros_like(raw)
+        first[:, 0] = 1
+        out: Tensor = torch.where(lost, first, raw / torch.where(lost, 1.0, norms))
+        return out
+
+
+class _Dropout(nn.Module):
+    """Dropout whose masks come from a generator of ours."""
+
+    def __init__(self, share: float, generator: torch.Generator) -> None:
+        super().__init__()
+        self.kept, self.generator = 1 - share, generator
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.kept == 1:
+            return x
+        mask = torch.empty(x.shape, dtype=x.dtype).bernoulli_(self.kept, generator=self.generator)
+        return x * mask.div_(self.kept).to(x.device)
+
+
+class _Branch(nn.Module):
+    """A vector, cut into T tokens, through one transformer block and a linear layer over all tokens."""
+
+    def __init__(
+        self,
+        dimension: int,
+        tokens: int,
+        heads: int,
+        hidden: int,
+        drop: _Dropout,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        width = dimension // tokens
+        first = torch.randn(tokens, width, generator=generator)
+        self.position = nn.Parameter(_POSITION_DEVIATION * first)
+        self.attention = _Attention(width, heads, drop, generator)
+        self.norm1 = nn.LayerNorm(width)
+        self.expand = _linear(width, hidden, generator)
+        self.contract = _linear(hidden, width, generator)
+        self.norm2 = nn.LayerNorm(width)
+        self.head = _linear(dimension, dimension, generator)
+        self.drop = drop
+
+    def forward(self, e: Tensor) -> Tensor:
+        x = e.view(-1, *self.position.shape) + self.position
+        y = self.norm1(x + self.drop(self.attention(x)))  # Eq. 12
+        hidden = self.drop(nn.functional.gelu(self.expand(y)))  # Eq. 13
+        y = self.norm2(y + self.drop(self.contract(hidden)))  # Eq. 14
+        out: Tensor = self.head(y.flatten(1))
+        return out
+
+
+class _Attention(nn.Module):
+    """Multi-head attention over the T tokens of each vector (Eq. 10, 11)."""
+
+    def __init__(self, width: int, heads: int, drop: _Dropout, generator: torch.Generator) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = _linear(width, 3 * width, generator)
+        with torch.no_grad():  # as torch starts its own attention
+            nn.init.xavier_uniform_(self.qkv.weight, generator=generator)
+            self.qkv.bias.zero_()
+        self.out = _linear(width, width, generator)
+        with torch.no_grad():
+            self.out.bias.zero_()
+        self.drop = drop
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows, tokens, width = x.shape
+        split = (rows, tokens, self.heads, width // self.heads)
+        if tokens == 1:  # softmax over one token is 1: queries and keys have no part in it
+            weight, bias = self.qkv.weight[2 * width :], self.qkv.bias[2 * width :]
+            values = nn.functional.linear(x, weight, bias).view(split)
+            mixed = values * self.drop(x.new_ones(rows, 1, self.heads, 1))
+        else:
+            q, k, v = (part.view(split).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1))
+            scores = q @ k.transpose(-1, -2) / math.sqrt(width // self.heads)
+            mixed = (self.drop(scores.softmax(dim=-1)) @ v).transpose(1, 2)
+        out: Tensor = self.out(mixed.reshape(rows, tokens, width))
+        return out
+
+
+def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
+    """Return a layer started as torch starts its own, but from ``generator``."""
+    layer: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs)  # type: ignore[no-untyped-call]
+    bound = 1 / math.sqrt(inputs)
+    with torch.no_grad():
+        layer.weight.uniform_(-bound, bound, generator=generator)
+        layer.bias.uniform_(-bound, bound, generator=generator)
+    return layer
+
+
+def build_policy(
+    dimension: int, settings: PolicySettings, generator: torch.Generator
+) -> ProtectPolicy:
+    """Return the network that training starts with, drawn from ``generator``, float32 on the CPU.
+
+    Raises:
+        InvalidInputError: T does not divide n, or the heads do not divide n/T.
+    """
+    heads = settings.heads_for(dimension)
+    hidden = settings.expansion * (dimension // settings.tokens)
+    module = ProtectPolicy(dimension, settings.tokens, heads, hidden, settings.dropout, generator)
+    nn.init.constant_(module.log_sigma, settings.initial_log_sigma)
+    return module
+
+
+def to_weights(module: ProtectPolicy) -> PolicyWeights:
+    """Return the network as arrays, by which it is applied and saved without torch."""
+    arrays = {name: one.detach().cpu().numpy().copy() for name, one in module.state_dict().items()}
+    return PolicyWeights(module.dimension, module.tokens, module.heads, arrays)
+
+
+def module_of(weights: PolicyWeights, settings: PolicySettings) -> ProtectPolicy:
+    """Return the network with ``weights``; of ``settings`` only dropout is taken. It is set to evaluate."""
+    hidden = len(weights.arrays["mean.expand.bias"])
+    module = ProtectPolicy(
+        weights.dimension,
+        weights.tokens,
+        weights.heads,
+        hidden,
+        settings.dropout,
+        torch.Generator().manual_seed(0),
+    )
+    module.load_state_dict({name: torch.from_numpy(a.copy()) for name, a in weights.arrays.items()})
+    return module.eval()

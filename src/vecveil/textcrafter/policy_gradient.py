@@ -1,0 +1,274 @@
+"""One step of policy gradient (TextCrafter, Eq. 22, 23), and the measures that its curves are made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vecveil.devices import Batches, import_torch, resolve_device
+from vecveil.textcrafter.curves import EpochMeasures
+from vecveil.textcrafter.perturbation import orthogonal_part, perturbation
+from vecveil.textcrafter.reward import Reward, RewardTerms
+from vecveil.textcrafter.settings import PolicySettings
+from vecveil.types import Embeddings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from vecveil.textcrafter.network import ProtectPolicy
+    from vecveil.textcrafter.pii_classifier import PiiClassifier
+
+__all__ = ["NotFinite", "PolicyGradient", "log_probability"]
+
+HELD_OUT = 0.1  # share of the vectors that the curves are measured on, at most HELD_OUT_ROWS
+HELD_OUT_ROWS = 2000
+_MEASURING = 0x7E57  # what the seed of the curves' draws differs by
+
+Array = npt.NDArray[Any]
+
+
+class NotFinite(ArithmeticError):
+    """A reward or gradient is NaN or infinite; its text says which and why."""
+
+
+def log_probability(d: Tensor, mean: Tensor, log_sigma: Tensor) -> Tensor:
+    """Return log π(d | e) of N(μ, diag σ²), summed over the last dimension."""
+    whitened = (d - mean) * (-log_sigma).exp()
+    constant = 0.5 * math.log(2 * math.pi) * d.shape[-1]
+    return -0.5 * whitened.square().sum(dim=-1) - log_sigma.sum() - constant
+
+
+class PolicyGradient:
+    """Network, optimiser, generator and vectors of one training.
+
+    The generator is on the CPU whatever the device, and everything random comes from it: first weights, which
+    vectors are held out, their order, dropout and draws. Its state is all that a checkpoint needs of chance.
+
+    Args:
+        X: unit vectors (N, n), N ≥ 2.
+        classifier: gives p(e).
+        centroids: (k, n).
+        settings: of the policy.
+        seed: of the generator.
+    """
+
+    def __init__(
+        self,
+        X: Embeddings,
+        classifier: PiiClassifier,
+        centroids: Embeddings,
+        settings: PolicySettings,
+        seed: int,
+    ) -> None:
+        torch = import_torch()
+        from vecveil.textcrafter.network import build_policy
+
+        self._torch: Any = torch
+        self.settings, self.seed = settings, seed
+        self.device = resolve_device(settings.device, owner="train_policy")
+        self.generator = torch.Generator().manual_seed(seed)
+        self.module: ProtectPolicy = build_policy(X.shape[1], settings, self.generator)
+        self.module.to(self.device)
+        if settings.direction == "untrained":
+            self.module.direction.requires_grad_(False)
+        self._learning = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
+        self._optimiser = _adam(torch, list(self._learning.values()), settings.learning_rate)
+        self._batches = Batches(settings.batch_size)
+
+        vectors = torch.from_numpy(np.asarray(X, dtype=np.float32)).to(self.device)
+        self.reward = Reward(classifier, centroids, settings, self.device)
+        order = torch.randperm(len(vectors), generator=self.generator).to(self.device)
+        held_out = min(HELD_OUT_ROWS, max(1, int(HELD_OUT * len(vectors))))
+        self._held_out = vectors[order[:held_out]]
+        self._vectors = vectors[order[held_out:]]
+        self._centroids = self.reward.target(self._vectors)
+        self.module.eval()
+        with torch.no_grad():
+            self._first_direction = self.module.direction_of(self._held_out)
+
+    @property
+    def steps(self) -> int:
+        """Return the number of steps of an epoch."""
+        return -(-len(self._vectors) // self.settings.batch_size)
+
+    def order(self) -> list[Tensor]:
+        """Return the batches of an epoch, as rows of the training vectors."""
+        order = self._torch.randperm(len(self._vectors), generator=self.generator)
+        return list(order.to(self.device).split(self.settings.batch_size))
+
+    def step(self, batch: Tensor) -> tuple[float, float, float]:
+        """Learn from one batch; return the means of its rewards, p(e') and drifts.
+
+        Raises:
+            NotFinite: a reward or gradient is; the weights are as they were.
+        """
+        torch = self._torch
+        self.module.train()
+        self.module.direction.train(self.settings.direction == "learnt")
+
+        def undo() -> None:
+            self._optimiser.zero_grad(set_to_none=True)
+
+        def learn(start: int, stop: int) -> Tensor:
+            return self._learn(batch[start:stop], (stop - start) / len(batch))
+
+        undo()
+        parts = self._batches.run(len(batch), learn, undo=undo)
+        for name, parameter in self._learning.items():
+            gradient = parameter.grad
+            if gradient is not None and not bool(
+                torch.linalg.vector_norm(gradient, ord=math.inf).isfinite()
+            ):
+                raise NotFinite(
+                    f"the gradient of {name} is NaN or infinite. {self._smaller_rate()}"
+                )
+        self._optimiser.step()
+        reward, p_pii, drift = torch.stack(parts).sum(dim=0).tolist()
+        return reward, p_pii, drift
+
+    def _learn(self, rows: Tensor, share: float) -> Tensor:
+        """Add the gradient of these rows; advantages are normalised among them."""
+        torch, settings = self._torch, self.settings
+        e, c = self._vectors[rows], self._centroids[rows]
+        mean = self.module.mean(e)
+        with torch.set_grad_enabled(settings.direction == "learnt"):
+            v = self.module.direction_of(e)
+        log_sigma = self.module.log_sigma
+        sigma = log_sigma.detach().exp()
+        self._check_policy(mean, sigma, v)
+
+        def draw() -> Tensor:
+            shape = (settings.draws, *mean.shape)
+            noise = torch.randn(shape, generator=self.generator).to(self.device)
+            drawn: Tensor = noise.mul_(sigma).add_(mean.detach())
+            return drawn
+
+        d = draw()
+        protected = e + perturbation(d, v, settings.radius, draw)
+        terms = self.reward.terms(e, protected, c)
+        rewards = self.reward.total(terms)
+        self._check_terms(terms, rewards)
+        advantage = (rewards - self.reward.baseline(e, c)).detach()
+        if settings.normalise_advantage:
+            advantage = advantage - advantage.mean()
+            advantage = advantage / (advantage.square().mean().sqrt() + 1e-8)
+        loss = -(advantage * log_probability(d, mean, log_sigma)).mean()
+        if settings.entropy:
+            loss = loss - settings.entropy * log_sigma.sum()
+        if settings.direction == "learnt":  # log π does not depend on v; R does, through e'
+            loss = loss - rewards.mean()
+        torch.autograd.backward(share * loss)
+        with torch.no_grad():
+            drift = 1 - torch.nn.functional.cosine_similarity(protected, e.expand_as(d), dim=-1)
+            means = [rewards.mean(), terms.p_pii.mean(), drift.mean()]
+            found: Tensor = share * torch.stack(means)
+        return found
+
+    def _check_policy(self, mean: Tensor, sigma: Tensor, v: Tensor) -> None:
+        for name, found in (("mean μ", mean), ("direction v", v), ("σ", sigma)):
+            if not bool(found.sum().isfinite()) or (found is sigma and not bool(found.min() > 0)):
+                kind = "NaN, infinite or zero" if found is sigma else "NaN or infinite"
+                raise NotFinite(f"the policy's {name} is {kind}. {self._smaller_rate()}")
+
+    def _check_terms(self, terms: RewardTerms, rewards: Tensor) -> None:
+        if bool(rewards.sum().isfinite()):
+            return
+        causes = {
+            "p(e')": (terms.p_pii, "The classifier's weights or intercept are out of range."),
+            "‖e' − c‖": (terms.cluster, "The centroids are out of range."),
+            "‖e' − e‖": (terms.distance, "The radius is out of range."),
+        }
+        for name, (values, why) in causes.items():
+            if not bool(values.sum().isfinite()):
+                raise NotFinite(f"the reward's term {name} is NaN or infinite. {why}")
+        raise NotFinite("the reward is infinite: alpha, beta or gamma is out of range.")
+
+    def _smaller_rate(self) -> str:
+        return f"A learning_rate smaller than {self.settings.learning_rate:g} keeps it in range."
+
+    def measure(self, epoch: int, reward_training: float | None, seconds: float) -> EpochMeasures:
+        """Return the measures of the held-out vectors as the network is now.
+
+        Raises:
+            NotFinite: a reward is NaN or infinite.
+        """
+        torch = self._torch
+        self.module.eval()
+        generator = torch.Generator().manual_seed(self.seed ^ _MEASURING)
+        with torch.no_grad():
+            parts = self._batches.run(
+                len(self._held_out), lambda i, j: self._measures(i, j, generator)
+            )
+        means = (torch.stack(parts).sum(dim=0) / len(self._held_out)).tolist()
+        names = ("reward", "reward_clean", "p_pii", "p_pii_clean", "drift", "cluster_distance",
+                 "cluster_distance_clean", "deterministic_share", "direction_cosine")  # fmt: skip
+        return EpochMeasures(
+            epoch=epoch,
+            reward_training=reward_training,
+            entropy=float(self.module.log_sigma.detach().mean()),
+            seconds=seconds,
+            **dict(zip(names, means, strict=True)),
+        )
+
+    def _measures(self, start: int, stop: int, generator: Any) -> Tensor:
+        """Return sums over rows of the measures, in the order of `measure`."""
+        torch, settings = self._torch, self.settings
+        e = self._held_out[start:stop]
+        c = self.reward.target(e)
+        mean, v = self.module(e)
+        sigma = self.module.log_sigma.exp()
+        self._check_policy(mean, sigma, v)
+        shape = (settings.draws, *mean.shape)
+        d = mean + sigma * torch.randn(shape, generator=generator).to(self.device)
+        protected = e + perturbation(d, v, settings.radius)
+        after, before = self.reward.terms(e, protected, c), self.reward.terms(e, e, c)
+        rewards = self.reward.total(after)
+        self._check_terms(after, rewards)
+        fixed = orthogonal_part(mean, v).square().sum(dim=-1)
+        spread = (sigma.square() * (1 - v.square())).sum(dim=-1)
+        drift = 1 - torch.nn.functional.cosine_similarity(protected, e.expand_as(d), dim=-1)
+        moved = (v * self._first_direction[start:stop]).sum(dim=-1)
+        columns = (rewards, self.reward.total(before), after.p_pii, before.p_pii, drift,
+                   after.cluster, before.cluster, fixed / (fixed + spread), moved)  # fmt: skip
+        sums: Tensor = torch.stack([column.double().mean() for column in columns]) * len(e)
+        return sums
+
+    def to_arrays(self) -> dict[str, Array]:
+        """Return all that the next epoch depends on."""
+        arrays = {
+            f"module.{name}": one.detach().cpu().numpy()
+            for name, one in self.module.state_dict().items()
+        }
+        for index, state in self._optimiser.state_dict()["state"].items():
+            for name, one in state.items():
+                arrays[f"adam.{index}.{name}"] = one.cpu().numpy()
+        arrays["generator"] = self.generator.get_state().numpy()
+        return arrays
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Go back to what `to_arrays` returned; raises if something is missing or has another shape."""
+        torch = self._torch
+        module: dict[str, Any] = {}
+        moments: dict[int, dict[str, Any]] = {}
+        for name, array in arrays.items():
+            kind, _, rest = name.partition(".")
+            if kind == "module":
+                module[rest] = torch.from_numpy(array.copy())
+            elif kind == "adam":
+                index, _, moment = rest.partition(".")
+                moments.setdefault(int(index), {})[moment] = torch.from_numpy(array.copy())
+        self.module.load_state_dict(module)
+        state = self._optimiser.state_dict()
+        self._optimiser.load_state_dict({**state, "state": moments})
+        self.generator.set_state(torch.from_numpy(arrays["generator"].copy()))
+
+
+def _adam(torch: Any, parameters: list[Any], learning_rate: float) -> Any:
+    try:
+        return torch.optim.Adam(parameters, lr=learning_rate, fused=True)
+    except RuntimeError:  # a device, or a torch before 2.4, without the fused kernel
+        return torch.optim.Adam(parameters, lr=learning_rate, foreach=True)
