@@ -140,7 +140,7 @@ def fit(
 
 def _relabelled(texts: Texts, X: Embeddings, detector: Any) -> tuple[Embeddings, Embeddings]:
     """Return the rows of texts in which ``detector`` finds nothing, and those of the others (TextCrafter, Eq. 6, 7)."""
-    from vecveil.textcrafter import contains_pii
+    from vecveil.textcrafter.corpus import contains_pii
 
     found = contains_pii(texts, None if detector in (True, "presidio") else detector)
     return X[~found], X[found]

@@ -32,7 +32,9 @@ def textcrafter_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
 
     The PII side is the texts with the concept, the plain side the same texts without it and the ordinary ones.
     """
-    from vecveil.textcrafter import fit_pii_classifier, plain_centroids, train_policy
+    from vecveil.textcrafter.clusters import plain_centroids
+    from vecveil.textcrafter.pii_classifier import fit_pii_classifier
+    from vecveil.textcrafter.training import train_policy
 
     if options.pop("relabel", None) is not None:
         raise InvalidInputError(
@@ -56,9 +58,16 @@ def textcrafter_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
         X, classifier, centroids, settings,
         seed=data.seed, checkpoint=checkpoint, show_progress=data.show_progress,
     )  # fmt: skip
-    data.findings["classifier"] = classifier.to_record()
-    data.findings["training"] = {**trained.to_record(), "classifier": classifier.to_record()}
-    data.findings["warnings"] = list(classifier.warnings)
+    data.findings["training"] = {
+        **trained.curves.to_record(),
+        "settings": settings.to_record(),
+        "seed": data.seed,
+        "rows": len(X),
+        "seconds": trained.seconds,
+        "classifier": classifier.to_record(),
+    }
+    figures = classifier.held_out
+    data.findings["warnings"] = [] if figures is None else list(figures.warnings)
     known = np.append(classifier.weights, classifier.intercept)
     n = data.dimension
     draft = TextCrafter(trained.weights, settings.radius, np.zeros((n, n)), known, centroids)
