@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from vecveil.attacks.base import FAMILIES, Attack, AttackResult, Finding, Session
     from vecveil.attacks.candidates.base import CandidateAttack
     from vecveil.attacks.candidates.cosine import CosineMatching
+    from vecveil.attacks.candidates.fixed_norm import FixedNormMatching
     from vecveil.attacks.candidates.likelihood import LikelihoodMatching
     from vecveil.attacks.denoising import Denoised, Denoiser, fit_denoiser
     from vecveil.attacks.evidence import (
@@ -75,6 +76,7 @@ _WHERE = {
     "Evidence": "evidence",
     "FaintDirectionsAttack": "token_inference.faint",
     "Finding": "base",
+    "FixedNormMatching": "candidates.fixed_norm",
     "FurtherKernelAttack": "token_inference.further",
     "FurtherVectors": "further_evidence",
     "GEIAAttack": "reconstruction.geia",
@@ -128,6 +130,7 @@ __all__ = [
     "Evidence",
     "FaintDirectionsAttack",
     "Finding",
+    "FixedNormMatching",
     "FurtherKernelAttack",
     "FurtherVectors",
     "GEIAAttack",

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from scipy.stats import chi
 
 from vecveil.attacks import CandidateVectors, Knowledge, PairedVectors
 from vecveil.attacks.candidates.cosine import CosineMatching
+from vecveil.attacks.candidates.fixed_norm import FixedNormMatching
 from vecveil.attacks.candidates.likelihood import LikelihoodMatching
 from vecveil.attacks.release_model import fit_release_model
 from vecveil.errors import DataFileError, InvalidInputError
@@ -183,7 +185,7 @@ def test_a_checkpoint_is_used_again_and_refuses_another_dimension(attack, tmp_pa
     clean, release = _unit(N, 0), RELEASES["noise"]
     train, test = PairedVectors(clean, clean), _task(release)
     first = attack.run(train, test, release=release, checkpoint=tmp_path)
-    monkeypatch.setattr("vecveil.attacks.candidates.base.fit_release_model", None)
+    monkeypatch.setattr("vecveil.attacks.candidates.expected.fit_release_model", None)
     again = attack.run(train, test, release=release, checkpoint=tmp_path)
     assert again.value == pytest.approx(first.value, abs=0.02)
     other = _task(RELEASES["reduced"])
@@ -200,3 +202,91 @@ def test_few_pairs_and_candidates_of_another_dimension():
         LikelihoodMatching().run(PairedVectors(clean, clean), wide)
     with pytest.raises(InvalidInputError, match="`draws`"):
         CosineMatching(draws=1)
+
+
+def _moved(radius, pull=0.0):
+    """Return a release that moves every vector by ``radius``, across a direction of its own, as TextCrafter does.
+
+    ``pull`` is how far the move's mean, which depends on the vector, outweighs chance.
+    """
+    mean, reference = np.random.default_rng(21).standard_normal((2, n, n))
+
+    def release(X, rng):
+        v = X @ reference
+        v /= np.linalg.norm(v, axis=1, keepdims=True)
+        move = rng.standard_normal(X.shape) + pull * (X @ mean)
+        move -= (move * v).sum(axis=1, keepdims=True) * v
+        move *= radius / np.linalg.norm(move, axis=1, keepdims=True)
+        return (X + move).astype(X.dtype)
+
+    return release
+
+
+@pytest.mark.parametrize("options", [None, 10], ids=["pool", "options"])
+@pytest.mark.parametrize("radius", [0.01, 1.0, 5.0])
+@pytest.mark.parametrize("pull", [0.0, 3.0])
+def test_a_fixed_norm_gives_its_vector_away(radius, pull, options):
+    release, clean = _moved(radius, pull), _unit(N, 0)
+    test = _task(release, options=options)
+    pairs = PairedVectors(release(clean, np.random.default_rng(5)), clean)
+    for found in (
+        FixedNormMatching().run(PairedVectors(clean, clean), test, release=release),
+        FixedNormMatching().run(pairs, test),
+    ):
+        assert found.value > 0.97
+        assert found.details["norm"] == pytest.approx(radius, rel=1e-4)
+        assert found.details["relative_spread"] < 1e-4
+
+
+def test_cosine_and_likelihood_do_not_see_a_large_fixed_norm():
+    release, clean = _moved(5.0), _unit(N, 0)
+    for attack in ATTACKS:
+        found = attack.run(PairedVectors(clean, clean), _task(release), release=release)
+        assert found.value < 0.2
+
+
+@pytest.mark.parametrize("options", [None, 10], ids=["pool", "options"])
+def test_what_is_not_moved_is_found_by_its_norm_of_zero(options):
+    clean, release = _unit(N, 0), RELEASES["identity"]
+    test = _task(release, options=options)
+    found = FixedNormMatching().run(PairedVectors(clean, clean), test, release=release)
+    assert found.value > 0.98  # some options hold the right one twice
+    assert found.details == {"norm": 0.0, "relative_spread": 0.0}
+
+
+def test_a_random_norm_is_declared_and_no_better_than_the_likelihood():
+    release, clean = _added(0.25), _unit(4000, 0)
+    test = _task(release, rows=600)
+    given = {"release": release, "noise_covariance": 0.0625 * np.eye(n)}
+    found, likelihood = (
+        attack.run(PairedVectors(clean, clean), test, **given)
+        for attack in (FixedNormMatching(), LikelihoodMatching())
+    )
+    assert found.value < likelihood.value
+    quartiles = chi(n).ppf([0.25, 0.5, 0.75])
+    spread = (quartiles[2] - quartiles[0]) / quartiles[1]
+    assert found.details["relative_spread"] == pytest.approx(spread, abs=0.04)
+
+
+def test_equal_candidates_share_the_credit_of_a_norm():
+    pool = np.tile(_unit(1, 0), (4, 1))
+    release, clean = _moved(2.0), _unit(N, 1)
+    X = release(np.tile(pool[:1], (500, 1)), np.random.default_rng(4))
+    ranks = {}
+    for name, options in (("pool", None), ("options", np.tile(np.arange(4), (500, 1)))):
+        test = CandidateVectors(X, pool, np.zeros(500, dtype=int), options)
+        ranks[name] = FixedNormMatching().run(PairedVectors(clean, clean), test, release=release)
+    assert ranks["options"].value == 0.25
+    assert ranks["pool"].value == pytest.approx(0.25, abs=0.11)  # 5.5 standard deviations
+
+
+def test_a_learnt_norm_is_kept_and_a_reduced_release_refused(tmp_path, monkeypatch):
+    clean, release = _unit(N, 0), _moved(5.0)
+    train, test = PairedVectors(clean, clean), _task(release)
+    first = FixedNormMatching().run(train, test, release=release, checkpoint=tmp_path)
+    monkeypatch.setattr("vecveil.attacks.candidates.fixed_norm._norms", None)
+    again = FixedNormMatching().run(train, test, release=release, checkpoint=tmp_path)
+    assert again.details == first.details
+    assert again.value == first.value
+    with pytest.raises(InvalidInputError, match=r"`test`.*dimension 12.*dimension 7"):
+        FixedNormMatching().run(train, _task(RELEASES["reduced"]), release=RELEASES["reduced"])

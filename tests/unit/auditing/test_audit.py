@@ -273,6 +273,11 @@ def test_reduced_releases_are_audited_in_their_own_dimension() -> None:
     )  # fmt: skip
     found = vecveil.audit(reduced, notes(300, 2), CONCEPT, **OPTIONS)
     assert found.record["parameters"]["released_dimension"] == 10
+    reasons = {each["attack"]: each["reason"] for each in found.record["skipped"]}
+    assert all(
+        "another dimension" in reasons[f"{what}-norm"] for what in ("decoys", "substitution")
+    )
+    assert "decoys-likelihood" in named(found)
     render_audit(found.to_record())
 
 

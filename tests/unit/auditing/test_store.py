@@ -34,7 +34,7 @@ def test_clean_vectors_give_the_words_away(bare: vecveil.AuditResult) -> None:
     assert bare.worst["clean"] is None
     assert not any(attack["adaptive"] for attack in record["attacks"])
     assert {each["attack"] for each in record["skipped"]} >= {
-        "transplant", "decoys-cosine", "alignment-ridge", "averaging-16", "unlisted-kernel",
+        "transplant", "decoys-cosine", "decoys-norm", "alignment-ridge", "averaging-16", "unlisted-kernel",
     }  # fmt: skip
     page = render_audit(bare.to_record())
     assert not [term for term in DRUGS if term in page + str(bare) + repr(bare)]
@@ -47,6 +47,23 @@ def test_with_the_encoder_the_clean_side_stands_beside() -> None:
     assert worst["clean"] > worst["value"] > worst["chance"]
     assert {"decoys-cosine", "substitution-likelihood", "alignment-ridge"} <= named(found).keys()
     assert found.record["lint"] == []
+
+
+def test_a_store_moved_by_a_fixed_norm_gives_its_texts_away() -> None:
+    """However far: at norm 5 neither cosine nor likelihood names the text of a unit vector."""
+    moves = np.random.default_rng(0).standard_normal(X.shape)
+    store = (X + 5 * moves / np.linalg.norm(moves, axis=1, keepdims=True)).astype(np.float32)
+    rest = ["probe", "averaging", "alignment", "reconstruction", "held-out-terms"]
+    result = vecveil.audit_store(
+        store, TEXTS, CONCEPT, encoder=TopicEncoder(), skip=rest, **OPTIONS
+    )
+    found = named(result)
+    for what in ("decoys", "substitution"):
+        assert found[f"{what}-norm"]["value"] > 0.95
+        assert max(found[f"{what}-{how}"]["value"] for how in ("cosine", "likelihood")) < 0.5
+    verdicts = {each["family"]: each["worst"] for each in result.record["families"]}
+    assert verdicts["candidates"].endswith("-norm")
+    assert "decoys-norm" in render_audit(result.to_record())
 
 
 def test_vectors_that_nobody_protected_are_named() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.candidates.base import CandidateAttack
+from vecveil.attacks.candidates.expected import ExpectedReleaseMatching
 from vecveil.attacks.release_model import ReleaseModel
 
 __all__ = ["CosineMatching"]
@@ -13,7 +13,7 @@ __all__ = ["CosineMatching"]
 FloatArray = npt.NDArray[np.float64]
 
 
-class CosineMatching(CandidateAttack):
+class CosineMatching(ExpectedReleaseMatching):
     """Candidates ranked by the cosine between their expected release and the released vector.
 
     It needs no noise covariance: what somebody with a vector database does. Behind noise that differs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.candidates.base import CandidateAttack
+from vecveil.attacks.candidates.expected import ExpectedReleaseMatching
 from vecveil.attacks.release_model import ReleaseModel
 
 __all__ = ["LikelihoodMatching"]
@@ -13,7 +13,7 @@ __all__ = ["LikelihoodMatching"]
 FloatArray = npt.NDArray[np.float64]
 
 
-class LikelihoodMatching(CandidateAttack):
+class LikelihoodMatching(ExpectedReleaseMatching):
     """Candidates ranked by the Mahalanobis distance (y − E[y|x])ᵀ S⁺ (y − E[y|x]), the least first.
 
     For Gaussian noise that is the likelihood's order, and for every noise whose density falls with the

@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks import CandidateVectors, CosineMatching, LikelihoodMatching, PairedVectors
+from vecveil.attacks import (
+    CandidateAttack,
+    CandidateVectors,
+    CosineMatching,
+    FixedNormMatching,
+    LikelihoodMatching,
+    PairedVectors,
+)
 from vecveil.auditing.case import Case, Side, Skipped
 from vecveil.auditing.jobs import Job, attack_job
 from vecveil.auditing.substitution import Substitutes
@@ -20,6 +27,12 @@ NO_CLEAN = (
 NO_VARIANTS = (
     "It needs the encoder, a concept of words, and texts whose word can be exchanged for others."
 )
+OTHER_SPACE = "It measures from clean vectors to released ones, and these have another dimension."
+MATCHERS: tuple[tuple[str, type[CandidateAttack]], ...] = (
+    ("cosine", CosineMatching),
+    ("likelihood", LikelihoodMatching),
+    ("norm", FixedNormMatching),
+)
 
 
 def decoys_of(case: Case) -> npt.NDArray[np.intp]:
@@ -32,11 +45,10 @@ def decoys_of(case: Case) -> npt.NDArray[np.intp]:
 def jobs(
     case: Case, side: Side, substitutes: Substitutes | None
 ) -> tuple[list[Job], list[Skipped]]:
-    """Return matching among decoys and among substituted terms, by cosine and by likelihood."""
-    matchers = (("cosine", CosineMatching), ("likelihood", LikelihoodMatching))
+    """Return matching among decoys and among substituted terms, by cosine, likelihood and norm."""
     clean = case.embeddings
     if clean is None:
-        names = [f"{what}-{how}" for what in ("decoys", "substitution") for how, _ in matchers]
+        names = [f"{what}-{how}" for what in ("decoys", "substitution") for how, _ in MATCHERS]
         return [], [Skipped(name, FAMILY, NO_CLEAN) for name in names]
     rows = np.sort(np.concatenate([case.train, case.ordinary_train]))
     train = PairedVectors(side.learn[rows], clean[rows], case.groups[rows])
@@ -44,19 +56,25 @@ def jobs(
     among = CandidateVectors(
         side.judged[decoys], clean[decoys], np.arange(len(decoys)), groups=case.groups[decoys]
     )
-    found = [
-        attack_job(maker(), side, train, among, case.options, name=f"decoys-{how}", weight=4.0)
-        for how, maker in matchers
-    ]
-    skipped: list[Skipped] = []
-    for how, maker in matchers:
-        name = f"substitution-{how}"
-        if substitutes is None:
-            skipped.append(Skipped(name, FAMILY, NO_VARIANTS))
-            continue
-        test = CandidateVectors(
+    tests: list[tuple[str, CandidateVectors | None, float]] = [("decoys", among, 4.0)]
+    exchanged = None
+    if substitutes is not None:
+        exchanged = CandidateVectors(
             side.judged[substitutes.rows], substitutes.pool, substitutes.truth,
             substitutes.options, case.groups[substitutes.rows],
         )  # fmt: skip
-        found.append(attack_job(maker(), side, train, test, case.options, name=name, weight=3.0))
+    tests.append(("substitution", exchanged, 3.0))
+    found: list[Job] = []
+    skipped: list[Skipped] = []
+    for what, test, weight in tests:
+        for how, maker in MATCHERS:
+            name = f"{what}-{how}"
+            if test is None:
+                skipped.append(Skipped(name, FAMILY, NO_VARIANTS))
+            elif maker is FixedNormMatching and side.judged.shape[1] != clean.shape[1]:
+                skipped.append(Skipped(name, FAMILY, OTHER_SPACE))
+            else:
+                found.append(
+                    attack_job(maker(), side, train, test, case.options, name=name, weight=weight)
+                )
     return found, skipped
