@@ -12,7 +12,7 @@ import numpy.typing as npt
 from vecveil.devices import Batches, import_torch, resolve_device
 from vecveil.textcrafter.curves import EpochMeasures
 from vecveil.textcrafter.perturbation import orthogonal_part, perturbation
-from vecveil.textcrafter.reward import Reward, RewardTerms
+from vecveil.textcrafter.reward import Reward, RewardTerms, target_centroids
 from vecveil.textcrafter.settings import PolicySettings
 from vecveil.types import Embeddings
 
@@ -80,12 +80,13 @@ class PolicyGradient:
         self._batches = Batches(settings.batch_size)
 
         vectors = torch.from_numpy(np.asarray(X, dtype=np.float32)).to(self.device)
-        self.reward = Reward(classifier, centroids, settings, self.device)
+        targets = target_centroids(X, centroids, classifier, settings).astype(np.float32)
+        c = torch.from_numpy(targets).to(self.device)
+        self.reward = Reward(classifier, settings, self.device)
         order = torch.randperm(len(vectors), generator=self.generator).to(self.device)
         held_out = min(HELD_OUT_ROWS, max(1, int(HELD_OUT * len(vectors))))
-        self._held_out = vectors[order[:held_out]]
-        self._vectors = vectors[order[held_out:]]
-        self._centroids = self.reward.target(self._vectors)
+        self._held_out, self._held_out_targets = vectors[order[:held_out]], c[order[:held_out]]
+        self._vectors, self._targets = vectors[order[held_out:]], c[order[held_out:]]
         self.module.eval()
         with torch.no_grad():
             self._first_direction = self.module.direction_of(self._held_out)
@@ -133,7 +134,7 @@ class PolicyGradient:
     def _learn(self, rows: Tensor, share: float) -> Tensor:
         """Add the gradient of these rows; advantages are normalised among them."""
         torch, settings = self._torch, self.settings
-        e, c = self._vectors[rows], self._centroids[rows]
+        e, c = self._vectors[rows], self._targets[rows]
         mean = self.module.mean(e)
         with torch.set_grad_enabled(settings.direction == "learnt"):
             v = self.module.direction_of(e)
@@ -217,8 +218,7 @@ class PolicyGradient:
     def _measures(self, start: int, stop: int, generator: Any) -> Tensor:
         """Return sums over rows of the measures, in the order of `measure`."""
         torch, settings = self._torch, self.settings
-        e = self._held_out[start:stop]
-        c = self.reward.target(e)
+        e, c = self._held_out[start:stop], self._held_out_targets[start:stop]
         mean, v = self.module(e)
         sigma = self.module.log_sigma.exp()
         self._check_policy(mean, sigma, v)

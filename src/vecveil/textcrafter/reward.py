@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
+from vecveil.textcrafter.clusters import least_pii, nearest
 from vecveil.textcrafter.settings import PolicySettings
 from vecveil.types import Embeddings
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
     from vecveil.textcrafter.pii_classifier import PiiClassifier
 
-__all__ = ["Reward", "RewardTerms", "reward_lower_bound"]
+__all__ = ["Reward", "RewardTerms", "reward_lower_bound", "target_centroids"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,46 +37,32 @@ class RewardTerms:
 
 
 class Reward:
-    """R, its baseline and the centroid c that belongs to a vector.
+    """R and its baseline.
 
     Args:
-        classifier: logistic regression, p(e) = 1/(1 + exp(−w·e − b)).
-        centroids: of clusters of plain vectors, (k, n).
-        settings: α, β, γ, the baseline's coefficients, and which centroid.
+        classifier: logistic regression, p(e) = sigmoid(w · e + b).
+        settings: α, β, γ and the baseline's coefficients.
         device: of the vectors.
+        dtype: of the vectors; None is torch.float32.
     """
 
     def __init__(
         self,
         classifier: PiiClassifier,
-        centroids: Embeddings,
         settings: PolicySettings,
         device: torch.device | str = "cpu",
-        dtype: Any = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         import torch
 
-        kind = dtype or torch.float32
-        with np.errstate(over="ignore"):  # infinite weights are met as an infinite reward
-            weights = np.asarray(classifier.weights, dtype=np.float64).reshape(-1)
-            self._weights = torch.from_numpy(weights.copy()).to(device, kind)
-        self._intercept = float(classifier.intercept)
+        weights = torch.from_numpy(np.array(classifier.weights, dtype=np.float64))
+        self._weights = weights.to(device, dtype or torch.float32)
+        self._intercept = classifier.intercept
         self._settings = settings
-        self._centroids = torch.from_numpy(np.array(centroids)).to(device, kind)
-        if settings.cluster == "fixed":
-            least = self.p_pii(self._centroids).argmin()
-            self._centroids = self._centroids[least : least + 1]
 
     def p_pii(self, e: Tensor) -> Tensor:
         """Return p(e), the classifier's probability of PII."""
         return (e @ self._weights + self._intercept).sigmoid()
-
-    def target(self, e: Tensor) -> Tensor:
-        """Return c of each row of ``e`` (N, n): the nearest centroid, or the one with the least p."""
-        import torch
-
-        nearest = torch.cdist(e, self._centroids).argmin(dim=1)
-        return self._centroids[nearest]
 
     def terms(self, e: Tensor, protected: Tensor, c: Tensor) -> RewardTerms:
         """Return the terms of R for e' = ``protected``, (..., n)."""
@@ -95,6 +83,18 @@ class Reward:
         s = self._settings
         clean = self.total(self.terms(e, e, c))
         return s.baseline_scale * clean + s.baseline_offset
+
+
+def target_centroids(
+    X: Embeddings, centroids: Embeddings, classifier: PiiClassifier, settings: PolicySettings
+) -> npt.NDArray[np.float64]:
+    """Return c of each row of ``X``, (N, n): the nearest centroid, or for all the one with the least p."""
+    if settings.cluster == "fixed":
+        rows = np.full(len(X), least_pii(centroids, classifier))
+    else:
+        rows = nearest(X, centroids)
+    found: npt.NDArray[np.float64] = np.asarray(centroids, dtype=np.float64)[rows]
+    return found
 
 
 def reward_lower_bound(e: Any, c: Any, settings: PolicySettings) -> Any:

@@ -128,7 +128,7 @@ def _train(
                 kept.save(learner.to_arrays(), curves)
         bar = progress(
             range(curves.last.epoch * steps, settings.epochs * steps), "Training the policy",
-            total=settings.epochs * steps, show=show, unit="step", note=lambda: note,
+            show=show, unit="step", note=lambda: note,
         )  # fmt: skip
         rewards: list[float] = []
         for number in bar:
@@ -185,7 +185,7 @@ def _checked(
     centroids = check_embeddings(centroids, owner=_OWNER, param="centroids", min_rows=1)
     for param, dimension in (
         ("centroids", centroids.shape[1]),
-        ("classifier", np.asarray(classifier.weights).size),
+        ("classifier", classifier.dimension),
     ):
         if dimension != n:
             raise IncompatibleError(
@@ -201,13 +201,12 @@ def _identity(
     settings: PolicySettings,
     seed: int,
 ) -> dict[str, Any]:
-    weights = np.asarray(classifier.weights, dtype=np.float64).reshape(-1)
     return {
         "rows": len(X),
         "dimension": X.shape[1],
         "settings": settings.to_record(),
         "seed": seed,
         "vectors": digest(X),
-        "classifier": digest(weights, np.array([classifier.intercept], dtype=np.float64)),
+        "classifier": digest(classifier.weights, np.array([classifier.intercept])),
         "centroids": digest(centroids),
     }
