@@ -1,0 +1,163 @@
+"""The rows of the table: what protects the vectors, with which options, and what it is fitted on.
+
+`DEFENCES` is data: a further variant is one more entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import vecveil
+
+from .vectors import Material
+
+__all__ = ["DEFENCES", "MAIN", "Applied", "Defence", "applied", "make"]
+
+Array = np.ndarray
+Protect = Callable[[Array, np.random.Generator], Array]
+
+
+@dataclass(frozen=True)
+class Defence:
+    """One row.
+
+    Attributes:
+        title: as in the table.
+        method: of `vecveil.fit_pairs`; ``none`` and ``orthogonal`` are made here.
+        options: of that method. The string ``"radius"`` stands for r, ``"radius/√n"`` for r/√n.
+        learns: ``set`` fits on the training rows of the set and its concept; ``pii`` on the PII corpus and
+            WikiText-2, once for each seed, whatever the set.
+        main: whether it is a row of the table, and the sentence-level attack is run on it.
+    """
+
+    title: str
+    method: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    learns: str = "set"
+    main: bool = False
+
+    def options_at(self, radius: float, dimension: int) -> dict[str, Any]:
+        """Return the options with r put in."""
+        values = {"radius": radius, "radius/√n": radius / float(np.sqrt(dimension))}
+        return {
+            name: values.get(value, value) if isinstance(value, str) else value
+            for name, value in self.options.items()
+        }
+
+
+_TEXTCRAFTER: dict[str, Any] = {"radius": "radius"}
+
+DEFENCES: dict[str, Defence] = {
+    "none": Defence("none", "none", main=True),
+    "shuffle": Defence("shuffling", "shuffle", main=True),
+    "gaussian": Defence(
+        "Gaussian, σ = r/√n", "gaussian", {"sigma": "radius/√n"}, main=True
+    ),
+    # With these the noise has a norm of about 3: at the ε of a formal promise worth the name nothing is left.
+    "ldp-gaussian": Defence(
+        "LDP Gaussian", "ldp-gaussian", {"epsilon": 140.0, "delta": 1e-5}, main=True
+    ),
+    "textcrafter": Defence("TextCrafter", "textcrafter", _TEXTCRAFTER, learns="pii", main=True),
+    "subspace": Defence("`subspace` (default)", "subspace", {"target_utility": 0.95}, main=True),
+    "orthogonal": Defence("random direction orthogonal to e, norm r", "orthogonal"),
+    "textcrafter-untrained": Defence(
+        "TextCrafter, v as drawn", "textcrafter",
+        {**_TEXTCRAFTER, "direction": "untrained"}, learns="pii",
+    ),
+    "textcrafter-12": Defence(
+        "TextCrafter, 12 tokens", "textcrafter", {**_TEXTCRAFTER, "tokens": 12}, learns="pii"
+    ),
+}  # fmt: skip
+MAIN = tuple(name for name, one in DEFENCES.items() if one.main)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Applied:
+    """A defence ready for use.
+
+    Attributes:
+        protect: ``protect(X, rng)`` returns released vectors, fresh at every call where there is noise.
+        covariance: of the released noise where the method declares one, else None.
+        adaptive: whether an attacker gains by drawing releases.
+        details: what is worth a record: scales and what the fit took.
+        protector: what was fitted, or None.
+        classifier: (n + 1,) weights and intercept of the PII classifier that a policy was trained against, or None.
+    """
+
+    protect: Protect
+    covariance: Array | None
+    adaptive: bool
+    details: dict[str, Any]
+    protector: Any = None
+    classifier: Array | None = None
+
+    def oracle(self) -> dict[str, Any]:
+        """Return what attackers are given: the release oracle, and the noise's covariance."""
+        if not self.adaptive:
+            return {"release": None, "noise_covariance": None}
+        return {"release": self.protect, "noise_covariance": self.covariance}
+
+
+def make(name: str, material: Material, radius: float, seed: int) -> Applied:
+    """Return the defence ``name`` fitted on ``material``."""
+    defence = DEFENCES[name]
+    n = material.positive.shape[1]
+    if defence.method == "none":
+        return Applied(lambda X, rng: X, None, False, {})
+    if defence.method == "orthogonal":
+        details = {"noise_norm": radius, "radius": radius}
+        return Applied(lambda X, rng: _orthogonal(X, radius, rng), None, True, details)
+    protector = vecveil.fit_pairs(
+        material.positive,
+        material.negative,
+        material.labels,
+        material.background,
+        method=defence.method,
+        groups=material.groups,
+        seed=seed,
+        show_progress=False,
+        **defence.options_at(radius, n),
+    )
+    return applied(protector)
+
+
+def applied(protector: Any) -> Applied:
+    """Return a protector, fitted or loaded, as a defence."""
+    try:
+        covariance = protector.released_noise_covariance()
+    except (vecveil.VecveilError, NotImplementedError, AttributeError):
+        covariance = None  # a perturbation whose law depends on the vector declares none
+    report = protector.report
+    details = {
+        key: report[key]
+        for key in ("epsilon", "delta", "sigma", "radius", "noise_to_signal", "seconds")
+        if isinstance(report.get(key), int | float)
+    }
+    classifier = getattr(protector.mechanism, "classifier", None)
+    return Applied(protector.protect, covariance, True, details, protector, classifier)
+
+
+def load(path: Path) -> Applied:
+    """Return the defence of a protector file."""
+    return applied(vecveil.load(path))
+
+
+def noise_norm(defence: Applied, X: Array, rng: np.random.Generator) -> float:
+    """Return the root mean square distance of a release from its vector, on ``X`` (N, n)."""
+    difference = defence.protect(X, rng).astype(np.float64) - X
+    return float(np.sqrt((difference**2).sum(axis=1).mean()))
+
+
+def _orthogonal(X: Array, radius: float, rng: np.random.Generator) -> Array:
+    """Return e + r u, u drawn evenly from the unit vectors orthogonal to e, for each row e."""
+    drawn = rng.standard_normal(X.shape)
+    units = X / np.linalg.norm(X, axis=1, keepdims=True)
+    drawn -= (drawn * units).sum(axis=1, keepdims=True) * units
+    drawn *= radius / np.linalg.norm(drawn, axis=1, keepdims=True)
+    released: Array = (X + drawn).astype(X.dtype)
+    return released

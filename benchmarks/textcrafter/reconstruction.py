@@ -1,0 +1,98 @@
+"""The sentence-level attack of a cell: GEIA, fine-tuned on freshly protected vectors of the set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from vecveil.attacks import GEIAAttack, TextVectors
+from vecveil.attacks.splits import text_groups
+
+from .defences import Applied
+from .vectors import Task
+
+__all__ = ["sentence_cell", "train_base"]
+
+_FIGURES = ("bleu", "token_f1", "exact_match", "rouge_l", "cosine")
+_NEVER = (1 << 20) + 3
+
+
+class _LongGEIA(GEIAAttack):
+    """GEIA with few texts for validation: its time goes into training."""
+
+    validation_share = 0.04
+
+
+def train_base(
+    data: Path, folder: Path, encoder: Any, *, texts: int = 100_000, device: str = "auto"
+) -> None:
+    """Train the decoder that cells go on from on clean vectors of sentences; goes on where it was stopped."""
+    table = pq.read_table(data / "lm" / "sentences.parquet", columns=["text"])
+    some = table.column("text").to_pylist()[:texts]
+    groups = text_groups(some)
+    judge = np.arange(len(some) - min(200, len(some) // 10), len(some))
+    learn = np.flatnonzero(~np.isin(groups, groups[judge]))
+    X = encoder.encode(some)
+    train, test = (TextVectors(X[rows], [some[i] for i in rows]) for rows in (learn, judge))
+    attack = _LongGEIA("small", epochs=1, judged=len(judge), device=device)
+    attack.run(train, test, rng=0, checkpoint=folder)
+
+
+def sentence_cell(
+    task: Task,
+    defence: Applied,
+    folder: Path,
+    *,
+    start_from: Path | None,
+    minutes: float,
+    judged: int,
+    encoder: Any,
+    seed: int = 0,
+    **options: Any,
+) -> dict[str, Any]:
+    """Return what the attack writes back from protected test vectors.
+
+    Args:
+        folder: where an interrupted training is kept.
+        start_from: folder of the decoder to go on from; None learns from nothing.
+        minutes: of training.
+        judged: test texts that are reconstructed.
+        options: of the attack.
+    """
+    rows = task.rows
+    rng = np.random.default_rng([_NEVER, seed])
+    train, test = (
+        TextVectors(X, [rows.texts[i] for i in part], rows.groups[part])
+        for part, X in (
+            (rows.train, task.X[rows.train]),
+            (rows.test, defence.protect(task.X[rows.test], rng)),
+        )
+    )
+    attack = _LongGEIA(
+        "small",
+        start_from=start_from,
+        seconds=60 * minutes,
+        judged=judged,
+        judge_encoder=lambda texts: encoder.encode(list(texts)),
+        device="cpu",
+        **options,
+    )
+    result = attack.run(
+        train, test, release=defence.oracle()["release"], rng=seed,
+        show_progress=False, checkpoint=folder,
+    )  # fmt: skip
+    figures = {}
+    for name in _FIGURES:
+        one = result.estimates[name]
+        figures[name] = {"value": one.value, "low": one.low, "high": one.high, "chance": one.chance}
+    kept = ("texts", "epochs", "epoch", "steps", "loss", "training_seconds", "processor_seconds")
+    return {
+        "figures": figures,
+        "judged": result.main.n,
+        "adaptive": result.adaptive,
+        "seconds": round(result.seconds, 1),
+        "details": {name: result.details[name] for name in kept if name in result.details},
+    }
