@@ -8,7 +8,7 @@ import click
 
 __all__ = ["COMMANDS", "vecveil"]
 
-COMMANDS = ("demo", "fit", "protect", "audit", "key", "ledger", "methods", "doctor")
+COMMANDS = ("demo", "fit", "protect", "audit", "curves", "key", "ledger", "methods", "doctor")
 
 
 class LazyGroup(click.Group):

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import functools
-import hashlib
 import os
 from collections.abc import Collection, Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from vecveil.atomic import write_text
 from vecveil.report import findings, leakage, sections
+from vecveil.report.document import document
 from vecveil.report.figures import moment
-from vecveil.report.markup import Safe, join, tag
+from vecveil.report.markup import Safe, tag
 from vecveil.report.provenance import computed
 from vecveil.report.record import Audit, parse, source
 from vecveil.report.terms import terms
@@ -34,35 +31,6 @@ NAVIGATION = (
     ("computed", "How computed"),
     ("limits", "Limits"),
 )
-
-
-@functools.cache
-def _style() -> Safe:
-    """Return the packaged style sheet, which is the project's own and needs no escaping."""
-    return Safe(resources.files("vecveil.report").joinpath("style.css").read_text(encoding="utf-8"))
-
-
-def _policy() -> str:
-    """Return a policy that forbids scripts and requests, and names the style sheet by its hash."""
-    digest = base64.b64encode(hashlib.sha256(_style().encode("utf-8")).digest()).decode("ascii")
-    return (
-        f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
-
-
-def _head(audit: Audit) -> Safe:
-    return tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=_policy()),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="referrer", content="no-referrer"),
-        tag("meta", name="generator", content=f"vecveil {audit.vecveil}"),
-        tag("title", f"vecveil audit: {audit.concept}"),
-        tag("link", rel="icon", href="data:,"),
-        tag("style", _style()),
-    )
 
 
 def _header(audit: Audit, present: Collection[str]) -> Safe:
@@ -102,8 +70,13 @@ def _page(audit: Audit) -> str:
     footer = tag(
         "footer", tag("p", f"Drawn from the audit record alone, by vecveil {audit.vecveil}.")
     )
-    body = tag("body", _header(audit, held), tag("main", *held.values()), footer)
-    return join([Safe("<!doctype html>\n"), tag("html", _head(audit), body, lang="en"), "\n"])
+    return document(
+        f"vecveil audit: {audit.concept}",
+        f"vecveil {audit.vecveil}",
+        _header(audit, held),
+        tag("main", *held.values()),
+        footer,
+    )
 
 
 def render_audit(record: Mapping[str, Any]) -> str:

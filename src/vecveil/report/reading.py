@@ -52,7 +52,10 @@ class Node:
         value = self.get(name)
         if isinstance(value, bool) or not isinstance(value, numbers.Real):
             raise self.fail(name, "a number", value)
-        number = float(value)
+        try:
+            number = float(value)
+        except OverflowError:  # a whole number beyond all floating-point ones
+            number = math.inf
         if not math.isfinite(number):
             raise self.fail(name, "a finite number", Said("NaN or infinity"))
         if not low - 1e-9 <= number <= high + 1e-9:

@@ -1,0 +1,80 @@
+"""``vecveil curves``: how the policy of a protector learnt."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from vecveil.cli import options as shared
+from vecveil.errors import DataFileError, InvalidInputError, message
+
+__all__ = ["command"]
+
+EXAMPLE = """\b
+Example:
+  vecveil curves pii.vecveil --html curves.html
+"""
+
+
+@click.command("curves", epilog=EXAMPLE, short_help="Show how a learnt perturbation was trained.")
+@click.argument("protector", type=shared.FILE)
+@click.option("--html", "html_file", type=shared.FILE, help="Draw the curves in this HTML file.")
+@click.option("--csv", "csv_file", type=shared.FILE, help="Write one row per epoch to this file.")
+@shared.json_option
+def command(protector: Path, html_file: Path | None, csv_file: Path | None, as_json: bool) -> None:
+    """Print the learning curves that the fit of PROTECTOR has kept.
+
+    Reward, p(PII), drift and the rest after each epoch. Only a protector whose perturbation was trained
+    (method textcrafter) has them.
+    """
+    from vecveil.atomic import write_text
+    from vecveil.cli.outputs import check_new_file, writing
+    from vecveil.cli.printing import data, data_json, note
+    from vecveil.report.training_page import training_page
+    from vecveil.report.training_table import training_csv, training_lines
+
+    wanted = ((training_page, html_file), (training_csv, csv_file))
+    files = {draw: path for draw, path in wanted if path is not None}
+    if len({path.absolute() for path in files.values()}) < len(files):
+        raise InvalidInputError(
+            message("curves", "csv", "another file than --html", "the same file")
+        )
+    for path in files.values():  # an earlier page may be replaced, the protector never
+        check_new_file(path, force=True, inputs=(protector,))
+    record = _training(protector)
+    lines = training_lines(record)
+    for draw, path in files.items():
+        text = draw(record)
+        with writing(path):
+            write_text(path, text)
+    if as_json:
+        data_json(record)
+    else:
+        data("\n".join(lines))
+    for path in files.values():
+        note(f"Wrote {path}")
+
+
+def _training(path: Path) -> dict[str, Any]:
+    """Return the record of the training, read once to see that it can be shown."""
+    from vecveil.protector import load
+    from vecveil.report.training_record import read_training
+
+    loaded = load(path)
+    record: Any = loaded.report.get("training")
+    if record is None:
+        raise DataFileError(
+            message(path.name, "protector", "one whose perturbation was trained (method textcrafter)",
+                    f"one of method {loaded.method}", "Other methods have no learning curves.")
+        )  # fmt: skip
+    read_training(record, owner=path.name, error=DataFileError)
+    try:
+        json.dumps(record, allow_nan=False)
+    except ValueError:
+        raise DataFileError(
+            message(path.name, "training", "of finite numbers", "NaN or infinity")
+        ) from None
+    return dict(record)
