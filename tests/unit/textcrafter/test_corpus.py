@@ -156,6 +156,14 @@ def test_classes_are_equal_whichever_is_larger(pii: int, plain: int) -> None:
     assert all(text.startswith("plain") for text in confirmed)
 
 
+def test_moved_texts_are_sampled_down_like_the_others() -> None:
+    plain = [*numbered("secret", 200), *numbered("plain", 20)]
+    corpus = label_corpus(numbered("pii", 20), plain, MarkedDetector())
+    assert len(corpus.pii_rows) + len(corpus.moved_rows) == 20
+    assert corpus.moved_rows.max() > 100  # not the first of them
+    assert corpus.counts["moved"] == 200
+
+
 def test_a_sample_is_drawn_before_the_detector_looks() -> None:
     detector = MarkedDetector()
     corpus = label_corpus(numbered("pii", 90), numbered("plain", 400), detector, sample=50)

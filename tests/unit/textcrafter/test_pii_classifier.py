@@ -200,6 +200,21 @@ def test_a_torn_group_would_flatter_the_figures() -> None:
     assert not torn.warnings
 
 
+def test_groups_of_plain_rows_are_those_of_the_plain_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row numbers of the sample are looked up in the right half of the groups."""
+    seen: list[Any] = []
+
+    def watch(groups: Any, *rest: Any, **options: Any) -> Any:
+        seen.append(groups)
+        return split_by_group(groups, *rest, **options)
+
+    monkeypatch.setattr("vecveil.textcrafter.pii_classifier.split_by_group", watch)
+    P, Q = planted(0, positive=40, plain=90)
+    fit_pii_classifier(P, Q, groups_positive=np.arange(40), groups_plain=100 + np.arange(90) % 10)
+    assert np.unique(seen[0][:40]).tolist() == list(range(40))
+    assert np.unique(seen[0][40:]).tolist() == list(range(40, 50))
+
+
 def test_rows_without_groups_stand_alone_beside_given_ones() -> None:
     numbers = row_groups(["a", "b", "a"], None, 3, 2, owner="test")
     assert numbers.tolist() == [0, 1, 0, 2, 3]
@@ -211,8 +226,9 @@ def test_every_split_leaves_both_classes_on_both_sides() -> None:
     for seed in range(50):
         rng = np.random.default_rng(seed)
         y = np.repeat([True, False], 20)
-        test = split_by_group(np.arange(40), y, 0.05, rng, owner="test")
-        assert set(y[test]) == set(y[~test]) == {True, False}
+        for share in (0.01, 0.5, 0.99):
+            test = split_by_group(np.arange(40), y, share, rng, owner="test")
+            assert set(y[test]) == set(y[~test]) == {True, False}
 
 
 def test_one_seed_one_classifier() -> None:
