@@ -115,7 +115,7 @@ class PolicyGradient:
             self._optimiser.zero_grad(set_to_none=True)
 
         def learn(start: int, stop: int) -> Tensor:
-            return self._learn(batch[start:stop], (stop - start) / len(batch))
+            return self.add_gradient(batch[start:stop], (stop - start) / len(batch))
 
         undo()
         parts = self._batches.run(len(batch), learn, undo=undo)
@@ -131,8 +131,11 @@ class PolicyGradient:
         reward, p_pii, drift = torch.stack(parts).sum(dim=0).tolist()
         return reward, p_pii, drift
 
-    def _learn(self, rows: Tensor, share: float) -> Tensor:
-        """Add the gradient of these rows; advantages are normalised among them."""
+    def add_gradient(self, rows: Tensor, share: float) -> Tensor:
+        """Add ``share`` of the gradient of these rows to the network's; return ``share`` of `step`'s means.
+
+        Advantages are normalised among these rows.
+        """
         torch, settings = self._torch, self.settings
         e, c = self._vectors[rows], self._targets[rows]
         mean = self.module.mean(e)
@@ -249,21 +252,39 @@ class PolicyGradient:
         arrays["generator"] = self.generator.get_state().numpy()
         return arrays
 
-    def restore(self, arrays: Mapping[str, Array]) -> None:
-        """Go back to what `to_arrays` returned; raises if something is missing or has another shape."""
+    def restore(self, arrays: Mapping[str, Array], *, epoch: int) -> None:
+        """Go back to what `to_arrays` returned after ``epoch``.
+
+        Raises:
+            ValueError: an array is missing, unknown, not finite, or of another shape or dtype. The fused Adam reads
+                beyond a moment that is too short, so that all of this is checked here.
+        """
         torch = self._torch
-        module: dict[str, Any] = {}
+        wanted = self.to_arrays()
         moments: dict[int, dict[str, Any]] = {}
-        for name, array in arrays.items():
-            kind, _, rest = name.partition(".")
-            if kind == "module":
-                module[rest] = torch.from_numpy(array.copy())
-            elif kind == "adam":
-                index, _, moment = rest.partition(".")
-                moments.setdefault(int(index), {})[moment] = torch.from_numpy(array.copy())
-        self.module.load_state_dict(module)
-        state = self._optimiser.state_dict()
-        self._optimiser.load_state_dict({**state, "state": moments})
+        for index, parameter in enumerate(self._learning.values()) if epoch else ():
+            moment = np.empty(tuple(parameter.shape), dtype=np.float32)
+            for name in ("step", "exp_avg", "exp_avg_sq"):
+                wanted[f"adam.{index}.{name}"] = np.float32(0) if name == "step" else moment
+        if set(arrays) != set(wanted):
+            raise ValueError("names")
+        for name, array in wanted.items():
+            found = arrays[name]
+            if found.shape != array.shape or found.dtype != array.dtype:
+                raise ValueError(name)
+            if not np.isfinite(found).all():
+                raise ValueError(name)
+            if name.startswith("adam."):
+                _, index, moment_name = name.split(".")
+                moments.setdefault(int(index), {})[moment_name] = torch.from_numpy(found.copy())
+        self.module.load_state_dict(
+            {
+                name.removeprefix("module."): torch.from_numpy(arrays[name].copy())
+                for name in wanted
+                if name.startswith("module.")
+            }
+        )
+        self._optimiser.load_state_dict({**self._optimiser.state_dict(), "state": moments})
         self.generator.set_state(torch.from_numpy(arrays["generator"].copy()))
 
 

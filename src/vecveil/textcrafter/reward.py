@@ -56,7 +56,9 @@ class Reward:
         import torch
 
         weights = torch.from_numpy(np.array(classifier.weights, dtype=np.float64))
-        self._weights = weights.to(device, dtype or torch.float32)
+        weights = weights.to(device, dtype or torch.float32)
+        # A weight beyond the dtype's range would give p = 0 or 1, and NaN in its gradient: let p itself say so.
+        self._weights = torch.where(weights.isfinite(), weights, torch.nan)
         self._intercept = classifier.intercept
         self._settings = settings
 

@@ -114,8 +114,8 @@ def _train(
     if kept is not None and found is not None:
         arrays, curves = found
         try:
-            learner.restore(arrays)
-        except Exception as error:  # torch raises its own for names and shapes
+            learner.restore(arrays, epoch=curves.last.epoch)
+        except (ValueError, RuntimeError) as error:  # torch's own, for a state of the generator
             raise kept.damaged() from error
         at, before = (curves.last.epoch, 0), curves.last.seconds
     start = time.perf_counter() - before
@@ -127,7 +127,7 @@ def _train(
             if kept is not None:
                 kept.save(learner.to_arrays(), curves)
         bar = progress(
-            range(curves.last.epoch * steps, settings.epochs * steps), "Training the policy",
+            range(curves.last.epoch * steps, settings.epochs * steps), "Policy",
             show=show, unit="step", note=lambda: note,
         )  # fmt: skip
         rewards: list[float] = []
@@ -137,7 +137,7 @@ def _train(
                 order, rewards = learner.order(), []
             reward, p_pii, drift = learner.step(order[at[1] - 1])
             rewards.append(reward)
-            note = f"reward {reward:.3f}, p(PII) {p_pii:.3f}, drift {drift:.3f}"
+            note = f"reward {reward:.2f}, p(PII) {p_pii:.2f}, drift {drift:.2f}"
             if at[1] == steps:
                 seconds = time.perf_counter() - start
                 measures = learner.measure(at[0], float(np.mean(rewards)), seconds)
