@@ -39,6 +39,7 @@ def fitted(method: str, **options: Any) -> Protector:
         "gaussian": {"sigma": 0.1},
         "ldp-gaussian": {"epsilon": 30.0, "delta": 1e-6},
         "shuffle": {},
+        "textcrafter": {"radius": 0.8},
     }
     scale = scales.get(method, {"epsilon": 30.0})
     return vecveil.fit_pairs(*data.arguments(), method=method, **scale, **options)
@@ -84,6 +85,8 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "gaussian": lambda: fitted("gaussian", splits=2),
     "ldp-gaussian": lambda: fitted("ldp-gaussian"),
     "shuffle": lambda: fitted("shuffle"),
+    "textcrafter": lambda: fitted("textcrafter", epochs=1),
+    "textcrafter tokens": lambda: fitted("textcrafter", epochs=1, tokens=3, postprocess="float16"),
 }
 PROTECTORS = [name for name in MAKERS if name[0].islower()]
 every = pytest.mark.parametrize("name", MAKERS)
@@ -231,7 +234,9 @@ def test_noise_that_leaves_the_dtype_releases_nothing(name: str) -> None:
 @every
 def test_memory_is_bounded_by_blocks(name: str) -> None:
     """Beside input and output, no more than a few blocks of 8,192 rows are held."""
-    one, X = made(name), np.full((120_000, N_DIM), 0.2, dtype=np.float32)
+    one = made(name)
+    size = N_DIM**-0.5 if mechanism_of(one).name == "textcrafter" else 0.2  # it takes unit rows
+    X = np.full((120_000, N_DIM), size, dtype=np.float32)
     one.protect(X[:10], rng=0)
     tracemalloc.start()
     try:
@@ -270,6 +275,10 @@ def test_the_guarantee_prints_itself(name: str) -> None:
     if mechanism_of(one).name == "shuffle":
         assert guarantee.kind == "obfuscation"
         assert guarantee.epsilon is None
+    elif mechanism_of(one).name == "textcrafter":
+        assert guarantee.kind == "empirical"
+        assert "empirical, no formal privacy guarantee" in text
+        assert guarantee.epsilon is worst is best is None
     elif isinstance(mechanism_of(one), Gaussian | Purkayastha):
         assert (guarantee.mu or guarantee.epsilon) > 0
         assert worst is None

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.policies import crafter
 from vecveil.errors import InvalidInputError
 from vecveil.mechanisms import (
     MECHANISMS,
@@ -121,6 +122,7 @@ MADE = {
     "ldp-gaussian": LdpGaussian(N, 20.0, 1e-6),
     "purkayastha": Purkayastha(N, 30.0),
     "shuffle": Shuffle(random_permutation(N)),
+    "textcrafter": crafter(N),
 }
 
 
@@ -139,7 +141,7 @@ def test_saved_parts_make_the_same_mechanism(name: str) -> None:
 @pytest.mark.parametrize("name", [n for n in MECHANISMS if n != "shuffle"])
 def test_saved_scales_out_of_range_make_no_mechanism(name: str, value: Any) -> None:
     one = MADE[name]
-    scale = "sigma" if name == "gaussian" else "epsilon"
+    scale = {"gaussian": "sigma", "textcrafter": "radius"}.get(name, "epsilon")
     parameters = {**one.parameters(), scale: value}
     with pytest.raises(
         (ValueError, TypeError, ArithmeticError)

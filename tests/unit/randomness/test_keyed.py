@@ -23,6 +23,7 @@ IDS = [f"item-{i}" for i in range(40)]
 def fitted(method: str = "laplace", **options: Any) -> Protector:
     scale = {
         "gaussian": {"sigma": 0.1}, "ldp-gaussian": {"epsilon": 9.0, "delta": 1e-5}, "shuffle": {},
+        "textcrafter": {"radius": 0.7},
     }.get(method, {"epsilon": 30.0})  # fmt: skip
     return vecveil.fit_pairs(
         *token_data(60, N).arguments(), method=method, **({**scale, **options})
@@ -36,9 +37,9 @@ def noise(protector: Protector, rows: np.ndarray, ids: list[Any], **options: Any
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_an_item_always_gets_the_same_release(method: str, dtype: Any) -> None:
-    options = {"sparse": {"epochs": 2}, "sparse-whitebox": {"epochs": 1, "steps": 2}}.get(
-        method, {}
-    )
+    options: dict[str, Any] = {
+        "sparse": {"epochs": 2}, "sparse-whitebox": {"epochs": 1, "steps": 2}, "textcrafter": {"epochs": 1},
+    }.get(method, {})  # fmt: skip
     one, rows = fitted(method, **options), X.astype(dtype)
     whole = one.protect(rows, ids=IDS, key=KEY)
     np.testing.assert_array_equal(one.protect(rows, ids=IDS, key=KEY), whole)

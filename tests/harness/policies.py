@@ -1,0 +1,42 @@
+"""Policies of TextCrafter with drawn weights: no training, every branch does something."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vecveil.mechanisms import PolicyWeights, TextCrafter
+from vecveil.mechanisms.policy import BRANCHES, branch_shapes
+
+__all__ = ["crafter", "drawn_policy", "unit"]
+
+
+def drawn_policy(
+    n: int, *, tokens: int = 1, heads: int = 1, seed: int = 0, **given: Any
+) -> PolicyWeights:
+    """Return a policy with random weights; arrays in ``given`` take the place of drawn ones (``_`` for ``.``)."""
+    rng = np.random.default_rng(seed)
+    arrays: dict[str, np.ndarray] = {"log_sigma": 0.3 * rng.standard_normal(n)}
+    for branch in BRANCHES:
+        for name, shape in branch_shapes(n, tokens, 2 * n // tokens).items():
+            drawn = rng.standard_normal(shape) / np.sqrt(shape[-1])
+            arrays[f"{branch}.{name}"] = drawn + 1 if name.startswith("norm") else drawn
+    return PolicyWeights(n, tokens, heads, {**arrays, **given})
+
+
+def crafter(
+    n: int, radius: float = 0.7, policy: PolicyWeights | None = None, **shape: Any
+) -> TextCrafter:
+    """Return the mechanism of a drawn policy."""
+    rng = np.random.default_rng(n)
+    policy = drawn_policy(n, **shape) if policy is None else policy
+    centroids = unit(rng.standard_normal((3, n)))
+    return TextCrafter(
+        policy, radius, np.eye(n) * radius**2 / n, rng.standard_normal(n + 1), centroids
+    )
+
+
+def unit(X: np.ndarray) -> np.ndarray:
+    """Return the rows at norm 1."""
+    return np.asarray(X / np.linalg.norm(X, axis=-1, keepdims=True))
