@@ -261,29 +261,27 @@ class PolicyGradient:
         """
         torch = self._torch
         wanted = self.to_arrays()
-        moments: dict[int, dict[str, Any]] = {}
-        for index, parameter in enumerate(self._learning.values()) if epoch else ():
-            moment = np.empty(tuple(parameter.shape), dtype=np.float32)
-            for name in ("step", "exp_avg", "exp_avg_sq"):
-                wanted[f"adam.{index}.{name}"] = np.float32(0) if name == "step" else moment
+        for at, parameter in enumerate(self._learning.values()) if epoch else ():
+            wanted[f"adam.{at}.step"] = np.empty((), dtype=np.float32)
+            for name in ("exp_avg", "exp_avg_sq"):
+                wanted[f"adam.{at}.{name}"] = np.empty(tuple(parameter.shape), dtype=np.float32)
         if set(arrays) != set(wanted):
             raise ValueError("names")
+        module: dict[str, Any] = {}
+        moments: dict[int, dict[str, Any]] = {}
         for name, array in wanted.items():
             found = arrays[name]
             if found.shape != array.shape or found.dtype != array.dtype:
                 raise ValueError(name)
             if not np.isfinite(found).all():
                 raise ValueError(name)
-            if name.startswith("adam."):
-                _, index, moment_name = name.split(".")
-                moments.setdefault(int(index), {})[moment_name] = torch.from_numpy(found.copy())
-        self.module.load_state_dict(
-            {
-                name.removeprefix("module."): torch.from_numpy(arrays[name].copy())
-                for name in wanted
-                if name.startswith("module.")
-            }
-        )
+            kind, _, rest = name.partition(".")
+            if kind == "module":
+                module[rest] = torch.from_numpy(found.copy())
+            elif kind == "adam":
+                index, _, moment = rest.partition(".")
+                moments.setdefault(int(index), {})[moment] = torch.from_numpy(found.copy())
+        self.module.load_state_dict(module)
         self._optimiser.load_state_dict({**self._optimiser.state_dict(), "state": moments})
         self.generator.set_state(torch.from_numpy(arrays["generator"].copy()))
 
