@@ -14,10 +14,11 @@ from harness.command_line import leftovers, run, write_pairs
 from vecveil.protector import METHODS
 
 SCALES = {"sigma": 0.2, "epsilon": 30.0, "noise_to_signal": 0.5, "target_utility": 0.8,
-          "target_cosine": 0.8, "target_advantage": 0.6}  # fmt: skip
+          "target_cosine": 0.8, "target_advantage": 0.6, "radius": 0.9}  # fmt: skip
 CHEAP = {
     "sparse": ("epochs=1", "stability_seeds=1"),
     "sparse-whitebox": ("epochs=1", "steps=2"),
+    "textcrafter": ("epochs=1",),
     "subspace": ("rank=3", "kept=16", "flattening=0", "pairs=true"),
 }
 """Options that make a fit short."""
@@ -29,7 +30,8 @@ def listed() -> list[dict[str, Any]]:
 
 
 def options_of(method: str) -> list[object]:
-    return [part for option in CHEAP.get(method, ()) for part in ("--option", option)]
+    unit = ["--before", "normalise"] if method == "textcrafter" else []  # the vectors here are longer
+    return [*unit, *(part for option in CHEAP.get(method, ()) for part in ("--option", option))]
 
 
 def scale_options(method: dict[str, Any], scale: str | None) -> list[object]:
@@ -110,6 +112,7 @@ AUDITED = {
     "shuffle": [],
     "gaussian": ["--sigma", 0.03],
     "purkayastha": ["--epsilon", 800],
+    "textcrafter": ["--radius", 1.0, "--option", "epochs=1"],
 }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -165,13 +166,26 @@ def command(
     )
     check_new_file(out, force=force, inputs=inputs)
     form = TableFormat(text_column, format, encoding, delimiter)
+    given["work"] = work = _work_folder(out, given)
     protector = _from_vectors(given) if input is None else _from_texts(input, form, given)
     with writing(out):
         protector.save(out)
+    if work is not None:
+        shutil.rmtree(work, ignore_errors=True)
     describe(protector)
     note(f"Wrote {out}")
     if as_json:
         data_json(record(protector, out))
+
+
+def _work_folder(out: Path, given: dict[str, Any]) -> Path | None:
+    """Return the folder beside ``out`` where a long training keeps what it has learnt so far, if the method has one."""
+    from vecveil.protector import METHODS
+
+    options = dict(given["method_options"])
+    if "checkpoint" not in METHODS[given["method"]].options or "checkpoint" in options:
+        return None
+    return out.with_name(out.name + ".training")
 
 
 def _check_usage(input: Path | None, given: dict[str, Any]) -> None:
@@ -218,7 +232,8 @@ def _check_usage(input: Path | None, given: dict[str, Any]) -> None:
 def _common(given: dict[str, Any]) -> dict[str, Any]:
     names = ("method", *SCALES, "delta", "before", "postprocess", "seed")
     common = {name: given[name] for name in names}
-    return {**common, "output": given["released"], **dict(given["method_options"])}
+    work = {} if given["work"] is None else {"checkpoint": given["work"]}
+    return {**common, **work, "output": given["released"], **dict(given["method_options"])}
 
 
 def _from_texts(input: Path, form: TableFormat, given: dict[str, Any]) -> Protector:
