@@ -237,7 +237,7 @@ class PolicyGradient:
         moved = (v * self._first_direction[start:stop]).sum(dim=-1)
         columns = (rewards, self.reward.total(before), after.p_pii, before.p_pii, drift,
                    after.cluster, before.cluster, fixed / (fixed + spread), moved)  # fmt: skip
-        sums: Tensor = torch.stack([column.double().mean() for column in columns]) * len(e)
+        sums: Tensor = torch.stack([column.mean() for column in columns]) * len(e)
         return sums
 
     def to_arrays(self) -> dict[str, Array]:

@@ -12,6 +12,7 @@ import numpy as np
 from vecveil.checks import check_count, check_embeddings
 from vecveil.errors import IncompatibleError, InvalidInputError, TrainingError, message
 from vecveil.mechanisms.policy import PolicyWeights
+from vecveil.mechanisms.textcrafter import check_unit_rows
 from vecveil.progress import progress
 from vecveil.textcrafter.checkpoint import PolicyCheckpoint, digest
 from vecveil.textcrafter.curves import LearningCurves
@@ -23,9 +24,8 @@ from vecveil.types import Embeddings
 if TYPE_CHECKING:
     from vecveil.textcrafter.pii_classifier import PiiClassifier
 
-__all__ = ["UNIT_TOLERANCE", "TrainedPolicy", "train_policy"]
+__all__ = ["TrainedPolicy", "train_policy"]
 
-UNIT_TOLERANCE = 1e-2  # how far from 1 a norm may be
 _OWNER = "train_policy"
 
 
@@ -95,6 +95,8 @@ def train_policy(
     kept = None
     if checkpoint is not None:
         kept = PolicyCheckpoint(checkpoint, _identity(X, classifier, centroids, settings, seed))
+    import vecveil.textcrafter.network  # noqa: F401  without torch: the error that says how to install it
+
     with one_thread():
         return _train(X, classifier, centroids, settings, seed, kept, show_progress)
 
@@ -173,15 +175,7 @@ def _checked(
             message(_OWNER, "X", "of at least 2 dimensions", f"{n}",
                     "No direction is orthogonal to v in one dimension.")
         )  # fmt: skip
-    norms = np.linalg.norm(X.astype(np.float64), axis=1)
-    wrong = np.flatnonzero(np.abs(norms - 1) > UNIT_TOLERANCE)
-    if wrong.size:
-        raise InvalidInputError(
-            message(_OWNER, "X", f"rows of norm 1 (within {UNIT_TOLERANCE})",
-                    f"{wrong.size} rows of other norms, the first is row {wrong[0]}",
-                    "The radius is relative to vectors of norm 1.",
-                    'Pass before="normalise", or divide each row by its norm.')
-        )  # fmt: skip
+    check_unit_rows(X, owner=_OWNER)
     centroids = check_embeddings(centroids, owner=_OWNER, param="centroids", min_rows=1)
     for param, dimension in (
         ("centroids", centroids.shape[1]),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
+from vecveil.mechanisms.textcrafter import orthogonal_step
 from vecveil.textcrafter.perturbation import (
     ATTEMPTS,
     fixed_orthogonal,
@@ -87,6 +89,17 @@ def test_the_fixed_direction_leaves_no_nan_in_the_gradient() -> None:
     d[2] = v[2].detach()
     perturbation(d, v, 2.0).sum().backward()
     assert torch.isfinite(v.grad).all()
+
+
+def test_the_form_that_is_applied_is_the_same() -> None:
+    rng = np.random.default_rng(2)
+    d, v = rng.standard_normal((2, 200, 9))
+    v /= np.linalg.norm(v, axis=1, keepdims=True)
+    d[:3] = v[:3]
+    applied, lost = orthogonal_step(d, v, 0.4)
+    assert lost.nonzero()[0].tolist() == [0, 1, 2]
+    found = perturbation(torch.from_numpy(d), torch.from_numpy(v), 0.4).numpy()
+    np.testing.assert_allclose(found[3:], applied[3:], rtol=0, atol=1e-12)
 
 
 def test_nan_is_not_hidden() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,12 @@ import torch
 
 from unit.textcrafter.planted_policy import N, centroids, classifier, settings, vectors
 from vecveil.devices import DeviceMemoryWarning
-from vecveil.errors import IncompatibleError, InvalidInputError, TrainingError
+from vecveil.errors import (
+    IncompatibleError,
+    InvalidInputError,
+    MissingDependencyError,
+    TrainingError,
+)
 from vecveil.textcrafter import PiiClassifier, TrainedPolicy, train_policy
 from vecveil.textcrafter.network import build_policy, to_weights
 from vecveil.textcrafter.perturbation import perturbation
@@ -208,8 +214,8 @@ def _with(value: float) -> Any:
 @pytest.mark.parametrize(
     ("X", "error", "words"),
     [
-        (_wrong_norms(), InvalidInputError, ["2 rows of other norms", "row 7", 'before="normalise"']),
-        (np.zeros((4, N)), InvalidInputError, ["norm 1", "4 rows"]),
+        (_wrong_norms(), InvalidInputError, ["norm 1", "2 others", "row 7", "before='normalise'"]),
+        (np.zeros((4, N)), InvalidInputError, ["norm 1", "4 others"]),
         (_with(np.nan), InvalidInputError, ["`X`", "finite", "row 5"]),
         (_with(np.inf), InvalidInputError, ["`X`", "finite", "row 5"]),
         (vectors()[0], InvalidInputError, ["`X`", "(N, n)"]),
@@ -224,6 +230,13 @@ def test_vectors_that_are_refused(X: Any, error: type[Exception], words: list[st
         train_policy(X, classifier(), centroids(), settings(), show_progress=False)
     for word in ("train_policy", *words):
         assert word in str(caught.value)
+
+
+def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "vecveil.textcrafter.network")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'vecveil\[textcrafter\]'"):
+        train_policy(vectors(), classifier(), centroids(), settings())
 
 
 def test_norms_within_the_tolerance_are_taken() -> None:
