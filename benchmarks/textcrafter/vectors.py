@@ -74,6 +74,10 @@ class Task:
         pairs = pairs[self._labels[pairs].any(axis=1)]
         return self.matches.with_concept[pairs], self._labels[pairs]
 
+    def negative_of(self, rows: np.ndarray) -> np.ndarray:
+        """Return the vectors of ``rows``, which hold the concept, with it removed."""
+        return self.negative[np.searchsorted(self.matches.with_concept, rows)]
+
     @cached_property
     def material(self) -> Material:
         """The training rows as pairs."""
