@@ -49,7 +49,7 @@ class Run:
         rows: at most so many training and test rows of each set.
         radius: r, the norm of a perturbation.
         seeds: seeds of the cells of utility.
-        minutes: of fine-tuning a decoder.
+        seen: texts that a decoder goes through in fine-tuning.
         judged: test texts that are reconstructed.
         start_from: folder of the decoder that is fine-tuned.
     """
@@ -59,12 +59,15 @@ class Run:
     rows: tuple[int, int] = (8000, 2000)
     radius: float = 1.0
     seeds: int = 5
-    minutes: float = 2.0
+    seen: int = 16_000
     judged: int = 300
     start_from: Path | None = None
 
     def cells(self, part: str) -> list[Cell]:
-        """Return every cell of a part, the cells of a seed and set side by side."""
+        """Return every cell of a part, the cells of a seed and set side by side.
+
+        In the PII cells what learns from a set's concept learns from the PII corpus.
+        """
         if part == "sentences":
             return [Cell(part, name, defence, 0) for name in SETS for defence in MAIN]
         return [
@@ -72,8 +75,6 @@ class Run:
             for seed in range(self.seeds)
             for name in (*SETS, PII)
             for defence in DEFENCES
-            # Fitted on a set's concept, the default protector of a set has nothing to do with PII;
-            # the PII cell fits it on the PII corpus.
         ]
 
     def store(self, part: str) -> Store:
@@ -94,7 +95,7 @@ class Run:
             found["radius"] = self.radius
         if cell.part == "sentences":
             found |= {
-                "minutes": self.minutes,
+                "seen": self.seen,
                 "judged": self.judged,
                 "started": decoder_digest(self.start_from),
             }
@@ -154,7 +155,7 @@ def _part(run: Run, cell: Cell) -> dict[str, Any]:
         return {**task_cell(task, defence, cell.seed), **sizes, "details": defence.details}
     folder = run.work / "decoders" / f"{cell.set}-{cell.defence}-{digest(run.settings(cell))}"
     found = sentence_cell(
-        task, defence, folder, start_from=run.start_from, minutes=run.minutes,
+        task, defence, folder, start_from=run.start_from, seen=run.seen,
         judged=run.judged, encoder=_encoder(), seed=cell.seed,
     )  # fmt: skip
     return {**found, "details": {**defence.details, **found["details"]}}
