@@ -1,4 +1,4 @@
-"""Reports drawn from saved audit records alone: HTML page, Markdown, CSV and a terminal summary.
+"""Reports drawn from saved records alone: an audit as HTML page, Markdown, CSV or summary; the curves of a training.
 
 Nothing here measures anything: what a report says is in the record (``docs/formats.md``).
 """
@@ -9,13 +9,18 @@ from vecveil.report.audit_page import render_audit, write_audit_html
 from vecveil.report.csv_export import render_audit_csv, write_audit_csv
 from vecveil.report.markdown import render_audit_markdown, write_audit_markdown
 from vecveil.report.summary import summary_table
+from vecveil.report.training_page import training_page, write_training_html
+from vecveil.report.training_table import training_csv
 
 __all__ = [
     "render_audit",
     "render_audit_csv",
     "render_audit_markdown",
     "summary_table",
+    "training_csv",
+    "training_page",
     "write_audit_csv",
     "write_audit_html",
     "write_audit_markdown",
+    "write_training_html",
 ]
