@@ -35,6 +35,8 @@ class EpochMeasures:
         entropy: mean of log σ over the coordinates.
         deterministic_share: ‖μ⊥‖² / E‖d⊥‖², in [0, 1]: how much of the perturbation does not change between draws.
         direction_cosine: v · v before the first step: 1 where the direction has not moved.
+        mean_resultant, direction_resultant: ‖mean over the vectors of μ/‖μ‖‖, and of v: 1 where every vector gets the
+            same one, so that the policy has learnt nothing of e.
         seconds: since the first step, over all runs.
     """
 
@@ -50,6 +52,8 @@ class EpochMeasures:
     entropy: float
     deterministic_share: float
     direction_cosine: float
+    mean_resultant: float
+    direction_resultant: float
     seconds: float
 
 

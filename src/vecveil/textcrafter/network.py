@@ -18,7 +18,7 @@ try:
 except ImportError as error:
     raise MissingDependencyError("Training a policy", "torch", "textcrafter") from error
 
-__all__ = ["ProtectPolicy", "build_policy", "module_of", "to_weights"]
+__all__ = ["ProtectPolicy", "build_policy", "log_probability", "module_of", "to_weights"]
 
 _POSITION_DEVIATION = 0.02  # of the positions a network starts with, as in BERT
 _LOST = 1e-12  # a direction shorter than this has none: the first axis stands for it
@@ -66,6 +66,13 @@ class ProtectPolicy(nn.Module):
         first[:, 0] = 1
         out: Tensor = torch.where(lost, first, raw / torch.where(lost, 1.0, norms))
         return out
+
+
+def log_probability(d: Tensor, mean: Tensor, log_sigma: Tensor) -> Tensor:
+    """Return log π(d | e) of N(μ, diag σ²), summed over the last dimension."""
+    whitened = (d - mean) * (-log_sigma).exp()
+    constant = 0.5 * math.log(2 * math.pi) * d.shape[-1]
+    return -0.5 * whitened.square().sum(dim=-1) - log_sigma.sum() - constant
 
 
 class _Dropout(nn.Module):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vecveil.textcrafter.network import ProtectPolicy
     from vecveil.textcrafter.pii_classifier import PiiClassifier
 
-__all__ = ["NotFinite", "PolicyGradient", "log_probability"]
+__all__ = ["NotFinite", "PolicyGradient"]
 
 HELD_OUT = 0.1  # share of the vectors that the curves are measured on, at most HELD_OUT_ROWS
 HELD_OUT_ROWS = 2000
@@ -33,13 +33,6 @@ Array = npt.NDArray[Any]
 
 class NotFinite(ArithmeticError):
     """A reward or gradient is NaN or infinite; its text says which and why."""
-
-
-def log_probability(d: Tensor, mean: Tensor, log_sigma: Tensor) -> Tensor:
-    """Return log π(d | e) of N(μ, diag σ²), summed over the last dimension."""
-    whitened = (d - mean) * (-log_sigma).exp()
-    constant = 0.5 * math.log(2 * math.pi) * d.shape[-1]
-    return -0.5 * whitened.square().sum(dim=-1) - log_sigma.sum() - constant
 
 
 class PolicyGradient:
@@ -136,6 +129,8 @@ class PolicyGradient:
 
         Advantages are normalised among these rows.
         """
+        from vecveil.textcrafter.network import log_probability
+
         torch, settings = self._torch, self.settings
         e, c = self._vectors[rows], self._targets[rows]
         mean = self.module.mean(e)
@@ -207,19 +202,26 @@ class PolicyGradient:
             parts = self._batches.run(
                 len(self._held_out), lambda i, j: self._measures(i, j, generator)
             )
-        means = (torch.stack(parts).sum(dim=0) / len(self._held_out)).tolist()
+        found = torch.stack(parts).sum(dim=0) / len(self._held_out)
+        means, resultants = (
+            found[: -2 * self.module.dimension].tolist(),
+            found[-2 * self.module.dimension :],
+        )
+        mean_resultant, direction_resultant = resultants.view(2, -1).norm(dim=1).tolist()
         names = ("reward", "reward_clean", "p_pii", "p_pii_clean", "drift", "cluster_distance",
                  "cluster_distance_clean", "deterministic_share", "direction_cosine")  # fmt: skip
         return EpochMeasures(
             epoch=epoch,
             reward_training=reward_training,
             entropy=float(self.module.log_sigma.detach().mean()),
+            mean_resultant=mean_resultant,
+            direction_resultant=direction_resultant,
             seconds=seconds,
             **dict(zip(names, means, strict=True)),
         )
 
     def _measures(self, start: int, stop: int, generator: Any) -> Tensor:
-        """Return sums over rows of the measures, in the order of `measure`."""
+        """Return sums over rows: of the measures, in the order of `measure`, of μ/‖μ‖ and of v."""
         torch, settings = self._torch, self.settings
         e, c = self._held_out[start:stop], self._held_out_targets[start:stop]
         mean, v = self.module(e)
@@ -237,7 +239,9 @@ class PolicyGradient:
         moved = (v * self._first_direction[start:stop]).sum(dim=-1)
         columns = (rewards, self.reward.total(before), after.p_pii, before.p_pii, drift,
                    after.cluster, before.cluster, fixed / (fixed + spread), moved)  # fmt: skip
-        sums: Tensor = torch.stack([column.mean() for column in columns]) * len(e)
+        own = torch.stack([column.mean() for column in columns]) * len(e)
+        unit = torch.nn.functional.normalize(mean, dim=-1)
+        sums: Tensor = torch.cat([own, unit.sum(dim=0), v.sum(dim=0)])
         return sums
 
     def to_arrays(self) -> dict[str, Array]:

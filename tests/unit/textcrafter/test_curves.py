@@ -14,6 +14,8 @@ import pytest
 from unit.textcrafter.planted_policy import centroids, classifier, settings, vectors
 from vecveil.errors import DataFileError
 from vecveil.textcrafter import EpochMeasures, LearningCurves, train_policy
+from vecveil.textcrafter.network import to_weights
+from vecveil.textcrafter.policy_gradient import PolicyGradient
 
 
 def curves() -> LearningCurves:
@@ -88,6 +90,9 @@ def test_measures_are_what_they_say() -> None:
     weights = policy.weights
     assert last.entropy == pytest.approx(float(np.log(weights.sigma).mean()), abs=1e-6)
 
+    assert last.mean_resultant == pytest.approx(1, abs=1e-4)  # all vectors are one
+    assert last.direction_resultant == pytest.approx(1, abs=1e-4)
+
     mean, v = weights.mean(X[:1])[0], weights.direction(X[:1])[0]
     d = mean + weights.sigma * np.random.default_rng(8).standard_normal((400_000, len(e)))
     part = d - np.outer(d @ v, v)
@@ -108,3 +113,18 @@ def test_measures_are_what_they_say() -> None:
         error = 6 * values.std() * (1 / 4000 + 1 / 400_000) ** 0.5
         assert getattr(last, name) == pytest.approx(values.mean(), abs=error), name
     assert policy.curves.epochs[0].direction_cosine == pytest.approx(1, abs=1e-5)
+
+
+def test_resultants_tell_one_direction_for_all_from_one_for_each() -> None:
+    e = vectors(2).astype(np.float64)
+    X = np.concatenate([e, -e] * 50)
+    learner = PolicyGradient(X, classifier(), centroids(), settings(), seed=0)
+    held_out = learner._held_out.numpy()
+    weights = to_weights(learner.module)
+    measures = learner.measure(0, None, 0.0)
+    mu, v = weights.mean(held_out), weights.direction(held_out)
+    mu = mu / np.linalg.norm(mu, axis=1, keepdims=True)
+    for found, units in ((measures.mean_resultant, mu), (measures.direction_resultant, v)):
+        wanted = np.linalg.norm(units.mean(axis=0))
+        assert found == pytest.approx(wanted, abs=1e-4)
+        assert wanted < 0.99

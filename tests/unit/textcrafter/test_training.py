@@ -19,9 +19,9 @@ from vecveil.errors import (
     TrainingError,
 )
 from vecveil.textcrafter import PiiClassifier, TrainedPolicy, train_policy
-from vecveil.textcrafter.network import build_policy, to_weights
+from vecveil.textcrafter.network import build_policy, log_probability, to_weights
 from vecveil.textcrafter.perturbation import perturbation
-from vecveil.textcrafter.policy_gradient import PolicyGradient, log_probability
+from vecveil.textcrafter.policy_gradient import PolicyGradient
 from vecveil.textcrafter.reward import Reward
 
 
