@@ -35,7 +35,7 @@ from vecveil.progress import progress
 
 from .defences import DEFENCES
 from .reconstruction import train_base
-from .run import PII, Cell, Run, available, encode_all, measure, train_policy
+from .run import PII, Cell, Run, available, encode_all, leave_with, measure, train_policy
 from .sets import SETS
 from .table import TABLES
 
@@ -99,7 +99,9 @@ def main() -> int:
 def _pool(workers: int) -> ProcessPoolExecutor:
     # Spawned, not forked: torch and its threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(max(1, workers), mp_context=context)
+    return ProcessPoolExecutor(
+        max(1, workers), mp_context=context, initializer=leave_with, initargs=(os.getpid(),)
+    )
 
 
 def _policies(pool: ProcessPoolExecutor, run: Run, chosen: Sequence[str]) -> int:

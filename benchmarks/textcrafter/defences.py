@@ -60,7 +60,7 @@ DEFENCES: dict[str, Defence] = {
     ),
     # With these the noise has a norm of about 3: at the ε of a formal promise worth the name nothing is left.
     "ldp-gaussian": Defence(
-        "LDP Gaussian", "ldp-gaussian", {"epsilon": 140.0, "delta": 1e-5}, main=True
+        "LDP Gaussian, ε = 140, δ = 1e-5", "ldp-gaussian", {"epsilon": 140.0, "delta": 1e-5}, main=True
     ),
     "textcrafter": Defence("TextCrafter", "textcrafter", _TEXTCRAFTER, learns="pii", main=True),
     "subspace": Defence("`subspace` (default)", "subspace", {"target_utility": 0.95}, main=True),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +21,7 @@ from .store import Store, digest
 from .utility import pii_cell, task_cell
 from .vectors import Material, Pii, Task, load_pii, load_task
 
-__all__ = ["PII", "Cell", "Run", "available", "measure", "train_policy"]
+__all__ = ["PII", "Cell", "Run", "available", "encode_all", "leave_with", "measure", "train_policy"]
 
 PII = "pii"  # the cell of the PII probes stands beside those of the sets
 VERSION = 1  # of what is measured: raise it, and every cell is measured again
@@ -189,3 +191,14 @@ def encode_all(run: Run) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for name in SETS:
         yield name, _task(run, name).to_record()
     yield PII, _pii(run).to_record()
+
+
+def leave_with(parent: int) -> None:
+    """End this worker soon after its parent: a killed run must leave nothing behind."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -49,11 +49,11 @@ class Results:
         rows = [r for r in self.utility if r["set"] == where and r["defence"] == defence]
         return [value for row in rows if (value := _at(row, path)) is not None]
 
-    def sentence(self, where: str, defence: str, name: str) -> float | None:
-        """Return a figure of the sentence-level attack."""
+    def sentence(self, where: str, defence: str, name: str, what: str = "value") -> float | None:
+        """Return a figure of the sentence-level attack, or its chance level."""
         for row in self.sentences:
             if row["set"] == where and row["defence"] == defence:
-                return _at(row, ("figures", name, "value"))
+                return _at(row, ("figures", name, what))
         return None
 
     def title(self, defence: str) -> str:
@@ -100,6 +100,7 @@ def four_sets(folder: Path) -> str:
     The last columns are accuracy and BLEU of the paper's row of the same name: other encoder, attack and sample.
     """
     results, rows = Results(folder), []
+    figures = [(s, f) for s in ("deployment", "development") for f in ("macro_f1", "accuracy")]
     for where, title in TITLES.items():
         for defence in results.measured(MAIN):
             printed = PUBLISHED[where].get(defence)
@@ -107,16 +108,25 @@ def four_sets(folder: Path) -> str:
             rows.append([
                 title,
                 results.title(defence),
+                spread(results.figures(where, defence, "noise_norm")[:1], factor=1, digits=2),
                 *(_percent(results.sentence(where, defence, name)) for name in SENTENCE),
-                *(
-                    spread(results.figures(where, defence, scenario, figure))
-                    for scenario in ("deployment", "development")
-                    for figure in ("macro_f1", "accuracy")
-                ),
+                *(spread(results.figures(where, defence, *path)) for path in figures),
                 *(f"{theirs[k]:.1f}" if k in theirs else "–" for k in ("bleu", "accuracy")),
             ])  # fmt: skip
-    head = ["set", "defence", *SENTENCE.values(), "F1, deployment", "Acc, deployment",
-            "F1, development", "Acc, development", "published BLEU", "published Acc"]  # fmt: skip
+        if rows:
+            chances = {"macro_f1": "macro_f1_chance", "accuracy": "chance"}
+            rows.append([
+                title,
+                "chance",
+                "–",
+                *(_percent(results.sentence(where, "none", name, "chance")) for name in SENTENCE),
+                *(spread(results.figures(where, "none", s, chances[f])[:1]) for s, f in figures),
+                "–",
+                "–",
+            ])  # fmt: skip
+    head = ["set", "defence", "noise norm", *SENTENCE.values(), "F1, deployment",
+            "Acc, deployment", "F1, development", "Acc, development", "published BLEU",
+            "published Acc"]  # fmt: skip
     return _table(head, rows, 2)
 
 

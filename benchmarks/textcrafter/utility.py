@@ -60,6 +60,7 @@ def task_cell(task: Task, defence: Applied, seed: int) -> dict[str, Any]:
             "accuracy": result.accuracy.value,
             "macro_f1": result.macro_f1.value,
             "chance": result.accuracy.chance,
+            "macro_f1_chance": result.macro_f1.chance,
         }
     return {**found, "token_inference": _token_inference(task, defence, seed)}
 
