@@ -6,13 +6,14 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import vecveil
 from vecveil.protector.methods import METHODS
+from vecveil.textcrafter.settings import PolicySettings
 
 from .defences import DEFENCES, MAIN, Applied, load, make
 from .reconstruction import sentence_cell
@@ -95,6 +96,10 @@ class Run:
         }
         if defence.method == "orthogonal":
             found["radius"] = self.radius
+        if defence.method == "textcrafter":  # a default that changes makes another policy
+            names = {field.name for field in fields(PolicySettings)} - {"device"}
+            own = {k: v for k, v in found["options"].items() if k in names}
+            found["options"] = {**found["options"], **PolicySettings(**own).to_record()}
         if cell.part == "sentences":
             found |= {
                 "seen": self.seen,
