@@ -11,7 +11,8 @@ from vecveil.version import __version__
 if TYPE_CHECKING:
     from vecveil import accounting, attacks, errors, metrics
     from vecveil.accounting import Ledger
-    from vecveil.auditing import AuditResult, audit, audit_store
+    from vecveil.auditing import AuditResult, audit_store
+    from vecveil.auditing.audit import audit
     from vecveil.concepts import Concept
     from vecveil.encoders import load_encoder
     from vecveil.errors import VecveilError
