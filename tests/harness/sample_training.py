@@ -48,6 +48,8 @@ def _record(count: int) -> dict[str, Any]:
         "entropy": -0.6 * learnt,
         "deterministic_share": 0.02 + 0.5 * learnt,
         "direction_cosine": 1 - 0.8 * learnt,
+        "mean_resultant": 0.9 - 0.3 * learnt,
+        "direction_resultant": np.full(count, 0.8),
         "seconds": 11.5 * np.arange(count),
     }
     epochs: list[dict[str, Any]] = [

@@ -91,6 +91,15 @@ PANELS = (
         "direction", "Reference direction", "Mean cosine of v(e) with what it was before the first step.",
         (Measure(("direction_cosine",), "cosine of v"),),
     ),
+    Panel(
+        "same-mean", "One mean for all", "Length of the mean of μ/‖μ‖ over the vectors: 1 where all get the same μ.",
+        (Measure(("mean_resultant",), "sameness of μ"),), (0.0, 1.0),
+    ),
+    Panel(
+        "same-direction", "One direction for all",
+        "Length of the mean of v over the vectors: 1 where all get the same v.",
+        (Measure(("direction_resultant",), "sameness of v"),), (0.0, 1.0),
+    ),
 )  # fmt: skip
 MEASURES = tuple(measure for panel in PANELS for measure in panel.measures)
 

@@ -124,14 +124,14 @@ def test_one_epoch_is_a_dot_and_no_line() -> None:
     reader = Reader(training_page(sample_training("one-epoch")))
     assert [tag for tag, _ in reader.elements if tag == "polyline"] == []
     dots = reader.of("circle", "point protected")
-    assert [dot["cx"] for dot in dots] == ["50%"] * 7
+    assert [dot["cx"] for dot in dots] == ["50%"] * 9
     assert "1 epoch " in reader.text
 
 
 def test_many_epochs_are_lines_without_dots() -> None:
     reader = Reader(training_page(sample_training("long")))
     assert [tag for tag, _ in reader.elements if tag == "circle"] == []
-    assert len(reader.of("polyline", "curve protected")) == 7
+    assert len(reader.of("polyline", "curve protected")) == 9
 
 
 def test_a_measure_that_is_missing_is_not_drawn_and_a_gap_parts_the_line() -> None:
@@ -144,7 +144,7 @@ def test_a_measure_that_is_missing_is_not_drawn_and_a_gap_parts_the_line() -> No
     record["epochs"][4]["entropy"] = None
     del record["settings"], record["classifier"], record["seed"], record["rows"]
     reader = Reader(training_page(record))
-    assert len(reader.of("polyline", "curve protected")) == 8
+    assert len(reader.of("polyline", "curve protected")) == 10
     assert "Share that does not change" in reader.text
     nothing = {"schema": record["schema"], "epochs": [{"epoch": 1}]}
     assert "The record holds no measures." in training_page(nothing)
