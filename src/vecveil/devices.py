@@ -17,12 +17,12 @@ class DeviceMemoryWarning(UserWarning):
     """A device's memory did not suffice; the work goes on with smaller batches. Results differ a little then."""
 
 
-def import_torch() -> Any:
-    """Return torch, or raise the error that says how to install it."""
+def import_torch(feature: str = "Learning", extra: str = "attacks") -> Any:
+    """Return torch, or raise the error that says what needs it and which extra installs it."""
     try:
         import torch
     except ImportError as error:
-        raise MissingDependencyError("Learning", "torch", "attacks") from error
+        raise MissingDependencyError(feature, "torch", extra) from error
     return torch
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vecveil.checks import check_count, check_embeddings
+from vecveil.devices import import_torch
 from vecveil.errors import IncompatibleError, InvalidInputError, TrainingError, message
 from vecveil.mechanisms.policy import PolicyWeights
 from vecveil.mechanisms.textcrafter import check_unit_rows
@@ -95,8 +96,7 @@ def train_policy(
     kept = None
     if checkpoint is not None:
         kept = PolicyCheckpoint(checkpoint, _identity(X, classifier, centroids, settings, seed))
-    import vecveil.textcrafter.network  # noqa: F401  without torch: the error that says how to install it
-
+    import_torch("Training a policy", "textcrafter")
     with one_thread():
         return _train(X, classifier, centroids, settings, seed, kept, show_progress)
 

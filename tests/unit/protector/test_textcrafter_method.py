@@ -1,0 +1,250 @@
+"""The ``textcrafter`` method as people call it: what it learns from, what it refuses, what it keeps."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+import vecveil
+from harness.policies import unit
+from harness.token_data import token_data
+from vecveil.concepts import Concept, Span
+from vecveil.errors import DataFileError, InvalidInputError, MissingDependencyError, VecveilError
+from vecveil.mechanisms import TextCrafter
+from vecveil.protector import Protector
+from vecveil.protector.refitting import refit_refusal
+
+N = 12
+DATA = token_data(80, N, dtype=np.float64)
+
+
+def fit(*arrays: Any, **options: Any) -> Protector:
+    given = {"method": "textcrafter", "radius": 0.8, "epochs": 2, **options}
+    return vecveil.fit_pairs(*(arrays or DATA.arguments()), **given)
+
+
+PROTECTOR = fit()
+
+
+def test_the_fit_says_what_it_is_everywhere(tmp_path: Path) -> None:
+    for text in (str(PROTECTOR.guarantee), PROTECTOR.guarantee.statement):
+        assert "empirical, no formal privacy guarantee" in text
+    assert PROTECTOR.guarantee.kind == "empirical"
+    assert PROTECTOR.guarantee.epsilon is None
+    assert PROTECTOR.report["epsilon"] is None
+    assert PROTECTOR.report["radius"] == 0.8
+    assert PROTECTOR.report["concept_distance"]["mean_advantage"] == 1.0  # two spheres do not meet
+    record = PROTECTOR.guarantee.to_record()
+    assert json.loads(json.dumps(record))["kind"] == "empirical"
+
+
+def test_the_release_has_norm_and_direction_through_the_protector() -> None:
+    X = DATA.positive
+    moved = PROTECTOR.protect(X) - X
+    v = PROTECTOR.direction(X)
+    np.testing.assert_allclose(np.linalg.norm(moved, axis=1), 0.8, rtol=1e-12)
+    np.testing.assert_allclose(np.sum(moved * v, axis=1), 0, atol=1e-12)
+    assert (PROTECTOR.protect(X) != PROTECTOR.protect(X)).any(axis=1).all()
+    np.testing.assert_array_equal(PROTECTOR.protect(X, noise=False), X)
+
+
+def test_the_classifier_and_the_targets_are_saved_with_the_policy(tmp_path: Path) -> None:
+    PROTECTOR.save(tmp_path / "one.vecveil")
+    again = vecveil.load(tmp_path / "one.vecveil")
+    assert again.fingerprint == PROTECTOR.fingerprint
+    assert isinstance(again.mechanism, TextCrafter)
+    weights = again.mechanism.classifier
+    p = [expit(X @ weights[:-1] + weights[-1]) for X in (DATA.positive, DATA.negative)]
+    assert p[0].mean() > p[1].mean() + 0.1
+    assert again.mechanism.centroids.shape[1] == N
+    figures = again.report["training"]["classifier"]["held_out"]
+    assert figures["auc"]["low"] <= figures["auc"]["value"] <= figures["auc"]["high"]
+    assert [one["epoch"] for one in again.report["training"]["epochs"]] == [0, 1, 2]
+
+
+def test_the_spread_is_the_covariance_of_the_perturbation() -> None:
+    """Against draws of its own over the same vectors: 200 a vector, so that the error is near 1 % of the trace."""
+    rows = np.concatenate([DATA.positive, DATA.negative, DATA.background])
+    X = np.repeat(rows, 200, axis=0)
+    moved = (PROTECTOR.protect(X, rng=3) - X).reshape(len(rows), 200, N)
+    inner = moved - moved.mean(axis=1, keepdims=True)
+    expected = np.einsum("aij,aik->jk", inner, inner) / (len(rows) * 199)
+    spread = PROTECTOR.mechanism.noise_covariance()
+    assert abs(np.trace(spread) - np.trace(expected)) < 0.1 * np.trace(expected)
+    assert np.linalg.norm(spread - expected) < 0.3 * np.linalg.norm(expected)
+
+
+def test_the_same_seed_gives_the_same_protector_and_another_another() -> None:
+    assert fit().fingerprint == PROTECTOR.fingerprint
+    assert fit(seed=1).fingerprint != PROTECTOR.fingerprint
+
+
+def test_an_interrupted_fit_goes_on_from_its_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vecveil.textcrafter import training
+
+    class Stopped(KeyboardInterrupt):
+        pass
+
+    real = training.PolicyCheckpoint.save
+    calls: list[int] = []
+
+    def stop_after_one(self: Any, *args: Any, **kwargs: Any) -> Any:
+        saved = real(self, *args, **kwargs)
+        calls.append(1)
+        if len(calls) == 2:
+            raise Stopped
+        return saved
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training.PolicyCheckpoint, "save", stop_after_one)
+        with pytest.raises(Stopped):
+            fit(checkpoint=tmp_path / "work", epochs=4)
+    assert fit(checkpoint=tmp_path / "work", epochs=4).fingerprint == fit(epochs=4).fingerprint
+    with pytest.raises(DataFileError, match="checkpoint"):
+        fit(checkpoint=tmp_path / "work", epochs=4, beta=2.0)
+
+
+@pytest.mark.parametrize("radius", [0, -1.0, float("nan"), float("inf"), "1", None, True])
+def test_a_radius_must_be_a_positive_number(radius: Any) -> None:
+    with pytest.raises(InvalidInputError, match="radius"):
+        fit(radius=radius)
+
+
+def test_other_scales_and_unknown_options_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match="epsilon"):
+        fit(radius=None, epsilon=3.0)
+    with pytest.raises(InvalidInputError, match="`rank` must be an option"):
+        fit(rank=3)
+    with pytest.raises(InvalidInputError, match="tokens"):
+        fit(tokens=5)
+    with pytest.raises(InvalidInputError, match="postprocess"):
+        fit(postprocess="wiener")
+    with pytest.raises(InvalidInputError, match="relabel"):
+        fit(relabel="presidio")
+    with pytest.raises(InvalidInputError, match="radius"):
+        vecveil.fit_pairs(*DATA.arguments(), method="laplace", radius=1.0)
+
+
+@pytest.mark.parametrize("which", ["positive", "negative", "background"])
+def test_vectors_of_another_norm_are_refused_and_brought_to_norm_1_if_asked(which: str) -> None:
+    arrays = {"positive": DATA.positive, "negative": DATA.negative, "background": DATA.background}
+    arrays[which] = 3 * arrays[which]
+    labels = DATA.labels
+    given = (arrays["positive"], arrays["negative"], labels, arrays["background"])
+    with pytest.raises(InvalidInputError, match=r"norm 1.*before='normalise'"):
+        fit(*given)
+    one = fit(*given, before="normalise")
+    assert one.guarantee.kind == "empirical"
+    X = DATA.positive
+    np.testing.assert_allclose(np.linalg.norm(one.protect(5 * X) - X, axis=1), 0.8, rtol=1e-9)
+    np.testing.assert_allclose(one.direction(5 * X), one.direction(X), atol=1e-6)
+    with pytest.raises(InvalidInputError, match="1 others, the first in row 3 with norm 3"):
+        PROTECTOR.protect(np.concatenate([X[:3], 3 * X[3:4]]))
+    with pytest.raises(InvalidInputError, match="norm 1"):
+        PROTECTOR.direction(0.5 * X)
+
+
+def test_a_nan_is_refused_and_names_its_row() -> None:
+    X = DATA.positive.copy()
+    X[4, 2] = np.nan
+    for call in (PROTECTOR.protect, PROTECTOR.direction, lambda rows: fit(rows, DATA.negative)):
+        with pytest.raises(InvalidInputError, match=r"row 4|finite"):
+            call(X)
+
+
+def test_a_classifier_near_chance_warns_and_is_used() -> None:
+    rng = np.random.default_rng(0)
+    blind = fit(unit(rng.standard_normal((120, N))), unit(rng.standard_normal((120, N))))
+    assert any("classifier" in warning for warning in blind.report["warnings"])
+    assert blind.guarantee.kind == "empirical"
+
+
+def test_further_rows_with_the_concept_are_learnt_from() -> None:
+    further = unit(DATA.positive + 0.05 * np.random.default_rng(1).standard_normal((80, N)))
+    more = fit(further_positive=further)
+    rows = [one.report["training"]["classifier"]["held_out"]["rows"] for one in (more, PROTECTOR)]
+    assert rows[0]["positive"] == rows[1]["positive"] + 80
+    with pytest.raises(VecveilError, match="further_positive"):
+        fit(further_positive=further[:, :5])
+
+
+def test_only_textcrafter_has_a_direction_and_it_is_not_fitted_again() -> None:
+    laplace = vecveil.fit_pairs(*DATA.arguments(), method="laplace", epsilon=30.0)
+    with pytest.raises(InvalidInputError, match="'textcrafter'"):
+        laplace.direction(DATA.positive)
+    assert "whole texts" in (refit_refusal(PROTECTOR) or "")
+
+
+class Codes:
+    """An encoder of unit vectors: letters counted by hash, the same for the same text."""
+
+    name = "codes"
+
+    def encode(self, texts: Any, **_: Any) -> np.ndarray:
+        rows = [np.bincount([ord(c) % N for c in text], minlength=N) + 0.1 for text in texts]
+        return unit(np.array(rows)).astype(np.float32)
+
+
+class Shouting:
+    """A recogniser of the user's own: a text with an exclamation mark holds something."""
+
+    def detect(self, texts: Any) -> list[list[Span]]:
+        return [[Span(0, 1, "shout")] if "!" in text else [] for text in texts]
+
+
+def notes() -> list[str]:
+    drugs = [f"Patient {i} was given aspirin at noon {'x' * (i % 7)}" for i in range(60)]
+    plain = [
+        f"The visit number {i} went well{'!' if i % 3 == 0 else '.'} {'y' * (i % 5)}"
+        for i in range(90)
+    ]
+    return drugs + plain
+
+
+@pytest.mark.parametrize("relabel", [None, Shouting(), "presidio"])
+def test_plain_texts_in_which_a_recogniser_finds_pii_move(relabel: Any) -> None:
+    if relabel == "presidio":
+        pytest.importorskip("presidio_analyzer")
+    texts = notes()
+    texts[-1] += " Write to jane.roe@example.org."
+    options = {} if relabel is None else {"relabel": relabel}
+    one = vecveil.fit(
+        texts, Concept.from_terms("drug", ["aspirin"]), Codes(),
+        method="textcrafter", radius=0.5, epochs=1, **options,
+    )  # fmt: skip
+    rows = one.report["training"]["classifier"]["held_out"]["rows"]
+    moved = {None: 0, "presidio": 1}.get(relabel if isinstance(relabel, str) else None, 0)
+    if isinstance(relabel, Shouting):
+        moved = 30
+    assert rows["positive"] == 60 + moved
+    assert rows["plain"] == 60 + 90 - moved
+
+
+def test_a_protector_with_a_foreign_array_is_refused(tmp_path: Path) -> None:
+    assert isinstance(PROTECTOR.mechanism, TextCrafter)
+    arrays = PROTECTOR.mechanism.to_arrays()
+    for name in ("policy.mean.head.weight", "spread", "classifier", "centroids"):
+        broken = {**arrays, name: arrays[name][..., :-1]}
+        with pytest.raises((ValueError, LookupError)):
+            TextCrafter.from_saved(PROTECTOR.mechanism.parameters(), broken, N)
+    policy = replace(PROTECTOR.mechanism.policy, heads=1)
+    assert policy.heads == 1
+    with pytest.raises(ValueError, match="tokens"):
+        replace(policy, tokens=5)
+
+
+def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingDependencyError, match="vecveil"):
+        fit(seed=5)
+    assert PROTECTOR.protect(DATA.positive).shape == DATA.positive.shape  # applying needs none
