@@ -40,6 +40,7 @@ def fitted(method: str, **options: Any) -> Protector:
         "ldp-gaussian": {"epsilon": 30.0, "delta": 1e-6},
         "shuffle": {},
         "textcrafter": {"radius": 0.8},
+        "textcrafter-subspace": {"radius": 0.8},
     }
     scale = scales.get(method, {"epsilon": 30.0})
     return vecveil.fit_pairs(*data.arguments(), method=method, **scale, **options)
@@ -86,6 +87,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "ldp-gaussian": lambda: fitted("ldp-gaussian"),
     "shuffle": lambda: fitted("shuffle"),
     "textcrafter": lambda: fitted("textcrafter", epochs=1),
+    "textcrafter-subspace": lambda: fitted("textcrafter-subspace", epochs=1, rank=3),
     "textcrafter tokens": lambda: fitted("textcrafter", epochs=1, tokens=3, postprocess="float16"),
 }
 PROTECTORS = [name for name in MAKERS if name[0].islower()]

@@ -19,6 +19,7 @@ CHEAP = {
     "sparse": ("epochs=1", "stability_seeds=1"),
     "sparse-whitebox": ("epochs=1", "steps=2"),
     "textcrafter": ("epochs=1",),
+    "textcrafter-subspace": ("epochs=1",),
     "subspace": ("rank=3", "kept=16", "flattening=0", "pairs=true"),
 }
 """Options that make a fit short."""
@@ -30,7 +31,7 @@ def listed() -> list[dict[str, Any]]:
 
 
 def options_of(method: str) -> list[object]:
-    unit = ["--before", "normalise"] if method == "textcrafter" else []  # the vectors here are longer
+    unit = ["--before", "normalise"] if method.startswith("textcrafter") else []  # the vectors here are longer
     return [*unit, *(part for option in CHEAP.get(method, ()) for part in ("--option", option))]
 
 

@@ -96,7 +96,7 @@ def check_choices(
     if output == "reduced" and wanted != "own map":
         raise InvalidInputError(
             message(owner, "output", "'full'", "'reduced'",
-                    "Only the subspace method's own map drops dimensions.")
+                    "Only the own map of a subspace method drops dimensions.")
         )  # fmt: skip
     other_space = output == "reduced" or any(step.kind in ("truncate", "project") for step in after)
     if other_space and isinstance(utility, UtilityTask) and utility.same_space:

@@ -109,8 +109,9 @@ def fit_pairs(
             ``floor``, ``shape``, ``rank``. sparse: ``floor``, ``stability_seeds`` and the fields of
             `MaskOptions`. sparse-whitebox: ``floor``, ``steps``, ``epochs``. textcrafter: ``checkpoint`` (a folder to
             go on from when training is interrupted), ``further_positive`` (more embeddings with the concept) and the
-            fields of `vecveil.textcrafter.PolicySettings` but for the radius. And ``splits`` (1): of how many
-            variates each normal one is made; more makes attacks on the bits of the noise harder.
+            fields of `vecveil.textcrafter.PolicySettings` but for the radius; textcrafter-subspace ``rank`` too. And
+            ``splits`` (1): of how many variates each normal one is made; more makes attacks on the bits of the noise
+            harder.
 
     Raises:
         InvalidInputError, IncompatibleError: arrays that do not fit together; unknown options.
@@ -214,10 +215,10 @@ def fit_pairs(
 
 def _candidate(choices: Choices, data: FitData, options: dict[str, Any]) -> Candidate:
     method = choices.method
-    if method.postprocess == "own map" and choices.map != "own map":
+    if method.without_map is not None and choices.map != "own map":
         # Without its map the subspace method erases nothing and is plain Laplace noise.
-        method = METHODS["laplace"]
-        options = {}
+        method = METHODS[method.without_map]
+        options = {key: value for key, value in options.items() if key in method.options}
     candidate = replace(
         method.build(data, dict(options)),
         family=method.family(data.scale.delta),

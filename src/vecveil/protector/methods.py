@@ -25,7 +25,11 @@ from vecveil.protector.families import (
 )
 from vecveil.protector.scale import Scale
 from vecveil.protector.subspace_method import subspace_candidate
-from vecveil.protector.textcrafter_method import TEXTCRAFTER_OPTIONS, textcrafter_candidate
+from vecveil.protector.textcrafter_method import (
+    TEXTCRAFTER_OPTIONS,
+    textcrafter_candidate,
+    textcrafter_subspace_candidate,
+)
 from vecveil.protector.whitebox import whitebox_candidate
 from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.sensitivity.moments import Moments
@@ -76,6 +80,7 @@ class Method:
         metric: what the guarantee counts distance in.
         options: option names that `fit` accepts for it.
         postprocess: its default post-processing of noisy vectors, free of privacy cost.
+        without_map: the method that is left of one with its ``own map`` when another is asked for.
         family: the law of its noise; takes δ where the method does.
         delta: whether δ is given beside ε.
         before: what happens to vectors before the noise, unless the caller says more.
@@ -86,6 +91,7 @@ class Method:
     build: Callable[[FitData, dict[str, Any]], Candidate]
     options: tuple[str, ...] = ()
     postprocess: Postprocess = "none"
+    without_map: str | None = None
     kind: Literal["formal", "empirical", "obfuscation"] = "formal"
     metric: str = "Euclidean"
     family: Callable[[float | None], Family] = lambda _: EllipticalLaplace()
@@ -163,6 +169,7 @@ METHODS: dict[str, Method] = {
             subspace_candidate,
             options=("rank", "kept", "flattening", "pairs", "transplants"),
             postprocess="own map",
+            without_map="laplace",
         ),
         Method(
             "covariance",
@@ -214,6 +221,17 @@ METHODS: dict[str, Method] = {
             "TextCrafter: a learnt perturbation of fixed norm, guided by a PII classifier",
             textcrafter_candidate,
             options=TEXTCRAFTER_OPTIONS,
+            kind="empirical",
+            metric="none",
+            family=lambda _: LearntPerturbation(),
+        ),
+        Method(
+            "textcrafter-subspace",
+            "TextCrafter, then the concept's directions erased: a variant of ours",
+            textcrafter_subspace_candidate,
+            options=(*TEXTCRAFTER_OPTIONS, "rank"),
+            postprocess="own map",
+            without_map="textcrafter",
             kind="empirical",
             metric="none",
             family=lambda _: LearntPerturbation(),

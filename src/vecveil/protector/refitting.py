@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vecveil.errors import InvalidInputError, message
+from vecveil.mechanisms import TextCrafter
 from vecveil.protector.fitting import fit_pairs
 from vecveil.protector.methods import METHODS
 from vecveil.protector.protector import Protector
@@ -18,7 +19,7 @@ def refit_refusal(protector: Protector) -> str | None:
 
     Either what it does is the same whatever the words are, or its settings are not in its report.
     """
-    if protector.method == "textcrafter":
+    if isinstance(protector.mechanism, TextCrafter):
         return "Its policy is learnt from whole texts, not from a list of words, and takes minutes to train."
     if not METHODS[protector.method].options:
         return f"Method {protector.method!r} does the same whatever the words are."

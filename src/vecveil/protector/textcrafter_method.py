@@ -1,24 +1,27 @@
-"""The ``textcrafter`` method: train a policy against a PII classifier, and make its mechanism."""
+"""The ``textcrafter`` methods: train a policy against a PII classifier, and make its mechanism."""
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vecveil.checks import check_embeddings
+from vecveil.checks import check_count, check_embeddings
 from vecveil.errors import InvalidInputError, message
 from vecveil.mechanisms.textcrafter import TextCrafter, check_unit_rows
 from vecveil.protector.candidate import Candidate
+from vecveil.protector.search import directions_of
+from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.sensitivity.shapes import NoiseShape
+from vecveil.sensitivity.subspace import subspace_map
 from vecveil.textcrafter.settings import PolicySettings
 from vecveil.types import Embeddings, Groups, Matrix
 
 if TYPE_CHECKING:
     from vecveil.protector.methods import FitData
 
-__all__ = ["TEXTCRAFTER_OPTIONS", "textcrafter_candidate"]
+__all__ = ["TEXTCRAFTER_OPTIONS", "textcrafter_candidate", "textcrafter_subspace_candidate"]
 
 _SETTINGS = tuple(field.name for field in fields(PolicySettings) if field.name != "radius")
 TEXTCRAFTER_OPTIONS = (*_SETTINGS, "checkpoint", "further_positive", "relabel")
@@ -77,6 +80,23 @@ def textcrafter_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
         map_of=lambda _: None,
         parameters={k: v for k, v in settings.to_record().items() if k != "device"},
         made=TextCrafter(trained.weights, settings.radius, spread, known, centroids),
+    )
+
+
+def textcrafter_subspace_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
+    """Return the same followed by the oblique erasure of the concept's directions, a sixth of all by default."""
+    n = data.dimension
+    rank = options.pop("rank", None)
+    rank = check_count(
+        max(1, n // 6) if rank is None else rank, owner="fit", param="rank", maximum=n - 1
+    )
+    crafted = textcrafter_candidate(data, options)
+    directions = directions_of(data.moments, pairs=True)
+    exact = subspace_map(directions, erased=rank, kept=n - rank, flattening=0.0)
+    linear = LinearMap.quantised(exact.down, exact.up, norm=data.moments.rms_norm)
+    data.findings["residual_after_erasure"] = directions.residual(rank)
+    return replace(
+        crafted, map_of=lambda _: linear, parameters={**crafted.parameters, "rank": rank}
     )
 
 

@@ -134,6 +134,7 @@ def test_both_precisions_and_labels_or_not(method: str, dtype: Any) -> None:
         "ldp-gaussian": {"epsilon": 30.0, "delta": 1e-5},
         "shuffle": {},
         "textcrafter": {"radius": 0.7, "epochs": 1},
+        "textcrafter-subspace": {"radius": 0.7, "epochs": 1},
     }.get(method, {"epsilon": 30.0})
     for arrays in ((data.positive, data.negative), data.arguments()):
         found = vecveil.fit_pairs(*arrays, method=method, **options)

@@ -248,3 +248,20 @@ def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(MissingDependencyError, match="vecveil"):
         fit(seed=5)
     assert PROTECTOR.protect(DATA.positive).shape == DATA.positive.shape  # applying needs none
+
+
+def test_the_variant_erases_behind_the_same_perturbation() -> None:
+    erased = fit(method="textcrafter-subspace", rank=4)
+    assert erased.guarantee.kind == "empirical"
+    assert erased.map is not None
+    assert erased.map.rank == N - 4
+    assert erased.report["parameters"]["rank"] == 4
+    X = DATA.positive
+    expected = erased.map.apply(PROTECTOR.protect(X, rng=1))
+    np.testing.assert_allclose(erased.protect(X, rng=1), expected, atol=1e-9)
+    reduced = fit(method="textcrafter-subspace", rank=4, output="reduced")
+    assert reduced.protect(X).shape == (len(X), N - 4)
+    plain = fit(method="textcrafter-subspace", rank=4, postprocess="none")
+    np.testing.assert_array_equal(plain.protect(X, rng=1), PROTECTOR.protect(X, rng=1))
+    with pytest.raises(InvalidInputError, match="rank"):
+        fit(method="textcrafter-subspace", rank=N)

@@ -23,7 +23,7 @@ IDS = [f"item-{i}" for i in range(40)]
 def fitted(method: str = "laplace", **options: Any) -> Protector:
     scale = {
         "gaussian": {"sigma": 0.1}, "ldp-gaussian": {"epsilon": 9.0, "delta": 1e-5}, "shuffle": {},
-        "textcrafter": {"radius": 0.7},
+        "textcrafter": {"radius": 0.7}, "textcrafter-subspace": {"radius": 0.7},
     }.get(method, {"epsilon": 30.0})  # fmt: skip
     return vecveil.fit_pairs(
         *token_data(60, N).arguments(), method=method, **({**scale, **options})
@@ -39,6 +39,7 @@ def noise(protector: Protector, rows: np.ndarray, ids: list[Any], **options: Any
 def test_an_item_always_gets_the_same_release(method: str, dtype: Any) -> None:
     options: dict[str, Any] = {
         "sparse": {"epochs": 2}, "sparse-whitebox": {"epochs": 1, "steps": 2}, "textcrafter": {"epochs": 1},
+        "textcrafter-subspace": {"epochs": 1},
     }.get(method, {})  # fmt: skip
     one, rows = fitted(method, **options), X.astype(dtype)
     whole = one.protect(rows, ids=IDS, key=KEY)
