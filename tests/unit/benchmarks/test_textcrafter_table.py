@@ -194,6 +194,42 @@ def test_the_random_perturbation_is_orthogonal_and_of_the_norm() -> None:
     assert np.abs(one - two).max() > 0.01
 
 
+def test_cells_hold_every_figure_of_the_tables(data: Path, tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    pytest.importorskip("torch")
+    utility = _module("utility")
+    task = vectors.load_task("phrasebank", data, (99, 99), _Lengths())
+    pii = vectors.load_pii(data, None, _Lengths())
+    defence = defences.make("orthogonal", task.material, 0.5, 0)
+    found = utility.task_cell(task, defence, 0)
+    assert found["token_inference"]["attacks"] == {}  # ten test texts are too few
+    probed = utility.pii_cell(pii, defence, 0)
+    assert set(probed["frozen"]) == {"benchmark"}
+    kept = store.Store(tmp_path / "cells", "s/1")
+    own = {"defence": "orthogonal", "seed": 0, "sizes": task.to_record()}
+    rows = [{**found, **own, "set": "phrasebank"}, {**probed, **own, "set": "pii"}]
+    kept.gather(
+        tmp_path / "textcrafter-utility.json", rows, defences={"orthogonal": "a random direction"}
+    )
+    (line,) = [x for x in table.leakage(tmp_path).splitlines() if x.startswith("| a random")]
+    assert line.startswith("| a random direction | 0.50 |")
+    assert "not measured" not in table.pii(tmp_path)
+    assert "not measured" not in table.sizes(tmp_path)
+
+
+def test_a_policy_is_known_by_its_classifier(data: Path) -> None:
+    utility = _module("utility")
+    pytest.importorskip("sklearn")
+    pytest.importorskip("torch")
+    pii = vectors.load_pii(data, None, _Lengths())
+    blind = np.zeros(pii.train[0].shape[1] + 1)
+    blind[-1] = -50.0  # calls nothing PII, whatever it is shown
+    defence = defences.Applied(lambda X, rng: X, None, False, {}, classifier=blind)
+    found = utility.pii_cell(pii, defence, 0)["frozen"]["policy"]
+    assert found["p_with"] < 1e-20
+    assert found["auc"] == 0.5
+
+
 def test_options_take_the_radius() -> None:
     assert defences.DEFENCES["gaussian"].options_at(2.0, 16) == {"sigma": 0.5}
     assert defences.DEFENCES["textcrafter"].options_at(2.0, 16)["radius"] == 2.0
