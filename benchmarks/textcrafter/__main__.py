@@ -1,7 +1,7 @@
 """The four-set table of TextCrafter, by one command that goes on where it was stopped.
 
     python -m benchmarks.textcrafter --data DIR [--part utility|sentences|all] [--seeds 5] [--workers 2]
-        [--radius 1.0] [--start-from FOLDER] [--seen 16000] [--rows TRAIN TEST] [--work FOLDER]
+        [--radius 1.0] [--start-from FOLDER] [--seen 10000] [--rows TRAIN TEST] [--work FOLDER]
 
 Run it in the root of the repository. DIR holds ``classification/``, ``ade/``, ``pii/``, ``concepts/sts_terms.json``
 and ``lm/sentences.parquet``. ``utility`` measures accuracy and macro-F1 in both scenarios, token inference and PII
@@ -61,7 +61,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--start-from", type=Path, help="folder of a decoder on clean vectors")
     parser.add_argument("--base-texts", type=int, default=100_000, help="that it learns from else")
-    parser.add_argument("--seen", type=int, default=16_000, help="texts in a decoder's training")
+    parser.add_argument("--seen", type=int, default=10_000, help="texts in a decoder's training")
     parser.add_argument("--judged", type=int, default=300, help="texts that are reconstructed")
     parser.add_argument("--work", type=Path, default=Path("textcrafter-work"))
     parser.add_argument("--results", type=Path, default=RESULTS)
@@ -110,7 +110,9 @@ def _policies(pool: ProcessPoolExecutor, run: Run, chosen: Sequence[str]) -> int
         (name, seed)
         for seed in range(run.seeds)
         for name in chosen
-        if DEFENCES[name].learns == "pii" and not run.policy_path(name, seed).exists()
+        if DEFENCES[name].learns == "pii"
+        and seed < DEFENCES[name].seeds
+        and not run.policy_path(name, seed).exists()
     ]
     futures: dict[Future[Any], str] = {
         pool.submit(train_policy, run, name, seed): f"policy {name} {seed}" for name, seed in wanted

@@ -29,9 +29,10 @@ class Defence:
     Attributes:
         title: as in the table.
         method: of `vecveil.fit_pairs`; ``none`` and ``orthogonal`` are made here.
-        options: of that method. The string ``"radius"`` stands for r, ``"radius/√n"`` for r/√n.
+        options: of that method. The string ``"radius"`` stands for r, ``"radius/√n"`` for r/√n, and so on.
         learns: ``set`` fits on the training rows of the set and its concept; ``pii`` on the PII corpus and
             WikiText-2, once for each seed, whatever the set.
+        seeds: at most so many.
         main: whether it is a row of the table, and the sentence-level attack is run on it.
     """
 
@@ -39,11 +40,13 @@ class Defence:
     method: str
     options: Mapping[str, Any] = field(default_factory=dict)
     learns: str = "set"
+    seeds: int = 2
     main: bool = False
 
     def options_at(self, radius: float, dimension: int) -> dict[str, Any]:
         """Return the options with r put in."""
-        values = {"radius": radius, "radius/√n": radius / float(np.sqrt(dimension))}
+        share = radius / float(np.sqrt(dimension))
+        values = {"radius": radius, "radius/√n": share, "2 radius/√n": 2 * share}
         return {
             name: values.get(value, value) if isinstance(value, str) else value
             for name, value in self.options.items()
@@ -53,17 +56,23 @@ class Defence:
 _TEXTCRAFTER: dict[str, Any] = {"radius": "radius"}
 
 DEFENCES: dict[str, Defence] = {
-    "none": Defence("none", "none", main=True),
-    "shuffle": Defence("shuffling", "shuffle", main=True),
+    "none": Defence("none", "none", seeds=5, main=True),
+    "shuffle": Defence("shuffling", "shuffle", seeds=5, main=True),
     "gaussian": Defence(
-        "Gaussian, σ = r/√n", "gaussian", {"sigma": "radius/√n"}, main=True
+        "Gaussian, σ = r/√n", "gaussian", {"sigma": "radius/√n"}, seeds=5, main=True
     ),
     # With these the noise has a norm of about 3: at the ε of a formal promise worth the name nothing is left.
     "ldp-gaussian": Defence(
-        "LDP Gaussian, ε = 140, δ = 1e-5", "ldp-gaussian", {"epsilon": 140.0, "delta": 1e-5}, main=True
+        "LDP Gaussian, ε = 140, δ = 1e-5", "ldp-gaussian", {"epsilon": 140.0, "delta": 1e-5}, seeds=5, main=True
     ),
-    "textcrafter": Defence("TextCrafter", "textcrafter", _TEXTCRAFTER, learns="pii", main=True),
-    "subspace": Defence("`subspace` (default)", "subspace", {"target_utility": 0.95}, main=True),
+    "textcrafter": Defence("TextCrafter", "textcrafter", _TEXTCRAFTER, learns="pii", seeds=5, main=True),
+    "subspace": Defence("`subspace` (default)", "subspace", {"target_utility": 0.95}, seeds=5, main=True),
+    "gaussian-2": Defence("Gaussian, σ = 2r/√n", "gaussian", {"sigma": "2 radius/√n"}),
+    "textcrafter-set": Defence("TextCrafter, trained on the set's concept", "textcrafter", _TEXTCRAFTER),
+    "textcrafter-subspace": Defence(
+        "`textcrafter-subspace`, on the set's concept", "textcrafter-subspace",
+        {**_TEXTCRAFTER, "rank": 60},
+    ),
     "orthogonal": Defence("random direction orthogonal to e, norm r", "orthogonal"),
     "textcrafter-untrained": Defence(
         "TextCrafter, v as drawn", "textcrafter",
@@ -112,6 +121,9 @@ def make(name: str, material: Material, radius: float, seed: int) -> Applied:
     if defence.method == "orthogonal":
         details = {"noise_norm": radius, "radius": radius}
         return Applied(lambda X, rng: _orthogonal(X, radius, rng), None, True, details)
+    options = defence.options_at(radius, n)
+    if material.further is not None and defence.method.startswith("textcrafter"):
+        options["further_positive"] = material.further
     protector = vecveil.fit_pairs(
         material.positive,
         material.negative,
@@ -121,7 +133,7 @@ def make(name: str, material: Material, radius: float, seed: int) -> Applied:
         groups=material.groups,
         seed=seed,
         show_progress=False,
-        **defence.options_at(radius, n),
+        **options,
     )
     return applied(protector)
 

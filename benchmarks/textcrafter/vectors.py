@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from vecveil.concepts import ConceptMatches, TokenVocabulary
+from vecveil.textcrafter import contains_pii
 
 from .sets import TaskSet, read_pii, read_set
 
@@ -27,6 +28,7 @@ class Material:
         labels: (N, V) 0/1 tokens, or None.
         background: (K, n) vectors of training texts without the concept.
         groups: (N,) texts that belong together.
+        further: (M, n) vectors of plain sentences in which Presidio finds PII, or None.
     """
 
     positive: np.ndarray
@@ -34,6 +36,7 @@ class Material:
     labels: np.ndarray | None
     background: np.ndarray
     groups: np.ndarray
+    further: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -153,5 +156,11 @@ def load_pii(data: Path, rows: int | None, encoder: Any) -> Pii:
         first += len(sentences)
         parts.append((own, sentences, (X, labels, np.concatenate([groups[own]] * 2 + [alone]))))
     own, sentences, _ = parts[0]
-    material = Material(positive[own], negative[own], None, sentences, groups[own])
+    plain = corpus.plain_train  # the last of the sentences
+    first_plain = len(sentences) - len(plain)
+    moved = np.zeros(len(sentences), dtype=bool)
+    moved[first_plain:] = contains_pii(plain, show_progress=False)
+    material = Material(
+        positive[own], negative[own], None, sentences[~moved], groups[own], sentences[moved]
+    )
     return Pii(material, parts[0][2], parts[1][2])
