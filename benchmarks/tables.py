@@ -11,8 +11,10 @@ A table stands between ``<!-- table: NAME -->`` and ``<!-- end table -->``. What
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ RESULTS = HERE / "results"
 DOCUMENTS = (
     HERE.parent / "README.md",
     HERE.parent / "docs" / "results.md",
+    HERE.parent / "docs" / "mechanisms" / "textcrafter.md",
     HERE.parent / "docs" / "attacks" / "alignment.md",
     HERE.parent / "docs" / "attacks" / "geia.md",
     HERE.parent / "docs" / "attacks" / "algen.md",
@@ -583,6 +586,9 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "alignment": alignment,
     "alignment-unpaired": alignment_unpaired,
 }
+# The tables of a benchmark that is a folder stand in it; this file is run as a script and imported by path.
+sys.path.insert(0, str(HERE))
+TABLES |= importlib.import_module("textcrafter.table").TABLES
 _BLOCK = re.compile(r"(<!-- table: ([a-z-]+) -->\n).*?(\n?<!-- end table -->)", re.DOTALL)
 
 

@@ -197,10 +197,28 @@ def sizes(folder: Path) -> str:
     return _table(head, rows, 1)
 
 
+def cost(folder: Path) -> str:
+    """Training, and vectors a second of applying, beside Gaussian noise in the same run."""
+    record = _load(folder / "textcrafter-cost.json")
+    if not record:
+        return _table(["what", "figure"], [], 1)
+    speed, training = record["vectors_per_second"], record["training"]
+    of = f"{record['rows']:,} vectors, n = {record['dimension']}"
+    rows = [
+        [f"training on {of}, seconds", f"{training['seconds']:.0f}"],
+        ["the same, processor seconds", f"{training['processor_seconds']:.0f}"],
+    ]
+    rows += [[f"{name}, vectors a second", f"{value:,}"] for name, value in speed.items()]
+    ratio = speed["gaussian float32"] / speed["textcrafter float32"]
+    rows.append(["Gaussian noise over TextCrafter, float32", f"{ratio:.1f}"])
+    return _table([f"{record['threads']} threads", "figure"], rows, 1)
+
+
 TABLES: dict[str, Callable[[Path], str]] = {
     "textcrafter": four_sets,
     "textcrafter-published": published,
     "textcrafter-leakage": leakage,
     "textcrafter-pii": pii,
     "textcrafter-sets": sizes,
+    "textcrafter-cost": cost,
 }

@@ -73,7 +73,7 @@ class TextCrafter(Mechanism):
         centroids: (k, n) centres of plain texts that it was drawn to.
 
     Cost:
-        two transformer blocks a vector: about 2 (11 + 4 · expansion/2) n² additions and multiplications.
+        two transformer blocks a vector: with one token, 2 (2 + 2 · expansion) n² multiplications and additions.
     """
 
     policy: PolicyWeights
