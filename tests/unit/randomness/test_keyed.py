@@ -49,7 +49,8 @@ def test_an_item_always_gets_the_same_release(method: str, dtype: Any) -> None:
     single = np.concatenate(
         [one.protect(rows[i : i + 1], ids=IDS[i : i + 1], key=KEY) for i in range(40)]
     )
-    if method == "covariance":  # a product with a full matrix: the last bits depend on the library
+    # Products with a full matrix, two networks among them: the last bits depend on the library.
+    if method in ("covariance", "textcrafter", "textcrafter-subspace"):
         np.testing.assert_allclose(shuffled, whole[order], atol=1e-5)
         np.testing.assert_allclose(single, whole, atol=1e-5)
     else:
