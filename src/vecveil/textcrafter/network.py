@@ -48,9 +48,11 @@ class ProtectPolicy(nn.Module):
     ) -> None:
         super().__init__()
         self.dimension, self.tokens, self.heads = dimension, tokens, heads
-        drop = _Dropout(dropout, generator)
-        self.mean = _Branch(dimension, tokens, heads, hidden, drop, generator)
-        self.direction = _Branch(dimension, tokens, heads, hidden, drop, generator)
+        # A dropout for each branch: switching one branch to evaluation must leave the other's on.
+        self.mean, self.direction = (
+            _Branch(dimension, tokens, heads, hidden, _Dropout(dropout, generator), generator)
+            for _ in range(2)
+        )
         self.log_sigma = nn.Parameter(torch.zeros(dimension))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
