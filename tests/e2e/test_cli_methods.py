@@ -31,7 +31,9 @@ def listed() -> list[dict[str, Any]]:
 
 
 def options_of(method: str) -> list[object]:
-    unit = ["--before", "normalise"] if method.startswith("textcrafter") else []  # the vectors here are longer
+    unit = (
+        ["--before", "normalise"] if method.startswith("textcrafter") else []
+    )  # the vectors here are longer
     return [*unit, *(part for option in CHEAP.get(method, ()) for part in ("--option", option))]
 
 
@@ -105,6 +107,22 @@ def test_a_method_refuses_scales_that_are_not_its_own(
     assert not (tmp_path / "p.vecveil").exists()
     if method["scales"]:
         assert run("fit", *pairs, "--method", name, "-o", tmp_path / "p.vecveil").code == 2
+
+
+def test_a_finished_training_removes_its_own_files_alone(
+    tmp_path: Path, pairs: tuple[object, ...]
+) -> None:
+    work = tmp_path / "p.vecveil.training"
+    work.mkdir()
+    (work / "thesis.txt").write_text("mine")
+    done = run(
+        "fit", *pairs, "--method", "textcrafter", "--radius", 0.8, *options_of("textcrafter"),
+        "-o", tmp_path / "p.vecveil",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert [path.name for path in work.iterdir()] == ["thesis.txt"]
+    assert "empirical, no formal privacy guarantee" in done.err
+    assert "Nothing bounds how well an attacker" in done.err
 
 
 AUDITED = {

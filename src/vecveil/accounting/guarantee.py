@@ -79,7 +79,11 @@ class Guarantee:
         """Return the guarantee with what comes after the noise named: it costs nothing."""
         listed = ", ".join(steps)
         said = f"What follows the noise ({listed}) is post-processing: it costs no privacy."
-        return replace(self, promised=(*self.promised, said)) if self.kind == "formal" else self
+        if self.kind == "empirical":
+            said = f"What follows the perturbation ({listed}) changes norm and direction: they hold before it."
+        return (
+            self if self.kind == "obfuscation" else replace(self, promised=(*self.promised, said))
+        )
 
     def with_keyed_noise(self) -> Guarantee:
         """Return the guarantee of releases whose noise is derived from a secret key."""

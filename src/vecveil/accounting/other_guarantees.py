@@ -164,17 +164,26 @@ def obfuscation_guarantee(*, dimension: int, what: str, broken_by: str) -> Guara
     )
 
 
-def distortion_guarantee(*, dimension: int, radius: float, fitted_on: str = "") -> Guarantee:
+def distortion_guarantee(
+    *, dimension: int, radius: float, fitted_on: str = "", behind_map: bool = False
+) -> Guarantee:
     """Return what TextCrafter's theorem says (distortion) and what it does not (privacy).
 
     Args:
         radius: r, the norm of every perturbation.
         fitted_on: what the policy was learnt on; may be empty.
+        behind_map: whether a linear map follows; norm and direction then hold before it.
     """
+    where = "Before the map that follows, each" if behind_map else "Each"
+    told_apart = (
+        "Whoever has candidate texts and the encoder still matches them, behind the map too."
+        if behind_map
+        else "Whoever has candidate texts and the encoder picks the true one as that at distance r."
+    )
     return Guarantee(
         kind="empirical",
         statement=(
-            f"empirical, no formal privacy guarantee. Each vector is moved by exactly r = {radius:.4g}, at a right "
+            f"empirical, no formal privacy guarantee. {where} vector is moved by exactly r = {radius:.4g}, at a right "
             "angle to a direction that is computed from it; what that hides is measured, not proved."
         ),
         epsilon=None,
@@ -188,14 +197,14 @@ def distortion_guarantee(*, dimension: int, radius: float, fitted_on: str = "") 
         noise_norm=float(radius),
         promised=(
             "Nothing of privacy.",
-            f"Distortion, for every vector e and its release e' before any later step: ‖e' − e‖ = {radius:.4g}, "
+            f"Distortion, for every vector e and what it is before any later step, e': ‖e' − e‖ = {radius:.4g}, "
             "(e' − e)ᵀ v(e) = 0, and so the reward that the policy was trained for has a lower bound.",
         ),
         not_promised=(
             "Any bound on what an attacker learns. The published theorem bounds how far a vector moves, which limits "
             "the loss of utility; a larger r does not by itself hide more.",
-            "That two inputs look alike: the releases of two different vectors lie on two different spheres. Whoever "
-            "has candidate texts and the encoder picks the true one as that at distance r.",
+            "That two inputs look alike: perturbed, two different vectors lie on two different spheres. "
+            + told_apart,
             "That the PII classifier in the reward stands for an attacker: the policy learns to deceive this one, and "
             "one that is trained on released vectors is another.",
         ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -171,7 +170,9 @@ def command(
     with writing(out):
         protector.save(out)
     if work is not None:
-        shutil.rmtree(work, ignore_errors=True)
+        from vecveil.textcrafter.checkpoint import forget_checkpoint
+
+        forget_checkpoint(work)
     describe(protector)
     note(f"Wrote {out}")
     if as_json:

@@ -41,9 +41,13 @@ def command(as_json: bool) -> None:
             + f"  {row[4]}"
         )
     data("")
-    data("guarantee: formal is proved, in that distance; obfuscation promises nothing.")
     data(
-        "scale any: --epsilon, --noise-to-signal, --target-utility, --target-cosine or --target-advantage."
+        "guarantee: formal is proved, in that distance; empirical is measured, with no formal privacy guarantee; "
+        "obfuscation promises nothing."
+    )
+    data(
+        "scale any: --epsilon, --noise-to-signal, --target-utility, --target-cosine or --target-advantage. "
+        "Others are options of their name, such as --radius."
     )
     for name, method in METHODS.items():
         if method.options:

@@ -167,7 +167,10 @@ class TextCrafter(Mechanism):
     def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
         """Return that nothing is promised of privacy, and what is of distortion."""
         return distortion_guarantee(
-            dimension=self.dimension, radius=self.radius, fitted_on=fitted_on
+            dimension=self.dimension,
+            radius=self.radius,
+            fitted_on=fitted_on,
+            behind_map=down is not None,
         )
 
     def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:

@@ -22,6 +22,7 @@ __all__ = [
     "check_choices",
     "check_groups",
     "check_labels",
+    "check_relabel",
     "same_space",
     "task_of",
 ]
@@ -176,6 +177,20 @@ def check_labels(value: Any, rows: int) -> TokenLabels | None:
     labels = labels.astype(np.uint8)
     labels = np.ascontiguousarray(labels[:, labels.any(axis=0) & ~labels.all(axis=0)])
     return labels if labels.shape[1] > 1 else None
+
+
+def check_relabel(value: Any) -> Any:
+    """Return ``"presidio"``, a detector of the caller's own, or None for no relabelling."""
+    if value is None or value is False:
+        return None
+    if value is True or value == "presidio":
+        return "presidio"
+    if not callable(getattr(value, "detect", None)):
+        got = repr(value)[:40] if isinstance(value, str) else type(value).__name__
+        raise InvalidInputError(
+            message("fit", "relabel", "'presidio' or an object with `detect(texts)`", got)
+        )
+    return value
 
 
 def check_groups(value: Any, rows: int) -> Groups:

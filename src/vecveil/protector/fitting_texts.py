@@ -11,7 +11,7 @@ import numpy.typing as npt
 from vecveil.checks import check_count, check_texts
 from vecveil.mechanisms import Before, Step
 from vecveil.metrics import UtilityTask
-from vecveil.protector.arguments import UtilityChoice, check_choices
+from vecveil.protector.arguments import UtilityChoice, check_choices, check_relabel
 from vecveil.protector.fitting import MIN_PAIRS, fit_pairs
 from vecveil.protector.protector import Output, Protector
 from vecveil.protector.scale import Scale
@@ -90,6 +90,7 @@ def fit(
     seed = check_count(seed, owner="fit", param="seed", minimum=0)
     texts = check_texts(texts, owner="fit")
     concept.require_spans("fit")
+    relabel = check_relabel(options.get("relabel"))
     from vecveil.encoders import load_encoder
 
     loaded = load_encoder(encoder)
@@ -107,8 +108,9 @@ def fit(
         with_texts + without_texts + ordinary_texts, show_progress=show_progress
     )
     positive, negative, background = np.split(everything, [len(pairs), 2 * len(pairs)])
-    if (detector := options.pop("relabel", None)) is not None:
-        background, moved = _relabelled(ordinary_texts, background, detector)
+    options.pop("relabel", None)
+    if relabel is not None:
+        background, moved = _relabelled(ordinary_texts, background, relabel, show_progress)
         options["further_positive"] = moved
     protector = fit_pairs(
         positive,
@@ -135,14 +137,22 @@ def fit(
         **options,
     )
     protector.report["texts"] = matches.report()
+    if relabel is not None:
+        by = relabel if isinstance(relabel, str) else type(relabel).__name__
+        protector.report["relabelled"] = {
+            "by": by, "texts": len(ordinary), "moved": len(options["further_positive"]),
+        }  # fmt: skip
     return protector
 
 
-def _relabelled(texts: Texts, X: Embeddings, detector: Any) -> tuple[Embeddings, Embeddings]:
+def _relabelled(
+    texts: Texts, X: Embeddings, detector: Any, show_progress: bool | None
+) -> tuple[Embeddings, Embeddings]:
     """Return the rows of texts in which ``detector`` finds nothing, and those of the others (TextCrafter, Eq. 6, 7)."""
     from vecveil.textcrafter.corpus import contains_pii
 
-    found = contains_pii(texts, None if detector in (True, "presidio") else detector)
+    given = None if isinstance(detector, str) else detector
+    found = contains_pii(texts, given, show_progress=show_progress)
     return X[~found], X[found]
 
 

@@ -15,6 +15,8 @@ from vecveil.metrics import NeighbourTask, SimilarityTask, UtilityTask
 from vecveil.protector.protector import Protector
 from vecveil.types import Embeddings
 
+UNBOUNDED = "Nothing bounds how well an attacker tells a text with the concept from the same text without it."
+
 __all__ = ["concept_distance", "epsilon_warnings", "noise_ratio", "utility_record"]
 
 
@@ -55,7 +57,7 @@ def concept_distance(
     return {
         **level.to_record(),
         "clean_median": float(np.median(np.linalg.norm(differences, axis=1))),
-        "statement": str(level),
+        "statement": str(level) if protector.guarantee.kind == "formal" else UNBOUNDED,
     }
 
 

@@ -7,6 +7,7 @@ curves so far; it is replaced as a whole after every epoch, so that a crash leav
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -21,7 +22,9 @@ from vecveil.atomic import atomic_path, write_text
 from vecveil.errors import DataFileError, message
 from vecveil.textcrafter.curves import LearningCurves
 
-__all__ = ["SCHEMA", "PolicyCheckpoint", "digest"]
+__all__ = ["SCHEMA", "PolicyCheckpoint", "digest", "forget_checkpoint"]
+
+_STATE, _RECORD = "policy.safetensors", "training.json"
 
 SCHEMA = "vecveil.policy-training/1"
 _OWNER = "train_policy"
@@ -52,7 +55,7 @@ class PolicyCheckpoint:
 
     @property
     def _path(self) -> Path:
-        return self.folder / "policy.safetensors"
+        return self.folder / _STATE
 
     def load(self) -> tuple[dict[str, Array], LearningCurves] | None:
         """Return the arrays and curves of the last epoch, or None if there is none yet.
@@ -97,7 +100,7 @@ class PolicyCheckpoint:
                 message(_OWNER, "checkpoint", f"one with {key} {str(wanted)[:60]}",
                         f"one with {key} {str(other)[:60]}",
                         "A training goes on only with the data, settings and seed that it began with.",
-                        "Give another folder, or remove this one.")
+                        f"Give another folder, or remove {self.folder.name[:60]}.")
             )  # fmt: skip
 
     def save(self, arrays: Mapping[str, Array], curves: LearningCurves) -> None:
@@ -115,7 +118,7 @@ class PolicyCheckpoint:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with atomic_path(self._path, mode=0o600) as temporary:
                 save_file(dict(arrays), str(temporary), metadata=header)
-            write_text(self.folder / "training.json", json.dumps(whole, indent=1) + "\n")
+            write_text(self.folder / _RECORD, json.dumps(whole, indent=1) + "\n")
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else type(error).__name__
             raise DataFileError(
@@ -129,3 +132,11 @@ class PolicyCheckpoint:
             message(_OWNER, "checkpoint", "a folder that a training has written",
                     f"{self.folder.name}, which cannot be read as one", fix="Remove the folder.")
         )  # fmt: skip
+
+
+def forget_checkpoint(folder: Path) -> None:
+    """Remove the files of a finished training, and the folder if nothing else is in it."""
+    for name in (_STATE, _RECORD):
+        (folder / name).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # not empty: what else is there is somebody's own
+        folder.rmdir()

@@ -224,6 +224,7 @@ def test_plain_texts_in_which_a_recogniser_finds_pii_move(relabel: Any) -> None:
     moved = {None: 0, "presidio": 1}.get(relabel if isinstance(relabel, str) else None, 0)
     if isinstance(relabel, Shouting):
         moved = 30
+    assert one.report.get("relabelled", {}).get("moved", 0) == moved
     assert rows["positive"] == 60 + moved
     assert rows["plain"] == 60 + 90 - moved
 
@@ -265,3 +266,27 @@ def test_the_variant_erases_behind_the_same_perturbation() -> None:
     np.testing.assert_array_equal(plain.protect(X, rng=1), PROTECTOR.protect(X, rng=1))
     with pytest.raises(InvalidInputError, match="rank"):
         fit(method="textcrafter-subspace", rank=N)
+
+
+@pytest.mark.parametrize("relabel", ["presdio", 3, ["presidio"]])
+def test_a_recogniser_that_is_none_is_refused_before_anything_is_encoded(relabel: Any) -> None:
+    class Never:
+        def encode(self, texts: Any) -> np.ndarray:
+            raise AssertionError("encoded")
+
+    with pytest.raises(InvalidInputError, match="`relabel` must be 'presidio'"):
+        vecveil.fit(
+            notes(), Concept.from_terms("drug", ["aspirin"]), Never(),
+            method="textcrafter", radius=0.5, relabel=relabel,
+        )  # fmt: skip
+
+
+def test_behind_a_map_the_guarantee_says_where_norm_and_direction_hold() -> None:
+    plain = str(PROTECTOR.guarantee)
+    assert "picks the true one as that at distance r" in plain
+    erased = str(fit(method="textcrafter-subspace", rank=4).guarantee)
+    assert "Before the map that follows" in erased
+    assert "picks the true one" not in erased
+    rounded = str(fit(postprocess="float16").guarantee)
+    assert "changes norm and direction: they hold before it" in rounded
+    assert "Nothing bounds how well" in PROTECTOR.report["concept_distance"]["statement"]
