@@ -60,7 +60,9 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--start-from", type=Path, help="folder of a decoder on clean vectors")
-    parser.add_argument("--base-texts", type=int, default=100_000, help="that it learns from else")
+    parser.add_argument(
+        "--base-texts", type=int, default=100_000, help="sentences that it learnt, or learns, from"
+    )
     parser.add_argument("--seen", type=int, default=10_000, help="texts in a decoder's training")
     parser.add_argument("--judged", type=int, default=300, help="texts that are reconstructed")
     parser.add_argument("--work", type=Path, default=Path("textcrafter-work"))
@@ -77,7 +79,7 @@ def main() -> int:
     run = Run(
         data=options.data, work=options.work, rows=tuple(options.rows), radius=options.radius,
         seeds=options.seeds, seen=options.seen, judged=options.judged,
-        start_from=options.start_from,
+        start_from=options.start_from, base_texts=options.base_texts,
     )  # fmt: skip
     chosen = [name for name in options.defences if name not in missing]
     for name, sizes in encode_all(run):
@@ -89,7 +91,7 @@ def main() -> int:
             failed += _cells(pool, run, "utility", chosen, options)
         if options.part in ("sentences", "all"):
             if run.start_from is None:
-                run = _with_base(run, options.base_texts)
+                run = _with_base(run)
             failed += _cells(pool, run, "sentences", chosen, options)
     for name, render in TABLES.items():
         print(f"\n## {name}\n\n{render(options.results)}")
@@ -196,13 +198,13 @@ def _line(record: dict[str, Any]) -> str:
     return f"{shown} {record['cell_seconds']} s"
 
 
-def _with_base(run: Run, texts: int) -> Run:
+def _with_base(run: Run) -> Run:
     """Return the run with a base decoder, trained in this process unless it is there."""
     from dataclasses import replace
 
-    folder = run.work / f"base-{texts}"
+    folder = run.work / f"base-{run.base_texts}"
     print("base decoder:", folder, flush=True)
-    train_base(run.data, folder, vecveil.load_encoder("minilm"), texts=texts)
+    train_base(run.data, folder, vecveil.load_encoder("minilm"), texts=run.base_texts)
     return replace(run, start_from=folder)
 
 

@@ -57,9 +57,10 @@ def main() -> None:
     known = np.append(classifier.weights, classifier.intercept)
     ours = TextCrafter(trained.weights, 1.0, np.eye(n) / n, known, centroids)
     noise = Gaussian(NoiseShape.isotropic(n), 1 / np.sqrt(n))
+    doubles = unit(X.astype(np.float64))
     actions: dict[str, Callable[[], Any]] = {
         "textcrafter float32": lambda: ours.protect(X),
-        "textcrafter float64": lambda X=X.astype(np.float64): ours.protect(unit(X)),
+        "textcrafter float64": lambda: ours.protect(doubles),
         "gaussian float32": lambda: noise.protect(X),
         "torch, networks alone, float32": torch_forward(trained, X),
     }

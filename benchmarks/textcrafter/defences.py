@@ -16,7 +16,7 @@ import vecveil
 
 from .vectors import Material
 
-__all__ = ["DEFENCES", "MAIN", "Applied", "Defence", "applied", "make"]
+__all__ = ["DEFENCES", "MADE_HERE", "MAIN", "Applied", "Defence", "applied", "make"]
 
 Array = np.ndarray
 Protect = Callable[[Array, np.random.Generator], Array]
@@ -28,7 +28,7 @@ class Defence:
 
     Attributes:
         title: as in the table.
-        method: of `vecveil.fit_pairs`; ``none`` and ``orthogonal`` are made here.
+        method: of `vecveil.fit_pairs`; those in `MADE_HERE` are made here.
         options: of that method. The string ``"radius"`` stands for r, ``"radius/√n"`` for r/√n, and so on.
         learns: ``set`` fits on the training rows of the set and its concept; ``pii`` on the PII corpus and
             WikiText-2, once for each seed, whatever the set.
@@ -54,6 +54,7 @@ class Defence:
 
 
 _TEXTCRAFTER: dict[str, Any] = {"radius": "radius"}
+_FIXED = (1 << 20) + 5  # of the stream that a fixed direction is drawn from
 
 DEFENCES: dict[str, Defence] = {
     "none": Defence("none", "none", seeds=5, main=True),
@@ -65,7 +66,13 @@ DEFENCES: dict[str, Defence] = {
     "ldp-gaussian": Defence(
         "LDP Gaussian, ε = 140, δ = 1e-5", "ldp-gaussian", {"epsilon": 140.0, "delta": 1e-5}, seeds=5, main=True
     ),
-    "textcrafter": Defence("TextCrafter", "textcrafter", _TEXTCRAFTER, learns="pii", seeds=5, main=True),
+    "textcrafter": Defence(
+        "TextCrafter, v learnt", "textcrafter", _TEXTCRAFTER, learns="pii", seeds=5, main=True
+    ),
+    "textcrafter-untrained": Defence(
+        "TextCrafter, literal (v as drawn)", "textcrafter",
+        {**_TEXTCRAFTER, "direction": "untrained"}, learns="pii", seeds=5, main=True,
+    ),
     "subspace": Defence("`subspace` (default)", "subspace", {"target_utility": 0.95}, seeds=5, main=True),
     "gaussian-2": Defence("Gaussian, σ = 2r/√n", "gaussian", {"sigma": "2 radius/√n"}),
     "textcrafter-set": Defence("TextCrafter, trained on the set's concept", "textcrafter", _TEXTCRAFTER),
@@ -74,15 +81,16 @@ DEFENCES: dict[str, Defence] = {
         {**_TEXTCRAFTER, "rank": 60},
     ),
     "orthogonal": Defence("random direction orthogonal to e, norm r", "orthogonal"),
-    "textcrafter-untrained": Defence(
-        "TextCrafter, v as drawn", "textcrafter",
-        {**_TEXTCRAFTER, "direction": "untrained"}, learns="pii",
+    # What learning gains over the projection alone.
+    "orthogonal-fixed": Defence(
+        "random direction orthogonal to one fixed v, norm r", "orthogonal-fixed"
     ),
     "textcrafter-12": Defence(
         "TextCrafter, 12 tokens", "textcrafter", {**_TEXTCRAFTER, "tokens": 12}, learns="pii"
     ),
 }  # fmt: skip
 MAIN = tuple(name for name, one in DEFENCES.items() if one.main)
+MADE_HERE = ("none", "orthogonal", "orthogonal-fixed")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -118,9 +126,12 @@ def make(name: str, material: Material, radius: float, seed: int) -> Applied:
     n = material.positive.shape[1]
     if defence.method == "none":
         return Applied(lambda X, rng: X, None, False, {})
-    if defence.method == "orthogonal":
+    if defence.method in MADE_HERE:
         details = {"noise_norm": radius, "radius": radius}
-        return Applied(lambda X, rng: _orthogonal(X, radius, rng), None, True, details)
+        fixed = None
+        if defence.method == "orthogonal-fixed":
+            fixed = np.random.default_rng([_FIXED, seed]).standard_normal(n)
+        return Applied(lambda X, rng: _orthogonal(X, fixed, radius, rng), None, True, details)
     options = defence.options_at(radius, n)
     if material.further is not None and defence.method.startswith("textcrafter"):
         options["further_positive"] = material.further
@@ -165,10 +176,11 @@ def noise_norm(defence: Applied, X: Array, rng: np.random.Generator) -> float:
     return float(np.sqrt((difference**2).sum(axis=1).mean()))
 
 
-def _orthogonal(X: Array, radius: float, rng: np.random.Generator) -> Array:
-    """Return e + r u, u drawn evenly from the unit vectors orthogonal to e, for each row e."""
+def _orthogonal(X: Array, fixed: Array | None, radius: float, rng: np.random.Generator) -> Array:
+    """Return e + r u, u drawn evenly from the unit vectors orthogonal to ``fixed`` (n,), or to e itself."""
     drawn = rng.standard_normal(X.shape)
-    units = X / np.linalg.norm(X, axis=1, keepdims=True)
+    axes = X if fixed is None else fixed[None]
+    units = axes / np.linalg.norm(axes, axis=1, keepdims=True)
     drawn -= (drawn * units).sum(axis=1, keepdims=True) * units
     drawn *= radius / np.linalg.norm(drawn, axis=1, keepdims=True)
     released: Array = (X + drawn).astype(X.dtype)

@@ -1,4 +1,7 @@
-"""The sentence-level attack of a cell: GEIA, fine-tuned on freshly protected vectors of the set."""
+"""The sentence-level attack of a cell: GEIA, fine-tuned on freshly protected vectors of the set.
+
+Test texts that the base decoder learnt from are not judged.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,12 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from vecveil.attacks import GEIAAttack, TextVectors
-from vecveil.attacks.splits import text_groups
+from vecveil.attacks.splits import normalise_text, text_groups
 
 from .defences import Applied
 from .vectors import Task
 
-__all__ = ["sentence_cell", "train_base"]
+__all__ = ["corpus_keys", "sentence_cell", "train_base"]
 
 _FIGURES = ("bleu", "token_f1", "exact_match", "rouge_l", "cosine")
 _NEVER = (1 << 20) + 3
@@ -30,8 +33,7 @@ def train_base(
     data: Path, folder: Path, encoder: Any, *, texts: int = 100_000, device: str = "auto"
 ) -> None:
     """Train the decoder that cells go on from on clean vectors of sentences; goes on where it was stopped."""
-    table = pq.read_table(data / "lm" / "sentences.parquet", columns=["text"])
-    some = table.column("text").to_pylist()[:texts]
+    some = _sentences(data, texts)
     groups = text_groups(some)
     judge = np.arange(len(some) - min(200, len(some) // 10), len(some))
     learn = np.flatnonzero(~np.isin(groups, groups[judge]))
@@ -39,6 +41,23 @@ def train_base(
     train, test = (TextVectors(X[rows], [some[i] for i in rows]) for rows in (learn, judge))
     attack = _LongGEIA("small", epochs=1, judged=len(judge), device=device)
     attack.run(train, test, rng=0, checkpoint=folder)
+
+
+def _sentences(data: Path, texts: int) -> list[str]:
+    """Return the corpus of the base decoder."""
+    table = pq.read_table(data / "lm" / "sentences.parquet", columns=["text"])
+    some: list[str] = table.column("text").to_pylist()[:texts]
+    return some
+
+
+def _key(text: str) -> str:
+    """Return what two texts share that are one text, as in `text_groups`."""
+    return normalise_text(text) or text
+
+
+def corpus_keys(data: Path, texts: int) -> frozenset[str]:
+    """Return the keys of the texts of the base decoder's corpus."""
+    return frozenset(_key(text) for text in _sentences(data, texts))
 
 
 def sentence_cell(
@@ -51,6 +70,7 @@ def sentence_cell(
     judged: int,
     encoder: Any,
     seed: int = 0,
+    corpus: frozenset[str] = frozenset(),
     **options: Any,
 ) -> dict[str, Any]:
     """Return what the attack writes back from protected test vectors.
@@ -60,15 +80,18 @@ def sentence_cell(
         start_from: folder of the decoder to go on from; None learns from nothing.
         seen: about so many texts are gone through in training, in whole epochs: 16,000 take 3 minutes of one core.
         judged: test texts that are reconstructed.
+        corpus: keys of texts that the decoder to go on from has seen: no test text among them is judged.
         options: of the attack.
     """
     rows = task.rows
+    new = np.array([_key(rows.texts[i]) not in corpus for i in rows.test], dtype=bool)
+    unseen = rows.test[new]
     rng = np.random.default_rng([_NEVER, seed])
     train, test = (
         TextVectors(X, [rows.texts[i] for i in part], rows.groups[part])
         for part, X in (
             (rows.train, task.X[rows.train]),
-            (rows.test, defence.protect(task.X[rows.test], rng)),
+            (unseen, defence.protect(task.X[unseen], rng)),
         )
     )
     attack = _LongGEIA(
@@ -94,5 +117,8 @@ def sentence_cell(
         "judged": result.main.n,
         "adaptive": result.adaptive,
         "seconds": round(result.seconds, 1),
-        "details": {name: result.details[name] for name in kept if name in result.details},
+        "details": {
+            **{name: result.details[name] for name in kept if name in result.details},
+            "test_texts_in_base_corpus": int((~new).sum()),
+        },
     }

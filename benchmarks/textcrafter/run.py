@@ -15,8 +15,8 @@ import vecveil
 from vecveil.protector.methods import METHODS
 from vecveil.textcrafter.settings import PolicySettings
 
-from .defences import DEFENCES, MAIN, Applied, load, make
-from .reconstruction import sentence_cell
+from .defences import DEFENCES, MADE_HERE, MAIN, Applied, load, make
+from .reconstruction import corpus_keys, sentence_cell
 from .sets import SETS
 from .store import Store, digest
 from .utility import pii_cell, task_cell
@@ -55,6 +55,7 @@ class Run:
         seen: texts that a decoder goes through in fine-tuning.
         judged: test texts that are reconstructed.
         start_from: folder of the decoder that is fine-tuned.
+        base_texts: it learnt from the first so many sentences.
     """
 
     data: Path
@@ -65,6 +66,7 @@ class Run:
     seen: int = 10_000
     judged: int = 300
     start_from: Path | None = None
+    base_texts: int = 100_000
 
     def cells(self, part: str) -> list[Cell]:
         """Return every cell of a part, the cells of a seed and set side by side.
@@ -95,7 +97,7 @@ class Run:
             "options": defence.options_at(self.radius, 1),
             "learns": defence.learns,
         }
-        if defence.method == "orthogonal":
+        if defence.method in MADE_HERE[1:]:
             found["radius"] = self.radius
         if defence.method.startswith("textcrafter"):  # a default that changes makes another policy
             names = {field.name for field in fields(PolicySettings)} - {"device"}
@@ -120,7 +122,7 @@ class Run:
 def available(defence: str) -> bool:
     """Return whether this version has the method of a defence."""
     method = DEFENCES[defence].method
-    return method in ("none", "orthogonal") or method in METHODS
+    return method in MADE_HERE or method in METHODS
 
 
 def decoder_digest(folder: Path | None) -> str | None:
@@ -166,7 +168,7 @@ def _part(run: Run, cell: Cell) -> dict[str, Any]:
     folder = run.work / "decoders" / f"{cell.set}-{cell.defence}-{digest(run.settings(cell))}"
     found = sentence_cell(
         task, defence, folder, start_from=run.start_from, seen=run.seen,
-        judged=run.judged, encoder=_encoder(), seed=cell.seed,
+        judged=run.judged, encoder=_encoder(), seed=cell.seed, corpus=_corpus(run),
     )  # fmt: skip
     return {**found, "details": {**defence.details, **found["details"]}}
 
@@ -181,6 +183,11 @@ def _defence(run: Run, cell: Cell, material: Material) -> Applied:
 @lru_cache(maxsize=1)
 def _encoder() -> Any:
     return vecveil.load_encoder("minilm")
+
+
+@lru_cache(maxsize=1)
+def _corpus(run: Run) -> frozenset[str]:
+    return frozenset() if run.start_from is None else corpus_keys(run.data, run.base_texts)
 
 
 @lru_cache(maxsize=2)

@@ -22,7 +22,9 @@ TITLES = {
     "sst2": "SST-2",
     "agnews": "AG News",
 }
-MAIN = ("none", "shuffle", "gaussian", "ldp-gaussian", "textcrafter", "subspace")
+MAIN = (
+    "none", "shuffle", "gaussian", "ldp-gaussian", "textcrafter", "textcrafter-untrained", "subspace",
+)  # fmt: skip
 SENTENCE = {"bleu": "BLEU", "token_f1": "T-F1", "exact_match": "EM", "rouge_l": "R-L"}
 
 Record = dict[str, Any]

@@ -194,6 +194,62 @@ def test_the_random_perturbation_is_orthogonal_and_of_the_norm() -> None:
     assert np.abs(one - two).max() > 0.01
 
 
+def test_the_control_with_a_fixed_direction_is_orthogonal_to_it_and_of_the_norm() -> None:
+    n, r = 24, 0.7
+    X = np.random.default_rng(0).standard_normal((200, n))
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    material = vectors.Material(X, X, None, X, np.arange(len(X)))
+    directions = []
+    for seed in (0, 1):
+        defence = defences.make("orthogonal-fixed", material, r, seed)
+        moved = [defence.protect(X, np.random.default_rng(draw)) - X for draw in (1, 2)]
+        assert np.allclose(np.linalg.norm(moved, axis=2), r)
+        assert np.abs(moved[0] - moved[1]).max() > 0.01
+        values, axes = np.linalg.eigh(np.concatenate(moved).T @ np.concatenate(moved))
+        assert values[0] < 1e-10 < 1.0 < values[1]  # one direction has none, all others have some
+        directions.append(axes[:, 0])
+    assert abs(directions[0] @ directions[1]) < 0.99
+
+
+def test_texts_of_the_base_corpus_are_not_judged(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reconstruction = _module("reconstruction")
+    task = vectors.load_task("sst2", data, (99, 99), _Lengths())
+    judged: list[list[str]] = []
+
+    class Stopped(Exception):
+        pass
+
+    def run_(self: Any, train: Any, test: Any, **options: Any) -> None:
+        judged.append(list(test.texts))
+        assert len(test.X) == len(test.texts)
+        raise Stopped
+
+    monkeypatch.setattr(reconstruction._LongGEIA, "run", run_)
+    planted = data / "lm" / "sentences.parquet"
+    rows = [
+        {"source": "brown", "text": t}
+        for t in ("SST test 4: in March?", "other", "sst test 5 in March")
+    ]
+    _parquet(planted, rows)
+    defence = defences.make("none", task.material, 1.0, 0)
+    for corpus in (frozenset(), reconstruction.corpus_keys(data, 2)):
+        with pytest.raises(Stopped):
+            reconstruction.sentence_cell(
+                task,
+                defence,
+                data,
+                start_from=None,
+                seen=1,
+                judged=5,
+                encoder=_Lengths(),
+                corpus=corpus,
+            )
+    every = [task.rows.texts[i] for i in task.rows.test]
+    assert judged == [every, [text for text in every if text != "sst test 4 in March"]]
+
+
 def test_cells_hold_every_figure_of_the_tables(data: Path, tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     pytest.importorskip("torch")
@@ -283,6 +339,17 @@ def test_tables_hold_mean_and_deviation_over_seeds(tmp_path: Path) -> None:
     assert "| 12.3 |" in line
     assert line.endswith("| 1.0 | 63.0 |")  # as published
     assert "0.350 ± 0.071" in table.leakage(tmp_path)
+    rows = [_record(name, 0, 0.5) for name in ("textcrafter", "textcrafter-untrained")]
+    kept.gather(
+        tmp_path / "textcrafter-utility.json",
+        rows,
+        defences={r["defence"]: r["defence"] for r in rows},
+    )
+    ours, literal = (
+        x for x in table.four_sets(tmp_path).splitlines() if x.startswith("| ADE | text")
+    )
+    assert ours.endswith("| – | – |")
+    assert literal.endswith("| 2.1 | 75.0 |")  # the paper's is the literal one
 
 
 def test_tables_without_results_say_so(tmp_path: Path) -> None:
