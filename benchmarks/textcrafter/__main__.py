@@ -2,6 +2,7 @@
 
     python -m benchmarks.textcrafter --data DIR [--part utility|sentences|all] [--seeds 5] [--workers 2]
         [--radius 1.0] [--start-from FOLDER] [--seen 10000] [--rows TRAIN TEST] [--work FOLDER]
+        [--results FOLDER]
 
 Run it in the root of the repository. DIR holds ``classification/``, ``ade/``, ``pii/``, ``concepts/sts_terms.json``
 and ``lm/sentences.parquet``. ``utility`` measures accuracy and macro-F1 in both scenarios, token inference and PII
@@ -9,7 +10,9 @@ probes, for each set, defence and seed; ``sentences`` trains the sentence-level 
 defence, going on from the decoder in ``--start-from``, which is trained first if it is not given (about half an
 hour). A cell's record is written to the work folder when the cell is done, and gathered in
 ``benchmarks/results/textcrafter-utility.json`` and ``textcrafter-sentences.json``. Started again, the command
-measures what is missing; ``--rows`` with small numbers tries everything out.
+measures what is missing. ``--rows`` with small numbers tries everything out: with another than the default of
+``--rows``, ``--radius``, ``--seen``, ``--judged``, ``--seeds`` or ``--base-texts`` what is gathered goes to
+``results`` in the work folder, unless ``--results`` says where.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ from .sets import SETS
 from .table import TABLES
 
 RESULTS = Path(__file__).parents[1] / "results"
+_DECIDE = ("rows", "radius", "seen", "judged", "seeds", "base_texts")  # what the figures are
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
@@ -66,8 +70,13 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seen", type=int, default=10_000, help="texts in a decoder's training")
     parser.add_argument("--judged", type=int, default=300, help="texts that are reconstructed")
     parser.add_argument("--work", type=Path, default=Path("textcrafter-work"))
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    return parser.parse_args(given)
+    parser.add_argument("--results", type=Path, help="where what is gathered goes")
+    options = parser.parse_args(given)
+    options.rows = tuple(options.rows)
+    if options.results is None:  # a try-out must not take the place of the results
+        usual = all(getattr(options, name) == parser.get_default(name) for name in _DECIDE)
+        options.results = RESULTS if usual else options.work / "results"
+    return options
 
 
 def main() -> int:
@@ -77,7 +86,7 @@ def main() -> int:
     if missing:
         print("left out, this version has no such method:", *missing, flush=True)
     run = Run(
-        data=options.data, work=options.work, rows=tuple(options.rows), radius=options.radius,
+        data=options.data, work=options.work, rows=options.rows, radius=options.radius,
         seeds=options.seeds, seen=options.seen, judged=options.judged,
         start_from=options.start_from, base_texts=options.base_texts,
     )  # fmt: skip

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from vecveil.attacks.splits import text_groups
 from vecveil.concepts import Concept
 
-__all__ = ["SETS", "PiiCorpus", "TaskSet", "read_pii", "read_set"]
+__all__ = ["SETS", "PiiTexts", "TaskSet", "read_pii", "read_set"]
 
 SAMPLE_SEED = 7  # of which rows are drawn where there are more: the same whatever the run's seed
 
@@ -51,7 +51,7 @@ class TaskSet:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PiiCorpus:
+class PiiTexts:
     """Texts with PII, marked as spans, and plain sentences.
 
     Attributes:
@@ -158,7 +158,7 @@ def read_set(name: str, data: Path, rows: tuple[int, int]) -> TaskSet:
     )
 
 
-def read_pii(data: Path, rows: int | None = None) -> PiiCorpus:
+def read_pii(data: Path, rows: int | None = None) -> PiiTexts:
     """Return the PII corpus: both Presidio files, and WikiText-2 sentences as plain text.
 
     Splits ``train`` and ``dev`` are for training; of WikiText-2 the sentences of its validation file.
@@ -187,7 +187,7 @@ def read_pii(data: Path, rows: int | None = None) -> PiiCorpus:
         ][:rows]
         for source in ("wikitext2_valid", "wikitext2_test")
     }
-    return PiiCorpus(
+    return PiiTexts(
         texts=[read[i]["text"] for i in chosen],
         groups=groups[chosen],
         train=np.arange(count),

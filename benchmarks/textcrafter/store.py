@@ -16,8 +16,9 @@ __all__ = ["Store"]
 class Store:
     """The finished cells in a folder.
 
-    A cell is known by its key; a record of the same key that other settings led to is no result and is measured
-    again. Several processes may write to one folder, each its own cells.
+    A cell is known by its key and by a digest of its settings, which stands in the name of its file: records that
+    other settings led to lie beside it and are never overwritten. Several processes may write to one folder, each
+    its own cells.
 
     Args:
         folder: where the files lie; made at the first write.
@@ -28,13 +29,16 @@ class Store:
         """Keep where and what."""
         self.folder, self.schema = folder, schema
 
-    def _path(self, key: Mapping[str, Any]) -> Path:
-        return self.folder / ("-".join(str(value) for value in key.values()) + ".json")
+    def _path(self, key: Mapping[str, Any], settings: Mapping[str, Any]) -> Path:
+        parts = (*key.values(), digest(settings))
+        return self.folder / ("-".join(str(value) for value in parts) + ".json")
 
     def get(self, key: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the record of a cell, or None if it has not been measured with these settings."""
         try:
-            record: dict[str, Any] = json.loads(self._path(key).read_text(encoding="utf-8"))
+            record: dict[str, Any] = json.loads(
+                self._path(key, settings).read_text(encoding="utf-8")
+            )
         except (OSError, ValueError):
             return None
         return record if record.get("settings") == digest(settings) else None
@@ -44,7 +48,7 @@ class Store:
     ) -> dict[str, Any]:
         """Write the record of a cell and return it."""
         record = {**key, "settings": digest(settings), **found}
-        write_text(self._path(key), json.dumps(record, indent=1) + "\n")
+        write_text(self._path(key, settings), json.dumps(record, indent=1) + "\n")
         return record
 
     def gather(self, path: Path, records: Iterable[Mapping[str, Any]], **more: Any) -> None:
