@@ -32,6 +32,7 @@ def test_the_curves_are_printed(trained: Path) -> None:
     assert (done.code, done.err) == (0, "")
     assert len([line for line in done.out.splitlines() if line[:5].strip().isdigit()]) == 11
     assert "very classifier that the policy was trained against" in done.out
+    assert "empirical, no formal privacy guarantee" in done.out
 
 
 def test_json_is_the_record(trained: Path) -> None:

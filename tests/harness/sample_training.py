@@ -45,7 +45,7 @@ def _record(count: int) -> dict[str, Any]:
         "drift": 0.29 + 0.01 * learnt,
         "cluster_distance": 1.3 - 0.1 * learnt,
         "cluster_distance_clean": np.full(count, 0.79),
-        "entropy": -0.6 * learnt,
+        "mean_log_sigma": -0.6 * learnt,
         "deterministic_share": 0.02 + 0.5 * learnt,
         "direction_cosine": 1 - 0.8 * learnt,
         "mean_resultant": 0.9 - 0.3 * learnt,

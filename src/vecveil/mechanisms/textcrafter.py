@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -18,15 +19,34 @@ from vecveil.randomness import WordStream, kernel
 from vecveil.threads import in_chunks
 from vecveil.types import Embeddings, Matrix, Vector
 
-__all__ = ["UNIT_TOLERANCE", "TextCrafter", "check_unit_rows", "orthogonal_step"]
+__all__ = [
+    "REDRAWS",
+    "UNIT_TOLERANCE",
+    "TextCrafter",
+    "check_unit_rows",
+    "degenerate_below",
+    "orthogonal_step",
+]
 
 UNIT_TOLERANCE = 1e-2
 """How far from 1 a norm may be: half precision and averages of tokens round it."""
 
+REDRAWS = 3
+"""How many draws replace one with no part orthogonal to v, before a fixed direction does."""
+
 _BLOCK = 2048  # rows that go through the policy at once
 _ROWS = 256  # that one thread works on at a time
-_TRIES = 4
-_DEGENERATE = 1e-9
+
+
+def degenerate_below(epsilon: float) -> float:
+    """Return up to which ‖d⊥‖/‖d‖ a draw has no direction to speak of: √ε, ``epsilon`` that of the dtype.
+
+    d⊥ has a rounding error of ε‖d‖, a share of √ε of a ‖d⊥‖ that is as small as this.
+    """
+    return math.sqrt(epsilon)
+
+
+_DEGENERATE = degenerate_below(float(np.finfo(np.float64).eps))
 
 
 def check_unit_rows(X: Embeddings, *, owner: str, param: str = "X") -> None:
@@ -52,7 +72,8 @@ def orthogonal_step(d: Embeddings, v: Embeddings, radius: float) -> tuple[Embedd
     # What rounding leaves along v is as large as d·v times 2⁻⁵³: take it out once more.
     across -= np.einsum("ij,ij->i", across, v)[:, None] * v
     norms = np.linalg.norm(across, axis=1)
-    lost = ~(norms > _DEGENERATE * np.linalg.norm(d, axis=1))
+    # NaN is not lost: it must reach the check of what is released, not be replaced.
+    lost = norms <= _DEGENERATE * np.linalg.norm(d, axis=1)
     across *= (radius / np.where(lost, 1.0, norms))[:, None]
     return across, lost
 
@@ -125,7 +146,7 @@ class TextCrafter(Mechanism):
         def work(start: int, stop: int) -> None:
             given, mu, v = stream.part(start, stop), means[start:stop], directions[start:stop]
             step, lost = orthogonal_step(mu + sigma * _normals(given, n, 0), v, self.radius)
-            for attempt in range(1, _TRIES):
+            for attempt in range(1, REDRAWS + 1):
                 if not lost.any():
                     break
                 rows = np.flatnonzero(lost)

@@ -16,15 +16,17 @@ from vecveil.report.training_charts import SIDES, curve_chart, shown
 from vecveil.report.training_record import PANELS, Figure, Panel, Training, read_training
 from vecveil.version import __version__
 
-__all__ = ["SAME_CLASSIFIER", "training_page", "write_training_html"]
+__all__ = ["PROMISE", "SAME_CLASSIFIER", "training_page", "write_training_html"]
 
 SAME_CLASSIFIER = (
-    "p(PII) is measured with the very classifier that the policy was trained against: that it falls says that the "
-    "policy satisfies this classifier, and nothing of what another attacker finds."
+    "p(PII) is measured with the very classifier that the policy was trained against, which was fitted on these "
+    "vectors too: that it falls says that the policy satisfies this classifier, and nothing of what another attacker "
+    "finds."
 )
 AUDIT = "`vecveil audit` measures attackers that learn from protected vectors."
 MEANT = (
     "Means over vectors that the policy does not learn from, after each epoch; epoch 0 is before the first step. "
+    "The classifier and the centroids were fitted on them too. "
     "What is measured while training is a mean over the epoch’s steps."
 )
 PROMISE = "empirical, no formal privacy guarantee"

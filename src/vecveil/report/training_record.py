@@ -34,12 +34,12 @@ class Measure:
     """One column of numbers over the epochs.
 
     Attributes:
-        keys: its names in records, the present one first.
+        key: its name in records.
         label: in a table of all measures.
         side: ``protected``, ``clean`` or ``training``: how it is drawn, and its name in its own panel.
     """
 
-    keys: tuple[str, ...]
+    key: str
     label: str
     side: str = "protected"
 
@@ -62,43 +62,43 @@ class Panel:
 PANELS = (
     Panel(
         "reward", "Reward", "R = −α‖e′ − e‖ − β p(e′) − γ‖e′ − c‖: what the policy is trained to raise.",
-        (Measure(("reward",), "reward"), Measure(("reward_clean",), "reward, clean", "clean"),
-         Measure(("reward_training",), "reward, training", "training")),
+        (Measure("reward", "reward"), Measure("reward_clean", "reward, clean", "clean"),
+         Measure("reward_training", "reward, training", "training")),
     ),
     Panel(
         "p-pii", "p(PII)", "The classifier’s probability of PII. It is the one that the policy was trained against.",
-        (Measure(("p_pii",), "p(PII)"), Measure(("p_pii_clean",), "p(PII), clean", "clean")), (0.0, 1.0),
+        (Measure("p_pii", "p(PII)"), Measure("p_pii_clean", "p(PII), clean", "clean")), (0.0, 1.0),
     ),
     Panel(
         "drift", "Drift", "1 − cos(e′, e): how far protected vectors point away from clean ones.",
-        (Measure(("drift",), "drift"),),
+        (Measure("drift", "drift"),),
     ),
     Panel(
         "cluster", "Distance to the cluster", "‖e′ − c‖, c the centroid of plain texts that the reward draws to.",
-        (Measure(("cluster_distance",), "distance to c"),
-         Measure(("cluster_distance_clean",), "distance to c, clean", "clean")),
+        (Measure("cluster_distance", "distance to c"),
+         Measure("cluster_distance_clean", "distance to c, clean", "clean")),
     ),
     Panel(
-        "entropy", "Entropy", "Mean of log σ over the coordinates: how random the raw noise is.",
-        (Measure(("entropy",), "mean log σ"),),
+        "mean-log-sigma", "Mean of log σ", "Over the coordinates: how random the raw noise is.",
+        (Measure("mean_log_sigma", "mean log σ"),),
     ),
     Panel(
         "share", "Share that does not change",
         "How much of the perturbation is the same in every draw. At 1 nothing is random.",
-        (Measure(("deterministic_share", "mean_share"), "unchanging share"),), (0.0, 1.0),
+        (Measure("deterministic_share", "unchanging share"),), (0.0, 1.0),
     ),
     Panel(
         "direction", "Reference direction", "Mean cosine of v(e) with what it was before the first step.",
-        (Measure(("direction_cosine",), "cosine of v"),),
+        (Measure("direction_cosine", "cosine of v"),),
     ),
     Panel(
         "same-mean", "One mean for all", "Length of the mean of μ/‖μ‖ over the vectors: 1 where all get the same μ.",
-        (Measure(("mean_resultant",), "sameness of μ"),), (0.0, 1.0),
+        (Measure("mean_resultant", "sameness of μ"),), (0.0, 1.0),
     ),
     Panel(
         "same-direction", "One direction for all",
         "Length of the mean of v over the vectors: 1 where all get the same v.",
-        (Measure(("direction_resultant",), "sameness of v"),), (0.0, 1.0),
+        (Measure("direction_resultant", "sameness of v"),), (0.0, 1.0),
     ),
 )  # fmt: skip
 MEASURES = tuple(measure for panel in PANELS for measure in panel.measures)
@@ -121,7 +121,7 @@ class Training:
 
     Attributes:
         epochs: their numbers, rising; 0 is before the first step.
-        series: for each of `MEASURES` that the record holds: by its first key, a number or None for each epoch.
+        series: for each of `MEASURES` that the record holds: by its key, a number or None for each epoch.
         seconds: for each epoch, since the first step; empty where the record lacks it.
         settings: by name.
         figures, rows_of, warnings: of the classifier.
@@ -139,7 +139,7 @@ class Training:
 
     def of(self, measure: Measure) -> tuple[float | None, ...] | None:
         """Return one measure over the epochs, or None where the record lacks it."""
-        return self.series.get(measure.keys[0])
+        return self.series.get(measure.key)
 
     @property
     def best(self) -> int | None:
@@ -197,11 +197,9 @@ def _measured(epoch: Node, key: str) -> float | None:
 def _series(epochs: list[Node]) -> dict[str, tuple[float | None, ...]]:
     found: dict[str, tuple[float | None, ...]] = {}
     for measure in MEASURES:
-        for key in measure.keys:
-            values = tuple(_measured(epoch, key) for epoch in epochs)
-            if any(value is not None for value in values):
-                found[measure.keys[0]] = values
-                break
+        values = tuple(_measured(epoch, measure.key) for epoch in epochs)
+        if any(value is not None for value in values):
+            found[measure.key] = values
     return found
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vecveil.report.training_charts import shown
-from vecveil.report.training_page import SAME_CLASSIFIER
+from vecveil.report.training_page import PROMISE, SAME_CLASSIFIER
 from vecveil.report.training_record import MEASURES, Measure, Training, read_training
 
 __all__ = ["training_csv", "training_lines"]
@@ -21,7 +21,7 @@ def training_csv(record: Mapping[str, Any]) -> str:
         InvalidInputError: as `training_page`.
     """
     training = read_training(record, owner="training_csv")
-    columns = [(m.keys[0], values) for m in MEASURES if (values := training.of(m)) is not None]
+    columns = [(m.key, values) for m in MEASURES if (values := training.of(m)) is not None]
     if training.seconds:
         columns.append(("seconds", training.seconds))
     held = io.StringIO(newline="")
@@ -34,7 +34,9 @@ def training_csv(record: Mapping[str, Any]) -> str:
 
 
 def training_lines(record: Mapping[str, Any]) -> list[str]:
-    """Return a table of the measures of protected vectors, the clean figures, and what p(PII) does not say.
+    """Return a table of the measures of protected vectors, and the clean figures.
+
+    Below them stand what p(PII) does not say and what is promised.
 
     Raises:
         InvalidInputError: as `training_page`.
@@ -54,7 +56,7 @@ def training_lines(record: Mapping[str, Any]) -> list[str]:
     clean = [f"{measure.label} {shown(values[-1])}" for measure, values in _of_side(training, "clean")]  # fmt: skip
     if clean:
         lines += ["", f"Beside it: {'; '.join(clean)}."]
-    return [*lines, "", SAME_CLASSIFIER]
+    return [*lines, "", SAME_CLASSIFIER, f"TextCrafter: {PROMISE}."]
 
 
 def _of_side(training: Training, side: str) -> list[tuple[Measure, tuple[float | None, ...]]]:

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
-import numpy as np
-import numpy.typing as npt
-
-from vecveil.atomic import write_text
 from vecveil.errors import DataFileError, message
 
 __all__ = ["SCHEMA", "EpochMeasures", "LearningCurves"]
@@ -32,7 +25,7 @@ class EpochMeasures:
         p_pii, p_pii_clean: the classifier's probability of PII, protected and as they are.
         drift: 1 − cos(e', e).
         cluster_distance, cluster_distance_clean: ‖e' − c‖ and ‖e − c‖.
-        entropy: mean of log σ over the coordinates.
+        mean_log_sigma: mean of log σ over the coordinates.
         deterministic_share: ‖μ⊥‖² / E‖d⊥‖², in [0, 1]: how much of the perturbation does not change between draws.
         direction_cosine: v · v before the first step: 1 where the direction has not moved.
         mean_resultant, direction_resultant: ‖mean over the vectors of μ/‖μ‖‖, and of v: 1 where every vector gets the
@@ -49,7 +42,7 @@ class EpochMeasures:
     drift: float
     cluster_distance: float
     cluster_distance_clean: float
-    entropy: float
+    mean_log_sigma: float
     deterministic_share: float
     direction_cosine: float
     mean_resultant: float
@@ -72,11 +65,6 @@ class LearningCurves:
     def best(self) -> EpochMeasures:
         """Return the epoch with the highest reward, for comparison only."""
         return max(self.epochs, key=lambda one: one.reward)
-
-    def column(self, name: str) -> npt.NDArray[np.float64]:
-        """Return one measure over the epochs; NaN where there is none."""
-        values = (getattr(one, name) for one in self.epochs)
-        return np.array([np.nan if value is None else value for value in values])
 
     def with_epoch(self, measures: EpochMeasures) -> Self:
         """Return the curves with one epoch more."""
@@ -109,15 +97,6 @@ class LearningCurves:
                 message("LearningCurves", "record", "a list of epochs with all their measures",
                         "one without")
             ) from error  # fmt: skip
-
-    def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write one row for each epoch."""
-        names = [field.name for field in fields(EpochMeasures)]
-        out = io.StringIO()
-        writer = csv.DictWriter(out, names, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(asdict(one) for one in self.epochs)
-        write_text(path, out.getvalue())
 
 
 def _epoch(values: Any, at: int) -> EpochMeasures:

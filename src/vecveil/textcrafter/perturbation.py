@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from vecveil.mechanisms.textcrafter import REDRAWS, degenerate_below
+
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["ATTEMPTS", "fixed_orthogonal", "orthogonal_part", "perturbation"]
-
-ATTEMPTS = 3  # draws that replace one with no part orthogonal to v, before a fixed direction does
+__all__ = ["fixed_orthogonal", "orthogonal_part", "perturbation"]
 
 
 def orthogonal_part(d: Tensor, v: Tensor) -> Tensor:
@@ -44,7 +44,7 @@ def perturbation(
 ) -> Tensor:
     """Return d* of each draw: norm ``radius``, orthogonal to v. What is NaN stays NaN.
 
-    A draw that lies along v up to rounding has no d⊥ to speak of. It is drawn again, up to `ATTEMPTS` times, and
+    A draw that lies along v up to rounding has no d⊥ to speak of. It is drawn again, up to `REDRAWS` times, and
     then replaced by `fixed_orthogonal`; under a normal distribution this has probability zero.
 
     Args:
@@ -56,14 +56,14 @@ def perturbation(
     import torch
 
     v = v.expand_as(d)
-    tolerance = torch.finfo(d.dtype).eps ** 0.5
-    for attempt in range(ATTEMPTS + 1):
+    tolerance = degenerate_below(torch.finfo(d.dtype).eps)
+    for attempt in range(REDRAWS + 1):
         part = orthogonal_part(d, v)
         norms = torch.linalg.vector_norm(part, dim=-1, keepdim=True)
         lost = norms <= tolerance * torch.linalg.vector_norm(d, dim=-1, keepdim=True)
         if not bool(lost.any()):
             break
-        if resample is None or attempt == ATTEMPTS:
+        if resample is None or attempt == REDRAWS:
             break
         d = torch.where(lost, resample(), d)
     if not bool(lost.any()):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -80,31 +79,6 @@ class PiiClassifier:
         """Return the figures without the weights, JSON-ready."""
         figures = None if self.held_out is None else self.held_out.to_record()
         return {"dimension": self.dimension, "held_out": figures}
-
-    def to_arrays(self) -> dict[str, Array]:
-        """Return the array of a protector file: (n + 1,) float64, the weights and then the intercept."""
-        return {"classifier": np.append(self.weights, self.intercept)}
-
-    @classmethod
-    def from_arrays(
-        cls, arrays: Mapping[str, Array], record: Mapping[str, Any] | None = None
-    ) -> Self:
-        """Return the classifier of a protector file; raises ValueError("classifier") on a damaged one.
-
-        Args:
-            arrays: What `to_arrays` gave, others beside it or not.
-            record: What `to_record` gave; None leaves the figures out.
-        """
-        array = np.asarray(arrays.get("classifier", np.empty(0)))
-        if array.ndim != 1 or array.size < 2 or array.dtype != np.float64:
-            raise ValueError("classifier")
-        figures = None
-        try:
-            if record is not None and record["held_out"] is not None:
-                figures = HeldOutFigures.from_record(record["held_out"])
-        except (KeyError, TypeError, ValueError):
-            raise ValueError("classifier") from None
-        return cls(array[:-1], float(array[-1]), figures)
 
 
 def fit_pii_classifier(

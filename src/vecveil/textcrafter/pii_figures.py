@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -66,25 +66,6 @@ class HeldOutFigures:
             "warnings": list(self.warnings),
             "weights_from": "the whole balanced sample; the figures are of a fit without the held-out rows",
         }
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Self:
-        """Return the figures of a record; raises KeyError, TypeError or ValueError on another's."""
-        rows = record["rows"]
-        estimates = {
-            name: Estimate(**record[name])
-            for name in ("accuracy", "macro_f1", "positive_f1", "auc")
-        }
-        return cls(
-            int(rows["positive"]),
-            int(rows["plain"]),
-            int(rows["used_of_each"]),
-            int(rows["held_out"]),
-            **estimates,
-            regularisation=float(record["regularisation"]),
-            seed=int(record["seed"]),
-            warnings=tuple(str(warning) for warning in record["warnings"]),
-        )
 
 
 def measure(

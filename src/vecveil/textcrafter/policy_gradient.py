@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from vecveil.devices import Batches, import_torch, resolve_device
 from vecveil.textcrafter.curves import EpochMeasures
+from vecveil.textcrafter.holding_out import Indices, hold_out
 from vecveil.textcrafter.perturbation import orthogonal_part, perturbation
 from vecveil.textcrafter.reward import Reward, RewardTerms, target_centroids
 from vecveil.textcrafter.settings import PolicySettings
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["NotFinite", "PolicyGradient"]
 
-HELD_OUT = 0.1  # share of the vectors that the curves are measured on, at most HELD_OUT_ROWS
-HELD_OUT_ROWS = 2000
 _MEASURING = 0x7E57  # what the seed of the curves' draws differs by
 
 Array = npt.NDArray[Any]
@@ -38,6 +37,9 @@ class NotFinite(ArithmeticError):
 class PolicyGradient:
     """Network, optimiser, generator and vectors of one training.
 
+    The loss is −E[(R − b) log π(d | e)], R − b held fixed: its gradient goes to μ and σ. With ``direction="learnt"``
+    −E[R] is added, d held fixed: its gradient goes to v alone, through e'. The entropy bonus goes to σ.
+
     The generator is on the CPU whatever the device, and everything random comes from it: first weights, which
     vectors are held out, their order, dropout and draws. Its state is all that a checkpoint needs of chance.
 
@@ -47,6 +49,7 @@ class PolicyGradient:
         centroids: (k, n).
         settings: of the policy.
         seed: of the generator.
+        groups: (N,) numbers of the groups that are held out whole; None lets every vector stand alone.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class PolicyGradient:
         centroids: Embeddings,
         settings: PolicySettings,
         seed: int,
+        groups: Indices | None = None,
     ) -> None:
         torch = import_torch()
         from vecveil.textcrafter.network import build_policy
@@ -76,10 +80,10 @@ class PolicyGradient:
         targets = target_centroids(X, centroids, classifier, settings).astype(np.float32)
         c = torch.from_numpy(targets).to(self.device)
         self.reward = Reward(classifier, settings, self.device)
-        order = torch.randperm(len(vectors), generator=self.generator).to(self.device)
-        held_out = min(HELD_OUT_ROWS, max(1, int(HELD_OUT * len(vectors))))
-        self._held_out, self._held_out_targets = vectors[order[:held_out]], c[order[:held_out]]
-        self._vectors, self._targets = vectors[order[held_out:]], c[order[held_out:]]
+        split = hold_out(len(X), groups, self.generator)
+        held_out, learnt = (torch.from_numpy(rows).to(self.device) for rows in split)
+        self._held_out, self._held_out_targets = vectors[held_out], c[held_out]
+        self._vectors, self._targets = vectors[learnt], c[learnt]
         self.module.eval()
         with torch.no_grad():
             self._first_direction = self.module.direction_of(self._held_out)
@@ -203,17 +207,15 @@ class PolicyGradient:
                 len(self._held_out), lambda i, j: self._measures(i, j, generator)
             )
         found = torch.stack(parts).sum(dim=0) / len(self._held_out)
-        means, resultants = (
-            found[: -2 * self.module.dimension].tolist(),
-            found[-2 * self.module.dimension :],
-        )
-        mean_resultant, direction_resultant = resultants.view(2, -1).norm(dim=1).tolist()
+        units = 2 * self.module.dimension  # means of μ/‖μ‖ and of v, behind the others
+        means = found[:-units].tolist()
+        mean_resultant, direction_resultant = found[-units:].view(2, -1).norm(dim=1).tolist()
         names = ("reward", "reward_clean", "p_pii", "p_pii_clean", "drift", "cluster_distance",
                  "cluster_distance_clean", "deterministic_share", "direction_cosine")  # fmt: skip
         return EpochMeasures(
             epoch=epoch,
             reward_training=reward_training,
-            entropy=float(self.module.log_sigma.detach().mean()),
+            mean_log_sigma=float(self.module.log_sigma.detach().mean()),
             mean_resultant=mean_resultant,
             direction_resultant=direction_resultant,
             seconds=seconds,

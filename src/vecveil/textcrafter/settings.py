@@ -33,11 +33,13 @@ class PolicySettings:
         gamma: γ ≥ 0, weight of ‖e' − c‖, c the centroid of a cluster of plain texts.
         clusters: k of k-means on plain embeddings.
         cluster: c is the ``nearest`` centroid to e, or one ``fixed`` for all: the one with the least p.
-        baseline_scale, baseline_offset: a and c of the baseline b = a · R(e) + c.
+        baseline_scale, baseline_offset: a and c of the baseline b = a · R(e) + c. While ``normalise_advantage`` is True
+            the offset does nothing: the mean that is subtracted holds it.
         entropy: weight ≥ 0 of the entropy of N(μ, σ²) beside the objective.
         normalise_advantage: whether the advantages of a batch are brought to mean 0 and deviation 1.
         direction: log π(d | e) does not depend on v, so the policy gradient alone leaves its branch as it was drawn:
-            ``untrained``, the literal reading. ``learnt`` adds the gradient of the reward with respect to v, d given.
+            ``untrained``, the literal reading, whose loss is −E[(R − b) log π(d | e)], R − b held fixed. ``learnt``
+            adds −E[R], whose gradient is taken with respect to v alone, d held fixed: through p(e') and ‖e' − c‖.
         draws: perturbations drawn for each vector and step.
         epochs, batch_size, learning_rate: of Adam.
         initial_log_sigma: where log σ starts, in every coordinate.

@@ -17,6 +17,7 @@ from vecveil.mechanisms.textcrafter import check_unit_rows
 from vecveil.progress import progress
 from vecveil.textcrafter.checkpoint import PolicyCheckpoint, digest
 from vecveil.textcrafter.curves import LearningCurves
+from vecveil.textcrafter.holding_out import Indices, group_numbers
 from vecveil.textcrafter.policy_gradient import NotFinite, PolicyGradient
 from vecveil.textcrafter.settings import PolicySettings
 from vecveil.threads import one_thread
@@ -47,15 +48,6 @@ class TrainedPolicy:
     seed: int
     seconds: float
 
-    def to_record(self) -> dict[str, Any]:
-        """Return everything but the weights, JSON-ready."""
-        return {
-            "settings": self.settings.to_record(),
-            "seed": self.seed,
-            "seconds": self.seconds,
-            "curves": self.curves.to_record(),
-        }
-
 
 def train_policy(
     X: Embeddings,
@@ -63,6 +55,7 @@ def train_policy(
     centroids: Embeddings,
     settings: PolicySettings,
     *,
+    groups: Any = None,
     seed: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
     show_progress: bool | None = None,
@@ -72,6 +65,7 @@ def train_policy(
     For each vector raw noise d ~ N(μ(e), diag σ²) is drawn, the perturbation d* formed of it and the reward R taken;
     the loss is −(R − b) · log π(d | e), d held fixed. The reference direction v has no part in log π: see
     `PolicySettings.direction`. A tenth of the vectors, 2,000 at most, is held out: the curves are measured on it.
+    It is held out of the policy; p(e) is what ``classifier`` gives, whatever that was fitted on.
     The same arguments give the same arrays, on one kind of device.
 
     Args:
@@ -79,13 +73,15 @@ def train_policy(
         classifier: gives p(e), the probability of PII.
         centroids: of clusters of plain vectors, (k, n).
         settings: shape, reward and schedule.
+        groups: (N,) integers or strings; rows of one group, such as the two halves of a pair, are held out together.
+            None lets every row stand alone.
         seed: of everything random.
         checkpoint: folder that is replaced after every epoch. The same call goes on from it and ends with the same
             arrays as one that was not interrupted.
         show_progress: a bar with reward, p(PII) and drift; None shows it on a terminal only.
 
     Raises:
-        InvalidInputError: a vector has another norm, or T or the heads do not fit n.
+        InvalidInputError: a vector has another norm, T or the heads do not fit n, or there is one group for all.
         IncompatibleError: classifier, centroids and vectors have different dimensions.
         DataFileError: the checkpoint is of other data, settings or another seed, or damaged.
         TrainingError: a reward or gradient became NaN or infinite; the last good checkpoint stays.
@@ -93,12 +89,14 @@ def train_policy(
     X, centroids = _checked(X, classifier, centroids)
     settings.heads_for(X.shape[1])
     seed = check_count(seed, owner=_OWNER, param="seed", minimum=0, maximum=2**63 - 1)
+    numbers = group_numbers(groups, len(X), owner=_OWNER)
     kept = None
     if checkpoint is not None:
-        kept = PolicyCheckpoint(checkpoint, _identity(X, classifier, centroids, settings, seed))
+        identity = _identity(X, classifier, centroids, settings, seed, numbers)
+        kept = PolicyCheckpoint(checkpoint, identity)
     import_torch("Training a policy", "textcrafter")
     with one_thread():
-        return _train(X, classifier, centroids, settings, seed, kept, show_progress)
+        return _train(X, classifier, centroids, settings, seed, numbers, kept, show_progress)
 
 
 def _train(
@@ -107,11 +105,12 @@ def _train(
     centroids: Embeddings,
     settings: PolicySettings,
     seed: int,
+    groups: Indices | None,
     kept: PolicyCheckpoint | None,
     show: bool | None,
 ) -> TrainedPolicy:
     found = kept.load() if kept is not None else None
-    learner = PolicyGradient(X, classifier, centroids, settings, seed)
+    learner = PolicyGradient(X, classifier, centroids, settings, seed, groups)
     at, curves, before = (0, 0), LearningCurves(()), 0.0
     if kept is not None and found is not None:
         arrays, curves = found
@@ -194,6 +193,7 @@ def _identity(
     centroids: Embeddings,
     settings: PolicySettings,
     seed: int,
+    groups: Indices | None,
 ) -> dict[str, Any]:
     return {
         "rows": len(X),
@@ -203,4 +203,5 @@ def _identity(
         "vectors": digest(X),
         "classifier": digest(classifier.weights, np.array([classifier.intercept])),
         "centroids": digest(centroids),
+        "groups": None if groups is None else digest(groups),
     }

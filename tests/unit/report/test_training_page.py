@@ -74,6 +74,7 @@ def test_the_page_is_well_formed_and_loads_nothing(variant: str) -> None:
 def test_it_says_what_p_pii_does_not_say_and_that_nothing_is_guaranteed(variant: str) -> None:
     text = Reader(training_page(sample_training(variant))).text
     assert SAME_CLASSIFIER in text
+    assert "which was fitted on these vectors too" in text
     assert "empirical, no formal privacy guarantee" in text
 
 
@@ -139,9 +140,7 @@ def test_a_measure_that_is_missing_is_not_drawn_and_a_gap_parts_the_line() -> No
     ids = [held.get("id", "") for _, held in bare.elements]
     assert [each for each in ids if each.endswith("-title")] == ["p-pii-title"]
     record = sample_training()
-    for epoch in record["epochs"]:
-        epoch["mean_share"] = epoch.pop("deterministic_share")
-    record["epochs"][4]["entropy"] = None
+    record["epochs"][4]["mean_log_sigma"] = None
     del record["settings"], record["classifier"], record["seed"], record["rows"]
     reader = Reader(training_page(record))
     assert len(reader.of("polyline", "curve protected")) == 10
@@ -229,7 +228,7 @@ def test_a_measure_that_hardly_moves_does_not_fill_the_chart() -> None:
 def test_the_table_for_a_spreadsheet_holds_the_numbers_as_they_are() -> None:
     record = sample_training()
     rows = list(csv.DictReader(io.StringIO(training_csv(record), newline="")))
-    assert list(rows[0]) == ["epoch", *(m.keys[0] for m in MEASURES), "seconds"]
+    assert list(rows[0]) == ["epoch", *(m.key for m in MEASURES), "seconds"]
     for row, epoch in zip(rows, record["epochs"], strict=True):
         assert int(row["epoch"]) == epoch["epoch"]
         for name, value in epoch.items():
@@ -240,8 +239,11 @@ def test_the_lines_for_a_terminal_name_every_epoch_and_the_clean_figures() -> No
     lines = training_lines(sample_training())
     assert [line.split()[0] for line in lines[:12]] == ["epoch", *map(str, range(11))]
     assert "p(PII), clean 0.52" in lines[13]
-    assert lines[-1] == SAME_CLASSIFIER
-    assert len(training_lines(sample_training("bare"))) == 14
+    assert lines[-2:] == [
+        SAME_CLASSIFIER,
+        "TextCrafter: empirical, no formal privacy guarantee.",
+    ]
+    assert len(training_lines(sample_training("bare"))) == 15
 
 
 def test_the_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.textcrafter import PiiClassifier, PolicySettings
+from vecveil.textcrafter import LearningCurves, PiiClassifier, PolicySettings
 
 N = 12
 
@@ -31,3 +31,9 @@ def settings(**changes: Any) -> PolicySettings:
         "radius": 0.8, "epochs": 4, "batch_size": 32, "draws": 2, "learning_rate": 3e-3, "device": "cpu",
     }  # fmt: skip
     return PolicySettings(**{**defaults, **changes})
+
+
+def column(curves: LearningCurves, name: str) -> Any:
+    """Return one measure over the epochs; NaN where there is none."""
+    values = (getattr(one, name) for one in curves.epochs)
+    return np.array([np.nan if value is None else value for value in values])

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from vecveil.mechanisms.textcrafter import orthogonal_step
+from vecveil.mechanisms.textcrafter import REDRAWS, orthogonal_step
 from vecveil.textcrafter.perturbation import (
-    ATTEMPTS,
     fixed_orthogonal,
     orthogonal_part,
     perturbation,
@@ -76,7 +75,7 @@ def test_what_stays_along_v_takes_a_fixed_direction(with_resample: bool) -> None
         return d
 
     found = perturbation(d, v, 2.0, resample if with_resample else None)
-    assert len(calls) == (ATTEMPTS if with_resample else 0)
+    assert len(calls) == (REDRAWS if with_resample else 0)
     _holds(found, v)
     torch.testing.assert_close(found[[2, 4]], 2 * fixed_orthogonal(v[[2, 4]]))
     kept = [0, 1, 3, 5]
@@ -95,11 +94,21 @@ def test_the_form_that_is_applied_is_the_same() -> None:
     rng = np.random.default_rng(2)
     d, v = rng.standard_normal((2, 200, 9))
     v /= np.linalg.norm(v, axis=1, keepdims=True)
-    d[:3] = v[:3]
+    aside = np.stack([np.roll(row, 1) for row in v])
+    aside -= (aside * v).sum(axis=1, keepdims=True) * v
+    aside /= np.linalg.norm(aside, axis=1, keepdims=True)
+    d[:6] = v[:6]
+    edge = np.finfo(np.float64).eps ** 0.5
+    d[1:6] += np.array([[1e-12], [0.5], [0.9], [1.1], [2.0]]) * edge * aside[1:6]
+    d[4, :] *= 1e8  # what counts is the share of ‖d‖
     applied, lost = orthogonal_step(d, v, 0.4)
-    assert lost.nonzero()[0].tolist() == [0, 1, 2]
-    found = perturbation(torch.from_numpy(d), torch.from_numpy(v), 0.4).numpy()
-    np.testing.assert_allclose(found[3:], applied[3:], rtol=0, atol=1e-12)
+    assert lost.nonzero()[0].tolist() == [0, 1, 2, 3]
+    tensors = torch.from_numpy(d), torch.from_numpy(v)
+    found = perturbation(*tensors, 0.4).numpy()
+    np.testing.assert_allclose(found[6:], applied[6:], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found[4:6], applied[4:6], rtol=0, atol=1e-6)
+    fixed = (found == 0.4 * fixed_orthogonal(tensors[1]).numpy()).all(axis=1)
+    assert fixed.nonzero()[0].tolist() == [0, 1, 2, 3]
 
 
 def test_nan_is_not_hidden() -> None:

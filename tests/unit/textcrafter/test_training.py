@@ -1,81 +1,24 @@
-"""Training of a policy: its gradient, that it learns, that a seed decides, what it refuses and when it stops."""
+"""Training of a policy: that it learns, and that a seed decides."""
 
 from __future__ import annotations
 
-import pickle
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from unit.textcrafter.planted_policy import N, centroids, classifier, settings, vectors
+from unit.textcrafter.planted_policy import N, centroids, classifier, column, settings, vectors
 from vecveil.devices import DeviceMemoryWarning
-from vecveil.errors import (
-    IncompatibleError,
-    InvalidInputError,
-    MissingDependencyError,
-    TrainingError,
-)
-from vecveil.textcrafter import PiiClassifier, TrainedPolicy, train_policy
-from vecveil.textcrafter.network import build_policy, log_probability, to_weights
-from vecveil.textcrafter.perturbation import perturbation
+from vecveil.textcrafter import TrainedPolicy, train_policy
+from vecveil.textcrafter.network import build_policy, to_weights
 from vecveil.textcrafter.policy_gradient import PolicyGradient
-from vecveil.textcrafter.reward import Reward
 
 
 def trained(**changes: Any) -> TrainedPolicy:
     return train_policy(
         vectors(), classifier(), centroids(), settings(**changes), show_progress=False
     )
-
-
-def test_the_log_probability_is_torchs() -> None:
-    generator = torch.Generator().manual_seed(0)
-    d, mean = (torch.randn(3, 5, N, generator=generator, dtype=torch.float64) for _ in range(2))
-    log_sigma = torch.randn(N, generator=generator, dtype=torch.float64)
-    law = torch.distributions.Normal(mean, log_sigma.exp())
-    torch.testing.assert_close(
-        log_probability(d, mean, log_sigma), law.log_prob(d).sum(dim=-1), rtol=1e-12, atol=1e-12
-    )
-
-
-@pytest.mark.parametrize(("scale", "offset"), [(1.0, 0.0), (0.0, 0.7)])
-def test_the_gradient_is_that_of_the_expected_reward(scale: float, offset: float) -> None:
-    """Whatever the baseline. Two estimates by independent draws: score function and reparameterisation.
-
-    False failure: 24 means of 100, |t| > 8 with 99 degrees of freedom and more: below 1e-9.
-    """
-    asked = settings(
-        direction="untrained", dropout=0.0, draws=1000, normalise_advantage=False, entropy=0.0,
-        baseline_scale=scale, baseline_offset=offset,
-    )  # fmt: skip
-    e = vectors(1)
-    learner = PolicyGradient(np.repeat(e, 3, axis=0), classifier(), centroids(), asked, seed=5)
-    module = learner.module
-    kept = (module.mean.head.bias, module.log_sigma)
-    reward = Reward(classifier(), asked)
-    x = torch.from_numpy(e)
-    c = torch.from_numpy(centroids()[[np.argmax(centroids() @ e[0])]]).float()
-    generator = torch.Generator().manual_seed(17)
-    score, direct = [], []
-    for _ in range(100):
-        module.zero_grad()
-        learner.add_gradient(torch.tensor([0]), 1.0)
-        score.append(torch.cat([-one.grad for one in kept]).double())
-        module.zero_grad()
-        mean, v = module(x)
-        noise = torch.randn(1000, 1, N, generator=generator)
-        d = mean + module.log_sigma.exp() * noise
-        protected = x + perturbation(d, v, asked.radius)
-        reward.total(reward.terms(x, protected, c)).mean().backward()
-        direct.append(torch.cat([one.grad for one in kept]).double())
-    difference = torch.stack(score) - torch.stack(direct)
-    t = difference.mean(dim=0) / (difference.std(dim=0) / 100**0.5)
-    assert t.abs().max() < 8
-    control = torch.stack(direct).mean(dim=0) / (difference.std(dim=0) / 100**0.5)
-    assert control.abs().max() > 10  # a gradient of zero, or of the other sign, would be seen
 
 
 @pytest.mark.parametrize("direction", ["learnt", "untrained"])
@@ -142,7 +85,7 @@ def test_the_same_arguments_give_the_same_arrays_and_nothing_else_is_drawn_from(
         if not name.endswith(("norm1.weight", "norm2.weight")):
             assert not np.array_equal(array, other.weights.arrays[name]), name
     assert (first.seed, other.seed) == (0, 1)
-    assert first.curves.column("reward").tolist() == second.curves.column("reward").tolist()
+    assert column(first.curves, "reward").tolist() == column(second.curves, "reward").tolist()
 
 
 def test_threads_of_torch_do_not_matter_and_are_as_before() -> None:
@@ -178,14 +121,13 @@ def test_what_has_no_gradient_stays_as_it_was_drawn() -> None:
 
 def test_the_entropy_bonus_keeps_sigma_up() -> None:
     plain, bonus = trained(epochs=6), trained(epochs=6, entropy=0.1)
-    assert bonus.curves.last.entropy > plain.curves.last.entropy + 0.05
+    assert bonus.curves.last.mean_log_sigma > plain.curves.last.mean_log_sigma + 0.05
 
 
-def test_the_record_has_settings_and_curves() -> None:
+def test_what_is_returned_has_settings_and_curves() -> None:
     policy = trained()
-    record = policy.to_record()
-    assert record["settings"] == settings().to_record()
-    assert [one["epoch"] for one in record["curves"]["epochs"]] == [0, 1, 2, 3, 4]
+    assert policy.settings == settings()
+    assert [one.epoch for one in policy.curves.epochs] == [0, 1, 2, 3, 4]
     assert policy.seconds == policy.curves.last.seconds > 0
 
 
@@ -216,98 +158,3 @@ def test_memory_that_does_not_suffice_halves_the_batches(monkeypatch: pytest.Mon
     with pytest.warns(DeviceMemoryWarning, match="going on with"):
         policy = trained(epochs=5)
     assert policy.curves.last.reward > policy.curves.epochs[0].reward + 0.05
-
-
-def _wrong_norms() -> Any:
-    X = vectors()
-    X[[7, 30]] *= 1.02
-    return X
-
-
-def _with(value: float) -> Any:
-    X = vectors()
-    X[5, 1] = value
-    return X
-
-
-@pytest.mark.parametrize(
-    ("X", "error", "words"),
-    [
-        (_wrong_norms(), InvalidInputError, ["norm 1", "2 others", "row 7", "before='normalise'"]),
-        (np.zeros((4, N)), InvalidInputError, ["norm 1", "4 others"]),
-        (_with(np.nan), InvalidInputError, ["`X`", "finite", "row 5"]),
-        (_with(np.inf), InvalidInputError, ["`X`", "finite", "row 5"]),
-        (vectors()[0], InvalidInputError, ["`X`", "(N, n)"]),
-        (vectors()[:1], InvalidInputError, ["`X`", "at least 2 rows"]),
-        (vectors().tolist(), InvalidInputError, ["`X`", "NumPy array"]),
-        (np.ones((9, 1)), InvalidInputError, ["`X`", "at least 2 dimensions"]),
-        (np.eye(N + 1), IncompatibleError, [f"{N}", f"{N + 1}"]),
-    ],
-)  # fmt: skip
-def test_vectors_that_are_refused(X: Any, error: type[Exception], words: list[str]) -> None:
-    with pytest.raises(error) as caught:
-        train_policy(X, classifier(), centroids(), settings(), show_progress=False)
-    for word in ("train_policy", *words):
-        assert word in str(caught.value)
-
-
-def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "vecveil.textcrafter.network")
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'vecveil\[textcrafter\]'"):
-        train_policy(vectors(), classifier(), centroids(), settings())
-
-
-def test_norms_within_the_tolerance_are_taken() -> None:
-    X = vectors() * np.float32(1.009)
-    train_policy(X, classifier(), centroids(), settings(epochs=1), show_progress=False)
-
-
-def test_other_arguments_that_are_refused() -> None:
-    X = vectors()
-    with pytest.raises(IncompatibleError, match="`classifier`"):
-        train_policy(X, PiiClassifier(np.ones(N - 1), 0.0), centroids(), settings())
-    with pytest.raises(IncompatibleError, match="`centroids`"):
-        train_policy(X, classifier(), centroids()[:, :-1], settings())
-    with pytest.raises(InvalidInputError, match="`centroids`"):
-        train_policy(X, classifier(), centroids()[:0], settings())
-    with pytest.raises(InvalidInputError, match="`tokens`"):
-        train_policy(X, classifier(), centroids(), settings(tokens=5))
-    with pytest.raises(InvalidInputError, match="`seed`"):
-        train_policy(X, classifier(), centroids(), settings(), seed=-1)
-    with pytest.raises(InvalidInputError, match="`device`"):
-        train_policy(X, classifier(), centroids(), settings(device="abacus"))
-
-
-@pytest.mark.parametrize(
-    ("changes", "strength", "place", "cause"),
-    [
-        ({"learning_rate": 1e6}, 4.0, (1, 2), "learning_rate smaller than 1e+06"),
-        ({"beta": 1e39}, 4.0, (0, 0), "alpha, beta or gamma"),
-        ({}, 1e308, (0, 0), "the reward's term p(e')"),
-    ],
-)
-def test_a_value_out_of_range_stops_it_and_says_where_and_why(
-    changes: dict[str, Any], strength: float, place: tuple[int, int], cause: str
-) -> None:
-    with pytest.raises(TrainingError) as caught:
-        train_policy(
-            vectors(), classifier(strength), centroids(), settings(**changes), show_progress=False
-        )
-    error = caught.value
-    assert cause in str(error)
-    assert (error.epoch, error.step) == place
-    assert "No checkpoint was asked for." in str(error)
-    again = pickle.loads(pickle.dumps(error))  # workers send errors to their parent
-    assert (str(again), again.epoch, again.step) == (str(error), error.epoch, error.step)
-
-
-@pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_a_gradient_out_of_range_stops_it_before_the_weights_change(value: float) -> None:
-    learner = PolicyGradient(vectors(), classifier(), centroids(), settings(), seed=0)
-    before = to_weights(learner.module).arrays
-    learner.module.mean.contract.bias.register_hook(lambda gradient: gradient.fill_(value))
-    with pytest.raises(ArithmeticError, match=r"gradient of mean\.contract\.bias"):
-        learner.step(learner.order()[0])
-    for name, array in to_weights(learner.module).arrays.items():
-        np.testing.assert_array_equal(array, before[name])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from unit.textcrafter.planted_policy import centroids, classifier, settings, vectors
+from unit.textcrafter.planted_policy import centroids, classifier, column, settings, vectors
 from vecveil.errors import DataFileError, TrainingError
 from vecveil.textcrafter import LearningCurves, TrainedPolicy, train_policy
 from vecveil.textcrafter.policy_gradient import PolicyGradient
@@ -30,7 +30,7 @@ def same(first: TrainedPolicy, second: TrainedPolicy) -> None:
     for name, array in first.weights.arrays.items():
         np.testing.assert_array_equal(array, second.weights.arrays[name], err_msg=name)
     for name in ("reward", "reward_training", "p_pii", "direction_cosine", "deterministic_share"):
-        np.testing.assert_array_equal(first.curves.column(name), second.curves.column(name))
+        np.testing.assert_array_equal(column(first.curves, name), column(second.curves, name))
 
 
 class Interruption:
@@ -63,7 +63,7 @@ def test_an_interrupted_training_ends_as_one_that_was_not(
         resumed = train(tmp_path, direction=direction)
         assert again.steps == 4 * STEPS - at // STEPS * STEPS
     same(resumed, whole)
-    seconds = resumed.curves.column("seconds")
+    seconds = column(resumed.curves, "seconds")
     assert (np.diff(seconds) > 0).all()
 
 
@@ -118,7 +118,7 @@ def test_another_training_is_refused(tmp_path: Path, changes: dict[str, Any], na
     before = (tmp_path / "policy.safetensors").read_bytes()
     with pytest.raises(DataFileError) as caught:
         train(tmp_path, **{"epochs": 1, **changes})
-    for word in (f"one with {named}", "Give another folder, or remove this one."):
+    for word in (f"one with {named}", f"Give another folder, or remove {tmp_path.name}."):
         assert word in str(caught.value)
     assert (tmp_path / "policy.safetensors").read_bytes() == before
 

@@ -1,0 +1,117 @@
+"""What training refuses, and what stops it."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from unit.textcrafter.planted_policy import N, centroids, classifier, settings, vectors
+from vecveil.errors import (
+    IncompatibleError,
+    InvalidInputError,
+    MissingDependencyError,
+    TrainingError,
+)
+from vecveil.textcrafter import PiiClassifier, train_policy
+from vecveil.textcrafter.network import to_weights
+from vecveil.textcrafter.policy_gradient import PolicyGradient
+
+
+def _wrong_norms() -> Any:
+    X = vectors()
+    X[[7, 30]] *= 1.02
+    return X
+
+
+def _with(value: float) -> Any:
+    X = vectors()
+    X[5, 1] = value
+    return X
+
+
+@pytest.mark.parametrize(
+    ("X", "error", "words"),
+    [
+        (_wrong_norms(), InvalidInputError, ["norm 1", "2 others", "row 7", "before='normalise'"]),
+        (np.zeros((4, N)), InvalidInputError, ["norm 1", "4 others"]),
+        (_with(np.nan), InvalidInputError, ["`X`", "finite", "row 5"]),
+        (_with(np.inf), InvalidInputError, ["`X`", "finite", "row 5"]),
+        (vectors()[0], InvalidInputError, ["`X`", "(N, n)"]),
+        (vectors()[:1], InvalidInputError, ["`X`", "at least 2 rows"]),
+        (vectors().tolist(), InvalidInputError, ["`X`", "NumPy array"]),
+        (np.ones((9, 1)), InvalidInputError, ["`X`", "at least 2 dimensions"]),
+        (np.eye(N + 1), IncompatibleError, [f"{N}", f"{N + 1}"]),
+    ],
+)  # fmt: skip
+def test_vectors_that_are_refused(X: Any, error: type[Exception], words: list[str]) -> None:
+    with pytest.raises(error) as caught:
+        train_policy(X, classifier(), centroids(), settings(), show_progress=False)
+    for word in ("train_policy", *words):
+        assert word in str(caught.value)
+
+
+def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "vecveil.textcrafter.network")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'vecveil\[textcrafter\]'"):
+        train_policy(vectors(), classifier(), centroids(), settings())
+
+
+def test_norms_within_the_tolerance_are_taken() -> None:
+    X = vectors() * np.float32(1.009)
+    train_policy(X, classifier(), centroids(), settings(epochs=1), show_progress=False)
+
+
+def test_other_arguments_that_are_refused() -> None:
+    X = vectors()
+    with pytest.raises(IncompatibleError, match="`classifier`"):
+        train_policy(X, PiiClassifier(np.ones(N - 1), 0.0), centroids(), settings())
+    with pytest.raises(IncompatibleError, match="`centroids`"):
+        train_policy(X, classifier(), centroids()[:, :-1], settings())
+    with pytest.raises(InvalidInputError, match="`centroids`"):
+        train_policy(X, classifier(), centroids()[:0], settings())
+    with pytest.raises(InvalidInputError, match="`tokens`"):
+        train_policy(X, classifier(), centroids(), settings(tokens=5))
+    with pytest.raises(InvalidInputError, match="`seed`"):
+        train_policy(X, classifier(), centroids(), settings(), seed=-1)
+    with pytest.raises(InvalidInputError, match="`device`"):
+        train_policy(X, classifier(), centroids(), settings(device="abacus"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "strength", "place", "cause"),
+    [
+        ({"learning_rate": 1e6}, 4.0, (1, 2), "learning_rate smaller than 1e+06"),
+        ({"beta": 1e39}, 4.0, (0, 0), "alpha, beta or gamma"),
+        ({}, 1e308, (0, 0), "the reward's term p(e')"),
+    ],
+)
+def test_a_value_out_of_range_stops_it_and_says_where_and_why(
+    changes: dict[str, Any], strength: float, place: tuple[int, int], cause: str
+) -> None:
+    with pytest.raises(TrainingError) as caught:
+        train_policy(
+            vectors(), classifier(strength), centroids(), settings(**changes), show_progress=False
+        )
+    error = caught.value
+    assert cause in str(error)
+    assert (error.epoch, error.step) == place
+    assert "No checkpoint was asked for." in str(error)
+    again = pickle.loads(pickle.dumps(error))  # workers send errors to their parent
+    assert (str(again), again.epoch, again.step) == (str(error), error.epoch, error.step)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_a_gradient_out_of_range_stops_it_before_the_weights_change(value: float) -> None:
+    learner = PolicyGradient(vectors(), classifier(), centroids(), settings(), seed=0)
+    before = to_weights(learner.module).arrays
+    learner.module.mean.contract.bias.register_hook(lambda gradient: gradient.fill_(value))
+    with pytest.raises(ArithmeticError, match=r"gradient of mean\.contract\.bias"):
+        learner.step(learner.order()[0])
+    for name, array in to_weights(learner.module).arrays.items():
+        np.testing.assert_array_equal(array, before[name])
