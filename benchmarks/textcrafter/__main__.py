@@ -9,7 +9,8 @@ and ``lm/sentences.parquet``. ``utility`` measures accuracy and macro-F1 in both
 probes, for each set, defence and seed; ``sentences`` trains the sentence-level attack once for each set and main
 defence, going on from the decoder in ``--start-from``, which is trained first if it is not given (about half an
 hour). A cell's record is written to the work folder when the cell is done, and gathered in
-``benchmarks/results/textcrafter-utility.json`` and ``textcrafter-sentences.json``. Started again, the command
+``benchmarks/results/textcrafter-utility.json`` and ``textcrafter-sentences.json``, beside them the learning curves of
+seed 0 in ``textcrafter-curves.json``. Started again, the command
 measures what is missing. ``--rows`` with small numbers tries everything out: with another than the default of
 ``--rows``, ``--radius``, ``--seen``, ``--judged``, ``--seeds`` or ``--base-texts`` what is gathered goes to
 ``results`` in the work folder, unless ``--results`` says where.
@@ -38,7 +39,17 @@ from vecveil.progress import progress
 
 from .defences import DEFENCES
 from .reconstruction import train_base
-from .run import PII, Cell, Run, available, encode_all, leave_with, measure, train_policy
+from .run import (
+    PII,
+    Cell,
+    Run,
+    available,
+    encode_all,
+    gather_curves,
+    leave_with,
+    measure,
+    train_policy,
+)
 from .sets import SETS
 from .table import TABLES
 
@@ -102,6 +113,7 @@ def main() -> int:
             if run.start_from is None:
                 run = _with_base(run)
             failed += _cells(pool, run, "sentences", chosen, options)
+    gather_curves(run, options.results / "textcrafter-curves.json")
     for name, render in TABLES.items():
         print(f"\n## {name}\n\n{render(options.results)}")
     return 1 if failed else 0

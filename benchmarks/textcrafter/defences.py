@@ -128,9 +128,9 @@ def make(name: str, material: Material, radius: float, seed: int) -> Applied:
         return Applied(lambda X, rng: X, None, False, {})
     if defence.method in MADE_HERE:
         details = {"noise_norm": radius, "radius": radius}
-        fixed = None
+        fixed: Array | None = None
         if defence.method == "orthogonal-fixed":
-            fixed = np.random.default_rng([_FIXED, seed]).standard_normal(n)
+            fixed = np.random.default_rng([_FIXED, seed]).standard_normal((n,))
         return Applied(lambda X, rng: _orthogonal(X, fixed, radius, rng), None, True, details)
     options = defence.options_at(radius, n)
     if material.further is not None and defence.method.startswith("textcrafter"):

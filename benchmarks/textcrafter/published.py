@@ -7,9 +7,18 @@ parameters of the rows (σ, ε, r) are not legible in the source that was read.
 
 from __future__ import annotations
 
-__all__ = ["COLUMNS", "PUBLISHED"]
+__all__ = ["COLUMNS", "PUBLISHED", "ROWS"]
 
 COLUMNS = ("bleu", "token_f1", "exact_match", "rouge_l", "macro_f1", "accuracy")
+
+ROWS = {
+    "none": "none",
+    "shuffle": "shuffling",
+    "gaussian": "Gaussian",
+    "ldp-gaussian": "LDP",
+    "textcrafter-untrained": "TextCrafter",
+}
+"""Our names of the rows, and as printed."""
 
 PUBLISHED: dict[str, dict[str, tuple[float, ...]]] = {
     "phrasebank": {

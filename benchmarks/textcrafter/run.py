@@ -19,10 +19,21 @@ from .defences import DEFENCES, MADE_HERE, MAIN, Applied, load, make
 from .reconstruction import corpus_keys, sentence_cell
 from .sets import SETS
 from .store import Store, digest
+from .table import CURVES
 from .utility import pii_cell, task_cell
 from .vectors import Material, Pii, Task, load_pii, load_task
 
-__all__ = ["PII", "Cell", "Run", "available", "encode_all", "leave_with", "measure", "train_policy"]
+__all__ = [
+    "PII",
+    "Cell",
+    "Run",
+    "available",
+    "encode_all",
+    "gather_curves",
+    "leave_with",
+    "measure",
+    "train_policy",
+]
 
 PII = "pii"  # the cell of the PII probes stands beside those of the sets
 VERSION = 1  # of what is measured: raise it, and every cell is measured again
@@ -145,6 +156,20 @@ def train_policy(run: Run, name: str, seed: int) -> float:
     path.parent.mkdir(parents=True, exist_ok=True)
     defence.protector.save(path)
     return time.perf_counter() - started
+
+
+def gather_curves(run: Run, path: Path) -> None:
+    """Write the learning curves of the policies of seed 0 as one file; nothing if none was trained."""
+    found = [(name, run.policy_path(name, 0)) for name in CURVES]
+    rows = [
+        {"defence": name, "seed": 0, "training": load(own).protector.report["training"]}
+        for name, own in found
+        if own.exists()
+    ]
+    if rows:
+        titles = {row["defence"]: DEFENCES[row["defence"]].title for row in rows}
+        more = {"vecveil": vecveil.__version__, "radius": run.radius, "defences": titles}
+        run.store("curves").gather(path, rows, **more)
 
 
 def measure(run: Run, cell: Cell) -> dict[str, Any]:

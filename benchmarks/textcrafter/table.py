@@ -1,103 +1,57 @@
-"""The Markdown tables of ``results/textcrafter-utility.json`` and ``results/textcrafter-sentences.json``.
+"""The Markdown tables of ``results/textcrafter-*.json``.
 
 Each renderer takes the folder of the results and needs nothing beside the standard library.
 """
 
 from __future__ import annotations
 
-import json
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from .published import COLUMNS, PUBLISHED
+from .published import COLUMNS, PUBLISHED, ROWS
+from .records import (
+    LABEL,
+    MISSING,
+    NONE,
+    TITLES,
+    Results,
+    at,
+    labelled,
+    load,
+    markdown,
+    mean_and_deviation,
+    percent,
+    with_interval,
+)
 
-__all__ = ["TABLES"]
+__all__ = ["CURVES", "TABLES"]
 
-MISSING = "not measured"
-TITLES = {
-    "phrasebank": "Financial PhraseBank",
-    "ade": "ADE",
-    "sst2": "SST-2",
-    "agnews": "AG News",
-}
 MAIN = (
     "none", "shuffle", "gaussian", "ldp-gaussian", "textcrafter", "textcrafter-untrained", "subspace",
 )  # fmt: skip
-SENTENCE = {"bleu": "BLEU", "token_f1": "T-F1", "exact_match": "EM", "rouge_l": "R-L"}
-
-Record = dict[str, Any]
-
-
-class Results:
-    """The rows of both parts, and the defences in their order."""
-
-    def __init__(self, folder: Path) -> None:
-        """Read what there is."""
-        parts = [_load(folder / f"textcrafter-{part}.json") for part in ("utility", "sentences")]
-        self.utility, self.sentences = (part.get("rows", []) for part in parts)
-        self.titles: dict[str, str] = {}
-        for part in parts:
-            self.titles |= part.get("defences", {})
-
-    def measured(self, some: Iterable[str] | None = None) -> list[str]:
-        """Return the defences with a record, in their order."""
-        held = {row["defence"] for row in (*self.utility, *self.sentences)}
-        return [name for name in (some or self.titles) if name in held]
-
-    def figures(self, where: str, defence: str, *path: str) -> list[float]:
-        """Return a figure of each seed; ``*`` in the path takes the highest of several."""
-        rows = [r for r in self.utility if r["set"] == where and r["defence"] == defence]
-        return [value for row in rows if (value := _at(row, path)) is not None]
-
-    def sentence(self, where: str, defence: str, name: str, what: str = "value") -> float | None:
-        """Return a figure of the sentence-level attack, or its chance level."""
-        for row in self.sentences:
-            if row["set"] == where and row["defence"] == defence:
-                return _at(row, ("figures", name, what))
-        return None
-
-    def title(self, defence: str) -> str:
-        """Return a defence as the table calls it."""
-        return self.titles.get(defence, defence)
+CURVES = ("textcrafter", "textcrafter-untrained")
+"""The policies whose learning curves are shown."""
+EPOCHS = (0, 1, 2, 5, 10)
+# Title, factor and digits of each figure of the sentence-level attack.
+SENTENCE = {
+    "bleu": ("BLEU", 100.0, 1),
+    "token_f1": ("T-F1", 100.0, 1),
+    "exact_match": ("EM", 100.0, 1),
+    "rouge_l": ("R-L", 100.0, 1),
+    "cosine": ("cosine", 1.0, 3),
+}
 
 
-def _load(path: Path) -> Record:
-    record: Record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return record
-
-
-def _at(row: Any, path: Sequence[str]) -> float | None:
-    for key in path:
-        if not isinstance(row, dict):
-            return None
-        row = max(row.values(), default=None) if key == "*" else row.get(key)
-    return row if isinstance(row, int | float) else None
-
-
-def spread(values: Sequence[float], factor: float = 100.0, digits: int = 1) -> str:
-    """Return mean ± standard deviation over seeds, of a single value the value."""
-    if not values:
-        return MISSING
-    mean = f"{factor * statistics.fmean(values):.{digits}f}"
-    if len(values) == 1:
-        return mean
-    return f"{mean} ± {factor * statistics.stdev(values):.{digits}f}"
-
-
-def _percent(value: float | None) -> str:
-    return MISSING if value is None else f"{100 * value:.1f}"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> str:
-    rule = [":--"] * words + ["--:"] * (len(head) - words)
-    lines = [head, rule, *(rows or [[MISSING] * len(head)])]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+def _sentence(results: Results, where: str, defence: str, what: str = "value") -> list[str]:
+    return [
+        percent(results.sentence(where, defence, name, what), factor, digits)
+        for name, (_, factor, digits) in SENTENCE.items()
+    ]
 
 
 def four_sets(folder: Path) -> str:
-    """Every set and main defence: reconstruction, then utility in both scenarios, in per cent.
+    """Every set and main defence: reconstruction, then utility in both scenarios, in per cent, cosine as it is.
 
     The last columns are accuracy and BLEU of the paper's row of the same name: other encoder, attack and sample.
     """
@@ -110,36 +64,55 @@ def four_sets(folder: Path) -> str:
             rows.append([
                 title,
                 results.title(defence),
-                spread(results.figures(where, defence, "noise_norm")[:1], factor=1, digits=2),
-                *(_percent(results.sentence(where, defence, name)) for name in SENTENCE),
-                *(spread(results.figures(where, defence, *path)) for path in figures),
-                *(f"{theirs[k]:.1f}" if k in theirs else "–" for k in ("bleu", "accuracy")),
+                mean_and_deviation(results.figures(where, defence, "noise_norm")[:1], 1, 2),
+                *_sentence(results, where, defence),
+                *(mean_and_deviation(results.figures(where, defence, *path)) for path in figures),
+                *(f"{theirs[k]:.1f}" if k in theirs else NONE for k in ("bleu", "accuracy")),
             ])  # fmt: skip
         if rows:
             chances = {"macro_f1": "macro_f1_chance", "accuracy": "chance"}
+            guesses = [results.figures(where, "none", s, chances[f])[:1] for s, f in figures]
             rows.append([
                 title,
                 "chance",
-                "–",
-                *(_percent(results.sentence(where, "none", name, "chance")) for name in SENTENCE),
-                *(spread(results.figures(where, "none", s, chances[f])[:1]) for s, f in figures),
-                "–",
-                "–",
+                NONE,
+                *_sentence(results, where, "none", "chance"),
+                *(mean_and_deviation(guess) for guess in guesses),
+                NONE,
+                NONE,
             ])  # fmt: skip
-    head = ["set", "defence", "noise norm", *SENTENCE.values(), "F1, deployment",
-            "Acc, deployment", "F1, development", "Acc, development", "published BLEU",
-            "published Acc"]  # fmt: skip
-    return _table(head, rows, 2)
+    head = ["set", "defence", "noise norm", *(title for title, *_ in SENTENCE.values()),
+            "F1, deployment", "Acc, deployment", "F1, development", "Acc, development",
+            "published BLEU", "published Acc"]  # fmt: skip
+    return markdown(head, rows, 2)
+
+
+def sentences(folder: Path) -> str:
+    """Every set and main defence: what the sentence-level attack writes back, with 95 % intervals."""
+    results, rows = Results(folder), []
+    for where, title in TITLES.items():
+        for defence in results.measured(MAIN):
+            row = [title, results.title(defence)]
+            for name, (_, factor, digits) in SENTENCE.items():
+                found = [
+                    results.sentence(where, defence, name, w) for w in ("value", "low", "high")
+                ]
+                row.append(with_interval(found, factor, digits))
+            if row[2:] != [MISSING] * len(SENTENCE):
+                rows.append(row)
+    head = ["set", "defence", *(f"{title} [95 %]" for title, *_ in SENTENCE.values())]
+    return markdown(head, rows, 2)
 
 
 def published(folder: Path) -> str:
     """Table I of the paper, in per cent, as printed."""
-    results, rows = Results(folder), []
-    for where, title in TITLES.items():
-        for defence, values in PUBLISHED[where].items():
-            shown = [f"{value:.2f}" for value in values]
-            rows.append([title, results.title(defence).split(",")[0], *shown])
-    return _table(["set", "defence", *SENTENCE.values(), "F1", "Acc"], rows, 2)
+    del folder  # nothing in it was measured here
+    rows = [
+        [title, labelled(defence, ROWS[defence]), *(f"{value:.2f}" for value in values)]
+        for where, title in TITLES.items()
+        for defence, values in PUBLISHED[where].items()
+    ]
+    return markdown(["set", "defence", "BLEU", "T-F1", "EM", "R-L", "F1", "Acc"], rows, 2)
 
 
 def leakage(folder: Path) -> str:
@@ -151,39 +124,60 @@ def leakage(folder: Path) -> str:
         row.append(f"{statistics.fmean(norms):.2f}" if norms else MISSING)
         for where in TITLES:
             for scenario in ("deployment", "development"):
-                row.append(spread(results.figures(where, defence, scenario, "accuracy")))
+                found = results.figures(where, defence, scenario, "accuracy")
+                row.append(mean_and_deviation(found))
             found = results.figures(where, defence, "token_inference", "attacks", "*")
-            row.append(spread(found, factor=1, digits=3))
+            row.append(mean_and_deviation(found, factor=1, digits=3))
         rows.append(row)
-    chance = ["chance", "–"]
+    chance = ["chance", NONE]
     for where in TITLES:
         for path in (("deployment", "chance"), ("development", "chance")):
-            chance.append(spread(results.figures(where, "none", *path)[:1]))
+            chance.append(mean_and_deviation(results.figures(where, "none", *path)[:1]))
         own = results.figures(where, "none", "token_inference", "chance")
-        chance.append(spread(own[:1], factor=1, digits=3))
+        chance.append(mean_and_deviation(own[:1], factor=1, digits=3))
     head = ["defence", "noise norm"]
     for title in TITLES.values():
         head += [f"{title}: Acc, deployment", "Acc, development", "R-precision"]
-    return _table(head, [*rows, chance] if rows else [], 1)
+    return markdown(head, [*rows, chance] if rows else [], 1)
 
 
 def pii(folder: Path) -> str:
-    """Every defence: what a frozen PII classifier says, and what probes that learn from protected vectors find.
+    """Every defence: what frozen PII classifiers say, and what probes that learn from protected vectors find.
 
-    The frozen classifier is the policy's own where there is one.
+    The policy's own classifier is the one in its reward; the benchmark's is the same for every defence.
     """
     results, rows = Results(folder), []
     for defence in results.measured():
-        own = (
-            "policy" if results.figures("pii", defence, "frozen", "policy", "auc") else "benchmark"
-        )
-        paths = [("frozen", own, name) for name in ("p_with", "p_without", "auc")]
-        found = [results.figures("pii", defence, *path) for path in (*paths, ("probes", "*"))]
-        if any(found):
-            rows.append([results.title(defence), *(spread(f, factor=1, digits=3) for f in found)])
-    head = ["defence", "frozen p(PII), texts with PII", "frozen p(PII), without",
-            "AUC of the frozen classifier", "AUC of the strongest probe"]  # fmt: skip
-    return _table(head, rows, 1)
+        owns, shown = bool(results.figures("pii", defence, "frozen", "policy", "auc")), []
+        for own in ("policy", "benchmark"):
+            for name in ("p_with", "p_without", "auc"):
+                found = results.figures("pii", defence, "frozen", own, name)
+                absent = own == "policy" and not owns
+                shown.append(NONE if absent else mean_and_deviation(found, factor=1, digits=3))
+        probed = results.figures("pii", defence, "probes", "*")
+        if probed:
+            probe = mean_and_deviation(probed, factor=1, digits=3)
+            rows.append([results.title(defence), *shown, probe])
+    each = ("p(PII), texts with PII", "p(PII), without", "AUC")
+    head = ["defence", *(f"{own} classifier: {what}" for own in ("policy's own", "benchmark's") for what in each),
+            "AUC of the strongest probe"]  # fmt: skip
+    return markdown(head, rows, 1)
+
+
+def curves(folder: Path) -> str:
+    """What the policies of seed 0 had reached after some epochs, of released vectors but where it says clean."""
+    record, rows = load(folder / "textcrafter-curves.json"), []
+    names = ("reward", "reward_clean", "p_pii", "drift", "cluster_distance", "deterministic_share",
+             "mean_resultant")  # fmt: skip
+    for one in record.get("rows", []):
+        title = record["defences"].get(one["defence"], one["defence"])
+        for epoch in one["training"]["epochs"]:
+            if epoch["epoch"] in EPOCHS:
+                shown = [percent(at(epoch, (name,)), 1.0, 3) for name in names]
+                rows.append([labelled(one["defence"], title), str(epoch["epoch"]), *shown])
+    head = ["policy", "epoch", "reward", "reward of clean vectors", "p(PII)", "drift",
+            "distance to c", "deterministic share", "mean resultant"]  # fmt: skip
+    return markdown(head, rows, 1)
 
 
 def sizes(folder: Path) -> str:
@@ -196,14 +190,15 @@ def sizes(folder: Path) -> str:
             rows.append([title, *(f"{own[key]:,}" for key in keys)])
     head = ["set", "training rows", "test rows", "left out as in test", "classes",
             "tokens", "training texts with one", "test texts with one"]  # fmt: skip
-    return _table(head, rows, 1)
+    return markdown(head, rows, 1)
 
 
 def cost(folder: Path) -> str:
     """Training, and vectors a second of applying, beside Gaussian noise in the same run."""
-    record = _load(folder / "textcrafter-cost.json")
+    what = f"TextCrafter; {LABEL}"
+    record = load(folder / "textcrafter-cost.json")
     if not record:
-        return _table(["what", "figure"], [], 1)
+        return markdown([what, "figure"], [], 1)
     speed, training = record["vectors_per_second"], record["training"]
     of = f"{record['rows']:,} vectors, n = {record['dimension']}"
     rows = [
@@ -213,14 +208,16 @@ def cost(folder: Path) -> str:
     rows += [[f"{name}, vectors a second", f"{value:,}"] for name, value in speed.items()]
     ratio = speed["gaussian float32"] / speed["textcrafter float32"]
     rows.append(["Gaussian noise over TextCrafter, float32", f"{ratio:.1f}"])
-    return _table([f"{record['threads']} threads", "figure"], rows, 1)
+    return markdown([f"{what}; {record['threads']} threads", "figure"], rows, 1)
 
 
 TABLES: dict[str, Callable[[Path], str]] = {
     "textcrafter": four_sets,
+    "textcrafter-sentences": sentences,
     "textcrafter-published": published,
     "textcrafter-leakage": leakage,
     "textcrafter-pii": pii,
+    "textcrafter-curves": curves,
     "textcrafter-sets": sizes,
     "textcrafter-cost": cost,
 }

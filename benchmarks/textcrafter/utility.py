@@ -51,7 +51,7 @@ def task_cell(task: Task, defence: Applied, seed: int) -> dict[str, Any]:
             rows.classes[rows.train],
             protected_test,
             rows.classes[rows.test],
-            scenario=scenario,  # type: ignore[arg-type]
+            scenario=scenario,
             protected_train=protected_train,
             groups=rows.groups[rows.test],
             seed=seed,
@@ -89,7 +89,7 @@ def _token_inference(task: Task, defence: Applied, seed: int) -> dict[str, Any]:
         MLPAttack((2048,), device="cpu"),
     )
     results: list[AttackResult] = [
-        attack.run(known, met, rng=seed, show_progress=False, **defence.oracle())  # type: ignore[attr-defined]
+        attack.run(known, met, rng=seed, show_progress=False, **defence.oracle())
         for attack in attacks
     ]
     return {

@@ -1,298 +1,20 @@
-"""The four-set table: readers keep what they should, cells resume, and the tables are those of the records."""
+"""The four-set table: cells resume, a try-out replaces no result, and the tables are those of the records."""
 
 from __future__ import annotations
 
-import gzip
-import importlib
 import json
 import math
-import sys
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from unit.benchmarks.textcrafter_files import module
 
-
-def _module(name: str) -> ModuleType:
-    sys.path.insert(0, str(ROOT))
-    try:
-        return importlib.import_module(f"benchmarks.textcrafter.{name}")
-    finally:
-        sys.path.remove(str(ROOT))
-
-
-sets, store, table, defences, vectors, run = (
-    _module(name) for name in ("sets", "store", "table", "defences", "vectors", "run")
+command, defences, records, run, store, table = (
+    module(name) for name in ("__main__", "defences", "records", "run", "store", "table")
 )
-
-
-def _parquet(path: Path, rows: list[dict[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(rows), path, compression="zstd")
-
-
-def _json_lines(path: Path, rows: list[dict[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with gzip.open(path, "wt", encoding="utf-8") as lines:
-        lines.writelines(json.dumps(row) + "\n" for row in rows)
-
-
-def _labelled(prefix: str, counts: dict[str, int], **more: Any) -> list[dict[str, Any]]:
-    return [
-        {"split": split, "text": f"{prefix} {split} {i} in March", "label": i % 2, **more}
-        for split, count in counts.items()
-        for i in range(count)
-    ]
-
-
-def _ade(pmid: str, split: str, number: int) -> dict[str, Any]:
-    text = f"Case {number}: drugzol 5 mg was followed by rash."
-    marks = {"drugzol": "DRUG", "5 mg": "DOSE", "rash": "ADVERSE_EFFECT"}
-    spans = [
-        {"start": text.index(t), "end": text.index(t) + len(t), "label": label, "text": t}
-        for t, label in marks.items()
-    ]
-    return {
-        "id": f"ade-{number}", "split": split, "pmid": pmid, "text": text,
-        "label": number % 2, "spans": spans, "relations": [],
-    }  # fmt: skip
-
-
-def _pii(number: int, split: str, file: str) -> dict[str, Any]:
-    name = f"Person{number}"
-    return {
-        "id": f"{file}-{number}", "split": split, "text": f"Template {split} {file}: ask {name}.",
-        "spans": [{"start": len(f"Template {split} {file}: ask "),
-                   "end": len(f"Template {split} {file}: ask {name}"), "label": "PERSON", "text": name}],
-        "template_id": 1, "masked": f"Template {split} {file}: ask {{{{name}}}}.",
-    }  # fmt: skip
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    own = tmp_path / "data"
-    classification = own / "classification"
-    named = {"label_name": "x", "agreement": 100}
-    _parquet(
-        classification / "financial_phrasebank.parquet",
-        _labelled("Sales", {"train": 30, "dev": 4, "test": 10}, **named),
-    )
-    copied = {"split": "train", "text": "sst TEST 3, in march!", "label": 0}
-    rows = _labelled("sst", {"train": 30, "dev": 5, "test": 10})
-    _parquet(classification / "sst2.parquet", [*rows, copied])
-    news = {"label_name": "World", "source": "s"}
-    _parquet(
-        classification / "ag_news_train_subset.parquet", _labelled("news", {"train": 20}, **news)
-    )
-    _parquet(
-        classification / "ag_news_test.parquet",
-        _labelled("news", {"test": 8}, title="t", description="d", label_name="World"),
-    )
-    ade = [_ade(f"p{i}", "train", i) for i in range(20)]
-    ade += [_ade("p100", "train", 100), _ade("p100", "test", 101), _ade("p102", "dev", 102)]
-    _json_lines(own / "ade" / "ade_corpus_v2.jsonl.gz", ade)
-    for name in ("presidio_synth_v2", "presidio_generated_large"):
-        splits = ("train", "dev", "test")
-        _json_lines(
-            own / "pii" / f"{name}.jsonl.gz",
-            [_pii(i, split, name) for split in splits for i in range(4)],
-        )
-    _parquet(
-        own / "lm" / "sentences.parquet",
-        [
-            {"source": source, "text": f"{source} sentence {i}"}
-            for source in ("brown", "wikitext2_valid", "wikitext2_test")
-            for i in range(5)
-        ],
-    )
-    (own / "concepts").mkdir()
-    (own / "concepts" / "sts_terms.json").write_text('{"month": ["march", "april"]}')
-    return own
-
-
-@pytest.mark.parametrize(("name", "train", "test"), [("phrasebank", 30, 10), ("agnews", 20, 8)])
-def test_a_set_is_its_training_and_test_rows(data: Path, name: str, train: int, test: int) -> None:
-    found = sets.read_set(name, data, (1000, 1000))
-    assert (len(found.train), len(found.test)) == (train, test)
-    assert all(" train " in found.texts[i] for i in found.train)
-    assert all(" test " in found.texts[i] for i in found.test)
-    assert found.classes.tolist() == [int(t.split()[2]) % 2 for t in found.texts]
-
-
-def test_a_training_row_that_a_test_row_repeats_is_left_out(data: Path) -> None:
-    found = sets.read_set("sst2", data, (1000, 1000))
-    assert found.dropped == 1
-    assert len(found.train) == 30
-    assert not np.isin(found.groups[found.train], found.groups[found.test]).any()
-
-
-def test_an_abstract_is_on_one_side_only(data: Path) -> None:
-    found = sets.read_set("ade", data, (1000, 1000))
-    assert (found.dropped, len(found.train), len(found.test)) == (1, 20, 1)
-    matches = found.concept.find(found.texts, min_texts=1)
-    assert {span.term for row in matches.spans for span in row} == {"drugzol", "rash"}
-
-
-def test_rows_are_drawn_alike_every_time(data: Path) -> None:
-    one, two = (sets.read_set("phrasebank", data, (12, 5)) for _ in range(2))
-    assert one.texts == two.texts
-    assert (len(one.train), len(one.test)) == (12, 5)
-    assert set(one.texts) < set(sets.read_set("phrasebank", data, (99, 99)).texts)
-
-
-def test_pii_templates_are_on_one_side_only(data: Path) -> None:
-    found = sets.read_pii(data)
-    assert (len(found.train), len(found.test)) == (16, 8)
-    assert not np.isin(found.groups[found.train], found.groups[found.test]).any()
-    assert len(np.unique(found.groups)) == 6  # templates: three splits of two files
-    assert {text.split()[0] for text in found.plain_train} == {"wikitext2_valid"}
-    assert {text.split()[0] for text in found.plain_test} == {"wikitext2_test"}
-
-
-class _Lengths:
-    """An encoder: letters counted."""
-
-    def encode(self, texts: list[str]) -> np.ndarray:
-        counts = [[text.lower().count(c) + 0.5 for c in "abcdefgh"] for text in texts]
-        X = np.array(counts, dtype=np.float32)
-        return X / np.linalg.norm(X, axis=1, keepdims=True)
-
-
-def test_no_test_row_is_in_the_material(data: Path) -> None:
-    task = vectors.load_task("phrasebank", data, (99, 99), _Lengths())
-    assert len(task.material.positive) == 30
-    assert len(task.vocabulary) == 1
-    rows, labels = task.tokens(task.rows.test)
-    assert rows.tolist() == task.rows.test.tolist()
-    assert labels.all()
-    assert np.array_equal(task.material.groups, task.rows.groups[task.rows.train])
-
-
-def test_the_pii_problem_holds_both_classes_and_no_group_twice(data: Path) -> None:
-    pii = vectors.load_pii(data, None, _Lengths())
-    for X, labels, groups in (pii.train, pii.test):
-        assert len(X) == len(labels) == len(groups)
-        assert 0 < labels.sum() < len(labels)
-    assert not np.isin(pii.train[2], pii.test[2]).any()
-    assert len(pii.material.positive) == len(pii.material.negative) == 16
-
-
-def test_the_random_perturbation_is_orthogonal_and_of_the_norm() -> None:
-    X = np.random.default_rng(0).standard_normal((200, 24))
-    X /= np.linalg.norm(X, axis=1, keepdims=True)
-    material = vectors.Material(X, X, None, X, np.arange(len(X)))
-    defence = defences.make("orthogonal", material, 0.7, 0)
-    one, two = (defence.protect(X, np.random.default_rng(seed)) for seed in (1, 2))
-    assert np.allclose(np.linalg.norm(one - X, axis=1), 0.7)
-    assert np.abs(((one - X) * X).sum(axis=1)).max() < 1e-12
-    assert np.abs(one - two).max() > 0.01
-
-
-def test_the_control_with_a_fixed_direction_is_orthogonal_to_it_and_of_the_norm() -> None:
-    n, r = 24, 0.7
-    X = np.random.default_rng(0).standard_normal((200, n))
-    X /= np.linalg.norm(X, axis=1, keepdims=True)
-    material = vectors.Material(X, X, None, X, np.arange(len(X)))
-    directions = []
-    for seed in (0, 1):
-        defence = defences.make("orthogonal-fixed", material, r, seed)
-        moved = [defence.protect(X, np.random.default_rng(draw)) - X for draw in (1, 2)]
-        assert np.allclose(np.linalg.norm(moved, axis=2), r)
-        assert np.abs(moved[0] - moved[1]).max() > 0.01
-        values, axes = np.linalg.eigh(np.concatenate(moved).T @ np.concatenate(moved))
-        assert values[0] < 1e-10 < 1.0 < values[1]  # one direction has none, all others have some
-        directions.append(axes[:, 0])
-    assert abs(directions[0] @ directions[1]) < 0.99
-
-
-def test_texts_of_the_base_corpus_are_not_judged(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reconstruction = _module("reconstruction")
-    task = vectors.load_task("sst2", data, (99, 99), _Lengths())
-    judged: list[list[str]] = []
-
-    class Stopped(Exception):
-        pass
-
-    def run_(self: Any, train: Any, test: Any, **options: Any) -> None:
-        judged.append(list(test.texts))
-        assert len(test.X) == len(test.texts)
-        raise Stopped
-
-    monkeypatch.setattr(reconstruction._LongGEIA, "run", run_)
-    planted = data / "lm" / "sentences.parquet"
-    rows = [
-        {"source": "brown", "text": t}
-        for t in ("SST test 4: in March?", "other", "sst test 5 in March")
-    ]
-    _parquet(planted, rows)
-    defence = defences.make("none", task.material, 1.0, 0)
-    for corpus in (frozenset(), reconstruction.corpus_keys(data, 2)):
-        with pytest.raises(Stopped):
-            reconstruction.sentence_cell(
-                task,
-                defence,
-                data,
-                start_from=None,
-                seen=1,
-                judged=5,
-                encoder=_Lengths(),
-                corpus=corpus,
-            )
-    every = [task.rows.texts[i] for i in task.rows.test]
-    assert judged == [every, [text for text in every if text != "sst test 4 in March"]]
-
-
-def test_cells_hold_every_figure_of_the_tables(data: Path, tmp_path: Path) -> None:
-    pytest.importorskip("sklearn")
-    pytest.importorskip("torch")
-    utility = _module("utility")
-    task = vectors.load_task("phrasebank", data, (99, 99), _Lengths())
-    pii = vectors.load_pii(data, None, _Lengths())
-    defence = defences.make("orthogonal", task.material, 0.5, 0)
-    found = utility.task_cell(task, defence, 0)
-    assert found["token_inference"]["attacks"] == {}  # ten test texts are too few
-    probed = utility.pii_cell(pii, defence, 0)
-    assert set(probed["frozen"]) == {"benchmark"}
-    kept = store.Store(tmp_path / "cells", "s/1")
-    own = {"defence": "orthogonal", "seed": 0, "sizes": task.to_record()}
-    rows = [{**found, **own, "set": "phrasebank"}, {**probed, **own, "set": "pii"}]
-    kept.gather(
-        tmp_path / "textcrafter-utility.json", rows, defences={"orthogonal": "a random direction"}
-    )
-    (line,) = [x for x in table.leakage(tmp_path).splitlines() if x.startswith("| a random")]
-    assert line.startswith("| a random direction | 0.50 |")
-    assert "not measured" not in table.pii(tmp_path)
-    assert "not measured" not in table.sizes(tmp_path)
-
-
-def test_a_policy_is_known_by_its_classifier(data: Path) -> None:
-    utility = _module("utility")
-    pytest.importorskip("sklearn")
-    pytest.importorskip("torch")
-    pii = vectors.load_pii(data, None, _Lengths())
-    blind = np.zeros(pii.train[0].shape[1] + 1)
-    blind[-1] = -50.0  # calls nothing PII, whatever it is shown
-    defence = defences.Applied(lambda X, rng: X, None, False, {}, classifier=blind)
-    found = utility.pii_cell(pii, defence, 0)["frozen"]["policy"]
-    assert found["p_with"] < 1e-20
-    assert found["auc"] == 0.5
-
-
-def test_options_take_the_radius() -> None:
-    assert defences.DEFENCES["gaussian"].options_at(2.0, 16) == {"sigma": 0.5}
-    assert defences.DEFENCES["textcrafter"].options_at(2.0, 16)["radius"] == 2.0
-    for name, one in defences.DEFENCES.items():
-        assert all(
-            not isinstance(v, str) or v == "untrained" for v in one.options_at(1, 9).values()
-        ), name
 
 
 def test_a_cell_is_measured_again_only_when_its_settings_differ(tmp_path: Path) -> None:
@@ -302,8 +24,13 @@ def test_a_cell_is_measured_again_only_when_its_settings_differ(tmp_path: Path) 
     kept.put(key, {"r": 1}, {"value": 3})
     assert kept.get(key, {"r": 1})["value"] == 3
     assert kept.get(key, {"r": 2}) is None
-    (path,) = (tmp_path / "cells").iterdir()
-    path.write_text(path.read_text()[:20])  # cut short by a full disk
+    kept.put(key, {"r": 2}, {"value": 4})  # beside it, in its own file
+    assert [kept.get(key, {"r": r})["value"] for r in (1, 2)] == [3, 4]
+    kept.put(key, {"r": 2}, {"value": 5})
+    paths = list((tmp_path / "cells").iterdir())
+    assert [path.name[:11] for path in paths] == ["ade-none-0-"] * 2
+    for path in paths:
+        path.write_text(path.read_text()[:20])  # cut short by a full disk
     assert kept.get(key, {"r": 1}) is None
 
 
@@ -352,7 +79,133 @@ def test_tables_hold_mean_and_deviation_over_seeds(tmp_path: Path) -> None:
     assert literal.endswith("| 2.1 | 75.0 |")  # the paper's is the literal one
 
 
+def _figure(value: float) -> dict[str, float]:
+    return {"value": value, "low": value - 0.01, "high": value + 0.02, "chance": value / 2}
+
+
+def _everything(folder: Path) -> list[str]:
+    """Write every file that the tables read, and return the defences in it."""
+    names = ["none", "textcrafter", "textcrafter-untrained", "textcrafter-12", "subspace"]
+    titles = {name: one.title for name, one in defences.DEFENCES.items() if name in names}
+    kept = store.Store(folder / "cells", "s/1")
+    frozen = {"p_with": 0.9, "p_without": 0.2, "auc": 0.8}
+    reading = {"benchmark": frozen, "policy": {name: v / 2 for name, v in frozen.items()}}
+    probed: list[dict[str, Any]] = [
+        {"set": "pii", "defence": name, "seed": 0, "probes": {"linear": 0.7, "mlp": 0.75},
+         "frozen": reading if name.startswith("textcrafter") else {"benchmark": frozen}}
+        for name in names
+    ]  # fmt: skip
+    keys = ("train", "test", "dropped", "classes", "tokens", "token_train", "token_test")
+    sizes = dict.fromkeys(keys, 2)
+    rows = [*({**_record(name, 0, 0.5), "sizes": sizes} for name in names), *probed]
+    kept.gather(folder / "textcrafter-utility.json", rows, defences=titles)
+    figures = {name: _figure(0.1 * (at + 1)) for at, name in enumerate(table.SENTENCE)}
+    rows = [{"set": "ade", "defence": name, "seed": 0, "figures": figures} for name in names[:3]]
+    kept.gather(folder / "textcrafter-sentences.json", rows, defences=titles)
+    training = {"epochs": [
+        {"epoch": at, "reward": -3 + at / 10, "reward_clean": -1.5, "p_pii": 0.25, "drift": 0.5,
+         "cluster_distance": 0.75, "deterministic_share": 0.125, "mean_resultant": 0.625}
+        for at in range(11)
+    ]}  # fmt: skip
+    rows = [{"defence": name, "seed": 0, "training": training} for name in table.CURVES]
+    kept.gather(folder / "textcrafter-curves.json", rows, defences=titles)
+    speeds = {"textcrafter float32": 50_000, "gaussian float32": 100_000}
+    cost = {"rows": 10, "dimension": 4, "threads": 2, "vectors_per_second": speeds,
+            "training": {"seconds": 9.0, "processor_seconds": 17.0}}  # fmt: skip
+    (folder / "textcrafter-cost.json").write_text(json.dumps(cost), encoding="utf-8")
+    return names
+
+
+def _line(text: str, start: str) -> list[str]:
+    (line,) = [x for x in text.splitlines() if x.startswith(f"| {start}")]
+    return line.strip("| ").split(" | ")
+
+
+def test_the_sentence_attack_is_shown_with_cosine_and_intervals(tmp_path: Path) -> None:
+    _everything(tmp_path)
+    text = table.four_sets(tmp_path)
+    head = text.splitlines()[0].strip("| ").split(" | ")
+    shown = dict(zip(head, _line(text, "ADE | TextCrafter, v learnt"), strict=True))
+    assert [shown[name] for name in ("BLEU", "T-F1", "EM", "R-L", "cosine")] == [
+        "10.0", "20.0", "30.0", "40.0", "0.500",
+    ]  # fmt: skip
+    assert dict(zip(head, _line(text, "ADE | chance"), strict=True))["cosine"] == "0.250"
+    shown_intervals = _line(table.sentences(tmp_path), "ADE | TextCrafter, v learnt")[2:]
+    assert shown_intervals == [
+        "10.0 [9.0, 12.0]", "20.0 [19.0, 22.0]", "30.0 [29.0, 32.0]", "40.0 [39.0, 42.0]",
+        "0.500 [0.490, 0.520]",
+    ]  # fmt: skip
+    assert "subspace" not in table.sentences(tmp_path)  # its attack has not been run
+
+
+def test_the_two_frozen_classifiers_have_columns_of_their_own(tmp_path: Path) -> None:
+    _everything(tmp_path)
+    text = table.pii(tmp_path)
+    own, same = ["0.450", "0.100", "0.400"], ["0.900", "0.200", "0.800"]
+    assert _line(text, "TextCrafter, v learnt")[1:] == [*own, *same, "0.750"]
+    assert _line(text, "none")[1:] == ["–", "–", "–", *same, "0.750"]
+    head = text.splitlines()[0].strip("| ").split(" | ")
+    assert [name.split(":")[0] for name in head[1:7]] == [
+        *["policy's own classifier"] * 3, *["benchmark's classifier"] * 3,
+    ]  # fmt: skip
+
+
+def test_learning_curves_are_shown_at_some_epochs(tmp_path: Path) -> None:
+    _everything(tmp_path)
+    lines = [x for x in table.curves(tmp_path).splitlines() if x.startswith("| TextCrafter, v")]
+    found = [line.strip("| ").split(" | ")[1:] for line in lines]
+    rest = ["-1.500", "0.250", "0.500", "0.750", "0.125", "0.625"]
+    rewards = {"0": "-3.000", "1": "-2.900", "2": "-2.800", "5": "-2.500", "10": "-2.000"}
+    assert found == [[epoch, reward, *rest] for epoch, reward in rewards.items()]
+
+
+def test_textcrafter_is_nowhere_without_its_label(tmp_path: Path) -> None:
+    _everything(tmp_path)
+    for name, render in table.TABLES.items():
+        head, *lines = render(tmp_path).splitlines()
+        named = [line for line in lines if "TextCrafter" in line]
+        assert named or name == "textcrafter-sets", name
+        labelled = [records.LABEL in line or records.LABEL in head for line in named]
+        assert all(labelled), name
+
+
+def test_the_command_gathers_the_curves_of_the_first_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = run.Run(tmp_path, tmp_path)
+    path = tmp_path / "textcrafter-curves.json"
+    run.gather_curves(own, path)
+    assert not path.exists()  # no policy was trained
+    for name, seed in (("textcrafter", 0), ("textcrafter", 1), ("textcrafter-12", 0)):
+        policy = own.policy_path(name, seed)
+        policy.parent.mkdir(exist_ok=True)
+        policy.write_text(name)
+
+    def loaded(policy: Path) -> Any:
+        report = {"training": {"epochs": [], "of": policy.name}, "seed": 0}
+        return SimpleNamespace(protector=SimpleNamespace(report=report))
+
+    monkeypatch.setattr(run, "load", loaded)
+    run.gather_curves(own, path)
+    (row,) = json.loads(path.read_text())["rows"]
+    assert row["defence"] == "textcrafter"
+    assert row["training"] == {"epochs": [], "of": own.policy_path("textcrafter", 0).name}
+
+
+@pytest.mark.parametrize(
+    "more",
+    ["--rows 60 40", "--radius 2", "--seen 100", "--judged 5", "--seeds 1", "--base-texts 50"],
+)
+def test_a_try_out_is_gathered_elsewhere(more: str, tmp_path: Path) -> None:
+    usual = ["--data", "d", "--work", str(tmp_path)]
+    assert command.arguments(usual).results == command.RESULTS
+    same = ["--rows", "8000", "2000", "--radius", "1"]
+    assert command.arguments([*usual, *same]).results == command.RESULTS
+    assert command.arguments([*usual, *more.split()]).results == tmp_path / "results"
+    asked = command.arguments([*usual, *more.split(), "--results", "here"])
+    assert asked.results == Path("here")
+
+
 def test_tables_without_results_say_so(tmp_path: Path) -> None:
-    for render in table.TABLES.values():
-        text = render(tmp_path)
-        assert "not measured" in text or "95.50" in text
+    for name, render in table.TABLES.items():
+        assert ("not measured" in render(tmp_path)) is (name != "textcrafter-published"), name
