@@ -87,8 +87,12 @@ class Guarantee:
 
     def with_keyed_noise(self) -> Guarantee:
         """Return the guarantee of releases whose noise is derived from a secret key."""
-        if self.kind != "formal":
+        if self.kind == "obfuscation":
             return self
+        again = "each vector is released once;"
+        computational = (
+            "attackers cannot break HMAC-SHA256 and AES-256: with keyed noise the guarantee is computational.",
+        )
         return replace(
             self,
             promised=(
@@ -100,10 +104,14 @@ class Guarantee:
                 "Equal inputs under one id give equal releases, so that they are seen to be equal.",
             ),
             conditional_on=(
-                *self.conditional_on,
+                *(
+                    each
+                    for each in self.conditional_on
+                    if self.kind == "formal" or not each.startswith(again)
+                ),
                 "the key stays secret: whoever has it and knows or guesses an item's content confirms the guess and "
                 "removes the noise; releases made with a key that leaked count as clean.",
-                "attackers cannot break HMAC-SHA256 and AES-256: with keyed noise the guarantee is computational.",
+                *(computational if self.kind == "formal" else ()),
             ),
         )
 

@@ -211,6 +211,7 @@ def distortion_guarantee(
         conditional_on=(
             *((f"the policy was learnt on {fitted_on}.",) if fitted_on else ()),
             "vectors have norm 1.",
-            "each vector is released once; the mean of several releases of one text comes nearer to one point.",
+            f"each vector is released once; {dimension + 1} fresh releases of one text determine its vector "
+            "exactly, since all are at distance r from it, and fewer narrow it down.",
         ),
     )

@@ -221,7 +221,9 @@ def _check_usage(input: Path | None, given: dict[str, Any]) -> None:
         raise click.UsageError(
             "--sts and --retrieval hold texts: name the --encoder of your vectors."
         )
-    known = (*METHODS[given["method"]].options, "splits")
+    arrays = ("further_positive",)  # arrays: from Python alone
+    has = METHODS[given["method"]].options
+    known = (*(each for each in has if each not in arrays), "splits")
     for key, _ in given["method_options"]:
         if key not in known:
             listed = ", ".join(known) or "none"

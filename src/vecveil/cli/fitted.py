@@ -26,6 +26,10 @@ def describe(protector: Protector) -> None:
             note(
                 "  So few texts without it that those with it removed stood in for ordinary texts."
             )
+    if moved := report.get("relabelled"):
+        note(
+            f"Relabelled by {moved['by']}: {moved['moved']:,} of {moved['texts']:,} texts without the concept hold PII."
+        )
     parameters = ", ".join(
         f"{k} {number(v)}" for k, v in report["parameters"].items() if v is not None
     )

@@ -83,11 +83,15 @@ def _failure(error: BaseException, arguments: Sequence[str]) -> int:
 
 def _left_behind(arguments: Sequence[str]) -> str:
     """Return what a command that was stopped leaves on disk."""
-    if arguments[:1] == ["fit"] and any("textcrafter" in each for each in arguments):
-        return (
-            "What the policy had learnt by its last finished epoch is kept beside the output, in a folder that ends in "
-            ".training: the same command goes on from there."
-        )
+    if arguments[:1] == ["fit"]:
+        outputs = [each.split("=", 1)[1] for each in arguments if each.startswith("--out=")]
+        outputs += [b for a, b in itertools.pairwise(arguments) if a in ("-o", "--out")]
+        work = Path(f"{outputs[-1]}.training") if outputs else None
+        if work is not None and work.is_dir():
+            return (
+                f"What the policy had learnt by its last finished epoch is kept in {work}: the same command goes on "
+                "from there."
+            )
     if not arguments or arguments[0] != "audit":
         return "Nothing unfinished was left behind."
     given = [each.split("=", 1)[1] for each in arguments if each.startswith("--work=")]

@@ -23,6 +23,7 @@ __all__ = [
     "REDRAWS",
     "UNIT_TOLERANCE",
     "TextCrafter",
+    "check_radius",
     "check_unit_rows",
     "degenerate_below",
     "orthogonal_step",
@@ -33,6 +34,9 @@ UNIT_TOLERANCE = 1e-2
 
 REDRAWS = 3
 """How many draws replace one with no part orthogonal to v, before a fixed direction does."""
+
+RADII = (1e-4, 1e4)
+"""Least and largest radius."""
 
 _BLOCK = 2048  # rows that go through the policy at once
 _ROWS = 256  # that one thread works on at a time
@@ -60,6 +64,18 @@ def check_unit_rows(X: Embeddings, *, owner: str, param: str = "X") -> None:
                     "The policy is learnt on the unit sphere, and the radius is counted in norms of a vector.",
                     "Fit with before='normalise' to have rows brought to norm 1, or do so yourself.")
         )  # fmt: skip
+
+
+def check_radius(value: Any, *, owner: str) -> float:
+    """Return ``value`` if float32 keeps a step of that norm beside a vector of norm 1."""
+    radius = check_positive(value, owner=owner, param="radius")
+    least, most = RADII
+    if not least <= radius <= most:
+        raise InvalidInputError(
+            message(owner, "radius", f"between {least:g} and {most:g}", radius,
+                    "Vectors have norm 1: beyond that float32 loses the step or the vector.")
+        )  # fmt: skip
+    return radius
 
 
 def orthogonal_step(d: Embeddings, v: Embeddings, radius: float) -> tuple[Embeddings, Vector]:
@@ -106,7 +122,7 @@ class TextCrafter(Mechanism):
     name: ClassVar[str] = "textcrafter"
 
     def __post_init__(self) -> None:
-        radius = check_positive(self.radius, owner="TextCrafter", param="radius")
+        radius = check_radius(self.radius, owner="TextCrafter")
         object.__setattr__(self, "radius", radius)
         n = self.policy.dimension
         for name, shape in (("spread", (n, n)), ("classifier", (n + 1,)), ("centroids", (None, n))):
@@ -218,8 +234,12 @@ class TextCrafter(Mechanism):
             arrays, dimension, parameters["tokens"], parameters["heads"]
         )
         radius = float(parameters["radius"])
-        if not 1e-9 < radius < 1e9:
-            raise ValueError("radius")
+        spread = arrays["spread"]
+        if spread.shape != (dimension, dimension) or not np.array_equal(spread, spread.T):
+            raise ValueError("spread")
+        values = np.linalg.eigvalsh(spread)
+        if values[0] < -1e-9 * radius**2 or values.sum() > 1.01 * radius**2:
+            raise ValueError("spread")
         return cls(policy, radius, arrays["spread"], arrays["classifier"], arrays["centroids"])
 
 

@@ -163,7 +163,7 @@ def fit_pairs(
     task = task_of(utility, own, seed)
     data = FitData(
         positive, negative, labels, background, groups, moments, task,
-        _search_scale(scale, moments, (positive, negative)), seed, show_progress,
+        _search_scale(scale, moments, (positive, negative)), seed, show_progress, choices.before,
     )  # fmt: skip
     candidate = _candidate(choices, data, options)
     _check_projections(choices, candidate)
@@ -216,7 +216,7 @@ def fit_pairs(
 def _candidate(choices: Choices, data: FitData, options: dict[str, Any]) -> Candidate:
     method = choices.method
     if method.without_map is not None and choices.map != "own map":
-        # Without its map the subspace method erases nothing and is plain Laplace noise.
+        # Without its map a subspace method erases nothing.
         method = METHODS[method.without_map]
         options = {key: value for key, value in options.items() if key in method.options}
     candidate = replace(

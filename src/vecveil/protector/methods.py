@@ -11,6 +11,7 @@ import numpy as np
 
 from vecveil.checks import check_count, check_positive
 from vecveil.errors import InvalidInputError, message
+from vecveil.mechanisms import NOTHING_BEFORE, Before
 from vecveil.metrics import UtilityTask
 from vecveil.protector.candidate import Candidate
 from vecveil.protector.closed_shapes import covariance_candidate
@@ -56,6 +57,7 @@ class FitData:
     scale: Scale
     seed: int
     show_progress: bool | None
+    before: Before = NOTHING_BEFORE
     findings: dict[str, Any] = field(default_factory=dict)  # what the fit has to report
 
     @property

@@ -70,8 +70,9 @@ class Protector:
             for name in ("epsilon", "sigma", "radius")
             if name in parameters
         )
+        empirical = " empirical," if isinstance(self.mechanism, TextCrafter) else ""
         return (
-            f"Protector({self.method!r}, n={self.dimension},{scale} "
+            f"Protector({self.method!r}, n={self.dimension},{scale}{empirical} "
             f"releases {self.released_dimension} dimensions)"
         )
 
@@ -196,7 +197,13 @@ class Protector:
             stop = min(start + rows, len(X))
             part = None if stream is None else stream.part(start, stop)
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # refused below
-                ok = self._block(X[start:stop], part, released[start:stop], plain=plain)
+                try:
+                    ok = self._block(X[start:stop], part, released[start:stop], plain=plain)
+                except InvalidInputError:
+                    self.mechanism.check_rows(
+                        self.before.apply(X, owner=_OWNER)
+                    )  # with the row's number in X
+                    raise
             if not ok:
                 raise not_finite(X, _OWNER)
         return released

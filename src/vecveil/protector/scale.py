@@ -11,6 +11,7 @@ import numpy as np
 
 from vecveil.checks import check_positive, check_probability
 from vecveil.errors import CalibrationError, InvalidInputError, message
+from vecveil.mechanisms.textcrafter import check_radius
 from vecveil.protector.families import Family
 
 __all__ = ["Scale", "bisect", "largest_noise"]
@@ -55,9 +56,11 @@ class Scale:
     radius: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("epsilon", "sigma", "noise_to_signal", "radius"):
+        for name in ("epsilon", "sigma", "noise_to_signal"):
             if getattr(self, name) is not None:
                 check_positive(getattr(self, name), owner="fit", param=name)
+        if self.radius is not None:
+            check_radius(self.radius, owner="fit")
         for name in ("target_utility", "target_cosine", "target_advantage", "delta"):
             if getattr(self, name) is not None:
                 check_probability(getattr(self, name), owner="fit", param=name, open_interval=True)

@@ -46,6 +46,9 @@ def textcrafter_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
         )  # fmt: skip
     checkpoint = options.pop("checkpoint", None)
     further = options.pop("further_positive", None)
+    if further is not None:
+        checked = check_embeddings(further, owner="fit", param="further_positive", min_rows=0)
+        further = data.before.apply(checked, owner="fit")
     assert data.scale.radius is not None
     settings = PolicySettings(radius=data.scale.radius, **options)
     settings.heads_for(data.dimension)
@@ -109,19 +112,20 @@ def _sides(
     if data.groups is not None:
         pairs = np.unique(data.groups, return_inverse=True)[1].reshape(-1)
     positive, plain, of_positive, of_plain = data.positive, data.negative, pairs, pairs
+    check_unit_rows(positive, owner="fit", param="positive")
+    check_unit_rows(plain, owner="fit", param="negative")
     extra = {"further_positive": further, "background": data.background}
     for name, given in extra.items():
-        if given is None or not len(given):
+        if given is None:
             continue
         given = check_embeddings(given, owner="fit", param=name, dimension=data.dimension)
+        check_unit_rows(given, owner="fit", param=name)
         own = rows + np.arange(len(given))
         rows += len(given)
         if name == "background":
             plain, of_plain = np.concatenate([plain, given]), np.append(of_plain, own)
         else:
             positive, of_positive = np.concatenate([positive, given]), np.append(of_positive, own)
-    check_unit_rows(positive, owner="fit", param="positive")
-    check_unit_rows(plain, owner="fit", param="negative and background")
     return positive, plain, of_positive, of_plain
 
 

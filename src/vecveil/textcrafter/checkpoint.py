@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.atomic import atomic_path, write_text
-from vecveil.errors import DataFileError, message
+from vecveil.atomic import write_bytes
+from vecveil.errors import DataFileError, InvalidInputError, message
 from vecveil.textcrafter.curves import LearningCurves
 
 __all__ = ["SCHEMA", "PolicyCheckpoint", "digest", "forget_checkpoint"]
@@ -50,6 +50,9 @@ class PolicyCheckpoint:
     """
 
     def __init__(self, folder: str | os.PathLike[str], identity: Mapping[str, Any]) -> None:
+        if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
+            got = "an empty name" if isinstance(folder, str) else type(folder).__name__
+            raise InvalidInputError(message(_OWNER, "checkpoint", "the path of a folder", got))
         self.folder = Path(folder)
         self.identity: dict[str, Any] = json.loads(json.dumps(dict(identity)))
 
@@ -63,8 +66,11 @@ class PolicyCheckpoint:
         Raises:
             DataFileError: it is of other data, settings or another seed, or damaged.
         """
-        if not self._path.exists():
-            return None
+        try:
+            if not self._path.exists():
+                return None
+        except (OSError, ValueError) as error:  # no permission, a name too long, a zero byte
+            raise self.damaged() from error
         from safetensors import safe_open
 
         try:
@@ -100,12 +106,13 @@ class PolicyCheckpoint:
                 message(_OWNER, "checkpoint", f"one with {key} {str(wanted)[:60]}",
                         f"one with {key} {str(other)[:60]}",
                         "A training goes on only with the data, settings and seed that it began with.",
-                        f"Give another folder, or remove {self.folder.name[:60]}.")
+                        "Give another folder (on the command line: another --out), or remove "
+                        f"{str(self.folder)[:200]}.")
             )  # fmt: skip
 
     def save(self, arrays: Mapping[str, Array], curves: LearningCurves) -> None:
         """Replace the folder's file by this epoch's."""
-        from safetensors.numpy import save_file
+        from safetensors.numpy import save as to_bytes
 
         record = curves.to_record()
         header = {
@@ -116,9 +123,10 @@ class PolicyCheckpoint:
         whole = {"schema": SCHEMA, "identity": self.identity, "curves": record}
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with atomic_path(self._path, mode=0o600) as temporary:
-                save_file(dict(arrays), str(temporary), metadata=header)
-            write_text(self.folder / _RECORD, json.dumps(whole, indent=1) + "\n")
+            # Written by us, not by safetensors: a full disk is then an OSError.
+            write_bytes(self._path, to_bytes(dict(arrays), metadata=header), mode=0o600)
+            text = json.dumps(whole, indent=1) + "\n"
+            write_bytes(self.folder / _RECORD, text.encode(), mode=0o600)
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else type(error).__name__
             raise DataFileError(

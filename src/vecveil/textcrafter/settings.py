@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from vecveil.checks import check_count, check_positive, check_probability
 from vecveil.errors import InvalidInputError, message
+from vecveil.mechanisms.textcrafter import check_radius
 
 __all__ = ["CLUSTER_CHOICES", "DIRECTIONS", "PolicySettings"]
 
@@ -70,8 +71,8 @@ class PolicySettings:
 
     def __post_init__(self) -> None:
         owner = "PolicySettings"
-        for name in ("radius", "learning_rate"):
-            check_positive(getattr(self, name), owner=owner, param=name)
+        check_radius(self.radius, owner=owner)
+        check_positive(self.learning_rate, owner=owner, param="learning_rate")
         for name in ("alpha", "beta", "gamma", "entropy"):
             check_positive(getattr(self, name), owner=owner, param=name, allow_zero=True)
         for name in ("tokens", "expansion", "clusters", "draws", "epochs", "batch_size"):

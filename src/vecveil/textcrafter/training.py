@@ -160,7 +160,10 @@ def _stopped(at: tuple[int, int], cause: str, kept: PolicyCheckpoint | None) -> 
         found = kept.load()
         stays = "No checkpoint has been written."
         if found is not None:
-            stays = f"The checkpoint {str(kept.folder)!r} stays as it was after epoch {found[1].last.epoch}."
+            stays = (
+                f"The checkpoint {str(kept.folder)!r} stays as it was after epoch {found[1].last.epoch}; remove it "
+                "before a training with other settings."
+            )
     return f"{_OWNER}: training stopped {where}: {cause} {stays}"
 
 

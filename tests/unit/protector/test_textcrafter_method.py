@@ -290,3 +290,82 @@ def test_behind_a_map_the_guarantee_says_where_norm_and_direction_hold() -> None
     rounded = str(fit(postprocess="float16").guarantee)
     assert "changes norm and direction: they hold before it" in rounded
     assert "Nothing bounds how well" in PROTECTOR.report["concept_distance"]["statement"]
+
+
+def test_a_row_beyond_the_first_block_is_named_by_its_number() -> None:
+    X = np.repeat(DATA.positive[:1], 20_000, axis=0)
+    X[19_999] *= 2
+    with pytest.raises(InvalidInputError, match="the first in row 19999 with norm 2"):
+        PROTECTOR.protect(X)
+
+
+def test_further_rows_go_through_what_comes_before() -> None:
+    arrays = (2 * DATA.positive, 2 * DATA.negative)
+    one = fit(*arrays, further_positive=2 * DATA.positive, before="normalise")
+    assert one.report["training"]["classifier"]["held_out"]["rows"]["positive"] == 160
+    with pytest.raises(InvalidInputError, match="`further_positive` must be of rows with norm 1"):
+        fit(DATA.positive, DATA.negative, further_positive=2 * DATA.positive)
+    with pytest.raises(InvalidInputError, match="further_positive"):
+        fit(further_positive=3)
+
+
+@pytest.mark.parametrize("radius", [1e-12, 9e-5, 1.1e4, 1e300])
+def test_a_radius_that_float32_loses_is_refused_before_training(radius: float) -> None:
+    with pytest.raises(InvalidInputError, match="`radius` must be between"):
+        fit(radius=radius, epochs=10**9)
+
+
+def test_the_ends_of_the_radius_are_saved_and_loaded(tmp_path: Path) -> None:
+    for radius in (1e-4, 1e4):
+        fit(radius=radius, epochs=1).save(tmp_path / "one.vecveil")
+        assert vecveil.load(tmp_path / "one.vecveil").report["radius"] == radius
+
+
+def test_keyed_noise_is_told_apart() -> None:
+    keyed = PROTECTOR.guarantee.with_keyed_noise()
+    assert any("the key stays secret" in one for one in keyed.conditional_on)
+    assert not any("released once" in one or "HMAC" in one for one in keyed.conditional_on)
+    assert any("Equal inputs under one id" in one for one in keyed.not_promised)
+    assert any("determine its vector exactly" in one for one in PROTECTOR.guarantee.conditional_on)
+
+
+def test_the_sphere_gives_the_vector_after_n_plus_one_releases() -> None:
+    """‖y − e‖² = r² for each: the differences of two are linear in e. The reason for the sentence above."""
+    for row in range(5):
+        e = DATA.positive[row]
+        Y = PROTECTOR.protect(np.repeat(e[None], N + 1, axis=0))
+        apart = Y[1:] - Y[0]  # none has a part along v(e), and neither has e − Y[0]: the shortest solution is it
+        step = np.linalg.lstsq(2 * apart, (apart**2).sum(axis=1), rcond=1e-10)[0]
+        np.testing.assert_allclose(Y[0] + step, e, atol=1e-6)
+
+
+@pytest.mark.parametrize("checkpoint", ["", 3, b"x", True])
+def test_a_checkpoint_must_be_the_path_of_a_folder(checkpoint: Any) -> None:
+    if isinstance(checkpoint, bytes):
+        checkpoint = [checkpoint]
+    with pytest.raises(InvalidInputError, match="`checkpoint` must be the path"):
+        fit(checkpoint=checkpoint)
+
+
+def test_a_full_disk_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import errno
+
+    from vecveil.textcrafter import checkpoint as module
+
+    def full(*args: Any, **kwargs: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(module, "write_bytes", full)
+    with pytest.raises(DataFileError, match="No space left"):
+        fit(checkpoint=tmp_path / "work")
+
+
+@pytest.mark.parametrize("change", ["negative", "asymmetric", "too large"])
+def test_a_forged_spread_makes_no_mechanism(change: str) -> None:
+    mechanism = PROTECTOR.mechanism
+    spread = mechanism.noise_covariance().copy()
+    forged = {"negative": -spread, "asymmetric": np.triu(spread), "too large": 100 * spread}[change]
+    with pytest.raises(ValueError, match="spread"):
+        TextCrafter.from_saved(
+            mechanism.parameters(), {**mechanism.to_arrays(), "spread": forged}, N
+        )

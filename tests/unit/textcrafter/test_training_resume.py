@@ -118,7 +118,7 @@ def test_another_training_is_refused(tmp_path: Path, changes: dict[str, Any], na
     before = (tmp_path / "policy.safetensors").read_bytes()
     with pytest.raises(DataFileError) as caught:
         train(tmp_path, **{"epochs": 1, **changes})
-    for word in (f"one with {named}", f"Give another folder, or remove {tmp_path.name}."):
+    for word in (f"one with {named}", f"or remove {tmp_path}."):
         assert word in str(caught.value)
     assert (tmp_path / "policy.safetensors").read_bytes() == before
 
