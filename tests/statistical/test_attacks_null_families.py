@@ -1,4 +1,4 @@
-"""Probes, matching, neighbours, the posterior, averaging and denoising find what is there and nothing else."""
+"""Probes, matching, neighbours, the posterior, repeated releases and denoising find what is there and nothing else."""
 
 import math
 
@@ -15,6 +15,7 @@ from vecveil.attacks.probes.kernel import KernelProbe
 from vecveil.attacks.probes.linear import LinearProbe
 from vecveil.attacks.probes.mlp import MLPProbe
 from vecveil.attacks.token_inference.averaging import AveragingAttack
+from vecveil.attacks.token_inference.multilateration import MultilaterationAttack, RepeatedVectors
 from vecveil.attacks.token_inference.neighbours import NearestNeighboursAttack
 from vecveil.attacks.token_inference.posterior import BayesPosteriorAttack
 
@@ -23,6 +24,7 @@ TOKEN_ATTACKS = [
     BayesPosteriorAttack(),
     Denoised(KernelAttack(rows=600)),
     AveragingAttack(4),
+    MultilaterationAttack(4),
 ]
 PROBES = [
     LinearProbe(),
@@ -63,6 +65,8 @@ def _tokens_found(attack, X, which, rng):
     L = np.eye(TOKENS, dtype=np.uint8)[which]
     released = (_mean_of_four if attack.family == "averaging" else _release)(X[ROWS:], rng)
     train, test = LabelledVectors(X[:ROWS], L[:ROWS]), LabelledVectors(released, L[ROWS:])
+    if isinstance(attack, MultilaterationAttack):
+        test = RepeatedVectors.of(X[ROWS:], L[ROWS:], 4, _release, rng)
     return attack.run(train, test, release=_release, show_progress=False).value
 
 

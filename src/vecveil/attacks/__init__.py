@@ -55,6 +55,10 @@ if TYPE_CHECKING:
     from vecveil.attacks.token_inference.linear import LinearAttack
     from vecveil.attacks.token_inference.mlc import MLCAttack
     from vecveil.attacks.token_inference.mlp import MLPAttack
+    from vecveil.attacks.token_inference.multilateration import (
+        MultilaterationAttack,
+        RepeatedVectors,
+    )
     from vecveil.attacks.token_inference.neighbours import NearestNeighboursAttack
     from vecveil.attacks.token_inference.posterior import BayesPosteriorAttack
     from vecveil.attacks.token_inference.transplant import TransplantAttack
@@ -91,6 +95,7 @@ _WHERE = {
     "MLCAttack": "token_inference.mlc",
     "MLPAttack": "token_inference.mlp",
     "MLPProbe": "probes.mlp",
+    "MultilaterationAttack": "token_inference.multilateration",
     "NearestNeighboursAttack": "token_inference.neighbours",
     "PairedVectors": "evidence",
     "PermutationAlignment": "alignment.permutation",
@@ -98,6 +103,7 @@ _WHERE = {
     "ProcrustesAlignment": "alignment.procrustes",
     "PublishedCheckpoint": "reconstruction.vec2text.published",
     "ReconstructionAttack": "reconstruction.base",
+    "RepeatedVectors": "token_inference.multilateration",
     "RidgeAlignment": "alignment.ridge",
     "Session": "base",
     "TextVectors": "evidence",
@@ -145,6 +151,7 @@ __all__ = [
     "MLCAttack",
     "MLPAttack",
     "MLPProbe",
+    "MultilaterationAttack",
     "NearestNeighboursAttack",
     "PairedVectors",
     "PermutationAlignment",
@@ -152,6 +159,7 @@ __all__ = [
     "ProcrustesAlignment",
     "PublishedCheckpoint",
     "ReconstructionAttack",
+    "RepeatedVectors",
     "RidgeAlignment",
     "Session",
     "TextVectors",

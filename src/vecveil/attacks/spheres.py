@@ -1,0 +1,253 @@
+"""Multilateration: where a clean vector lies, from how far several releases of it lie from it.
+
+A release at the distance r from the vector x it is a release of puts x on a sphere around the release:
+‖y_j − x‖ = r. Half of the squared equation is b_j = ‖y_j‖²/2 = y_j·x + h with h = (r² − ‖x‖²)/2: linear in x
+once h is the same for all releases of x, so n + 1 releases give x exactly, and fewer give as many linear
+equations. The mean of the releases is a further, Gaussian, observation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from vecveil.attacks.knowledge import Knowledge
+from vecveil.types import Embeddings
+
+__all__ = ["Locator", "blocks", "fit_locator", "repeated_releases"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_DRAWS = 16  # releases of each training text that moments are taken from
+_BLOCK = 2**23  # numbers in the releases that are held at once
+_HELD = 256  # texts that the estimate is tried out on
+_PENALTIES = (0.0, 1e-4, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
+_TINY = 1e-300
+_ROUND = 0.1  # share of the estimate's error that is taken to have no direction
+
+
+@dataclass(frozen=True, eq=False)
+class Locator:
+    """Estimates clean vectors from k releases of each, and says what the estimates are worth.
+
+    Attributes:
+        mean, centre: (n,) means of released and of clean vectors.
+        weights: (n, n) the Wiener filter from the mean of k releases to the clean vector.
+        factor: (n, n) F of F Fᵀ, the covariance of that filter's error.
+        level: mean of h = (‖y − x‖² − ‖x‖²)/2 over training pairs.
+        between, within: variance of h from text to text, and from release to release of one text.
+        spheres: whether the equations are used: they are if they lower the error on held-out texts.
+        axes: (n, n) principal directions of the clean vectors, in columns.
+        gain, spread: (n,) per direction, the estimate is ``gain`` of the clean vector, and noise of this deviation.
+        error: squared error of the estimate on held-out texts, as a share of the variance of clean vectors.
+        averaged: the same of the filter alone.
+    """
+
+    mean: FloatArray
+    centre: FloatArray
+    weights: FloatArray
+    factor: FloatArray
+    level: float
+    between: float
+    within: float
+    spheres: bool
+    axes: FloatArray
+    gain: FloatArray
+    spread: FloatArray
+    error: float
+    averaged: float
+
+    def __call__(self, releases: Embeddings) -> FloatArray:
+        """Return the estimates, (N, n), from (N, k, n) releases."""
+        found = self.filtered(releases)
+        return self.corrected(releases, found) if self.spheres else found
+
+    def filtered(self, releases: Embeddings) -> FloatArray:
+        """Return the Wiener filter's estimates from the means."""
+        means = releases.mean(axis=1, dtype=np.float64)
+        estimates: FloatArray = (means - self.mean) @ self.weights + self.centre
+        return estimates
+
+    def corrected(self, releases: Embeddings, estimates: FloatArray) -> FloatArray:
+        """Return ``estimates`` moved onto the spheres, as far as the equations are exact.
+
+        With the error δ ~ N(0, F Fᵀ) of the estimate, b_j − y_j·x̂ − level = y_j·δ + u + ε_j, where u and ε_j have
+        the variances ``between`` and ``within``; what is added is the posterior mean of δ.
+        """
+        found = estimates.copy()
+        n = releases.shape[2]
+        for i, given in enumerate(releases):
+            Y = given.astype(np.float64)
+            left = 0.5 * np.einsum("ij,ij->i", Y, Y) - Y @ found[i] - self.level
+            A = np.column_stack([Y @ self.factor, np.full(len(Y), np.sqrt(self.between))])
+            if len(Y) <= n + 1:
+                G = A @ A.T
+                G[np.diag_indices_from(G)] += self.within
+                coordinates = A.T @ np.linalg.solve(G, left)
+            else:
+                G = A.T @ A
+                G[np.diag_indices_from(G)] += self.within
+                coordinates = np.linalg.solve(G, A.T @ left)
+            found[i] += self.factor @ coordinates[:-1]
+        return found
+
+    def knowledge(self) -> Knowledge:
+        """Return an oracle that makes clean vectors like estimates of them, with its noise."""
+        axes, gain, spread = self.axes, self.gain, self.spread
+
+        def like_estimates(X: Embeddings, rng: np.random.Generator) -> Embeddings:
+            within = (X.astype(np.float64) - self.centre) @ axes
+            noisy = within * gain + spread * rng.standard_normal(within.shape)
+            estimates: Embeddings = (noisy @ axes.T + self.centre).astype(X.dtype)
+            return estimates
+
+        return Knowledge(len(axes), like_estimates, (axes * spread**2) @ axes.T)
+
+
+def repeated_releases(
+    X: Embeddings, k: int, knowledge: Knowledge, rng: np.random.Generator
+) -> Embeddings:
+    """Return k releases of each vector, (N, k, n)."""
+    return np.stack([knowledge.draw(X, rng) for _ in range(k)], axis=1)
+
+
+def blocks(N: int, k: int, n: int) -> Iterator[slice]:
+    """Yield rows of which the k releases are held at once."""
+    step = max(1, _BLOCK // (k * n))
+    for start in range(0, N, step):
+        yield slice(start, start + step)
+
+
+def fit_locator(
+    X: Embeddings, held: Embeddings, k: int, knowledge: Knowledge, rng: np.random.Generator
+) -> Locator:
+    """Return what training texts teach of the estimate from k releases.
+
+    Args:
+        X: (N, n) clean vectors.
+        held: (M, n) clean vectors of other texts: the penalty, the use of the equations and what the estimate is
+            worth are taken from the first 256 of them.
+        k: Releases of each text.
+        knowledge: The oracle.
+        rng: For the oracle.
+    """
+    held = held[:_HELD]
+    truth = held.astype(np.float64)
+    clean = X.astype(np.float64)
+    centre = clean.mean(axis=0)
+    clean -= centre
+    covariance = clean.T @ clean / len(clean)
+    seen = _moments(X, knowledge, rng)
+    S = _covariance_of_means(seen, k)
+    cross = seen.means.T @ clean / len(clean)
+    means = np.zeros(held.shape)
+    for _ in range(k):
+        means += knowledge.draw(held, rng)
+    weights = _filter(S, cross, means / k - seen.mean, truth - centre)
+    error = truth - centre - (means / k - seen.mean) @ weights
+    both = weights.T @ cross
+    left = covariance - both - both.T + weights.T @ S @ weights
+    factor = _factor(left, float((error**2).sum(axis=1).mean()))
+    axes = np.linalg.eigh(covariance)[1]
+    nothing = np.zeros(len(axes))
+    found = Locator(
+        seen.mean, centre, weights, factor, seen.level, seen.between, seen.within, False, axes,
+        nothing, nothing, 1.0, 1.0,
+    )  # fmt: skip
+    plain, moved = np.empty(truth.shape), np.empty(truth.shape)
+    for rows in blocks(len(held), k, held.shape[1]):
+        releases = repeated_releases(held[rows], k, knowledge, rng)
+        plain[rows] = found.filtered(releases)
+        moved[rows] = found.corrected(releases, plain[rows])
+    errors = [float(((each - truth) ** 2).sum()) for each in (plain, moved)]
+    spheres = errors[1] < errors[0]
+    given, got = (each @ axes for each in (truth - centre, (moved if spheres else plain) - centre))
+    squares = (given**2).sum(axis=0)
+    gain = (given * got).sum(axis=0) / np.maximum(squares, _TINY)
+    spread = np.sqrt(((got - gain * given) ** 2).mean(axis=0))
+    total = max(float(squares.sum()), _TINY)
+    return replace(
+        found, spheres=spheres, gain=gain, spread=spread,
+        error=min(errors) / total, averaged=errors[0] / total,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """Moments of several releases of each training text; names as in `Locator`.
+
+    Attributes:
+        means: (N, n) mean release of each text, less ``mean``.
+        noise: (n, n) covariance of releases of one text around their expectation.
+    """
+
+    mean: FloatArray
+    means: FloatArray
+    noise: FloatArray
+    level: float
+    between: float
+    within: float
+
+
+def _moments(X: Embeddings, knowledge: Knowledge, rng: np.random.Generator) -> _Seen:
+    N, n = X.shape
+    clean = X.astype(np.float64)
+    norms = np.einsum("ij,ij->i", clean, clean)
+    total, products = np.zeros((N, n)), np.zeros((n, n))
+    h = np.empty((_DRAWS, N))
+    for draw in range(_DRAWS):
+        moved = knowledge.draw(X, rng).astype(np.float64) - clean
+        total += moved
+        products += moved.T @ moved
+        h[draw] = (np.einsum("ij,ij->i", moved, moved) - norms) / 2
+    moves = total / _DRAWS
+    noise = (products - _DRAWS * moves.T @ moves) / (N * (_DRAWS - 1))
+    within = float(h.var(axis=0, ddof=1).mean())
+    # Rounding, and texts that the variance was not taken from: no equation is trusted beyond that.
+    within = max(within, float(np.finfo(np.float32).eps * np.abs(h).mean()) ** 2 / 12, _TINY)
+    means = clean + moves
+    mean = means.mean(axis=0)
+    level, between = float(h.mean()), max(float(h.mean(axis=0).var()), within)
+    return _Seen(mean, means - mean, noise, level, between, within)
+
+
+def _covariance_of_means(seen: _Seen, k: int) -> FloatArray:
+    """Return the covariance of means of k releases: noise/d is taken from that of d releases, noise/k added."""
+    covariance = seen.means.T @ seen.means / len(seen.means)
+    noise = seen.noise.copy()
+    noise[np.diag_indices_from(noise)] += (
+        1e-9 * max(float(np.trace(covariance)), _TINY) / len(noise)
+    )
+    L = np.linalg.cholesky(noise)
+    whitened = np.linalg.solve(L, np.linalg.solve(L, covariance).T)
+    values, vectors = np.linalg.eigh((whitened + whitened.T) / 2)
+    half = L @ vectors * np.sqrt(np.maximum(values - 1 / _DRAWS, 0.0) + 1 / k)
+    result: FloatArray = half @ half.T
+    return result
+
+
+def _filter(S: FloatArray, cross: FloatArray, means: FloatArray, wanted: FloatArray) -> FloatArray:
+    """Return the ridge regression of the clean vectors that errs least on held-out texts."""
+    values, vectors = np.linalg.eigh(S)
+    values = np.maximum(values, 1e-12 * max(float(values[-1]), _TINY))
+    target, seen = vectors.T @ cross, means @ vectors
+
+    def scaled(penalty: float) -> FloatArray:
+        ridge: FloatArray = target / (values + penalty * values.mean())[:, None]
+        return ridge
+
+    errors = [float(((seen @ scaled(each) - wanted) ** 2).sum()) for each in _PENALTIES]
+    weights: FloatArray = vectors @ scaled(_PENALTIES[int(np.argmin(errors))])
+    return weights
+
+
+def _factor(covariance: FloatArray, error: float) -> FloatArray:
+    """Return F of F Fᵀ: the covariance, in part without direction, with the trace that was measured."""
+    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
+    values = np.maximum(values, 0.0)
+    values = (1 - _ROUND) * values / max(float(values.mean()), _TINY) + _ROUND
+    factor: FloatArray = vectors * np.sqrt(values * error / len(values))
+    return factor
