@@ -48,6 +48,8 @@ def test_groups_of_one_row_are_as_none_given() -> None:
     alone, none = _trained([f"{i:03}" for i in range(200)]), _trained(None)
     for name, array in none.weights.arrays.items():
         np.testing.assert_array_equal(array, alone.weights.arrays[name])
+    pairs = _trained(PAIRS).weights.arrays  # the control: another split, other weights
+    assert not np.array_equal(pairs["mean.head.weight"], none.weights.arrays["mean.head.weight"])
     assert column(none.curves, "reward").tolist() == column(alone.curves, "reward").tolist()
 
 
