@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from unit.benchmarks.textcrafter_files import Lengths, module
+from unit.benchmarks.textcrafter_files import Lengths, json_lines, module, parquet, pii
 
 sets, vectors = (module(name) for name in ("sets", "vectors"))
 
@@ -59,6 +60,70 @@ def test_no_test_row_is_in_the_material(data: Path) -> None:
     assert rows.tolist() == task.rows.test.tolist()
     assert labels.all()
     assert np.array_equal(task.material.groups, task.rows.groups[task.rows.train])
+
+
+class _Remembering:
+    """An encoder: a vector of its own for each text, and which text a vector is of."""
+
+    def __init__(self) -> None:
+        self.texts: dict[bytes, str] = {}
+
+    def encode(self, texts: list[str]) -> np.ndarray:
+        rows = []
+        for text in texts:
+            seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+            row = np.random.default_rng(seed).standard_normal(8).astype(np.float32)
+            rows.append(row / np.linalg.norm(row))
+            self.texts[rows[-1].tobytes()] = text
+        return np.array(rows, dtype=np.float32).reshape(-1, 8)
+
+    def of(self, X: np.ndarray) -> list[str]:
+        return [self.texts[row.tobytes()] for row in X]
+
+
+def test_planted_test_rows_reach_neither_material_nor_token_counts(data: Path) -> None:
+    train = [f"train {i} in March" for i in range(20)] + [f"train {i} in April" for i in range(14)]
+    plain = [f"train {i} plain" for i in range(6)]
+    test = [f"test {i} in April" for i in range(16)] + [f"test {i} plain" for i in range(5)]
+    rows = [
+        {"split": split, "text": text, "label": i % 2}
+        for split, texts in (("train", [*train, *plain]), ("test", test))
+        for i, text in enumerate(texts)
+    ]
+    parquet(data / "classification" / "sst2.parquet", rows)
+    encoder = _Remembering()
+    task = vectors.load_task("sst2", data, (99, 99), encoder)
+    # Of April the training rows hold one too few; with the test rows they would be enough.
+    assert vectors.MIN_COUNT == 15
+    assert task.vocabulary.tokens == ("march",)
+    material = task.material
+    assert encoder.of(material.positive) == train
+    assert encoder.of(material.background) == plain
+    assert len(encoder.of(material.negative)) == len(train)
+    assert all(text.startswith("train") for text in encoder.of(material.negative))
+    assert material.labels[:, 0].tolist() == [1] * 20 + [0] * 14
+
+
+def test_planted_test_rows_of_the_pii_corpus_reach_no_material(data: Path) -> None:
+    plain = [
+        {"id": f"p{i}", "split": split, "text": f"Plain {split} text {i}.", "spans": [],
+         "template_id": 9, "masked": f"Plain {split} text {i}."}
+        for split in ("train", "test") for i in range(3)
+    ]  # fmt: skip
+    marked = [pii(i, split, "x") for split in ("train", "test") for i in range(5)]
+    json_lines(data / "pii" / "presidio_synth_v2.jsonl.gz", [*plain, *marked])
+    encoder = _Remembering()
+    problem = vectors.load_pii(data, None, encoder)
+    own = problem.material
+    assert own.further is not None
+    parts = [own.positive, own.negative, own.background, own.further]
+    held = [text for part in parts for text in encoder.of(part)]
+    tested = set(encoder.of(problem.test[0]))
+    assert {"Plain train text 0.", "wikitext2_valid sentence 0"} <= set(held)
+    assert {"Plain test text 0.", "wikitext2_test sentence 0"} <= tested
+    assert not tested & set(held)
+    assert not tested & set(encoder.of(problem.train[0]))
+    assert not [text for text in held if "test" in text.split()]
 
 
 def test_the_pii_problem_holds_both_classes_and_no_group_twice(data: Path) -> None:
