@@ -23,6 +23,7 @@ Array = npt.NDArray[Any]
 BRANCHES = ("mean", "direction")
 _EPSILON = 1e-5  # of LayerNorm
 _ROWS = 256  # whose hidden units one thread works on at a time
+_CACHED = 32  # rows of hidden units that stay in a core's cache
 _MULTIPLE = 16
 """Rows are padded to it: a matrix product then treats every row alike, wherever it stands."""
 
@@ -119,11 +120,32 @@ class PolicyWeights:
         inputs[:rows] = X
         w = self._weights(branch, X.dtype)
         x = (inputs.reshape(padded, self.tokens, -1) + w["position"]).reshape(-1, n // self.tokens)
-        y = _layer_norm(x + self._attention(x, w), w, "norm1")
-        hidden = y @ w["expand.weight"].T + w["expand.bias"]
-        in_chunks(len(hidden), _ROWS, lambda i, j: _gelu_inplace(hidden[i:j]))
-        y = _layer_norm(y + hidden @ w["contract.weight"].T + w["contract.bias"], w, "norm2")
-        out: Embeddings = y.reshape(padded, n) @ w["head.weight"].T + w["head.bias"]
+        y = self._attention(x, w)
+        hidden = np.empty((len(x), len(w["expand.bias"])), dtype=X.dtype)
+
+        # Matrix products have threads of their own; what lies between them is done on ours, in the cache.
+        def first(i: int, j: int) -> None:
+            y[i:j] += x[i:j]
+            _layer_norm_inplace(y[i:j], w, "norm1")
+
+        def middle(i: int, j: int) -> None:
+            for k in range(i, j, _CACHED):
+                part = hidden[k : min(k + _CACHED, j)]
+                part += w["expand.bias"]
+                _gelu_inplace(part)
+
+        def last(i: int, j: int) -> None:
+            y[i:j] += contracted[i:j]
+            y[i:j] += w["contract.bias"]
+            _layer_norm_inplace(y[i:j], w, "norm2")
+
+        in_chunks(len(y), _ROWS, first)
+        np.matmul(y, w["expand.weight"].T, out=hidden)
+        in_chunks(len(hidden), _ROWS, middle)
+        contracted = hidden @ w["contract.weight"].T
+        in_chunks(len(y), _ROWS, last)
+        out: Embeddings = y.reshape(padded, n) @ w["head.weight"].T
+        out += w["head.bias"]
         return out[:rows]
 
     def _attention(self, x: Array, w: Mapping[str, Array]) -> Array:
@@ -177,20 +199,47 @@ class PolicyWeights:
         return cls(dimension, tokens, heads, own)
 
 
-def _layer_norm(x: Array, w: Mapping[str, Array], name: str) -> Array:
-    """Return LayerNorm over the last axis (Eq. 12, 14)."""
-    x = x - x.mean(axis=-1, keepdims=True)
-    x /= np.sqrt((x * x).mean(axis=-1, keepdims=True) + x.dtype.type(_EPSILON))
+def _layer_norm_inplace(x: Array, w: Mapping[str, Array], name: str) -> None:
+    """Bring ``x`` to mean 0 and variance 1 over the last axis, times weight, plus bias (Eq. 12, 14)."""
+    x -= x.mean(axis=-1, keepdims=True)
+    variance = np.einsum("ij,ij->i", x, x)[:, None] / x.dtype.type(x.shape[-1])
+    x /= np.sqrt(variance + x.dtype.type(_EPSILON))
     x *= w[f"{name}.weight"]
     x += w[f"{name}.bias"]
-    return x
 
 
 def _gelu_inplace(x: Array) -> None:
     """Make x Φ(x) of ``x``, Φ the standard normal distribution (Hendrycks & Gimpel 2016)."""
-    from scipy.special import erf
+    if x.dtype == np.float32:
+        phi = _erf32(x)
+    else:
+        from scipy.special import erf
 
-    phi = erf(x * x.dtype.type(0.5**0.5))
+        phi = erf(x * 0.5**0.5)
     phi += 1
     phi *= x.dtype.type(0.5)
     x *= phi
+
+
+_P = np.float32(0.3275911)
+_A = [np.float32(a) for a in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)]
+
+
+def _erf32(x: Array) -> Array:
+    """Return erf(x/√2) in float32 to 5·10⁻⁷: Abramowitz & Stegun 7.1.26, several times faster than SciPy's."""
+    size = np.abs(x)
+    size *= np.float32(0.5**0.5)
+    t = size * _P
+    t += np.float32(1)
+    np.reciprocal(t, out=t)
+    found = t * _A[0]
+    for a in _A[1:]:
+        found += a
+        found *= t
+    np.square(size, out=size)
+    np.negative(size, out=size)
+    np.exp(size, out=size)
+    found *= size
+    np.subtract(np.float32(1), found, out=found)
+    np.copysign(found, x, out=found)
+    return found
