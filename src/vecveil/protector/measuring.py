@@ -54,10 +54,12 @@ def concept_distance(
         advantage=protector.mechanism.advantage,
         exact=protector.map is None or protector.map.rank == protector.dimension,
     )
+    # Not protector.guarantee: it is kept, and the report that it names is not there yet.
+    formal = protector.mechanism.guarantee().kind == "formal"
     return {
         **level.to_record(),
         "clean_median": float(np.median(np.linalg.norm(differences, axis=1))),
-        "statement": str(level) if protector.guarantee.kind == "formal" else UNBOUNDED,
+        "statement": str(level) if formal else UNBOUNDED,
     }
 
 
