@@ -21,7 +21,7 @@ _BLOCK = 2**22  # distances held at once: 32 MB
 
 
 def plain_centroids(
-    plain: Embeddings, *, clusters: int = 8, seed: int = 0, most: int = 20_000
+    plain: Embeddings, *, clusters: int = 8, seed: int = 0, most: int = 20_000, least: int = 5
 ) -> npt.NDArray[np.float64]:
     """Return the centroids of k-means on ``plain``: (k, n) float64, sorted by how many rows they stand for.
 
@@ -32,6 +32,9 @@ def plain_centroids(
         clusters: k ≥ 1. More puts targets nearer to each vector, and each stands for fewer texts.
         seed: of the sample and of k-means, which run on one thread: one seed, one result.
         most: of more rows, a sample of as many is clustered.
+        least: a cluster of fewer rows is left out, so that there can be fewer than k: the centroid of a single row is
+            that row, and protector files hold the centroids. With fewer than ``least`` rows for each of k clusters
+            the largest alone is kept.
 
     Raises:
         InvalidInputError: fewer distinct rows than clusters; k is not lowered behind the caller's back.
@@ -41,6 +44,7 @@ def plain_centroids(
     checked = check_embeddings(plain, owner=owner, param="plain", min_rows=1)
     k = check_count(clusters, owner=owner, param="clusters")
     most = check_count(most, owner=owner, param="most")
+    least = check_count(least, owner=owner, param="least")
     seed = check_count(seed, owner=owner, param="seed", minimum=0)
     rng = np.random.default_rng(seed)
     if len(checked) > most:
@@ -64,7 +68,9 @@ def plain_centroids(
         model = KMeans(k, n_init=_STARTS, random_state=int(rng.integers(2**31)))
         model.fit(X)
     sizes = np.bincount(model.labels_, minlength=k)
-    centroids: npt.NDArray[np.float64] = model.cluster_centers_[np.argsort(-sizes, kind="stable")]
+    order = np.argsort(-sizes, kind="stable")
+    large = order[sizes[order] >= least] if len(X) >= least * k else order[:1]
+    centroids: npt.NDArray[np.float64] = model.cluster_centers_[large if len(large) else order[:1]]
     return centroids
 
 

@@ -119,3 +119,15 @@ def test_missing_scikit_learn_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.cluster", None)
     with pytest.raises(MissingDependencyError, match=r"vecveil\[textcrafter\]"):
         plain_centroids(blobs(0)[0])
+
+
+def test_a_row_on_its_own_is_no_centroid() -> None:
+    """A protector file holds the centroids: none may be a vector of the training texts."""
+    rng = np.random.default_rng(0)
+    X = np.concatenate([0.01 * rng.standard_normal((200, 6)), 50 * np.eye(6)[:3]])
+    found = plain_centroids(X, clusters=4)
+    assert len(found) < 4
+    assert not (found[:, None] == X[None]).all(axis=2).any()
+    assert len(plain_centroids(X, clusters=4, least=1)) == 4
+    few = plain_centroids(rng.standard_normal((24, 6)), clusters=8)
+    assert len(few) == 1
