@@ -23,7 +23,8 @@ FloatArray = npt.NDArray[np.float64]
 
 _DRAWS = 16  # releases of each training text that moments are taken from
 _BLOCK = 2**23  # numbers in the releases that are held at once
-_HELD = 256  # texts that the estimate is tried out on
+_HELD = (64, 256)  # texts at least and at most that the estimate is tried out on
+_TRIED = 2**15  # releases of all of them, between those bounds
 _PENALTIES = (0.0, 1e-4, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
 _TINY = 1e-300
 _ROUND = 0.1  # share of the estimate's error that is taken to have no direction
@@ -129,12 +130,12 @@ def fit_locator(
     Args:
         X: (N, n) clean vectors.
         held: (M, n) clean vectors of other texts: the penalty, the use of the equations and what the estimate is
-            worth are taken from the first 256 of them.
+            worth are taken from the first 64 to 256 of them, fewer the larger k.
         k: Releases of each text.
         knowledge: The oracle.
         rng: For the oracle.
     """
-    held = held[:_HELD]
+    held = held[: int(np.clip(_TRIED // k, *_HELD))]
     truth = held.astype(np.float64)
     clean = X.astype(np.float64)
     centre = clean.mean(axis=0)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import vecveil
-from unit.auditing.test_audit import CONCEPT, OPTIONS, TopicEncoder, notes
+from unit.auditing.test_audit import CONCEPT, N_DIM, OPTIONS, TopicEncoder, notes
 from vecveil.attacks import FAMILIES, KernelAttack, LinearAttack
+from vecveil.auditing.case import Options, Side
 from vecveil.auditing.families import averaging
 from vecveil.types import Embeddings
 
@@ -18,6 +20,10 @@ OTHERS = [family for family in FAMILIES if family not in ("token-inference", "av
 
 def one_rung(tier: str = "quick", device: str = "auto") -> tuple[LinearAttack]:
     return (LinearAttack(),)
+
+
+def fresh_one(found: dict[str, dict[str, Any]]) -> float:
+    return float(found["averaging-1"]["value"])
 
 
 def test_rows_show_that_fresh_noise_averages_out_and_keyed_noise_does_not(
@@ -37,7 +43,11 @@ def test_rows_show_that_fresh_noise_averages_out_and_keyed_noise_does_not(
     found: dict[str, dict[str, Any]] = {
         each["name"]: each for each in record["attacks"] if each["family"] == "averaging"
     }
-    assert list(found) == [*averaging.FRESH, *averaging.KEYED]
+    spheres = [averaging._name(k) for k in sorted({averaging.FEW, N_DIM + averaging.SPARE})]
+    assert list(found) == [*averaging.FRESH, *averaging.KEYED, *spheres]
+    for name in spheres:
+        assert found[name]["n"] < found["averaging-16"]["n"]  # fewer texts are judged
+        assert found[name]["value"] > fresh_one(found) + 0.1
     assert len(fits) == 4  # clean, and means of 1, 4 and 16 releases
     fresh, keyed = (
         [found[name]["value"] for name in names] for names in (averaging.FRESH, averaging.KEYED)
@@ -54,7 +64,7 @@ def test_rows_show_that_fresh_noise_averages_out_and_keyed_noise_does_not(
     assert texts["words"] == texts["vocabulary"] == 6
     assert texts["word_occurrences"] == texts["token_instances"] > 0
     leading = next(e["worst"] for e in record["families"] if e["family"] == "averaging")
-    assert leading == "averaging-16"
+    assert leading in ("averaging-16", *spheres)
 
 
 def test_means_are_of_the_first_releases() -> None:
@@ -68,3 +78,26 @@ def test_means_are_of_the_first_releases() -> None:
     found = averaging._means(counting, X, np.random.default_rng(0))
     assert {k: float(Y[0, 0]) for k, Y in found.items()} == {1: 1.0, 4: 2.5, 16: 8.5}
     assert {Y.dtype for Y in found.values()} == {np.dtype(np.float32)}
+
+
+def test_spheres_are_left_out_where_they_say_nothing() -> None:
+    X = np.random.default_rng(0).standard_normal((40, 8)).astype(np.float32)
+    case: Any = SimpleNamespace(test=np.arange(40), options=Options(seed=0))
+    train: Any = None
+
+    def fresh(X: Embeddings, rng: np.random.Generator) -> Embeddings:
+        return X + rng.standard_normal(X.shape).astype(X.dtype)
+
+    def reasons(side: Side) -> set[str]:
+        jobs, skipped = averaging._spheres(case, side, train)
+        assert len(jobs) + len(skipped) == 2
+        return {each.reason for each in skipped}
+
+    assert reasons(Side("protected", X, X, fresh)) == set()
+    assert reasons(Side("protected", X, X)) == {averaging.NO_ORACLE}
+    assert reasons(Side("protected", X, X[:, :5], fresh)) == {averaging.NO_SPHERES}
+    assert reasons(Side("protected", X, X, lambda X, rng: X)) == {averaging.REPEATS}
+    wide = np.zeros((40, 2000), dtype=np.float32)
+    jobs, skipped = averaging._spheres(case, Side("protected", wide, wide, fresh), train)
+    assert [job.name for job in jobs] == ["averaging-64-spheres"]
+    assert [each.reason for each in skipped] == [averaging.NO_ROOM]

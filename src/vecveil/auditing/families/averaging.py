@@ -10,8 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.attacks import AttackResult, AveragingAttack, KernelAttack, LabelledVectors
-from vecveil.auditing.case import Case, Side, Skipped
+from vecveil.attacks import (
+    AttackResult,
+    AveragingAttack,
+    KernelAttack,
+    LabelledVectors,
+    LinearAttack,
+    MultilaterationAttack,
+    RepeatedVectors,
+)
+from vecveil.auditing.case import Case, Rows, Side, Skipped
 from vecveil.auditing.families.token_inference import labelled
 from vecveil.auditing.jobs import Job, attack_job
 from vecveil.types import Embeddings, Release
@@ -27,6 +35,14 @@ ROWS = (
 )
 NO_ORACLE = "It needs several releases of the same texts, and the store holds one."
 NO_NOISE = "The method draws no noise that a key could fix."
+SPHERES = ("averaging-64-spheres", "averaging-n-spheres")  # the second takes n + 8 releases
+FEW, SPARE = 64, 8
+LOCATED = 100  # judged texts that are located: each takes k releases and an inversion
+MAX_LOCATED = 2**25  # numbers in the releases of all of them
+FEWEST = 20
+REPEATS = "Releases of one text are equal: several tell no more than one."
+NO_SPHERES = "The distance from a clean vector is taken to releases of its own dimension."
+NO_ROOM = f"The releases of {FEWEST} texts would take more than 128 MiB."
 
 
 class _FittedOnce(AveragingAttack):
@@ -45,7 +61,7 @@ class _FittedOnce(AveragingAttack):
 
 
 def jobs(case: Case, side: Side, keyed: Release | None) -> tuple[list[Job], list[Skipped]]:
-    """Return the attack on means of several releases, with fresh noise and with keyed noise.
+    """Return the attacks on several releases: on their means, with fresh and keyed noise, and on their distances.
 
     Args:
         keyed: releases the given clean rows with a secret key, so that every release of a row is the same.
@@ -56,7 +72,7 @@ def jobs(case: Case, side: Side, keyed: Release | None) -> tuple[list[Job], list
         once = attack_job(AveragingAttack(1, reader), side, train, test, case.options, name=FAMILY)
         return [once], []
     if side.release is None:
-        return [], [Skipped(name, FAMILY, NO_ORACLE) for name in (*FRESH, *KEYED)]
+        return [], [Skipped(name, FAMILY, NO_ORACLE) for name in (*FRESH, *KEYED, *SPHERES)]
     rng = np.random.default_rng([case.options.seed, 4])
     X = side.learn[case.test]
 
@@ -70,13 +86,57 @@ def jobs(case: Case, side: Side, keyed: Release | None) -> tuple[list[Job], list
         found.append(
             attack_job(attack, side, train, judged(mean), case.options, name=name, weight=5.0)
         )
+    located, skipped = _spheres(case, side, train)
     if keyed is None:
-        return found, [Skipped(name, FAMILY, NO_NOISE) for name in KEYED]
+        skipped = [*(Skipped(name, FAMILY, NO_NOISE) for name in KEYED), *skipped]
+        return found + located, skipped
     for name, (k, mean) in zip(KEYED, _means(keyed, X, rng).items(), strict=True):
         # Somebody without the key learns from single releases: the mean of keyed ones is one of them.
         job = attack_job(single, side, train, judged(mean), case.options, name=name)
         found.append(_of_keyed(job, k))
-    return found, []
+    return found + located, skipped
+
+
+def _spheres(case: Case, side: Side, train: LabelledVectors) -> tuple[list[Job], list[Skipped]]:
+    """Return the attack on the distances of fresh releases, for few of them and for more than n."""
+    release = side.release
+    if release is None:
+        return [], [Skipped(name, FAMILY, NO_ORACLE) for name in SPHERES]
+    n = side.learn.shape[1]
+    if side.judged.shape[1] != n:
+        return [], [Skipped(name, FAMILY, NO_SPHERES) for name in SPHERES]
+    rng = np.random.default_rng([case.options.seed, 5])
+    some = side.learn[case.test[:8]]
+    if np.array_equal(release(some, rng), release(some, rng)):
+        return [], [Skipped(name, FAMILY, REPEATS) for name in SPHERES]
+    order = rng.permutation(case.test)
+    found, skipped = [], []
+    for k in sorted({FEW, n + SPARE}):
+        count = min(LOCATED, MAX_LOCATED // (k * n))
+        if count < FEWEST:
+            skipped.append(Skipped(_name(k), FAMILY, NO_ROOM))
+            continue
+        found.append(_located(case, side, train, np.sort(order[:count]), k))
+    return found, skipped
+
+
+def _located(case: Case, side: Side, train: LabelledVectors, rows: Rows, k: int) -> Job:
+    """Return the job that draws k releases of the given texts when it runs, and not before."""
+
+    def run(folder: Path | None) -> AttackResult:
+        assert side.release is not None
+        rng = np.random.default_rng([case.options.seed, 6, k])
+        test = RepeatedVectors.of(
+            side.learn[rows], case.labels[rows], k, side.release, rng, case.groups[rows]
+        )
+        attack = MultilaterationAttack(k, LinearAttack())
+        return attack_job(attack, side, train, test, case.options, name=_name(k)).run(folder)
+
+    return Job(_name(k), side.name, run, 20.0)
+
+
+def _name(k: int) -> str:
+    return f"averaging-{k}-spheres"
 
 
 def _means(release: Release, X: Embeddings, rng: np.random.Generator) -> Mapping[int, Embeddings]:
