@@ -25,6 +25,7 @@ DOCUMENTS = (
     HERE.parent / "README.md",
     HERE.parent / "docs" / "results.md",
     HERE.parent / "docs" / "mechanisms" / "textcrafter.md",
+    HERE.parent / "docs" / "how-to" / "training.md",
     HERE.parent / "docs" / "attacks" / "alignment.md",
     HERE.parent / "docs" / "attacks" / "geia.md",
     HERE.parent / "docs" / "attacks" / "algen.md",

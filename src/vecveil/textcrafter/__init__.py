@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vecveil.textcrafter.clusters import plain_centroids
+    from vecveil.textcrafter.clusters import nearest, plain_centroids
     from vecveil.textcrafter.corpus import PiiCorpus, contains_pii, label_corpus, pii_detector
     from vecveil.textcrafter.curves import EpochMeasures, LearningCurves
     from vecveil.textcrafter.pii_classifier import PiiClassifier, fit_pii_classifier
@@ -30,6 +30,7 @@ _WHERE = {
     "fit_pii_classifier": "pii_classifier",
     "label_corpus": "corpus",
     "pii_detector": "corpus",
+    "nearest": "clusters",
     "plain_centroids": "clusters",
     "reward_lower_bound": "reward",
     "train_policy": "training",
@@ -47,6 +48,7 @@ __all__ = [
     "fit_pii_classifier",
     "label_corpus",
     "pii_detector",
+    "nearest",
     "plain_centroids",
     "reward_lower_bound",
     "train_policy",
