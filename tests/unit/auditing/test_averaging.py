@@ -47,6 +47,7 @@ def test_rows_show_that_fresh_noise_averages_out_and_keyed_noise_does_not(
     assert list(found) == [*averaging.FRESH, *averaging.KEYED, *spheres]
     for name in spheres:
         assert found[name]["n"] < found["averaging-16"]["n"]  # fewer texts are judged
+        assert found[name]["clean"] != found["averaging-16"]["clean"]  # of the same texts
         assert found[name]["value"] > fresh_one(found) + 0.1
     assert len(fits) == 4  # clean, and means of 1, 4 and 16 releases
     fresh, keyed = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,7 @@ def jobs(case: Case, side: Side, keyed: Release | None) -> tuple[list[Job], list
     reader = KernelAttack(rows=ROWS)
     if side.name == "clean":  # a clean vector has no noise: one is as good as many
         once = attack_job(AveragingAttack(1, reader), side, train, test, case.options, name=FAMILY)
-        return [once], []
+        return [once, *_clean_jobs(case, side, train)], []
     if side.release is None:
         return [], [Skipped(name, FAMILY, NO_ORACLE) for name in (*FRESH, *KEYED, *SPHERES)]
     rng = np.random.default_rng([case.options.seed, 4])
@@ -109,15 +109,37 @@ def _spheres(case: Case, side: Side, train: LabelledVectors) -> tuple[list[Job],
     some = side.learn[case.test[:8]]
     if np.array_equal(release(some, rng), release(some, rng)):
         return [], [Skipped(name, FAMILY, REPEATS) for name in SPHERES]
-    order = rng.permutation(case.test)
     found, skipped = [], []
+    for k, rows in _to_locate(case, n):
+        if len(rows):
+            found.append(_located(case, side, train, rows, k))
+        else:
+            skipped.append(Skipped(_name(k), FAMILY, NO_ROOM))
+    return found, skipped
+
+
+def _to_locate(case: Case, n: int) -> Iterator[tuple[int, Rows]]:
+    """Yield numbers of releases, each with the texts that are judged: none if they take too much room."""
+    order = np.random.default_rng([case.options.seed, 7]).permutation(case.test)
     for k in sorted({FEW, n + SPARE}):
         count = min(LOCATED, MAX_LOCATED // (k * n))
-        if count < FEWEST:
-            skipped.append(Skipped(_name(k), FAMILY, NO_ROOM))
-            continue
-        found.append(_located(case, side, train, np.sort(order[:count]), k))
-    return found, skipped
+        yield k, np.sort(order[: count if count >= FEWEST else 0])
+
+
+def _clean_jobs(case: Case, side: Side, train: LabelledVectors) -> list[Job]:
+    """Return what reads the clean vectors of the texts that are located, to stand beside it."""
+    return [
+        attack_job(
+            AveragingAttack(1, LinearAttack()),
+            side,
+            train,
+            LabelledVectors(side.judged[rows], case.labels[rows], case.groups[rows]),
+            case.options,
+            name=_name(k),
+        )
+        for k, rows in _to_locate(case, side.learn.shape[1])
+        if len(rows)
+    ]
 
 
 def _located(case: Case, side: Side, train: LabelledVectors, rows: Rows, k: int) -> Job:
