@@ -36,6 +36,9 @@ def test_rows_show_that_fresh_noise_averages_out_and_keyed_noise_does_not(
     )
     monkeypatch.setattr("vecveil.auditing.families.token_inference.ladder_attacks", one_rung)
     monkeypatch.setattr(averaging, "ROWS", 512)
+    monkeypatch.setattr(
+        averaging, "FIXED", np.inf
+    )  # so that the located ones are run on Laplace noise
     noisy = vecveil.fit(
         notes(600, 1), CONCEPT, TopicEncoder(), method="laplace", noise_to_signal=2.0, **OPTIONS
     )
@@ -86,6 +89,10 @@ def test_spheres_are_left_out_where_they_say_nothing() -> None:
     train: Any = None
 
     def fresh(X: Embeddings, rng: np.random.Generator) -> Embeddings:
+        noise = rng.standard_normal(X.shape)
+        return (X + noise / np.linalg.norm(noise, axis=1, keepdims=True)).astype(X.dtype)
+
+    def varying(X: Embeddings, rng: np.random.Generator) -> Embeddings:
         return X + rng.standard_normal(X.shape).astype(X.dtype)
 
     def reasons(side: Side) -> set[str]:
@@ -94,6 +101,7 @@ def test_spheres_are_left_out_where_they_say_nothing() -> None:
         return {each.reason for each in skipped}
 
     assert reasons(Side("protected", X, X, fresh)) == set()
+    assert reasons(Side("protected", X, X, varying)) == {averaging.VARIES}
     assert reasons(Side("protected", X, X)) == {averaging.NO_ORACLE}
     assert reasons(Side("protected", X, X[:, :5], fresh)) == {averaging.NO_SPHERES}
     assert reasons(Side("protected", X, X, lambda X, rng: X)) == {averaging.REPEATS}

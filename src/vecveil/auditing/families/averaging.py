@@ -40,6 +40,9 @@ FEW, SPARE = 64, 8
 LOCATED = 100  # judged texts that are located: each takes k releases and an inversion
 MAX_LOCATED = 2**25  # numbers in the releases of all of them
 FEWEST = 20
+FIXED = 5e-3
+"""Relative deviation of the noise's length up to which the equations are worth their cost."""
+VARIES = "The length of the noise varies, so that distances say nothing that the mean does not."
 REPEATS = "Releases of one text are equal: several tell no more than one."
 NO_SPHERES = "The distance from a clean vector is taken to releases of its own dimension."
 NO_ROOM = f"The releases of {FEWEST} texts would take more than 128 MiB."
@@ -106,9 +109,13 @@ def _spheres(case: Case, side: Side, train: LabelledVectors) -> tuple[list[Job],
     if side.judged.shape[1] != n:
         return [], [Skipped(name, FAMILY, NO_SPHERES) for name in SPHERES]
     rng = np.random.default_rng([case.options.seed, 5])
-    some = side.learn[case.test[:8]]
-    if np.array_equal(release(some, rng), release(some, rng)):
+    some = side.learn[case.test[:64]]
+    first = release(some, rng)
+    if np.array_equal(first, release(some, rng)):
         return [], [Skipped(name, FAMILY, REPEATS) for name in SPHERES]
+    lengths = np.linalg.norm(first.astype(np.float64) - some, axis=1)
+    if lengths.std() > FIXED * lengths.mean():
+        return [], [Skipped(name, FAMILY, VARIES) for name in SPHERES]
     found, skipped = [], []
     for k, rows in _to_locate(case, n):
         if len(rows):
