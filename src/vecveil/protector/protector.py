@@ -200,6 +200,7 @@ class Protector:
                 try:
                     ok = self._block(X[start:stop], part, released[start:stop], plain=plain)
                 except InvalidInputError:
+                    check_embeddings(X, owner=_OWNER, param="X")
                     self.mechanism.check_rows(
                         self.before.apply(X, owner=_OWNER)
                     )  # with the row's number in X

@@ -334,7 +334,9 @@ def test_the_sphere_gives_the_vector_after_n_plus_one_releases() -> None:
     for row in range(5):
         e = DATA.positive[row]
         Y = PROTECTOR.protect(np.repeat(e[None], N + 1, axis=0))
-        apart = Y[1:] - Y[0]  # none has a part along v(e), and neither has e − Y[0]: the shortest solution is it
+        apart = (
+            Y[1:] - Y[0]
+        )  # none has a part along v(e), and neither has e − Y[0]: the shortest solution is it
         step = np.linalg.lstsq(2 * apart, (apart**2).sum(axis=1), rcond=1e-10)[0]
         np.testing.assert_allclose(Y[0] + step, e, atol=1e-6)
 
