@@ -7,7 +7,7 @@ import numpy as np
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Embeddings, Matrix, Vector
 
-__all__ = ["angles", "quotient_distances"]
+__all__ = ["angles", "certain_advantage", "euclidean_distances", "quotient_distances"]
 
 
 def quotient_distances(
@@ -33,3 +33,15 @@ def angles(first: Embeddings, second: Embeddings) -> Vector:
     B = B / np.linalg.norm(B, axis=1, keepdims=True)
     found: Vector = 2 * np.arctan2(np.linalg.norm(A - B, axis=1), np.linalg.norm(A + B, axis=1))
     return found
+
+
+def euclidean_distances(first: Embeddings, second: Embeddings) -> Vector:
+    """Return the Euclidean distance of each pair of rows, (N,)."""
+    differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
+    norms: Vector = np.linalg.norm(differences, axis=1)
+    return norms
+
+
+def certain_advantage(distances: Vector) -> Vector:
+    """Return 1 for every two inputs that differ: where a release tells any two of them apart."""
+    return np.where(np.asarray(distances) > 0, 1.0, 0.0)

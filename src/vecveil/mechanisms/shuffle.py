@@ -13,6 +13,7 @@ import numpy.typing as npt
 from vecveil.accounting import Guarantee, obfuscation_guarantee
 from vecveil.checks import check_count
 from vecveil.mechanisms.base import Arrays, Mechanism
+from vecveil.mechanisms.distances import certain_advantage, euclidean_distances
 from vecveil.randomness import WordStream
 from vecveil.types import Embeddings, Matrix, Vector
 
@@ -73,13 +74,11 @@ class Shuffle(Mechanism):
         self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None
     ) -> Vector:
         """Return the Euclidean distance of each pair of rows."""
-        differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
-        norms: Vector = np.linalg.norm(differences, axis=1)
-        return norms
+        return euclidean_distances(first, second)
 
     def advantage(self, distances: Vector) -> Vector:
         """Return 1 for every two inputs that differ: nothing is random."""
-        return np.where(np.asarray(distances) > 0, 1.0, 0.0)
+        return certain_advantage(distances)
 
     def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
         """Return that nothing is promised."""

@@ -13,6 +13,7 @@ from vecveil.accounting import Guarantee, distortion_guarantee
 from vecveil.checks import check_positive
 from vecveil.errors import InvalidInputError, message
 from vecveil.mechanisms.base import Arrays, Mechanism
+from vecveil.mechanisms.distances import certain_advantage, euclidean_distances
 from vecveil.mechanisms.policy import PolicyWeights
 from vecveil.mechanisms.steps import unit_rows
 from vecveil.randomness import WordStream, kernel
@@ -193,13 +194,11 @@ class TextCrafter(Mechanism):
         self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None
     ) -> Vector:
         """Return the Euclidean distance of each pair of rows."""
-        differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
-        norms: Vector = np.linalg.norm(differences, axis=1)
-        return norms
+        return euclidean_distances(first, second)
 
     def advantage(self, distances: Vector) -> Vector:
         """Return 1 for every two inputs that differ: their releases lie on two different spheres."""
-        return np.where(np.asarray(distances) > 0, 1.0, 0.0)
+        return certain_advantage(distances)
 
     def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
         """Return that nothing is promised of privacy, and what is of distortion."""
