@@ -1,0 +1,40 @@
+"""The data sets of the experiments: read by name, from whichever layout lies in the data folder.
+
+Three kinds come out: :class:`PairSet` (sentence pairs with scores), :class:`RetrievalSet` (documents,
+queries, judgements) and :class:`TextSet` (texts with spans, labels, splits). Importing this loads
+nothing beyond NumPy; Parquet needs the extra ``files``.
+"""
+
+from vecveil.experiments.datasets import catalogue_pairs, catalogue_texts  # they register
+from vecveil.experiments.datasets.annotated import read_text_table
+from vecveil.experiments.datasets.beir import read_beir
+from vecveil.experiments.datasets.info import DatasetInfo, Place
+from vecveil.experiments.datasets.kinds import (
+    DataSet,
+    PairSet,
+    RetrievalSet,
+    Span,
+    TextSet,
+    group_ids,
+)
+from vecveil.experiments.datasets.registry import DATASETS, open_dataset, register_dataset
+from vecveil.experiments.datasets.sts import read_pair_table
+
+__all__ = [
+    "DATASETS",
+    "DataSet",
+    "DatasetInfo",
+    "PairSet",
+    "Place",
+    "RetrievalSet",
+    "Span",
+    "TextSet",
+    "group_ids",
+    "open_dataset",
+    "read_beir",
+    "read_pair_table",
+    "read_text_table",
+    "register_dataset",
+]
+
+del catalogue_pairs, catalogue_texts
