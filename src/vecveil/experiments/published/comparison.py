@@ -58,9 +58,9 @@ class Order:
             _matching(rows, self.of), _matching(rows, self.against)
         ):
             if all(one.get(key) == other.get(key) for key in same):
-                figures = one.get(self.figure), other.get(self.figure)
-                if None not in figures:
-                    found.append((one, other, self._holds(*figures)))
+                figure, beside = one.get(self.figure), other.get(self.figure)
+                if figure is not None and beside is not None:
+                    found.append((one, other, self._holds(figure, beside)))
         broken = tuple(
             {key: one[key] for key in same if key in one}
             | {key: one[key] if one[key] == other[key] else (one[key], other[key]) for key in self.of if key in other}
