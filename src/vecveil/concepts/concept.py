@@ -5,22 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vecveil.checks import check_count, check_texts
 from vecveil.concepts.annotated import AnnotatedSpans
+from vecveil.concepts.finding import detect_all, removed_again
 from vecveil.concepts.labels import checked_labels
 from vecveil.concepts.matches import ConceptMatches, build_matches
 from vecveil.concepts.patterns import PatternDetector
 from vecveil.concepts.rewriting import remove
-from vecveil.concepts.spans import Detector, Span, checked_spans, merge_spans
+from vecveil.concepts.spans import Detector, Span
 from vecveil.concepts.terms import TermDetector
 from vecveil.errors import ConceptError, DataFileError, InvalidInputError, message
-from vecveil.progress import progress
+
+if TYPE_CHECKING:
+    from vecveil.concepts.expansion import Expansion, MemberSource
 
 __all__ = ["Concept"]
 
-_CHUNK = 512  # texts between two moves of the progress bar
 _ENGINES = ("presidio", "spacy", "huggingface")
 
 
@@ -212,7 +214,7 @@ class Concept:
         checked = check_texts(texts, owner="Concept.detect", min_rows=0)
         self._require_columns("Concept.detect")
         self.require_spans("Concept.detect")
-        return self._detect(checked, self.detectors, show_progress)
+        return detect_all(self.name, self.detectors, checked, show_progress)
 
     def find(
         self, texts: Sequence[str], *, min_texts: int = 20, show_progress: bool | None = None
@@ -241,36 +243,41 @@ class Concept:
             return build_matches(
                 self.name, checked, none, [], self.labels, min_texts=minimum, owner=owner
             )
-        spans = self._detect(checked, self.detectors, show_progress)
+        spans = detect_all(self.name, self.detectors, checked, show_progress)
         rests = [remove(text, row) for text, row in zip(checked, spans, strict=True) if row]
-        rests = self._removed_again(rests)
+        rests = removed_again(self.detectors, rests)
         return build_matches(self.name, checked, spans, rests, None, min_texts=minimum, owner=owner)
 
-    def _removed_again(self, rests: list[str]) -> list[str]:
-        """Return ``rests`` after removing what the first removal has joined into a new match."""
-        repeatable = tuple(d for d in self.detectors if getattr(d, "rescans", False))
-        todo = list(range(len(rests))) if repeatable else []
-        while todo:  # ends: every round makes its texts shorter
-            spans = self._detect([rests[i] for i in todo], repeatable, show_progress=False)
-            for i, row in zip(todo, spans, strict=True):
-                rests[i] = remove(rests[i], row)
-            todo = [i for i, row in zip(todo, spans, strict=True) if row]
-        return rests
+    def expand(
+        self,
+        texts: Sequence[str],
+        *,
+        sources: Sequence[MemberSource],
+        encoder: Any = None,
+        members: int = 2000,
+        substitutions: int = 4000,
+        min_texts: int = 20,
+        seed: int = 0,
+        show_progress: bool | None = None,
+    ) -> Expansion:
+        """Return texts with members that are not listed, for ``vecveil.fit(..., expansion=)``.
 
-    def _detect(
-        self, texts: Sequence[str], detectors: Sequence[Detector], show_progress: bool | None
-    ) -> list[list[Span]]:
-        found: list[list[Span]] = [[] for _ in texts]
-        whole = [d for d in detectors if getattr(d, "positional", False)]
-        for detector in whole:
-            _add(found, detector, texts, 0)
-        piecewise = [d for d in detectors if d not in whole]
-        starts = range(0, len(texts), _CHUNK) if piecewise else range(0)
-        for start in progress(starts, f"finding {self.name}", show=show_progress, unit="block"):
-            chunk = texts[start : start + _CHUNK]
-            for detector in piecewise:
-                _add(found, detector, chunk, start)
-        return [merge_spans(text, spans) for text, spans in zip(texts, found, strict=True)]
+        Args:
+            texts: the user's own, as for ``find``; members stand in the place of listed terms.
+            sources: where members come from; see `vecveil.concepts.expansion`.
+            encoder: with ``encode``. Then a member takes the place of the terms that it is nearest to; without
+                one it takes any place.
+            members: at most, over all sources; large groups give way first.
+            substitutions: texts to make, at most; each costs an encoding in the fit.
+        """
+        from vecveil.concepts.expansion.expansion import expand
+
+        self.require_spans("Concept.expand")
+        return expand(
+            self.find(texts, min_texts=min_texts, show_progress=show_progress),
+            sources, encoder=encoder, members=members, substitutions=substitutions, seed=seed,
+            show_progress=show_progress,
+        )  # fmt: skip
 
     def require_spans(self, owner: str) -> None:
         """Raise ConceptError if the concept is given by labels, which this version cannot fit."""
@@ -288,9 +295,3 @@ class Concept:
                 message(owner, "concept", f"given its column {self.columns[0]!r}", "none",
                         fix="Call concept.with_columns({...}) with the values of the table.")
             )  # fmt: skip
-
-
-def _add(found: list[list[Span]], detector: Detector, texts: Sequence[str], start: int) -> None:
-    spans = checked_spans(detector.detect(texts), texts, owner=type(detector).__name__)
-    for row, items in enumerate(spans, start):
-        found[row].extend(items)
