@@ -17,6 +17,9 @@ from vecveil.experiments.datasets.kinds import (
     TextSet,
     group_ids,
 )
+from vecveil.experiments.datasets.mimic import read_mimic_notes
+from vecveil.experiments.datasets.phrasebank import read_phrasebank
+from vecveil.experiments.datasets.pii_masking import read_pii_masking
 from vecveil.experiments.datasets.registry import DATASETS, open_dataset, register_dataset
 from vecveil.experiments.datasets.sts import read_pair_table
 
@@ -32,7 +35,10 @@ __all__ = [
     "group_ids",
     "open_dataset",
     "read_beir",
+    "read_mimic_notes",
     "read_pair_table",
+    "read_phrasebank",
+    "read_pii_masking",
     "read_text_table",
     "register_dataset",
 ]

@@ -6,14 +6,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from vecveil.experiments.datasets.ade import read_ade
+from vecveil.experiments.datasets.agnews import read_ag_news
 from vecveil.experiments.datasets.annotated import joined, read_text_table
 from vecveil.experiments.datasets.info import DatasetInfo, Place
 from vecveil.experiments.datasets.kinds import TextSet
+from vecveil.experiments.datasets.mimic import read_mimic_notes
+from vecveil.experiments.datasets.phrasebank import read_phrasebank
+from vecveil.experiments.datasets.pii_masking import read_pii_masking
 from vecveil.experiments.datasets.registry import register_dataset
+from vecveil.experiments.datasets.sst2 import LABELS, read_glue_sst2
+from vecveil.experiments.datasets.wikitext import read_wikitext, read_wikitext_table
 
 __all__: list[str] = []
 
 _AG = ("ag_news_train_subset.parquet", "ag_news_test.parquet")
+_WIKI = "wikitext2_valid_test.parquet"
 
 
 def _table(folder: str, file: str, **options: Any) -> Place:
@@ -41,6 +49,7 @@ _texts(
             classes={"0": "none", "1": "adverse_event"},
             group="pmid",
         ),
+        Place(("ADE-Corpus-V2", "ade"), ("DRUG-AE.rel*", "ADE-NEG.txt*"), read_ade),
     ),
     "The files DRUG-AE.rel, DRUG-DOSE.rel and ADE-NEG.txt of ADE-Corpus-V2.",
     "Terms not stated; cite Gurulingappa et al., 2012.",
@@ -49,12 +58,8 @@ _texts(
     "sst2",
     "Sentences of film reviews, positive or negative.",
     (
-        _table(
-            "classification",
-            "sst2.parquet",
-            label="label",
-            classes={"0": "negative", "1": "positive"},
-        ),
+        _table("classification", "sst2.parquet", label="label", classes=LABELS),
+        Place(("SST-2", "glue/SST-2", "sst2"), ("train.tsv*",), read_glue_sst2),
     ),
     "The folder SST-2 of GLUE (train.tsv, dev.tsv).",
     "Terms not stated.",
@@ -62,14 +67,22 @@ _texts(
 _texts(
     "phrasebank",
     "Sentences of financial news: negative, neutral or positive (Financial PhraseBank).",
-    (_table("classification", "financial_phrasebank.parquet", label="label_name"),),
+    (
+        _table("classification", "financial_phrasebank.parquet", label="label_name"),
+        Place(
+            ("FinancialPhraseBank-v1.0", "phrasebank"), ("Sentences_*Agree.txt*",), read_phrasebank
+        ),
+    ),
     "The files Sentences_50Agree.txt and on of FinancialPhraseBank-v1.0.",
     "Research with citation; commonly listed as CC BY-NC-SA 3.0.",
 )
 _texts(
     "agnews",
     "News in four topics (AG News).",
-    (Place(("classification",), _AG, _ag_news_tables),),
+    (
+        Place(("classification",), _AG, _ag_news_tables),
+        Place(("ag_news_csv", "ag_news", "agnews"), ("train.csv*", "test.csv*"), read_ag_news),
+    ),
     "train.csv and test.csv of ag_news_csv.",
     "Research and other non-commercial activity.",
 )
@@ -95,6 +108,34 @@ _texts(
     "JSON lines of {text, split, spans}.",
     "MIT.",
 )
+_texts(
+    "pii-masking-300k",
+    "Made-up texts with identifiers, 27 types, the English ones (ai4privacy).",
+    tuple(
+        Place(
+            ("pii-masking-300k", "pii/pii-masking-300k", "ai4privacy/pii-masking-300k"),
+            (f"**/*.{suffix}",),
+            read_pii_masking,
+        )
+        for suffix in ("jsonl*", "parquet")
+    ),
+    "The files of the Hugging Face data set ai4privacy/pii-masking-300k.",
+    "A licence of its own (commercial use apart): agree to it first.",
+)
+_texts(
+    "mimic3",
+    "Discharge summaries of an intensive care unit (MIMIC-III), access-restricted.",
+    (
+        Place(
+            ("mimic3", "mimiciii", "mimic-iii", "physionet.org/files/mimiciii/1.4"),
+            ("[Nn][Oo][Tt][Ee][Ee][Vv][Ee][Nn][Tt][Ss].csv*",),
+            read_mimic_notes,
+        ),
+    ),
+    "NOTEEVENTS.csv (or .csv.gz) of MIMIC-III 1.4, physionet.org/content/mimiciii.",
+    "It needs PhysioNet access: training in research with human subjects and a signed data use "
+    "agreement; it may not be passed on.",
+)
 for _name, _file, _what, _terms in (
     ("ncbi-disease", "ncbi_disease", "Abstracts with diseases", "Terms not stated."),
     ("bc5cdr", "bc5cdr_sentences", "Sentences with chemicals and diseases", "CC BY 4.0."),
@@ -114,12 +155,10 @@ _texts(
     "wikitext2",
     "Paragraphs of Wikipedia articles, without headings (WikiText-2).",
     (
-        _table(
-            "lm",
-            "wikitext2_valid_test.parquet",
-            text="text_detok",
-            values={"is_heading": (False,)},
-        ),
+        Place(("lm",), (_WIKI,), partial(read_wikitext_table, file=_WIKI)),
+        Place(("wikitext-2", "wikitext2"), ("wiki.*.tokens*",), read_wikitext),
+        Place(("wikitext-2-raw", "wikitext-2", "wikitext2"), ("wiki.*.raw*",), read_wikitext),
+        Place(("wikitext-2", "wikitext2"), ("test.txt*",), read_wikitext),
     ),
     "The files wiki.train.tokens and on, or the raw ones.",
     "The texts: CC BY-SA 3.0.",

@@ -94,7 +94,7 @@ def _data_folder(data: str | os.PathLike[str]) -> Path:
         try:
             os.scandir(folder).close()
         except (FileNotFoundError, NotADirectoryError):
-            got = f"{str(folder)!r}, which is none"
+            got = f"{folder.name!r}, which is none"
             text = message("open_dataset", "data", "an existing folder", got)
             raise DataFileError(text) from None
     return folder
@@ -110,7 +110,7 @@ def _missing(info: DatasetInfo, folder: Path) -> DataFileError:
             f"data set {info.name!r}",
             "data",
             "a folder that holds it",
-            f"{str(folder)!r}, where it is not",
+            f"{folder.name!r}, where it is not",
             " ".join(parts),
             " ".join(fix.split()),
         )
