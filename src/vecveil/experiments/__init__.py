@@ -1,0 +1,161 @@
+"""The papers' tables, and ours, as named runs that can be stopped and gone on with.
+
+`run` measures what has no record yet, `summarise` turns the records of a folder into tables, figures and findings.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vecveil.errors import DataFileError, message
+
+if TYPE_CHECKING:
+    from vecveil.experiments.running import Outcome
+    from vecveil.experiments.specification import Spec
+
+__all__ = ["list_experiments", "load_spec", "run", "summarise"]
+
+
+def list_experiments() -> list[dict[str, str]]:
+    """Return name, purpose and source of each experiment."""
+    from vecveil.experiments.catalogue import EXPERIMENTS, experiment_named
+
+    found = [experiment_named(name) for name in EXPERIMENTS]
+    return [{"name": one.name, "what": one.what, "source": one.source} for one in found]
+
+
+def load_spec(name_or_file: str | Path, *, quick: bool = False) -> tuple[Spec, str]:
+    """Return a specification, that of an experiment's name or of a YAML file, and its text.
+
+    Raises:
+        DataFileError: the file cannot be read, or holds an unknown key or a value of another type.
+    """
+    from vecveil.experiments.catalogue import EXPERIMENTS, experiment_named
+    from vecveil.experiments.specification import Spec, parse_spec, read_yaml, shipped_spec
+
+    if str(name_or_file) in EXPERIMENTS:
+        text, owner = shipped_spec(str(name_or_file)), f"{name_or_file}.yaml"
+    else:
+        path = Path(name_or_file)
+        try:
+            text, owner = path.read_text(encoding="utf-8"), path.name
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataFileError(
+                message("experiment", "name", "an experiment's name or a readable YAML file",
+                        path.name, type(error).__name__, "Names: " + ", ".join(EXPERIMENTS) + ".")
+            ) from None  # fmt: skip
+    found = read_yaml(text, owner=owner)
+    name = found.get("experiment") if isinstance(found, dict) else None
+    kinds: dict[str, type[Spec]] = dict.fromkeys(EXPERIMENTS, Spec)
+    if name in kinds:
+        kinds[name] = experiment_named(name).spec_type
+    return parse_spec(text, kinds, quick=quick, owner=owner), text
+
+
+def run(
+    name_or_file: str | Path,
+    data: str | Path,
+    out: str | Path,
+    *,
+    quick: bool = False,
+    seeds: int | None = None,
+    workers: int = 2,
+    resume: bool = True,
+    show_progress: bool | None = None,
+    report: Callable[[str], None] | None = None,
+) -> Outcome:
+    """Measure an experiment's cells that have no record in ``out`` yet; see `running.run_cells`.
+
+    Args:
+        name_or_file: an experiment, or a YAML file with its settings.
+        data: folder of the data sets (docs/experiments/index.md says what lies where).
+        out: the experiment's records lie in a folder of its name in it.
+        quick: the coarse version.
+        seeds: in place of the specification's.
+    """
+    import dataclasses
+
+    from vecveil.checks import check_count
+    from vecveil.experiments.catalogue import experiment_named
+    from vecveil.experiments.running import run_cells
+
+    spec, text = load_spec(name_or_file, quick=quick)
+    if seeds is not None:
+        spec = dataclasses.replace(spec, seeds=check_count(seeds, owner="run", param="seeds"))
+    if not Path(data).is_dir():
+        raise DataFileError(
+            message(
+                "experiment run",
+                "data",
+                "a folder with data sets",
+                f"{Path(data).name!r}, which is none",
+            )
+        )
+    head = f"# as run{' with --quick' if quick else ''}{f' and --seeds {seeds}' if seeds else ''}\n"
+    return run_cells(
+        experiment_named(spec.experiment), spec, head + text, Path(data), Path(out) / spec.experiment,
+        workers=workers, resume=resume, show_progress=show_progress, report=report,
+    )  # fmt: skip
+
+
+def summarise(name: str, out: str | Path) -> dict[str, Any]:
+    """Return the record, schema ``vecveil.experiment/1``, of what an experiment's last run in ``out`` measured.
+
+    Raises:
+        DataFileError: there is no such run.
+    """
+    import dataclasses
+    import re
+
+    from vecveil.experiments.catalogue import experiment_named
+    from vecveil.experiments.experiment import Records
+    from vecveil.experiments.records import RecordFolder
+    from vecveil.experiments.specification import digest
+    from vecveil.version import __version__
+
+    experiment = experiment_named(name)
+    folder = RecordFolder(Path(out) / name)
+    if not folder.spec_path.exists():
+        raise DataFileError(
+            message("experiment table", "out", f"a folder in which {name!r} was run", f"{Path(out).name!r}",
+                    fix=f"Run `vecveil experiment run {name} --data DIR --out DIR` first.")
+        )  # fmt: skip
+    text = folder.spec_path.read_text(encoding="utf-8")
+    head = text.partition("\n")[0]
+    spec, _ = load_spec(folder.spec_path, quick="--quick" in head)
+    seeds = re.search(r"--seeds (\d+)", head)
+    if seeds:
+        spec = dataclasses.replace(spec, seeds=int(seeds[1]))
+    records = folder.read()
+    cells = experiment.cells(spec)
+    rows = [
+        record
+        for cell in cells
+        if (record := records.get((cell.name, digest(experiment.settings(spec, cell)))))
+    ]
+    command = f"vecveil experiment run {name} --data DIR --out DIR" + (
+        " --quick" if spec.is_quick else ""
+    )
+    summary = experiment.summary(spec, Records(rows))
+    return {
+        "schema": "vecveil.experiment/1",
+        "name": name,
+        "what": experiment.what,
+        "source": experiment.source,
+        "vecveil": __version__,
+        "created": max((row["finished"] for row in rows), default=_now()),
+        "commits": sorted({row["commit"] for row in rows if row["commit"]}),
+        "command": command,
+        "quick": spec.is_quick,
+        "machine": rows[-1]["machine"] if rows else {},
+        "cells": {"asked": len(cells), "measured": len(rows), "failed": len(cells) - len(rows)},
+        "seconds": round(sum(row["seconds"] for row in rows), 1),
+        **summary.to_record(command),
+    }
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -1,0 +1,97 @@
+"""Experiments whose cells are points: problems x methods x scales x seeds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from vecveil.errors import InvalidInputError, message
+from vecveil.experiments.bench import Bench
+from vecveil.experiments.experiment import Cell, Experiment
+from vecveil.experiments.points import attacks_named, measure_point
+from vecveil.experiments.scales import parse_scale
+from vecveil.experiments.specification import Spec
+from vecveil.protector.methods import METHODS
+
+__all__ = ["Grid", "GridSpec"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridSpec(Spec):
+    """The axes of a grid.
+
+    Attributes:
+        methods: names of `vecveil.protector.METHODS`.
+        scales: see `parse_scale`; ``clean`` is measured once for all methods.
+        more_seeds: seeds of the scales in ``more_scales``, where that is more than ``seeds``.
+        more_scales: scales that are measured with more seeds.
+        further: whether attackers also learn from texts with exchanged terms that they make.
+        options: method -> options of the method.
+    """
+
+    methods: tuple[str, ...] = ("laplace", "purkayastha", "sparse", "subspace")
+    scales: tuple[str, ...] = ("clean", "utility 0.95")
+    more_seeds: int = 1
+    more_scales: tuple[str, ...] = ()
+    further: bool = False
+    options: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for scale in (*self.scales, *self.more_scales):
+            parse_scale(scale)
+        known = {
+            name
+            for name, one in METHODS.items()
+            if "target_utility" in one.scales or name == "gaussian"
+        }
+        for name in (*self.methods, *self.options):
+            if name not in known:
+                raise InvalidInputError(
+                    message(
+                        "experiment", "methods", "of " + ", ".join(sorted(known)), repr(name)[:60]
+                    )
+                )
+        attacks_named(self.attacks, further=True)
+
+
+class Grid(Experiment):
+    """Cells with the axes problem, method, scale and seed."""
+
+    spec_type = GridSpec
+
+    def cells(self, spec: Spec) -> list[Cell]:
+        """Return the cells; those of a problem and seed side by side, the first seeds of all problems first."""
+        assert isinstance(spec, GridSpec)
+        found = []
+        for seed in range(max(spec.seeds, spec.more_seeds)):
+            for problem in spec.problems:
+                for method in ("none", *spec.methods):
+                    for scale in spec.scales:
+                        clean = scale == "clean"
+                        if (method == "none") != clean:
+                            continue
+                        if seed < spec.seeds or (
+                            seed < spec.more_seeds and (clean or scale in spec.more_scales)
+                        ):
+                            found.append(
+                                Cell.of(problem=problem, method=method, scale=scale, seed=seed)
+                            )
+        return found
+
+    def settings(self, spec: Spec, cell: Cell) -> dict[str, Any]:
+        """Return what decides a cell."""
+        assert isinstance(spec, GridSpec)
+        options = spec.options.get(cell["method"], {})
+        return {**super().settings(spec, cell), "further": spec.further, "options": options}
+
+    def measure(self, spec: Spec, cell: Cell, bench: Bench) -> dict[str, Any]:
+        """Return the point of a cell."""
+        assert isinstance(spec, GridSpec)
+        material = bench.material(cell["problem"], cell["seed"])
+        options = {
+            k: int(v) if v == int(v) else v for k, v in spec.options.get(cell["method"], {}).items()
+        }
+        return measure_point(
+            bench, material, cell["method"], parse_scale(cell["scale"]), spec.attacks,
+            further=spec.further, **options,
+        )  # fmt: skip

@@ -1,0 +1,100 @@
+"""Records of cells on disk: one file each, written when the cell is done, and one that gathers them.
+
+In the folder of an experiment lie ``cells/*.json``, ``records.jsonl`` (the gathered records of the last run's
+specification, one a line) and ``spec.yaml``. Reading takes both; of two records of a cell the one in ``cells``
+counts. Nothing is overwritten but by the same cell with the same settings.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vecveil.atomic import write_text
+from vecveil.errors import DataFileError, message
+from vecveil.experiments.experiment import Cell
+
+__all__ = ["SCHEMA", "RecordFolder"]
+
+SCHEMA = "vecveil.experiment-cell/1"
+
+
+class RecordFolder:
+    """The records of one experiment.
+
+    Args:
+        folder: where its files lie; made at the first write.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def spec_path(self) -> Path:
+        """Where the specification of the last run lies."""
+        return self.folder / "spec.yaml"
+
+    def put(self, cell: Cell, settings: str, record: Mapping[str, Any]) -> None:
+        """Write the record of a cell."""
+        path = self.folder / "cells" / f"{cell.name[:120]}-{settings}.json"
+        write_text(path, json.dumps({"schema": SCHEMA, **record}, indent=1) + "\n")
+
+    def gather(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Write records as one file, a line each."""
+        lines = [json.dumps(record, sort_keys=False) for record in records]
+        write_text(self.folder / "records.jsonl", "".join(f"{line}\n" for line in lines))
+
+    def read(self) -> dict[tuple[str, str], dict[str, Any]]:
+        """Return every record by its cell's name and settings."""
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+        gathered = self.folder / "records.jsonl"
+        if gathered.exists():
+            for number, line in enumerate(gathered.read_text("utf-8").splitlines(), start=1):
+                self._add(found, line, gathered, f"line {number}")
+        for path in sorted((self.folder / "cells").glob("*.json")):
+            self._add(found, path.read_text("utf-8"), path, "file")
+        return found
+
+    def _add(
+        self, found: dict[tuple[str, str], dict[str, Any]], text: str, path: Path, where: str
+    ) -> None:
+        try:
+            record = json.loads(text)
+            key = (Cell.of(**record["cell"]).name, record["settings"])
+            if record["schema"] != SCHEMA or not isinstance(record["found"], dict):
+                raise ValueError
+        except (ValueError, TypeError, KeyError):
+            raise DataFileError(
+                message(path.name, where, f"a record of schema {SCHEMA}", "something else",
+                        fix="Remove it; the cell is then measured again.")
+            ) from None  # fmt: skip
+        found[key] = record
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder for one run; another run in it, of this machine, is refused.
+
+        The lock is the operating system's: it goes when the process does, however it ends.
+        """
+        import fcntl
+
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with open(self.folder / ".lock", "a+", encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                file.seek(0)
+                who = file.read().strip() or "unknown"
+                raise DataFileError(
+                    message("experiment run", "out", "a folder that no other run writes to",
+                            f"{self.folder.name!r}, in which process {who} runs",
+                            fix="Wait for it, or give another --out.")
+                ) from None  # fmt: skip
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            yield

@@ -1,0 +1,256 @@
+"""Runs an experiment: what is missing is measured, each cell recorded as it is done.
+
+A run that was stopped goes on where it was; a killed one loses the cells that were being measured. Cells run in a
+pool of processes, each on one thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import multiprocessing
+import os
+import platform
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vecveil.errors import VecveilError
+from vecveil.experiments.bench import Bench
+from vecveil.experiments.experiment import Cell, Experiment
+from vecveil.experiments.records import RecordFolder
+from vecveil.experiments.specification import Spec, digest
+from vecveil.progress import progress
+from vecveil.version import __version__
+
+__all__ = ["Outcome", "run_cells"]
+
+_ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+_bench: Bench | None = None  # of a worker process
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run did.
+
+    Attributes:
+        asked, kept, measured: cells in all, those that had a record, and those measured now.
+        failed: name of each cell that could not be measured -> why.
+    """
+
+    asked: int
+    kept: int
+    measured: int
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+
+def run_cells(
+    experiment: Experiment,
+    spec: Spec,
+    spec_text: str,
+    data: Path,
+    folder: Path,
+    *,
+    workers: int = 2,
+    resume: bool = True,
+    show_progress: bool | None = None,
+    report: Callable[[str], None] | None = None,
+) -> Outcome:
+    """Measure the cells of a specification that have no record yet.
+
+    Args:
+        spec_text: the specification as it was given; kept beside the records.
+        folder: of this experiment; see `RecordFolder`.
+        workers: processes; 0 measures in this one.
+        resume: False measures everything again.
+        report: is handed a line for each cell that is done.
+
+    Raises:
+        DataFileError: a data set is missing, or another run writes to the folder.
+        KeyboardInterrupt: after Ctrl-C, with everything finished so far on disk.
+    """
+    kept = RecordFolder(folder)
+    cells = experiment.cells(spec)
+    with kept.locked():
+        bench = Bench(spec, data, folder / "work", show_progress=show_progress)
+        settings = {cell: digest(experiment.settings(spec, cell)) for cell in cells}
+        digests = {cell: experiment.data_digest(spec, bench, cell) for cell in cells}
+        records = kept.read() if resume else {}
+        done = {
+            cell: record
+            for cell in cells
+            if (record := records.get((cell.name, settings[cell])))
+            and record["data"] == digests[cell]
+        }
+        todo = [cell for cell in cells if cell not in done]
+        had = len(done)
+        failed: dict[str, str] = {}
+        from vecveil.atomic import write_text
+
+        write_text(kept.spec_path, spec_text)
+        try:
+            if todo:
+                experiment.prepare(spec, bench, todo)
+            common = {
+                "experiment": experiment.name, "quick": spec.is_quick, "spec": spec.digest,
+                "vecveil": __version__, "commit": commit(), "machine": machine(),
+            }  # fmt: skip
+            jobs = _results(experiment, spec, data, folder, todo, workers, bench)
+            bar = progress(jobs, experiment.name, total=len(todo), show=show_progress, unit="cell")
+            for cell, found, seconds in bar:
+                if isinstance(found, str):
+                    failed[cell.name] = found
+                    line = f"{cell.name}: FAILED: {found}"
+                else:
+                    record = {
+                        **common, "cell": cell.to_record(), "seed": cell.get("seed"),
+                        "settings": settings[cell], "data": digests[cell],
+                        "seconds": round(seconds, 2), "finished": _now(), "found": found,
+                    }  # fmt: skip
+                    kept.put(cell, settings[cell], record)
+                    done[cell] = {"schema": "vecveil.experiment-cell/1", **record}
+                    line = f"{cell.name}: {seconds:.1f} s"
+                if report is not None:
+                    report(line)
+        finally:
+            if done:
+                kept.gather([done[cell] for cell in cells if cell in done])
+    return Outcome(len(cells), had, len(done) - had, failed)
+
+
+Result = tuple[Cell, dict[str, Any] | str, float]
+
+
+def _results(
+    experiment: Experiment,
+    spec: Spec,
+    data: Path,
+    folder: Path,
+    cells: Sequence[Cell],
+    workers: int,
+    bench: Bench,
+) -> Iterator[Result]:
+    """Yield each cell's result as it comes; of a cell that failed, why."""
+    if workers == 0 or len(cells) == 0:
+        for cell in cells:
+            yield _guarded(experiment, spec, cell, bench)
+        return
+    # Spawned, not forked: torch and its threads do not survive a fork.
+    context = multiprocessing.get_context("spawn")
+    with _environment(_ONE_THREAD):
+        pool = ProcessPoolExecutor(
+            min(workers, len(cells)), mp_context=context, initializer=_begin,
+            initargs=(spec, data, folder / "work", os.getpid()),
+        )  # fmt: skip
+        try:
+            futures: dict[Future[Result], Cell] = {
+                pool.submit(_in_worker, experiment.name, spec, cell): cell for cell in cells
+            }
+            for future in as_completed(futures):
+                try:
+                    yield future.result()
+                except Exception as error:  # the process died: of memory, or killed
+                    yield futures[future], f"{type(error).__name__}: {error}"[:300], 0.0
+        except BaseException:
+            processes = list((pool._processes or {}).values())
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in processes:
+                process.terminate()
+            raise
+        pool.shutdown()
+
+
+def _begin(spec: Spec, data: Path, work: Path, parent: int) -> None:
+    """Prepare a worker: Ctrl-C is the parent's, and without the parent it ends."""
+    global _bench
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+    _bench = Bench(spec, data, work, show_progress=False)
+
+
+def _in_worker(name: str, spec: Spec, cell: Cell) -> Result:
+    from vecveil.experiments.catalogue import experiment_named
+
+    assert _bench is not None
+    return _guarded(experiment_named(name), spec, cell, _bench)
+
+
+def _guarded(experiment: Experiment, spec: Spec, cell: Cell, bench: Bench) -> Result:
+    """Return a cell's result; one that fails stops no other."""
+    started = time.perf_counter()
+    try:
+        found: dict[str, Any] | str = experiment.measure(spec, cell, bench)
+    except VecveilError as error:
+        found = str(error)[:300]
+    except Exception as error:
+        # Its message may hold text; its place does not.
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        where = (
+            ""
+            if trace is None
+            else f" at {Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
+        )
+        found = f"{type(error).__name__}{where}"
+    return cell, found, time.perf_counter() - started
+
+
+@contextlib.contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables that child processes start with."""
+    before = {key: os.environ.get(key) for key in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            if value is None:
+                del os.environ[key]
+            else:
+                os.environ[key] = value
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def machine() -> dict[str, Any]:
+    """Return what figures of speed depend on, without a name."""
+    import numpy
+    import scipy
+
+    return {
+        "system": platform.system(), "processor": platform.machine(), "cores": os.cpu_count(),
+        "python": platform.python_version(), "numpy": numpy.__version__, "scipy": scipy.__version__,
+    }  # fmt: skip
+
+
+def commit() -> str | None:
+    """Return the commit that the package's source is at, with ``+`` where files differ; None outside a repository."""
+    here = Path(__file__).parent
+    try:
+        found = subprocess.run(
+            ["git", "describe", "--always", "--dirty=+", "--abbrev=10", "--exclude=*"],
+            cwd=here, capture_output=True, text=True, timeout=10, check=True,
+        ).stdout.strip()  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found or None
