@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from vecveil.concepts import Concept
     from vecveil.encoders import load_encoder
     from vecveil.errors import VecveilError
-    from vecveil.protector import Protector, fit, fit_pairs, load
+    from vecveil.protector import Protector, fit, fit_labels, fit_pairs, load
     from vecveil.randomness import NoiseKeys
 
 _HOME = {
@@ -29,6 +29,7 @@ _HOME = {
     "audit": "vecveil.auditing",
     "audit_store": "vecveil.auditing",
     "fit": "vecveil.protector",
+    "fit_labels": "vecveil.protector",
     "fit_pairs": "vecveil.protector",
     "load": "vecveil.protector",
     "load_encoder": "vecveil.encoders",
@@ -49,6 +50,7 @@ __all__ = [
     "audit_store",
     "errors",
     "fit",
+    "fit_labels",
     "fit_pairs",
     "load",
     "load_encoder",

@@ -246,7 +246,6 @@ def _from_texts(input: Path, form: TableFormat, given: dict[str, Any]) -> Protec
 
     column = given["label_column"]
     rows = read_rows(input, given["concept"], form, columns=(column,))
-    rows.concept.require_spans("fit")  # before an encoder is loaded
     encoder = load_encoder_named(given["encoder"] or "minilm", given["precision"], given["cache"])
     utility = _task(given, encoder)
     if column is not None:

@@ -18,11 +18,13 @@ def describe(protector: Protector) -> None:
     report = protector.report
     if counts := report.get("texts"):
         alone = f", {counts['emptied']:,} consist of it alone" if counts["emptied"] else ""
+        labelled = "labelled" in report
+        holds = "have a label" if labelled else "hold it"
         note(
             f"Concept {protector.concept!r}: {counts['with_concept']:,} of {counts['texts']:,} "
-            f"texts hold it, {counts['without_concept']:,} do not{alone}."
+            f"texts {holds}, {counts['without_concept']:,} do not{alone}."
         )
-        if counts["without_concept"] < 20:
+        if counts["without_concept"] < 20 and not labelled:
             note(
                 "  So few texts without it that those with it removed stood in for ordinary texts."
             )
@@ -45,7 +47,8 @@ def describe(protector: Protector) -> None:
         asked = report["asked"].get("target_utility") if key == report["utility_task"] else None
         target = "" if asked is None else f" (target {share(asked)})"
         note(f"Keeps {share(entry['relative'])}{target} of: {entry['label']}")
-    note(report["concept_distance"]["statement"])
+    if report["concept_distance"] is not None:
+        note(report["concept_distance"]["statement"])
     for warning in report["warnings"]:
         note(f"Note: {warning}")
     guarantee = protector.guarantee

@@ -8,10 +8,11 @@ from vecveil.protector.protector import Protector
 
 if TYPE_CHECKING:
     from vecveil.protector.fitting import fit_pairs
+    from vecveil.protector.fitting_labels import fit_labels
     from vecveil.protector.fitting_texts import fit
     from vecveil.protector.methods import METHODS
 
-__all__ = ["METHODS", "EncoderInfo", "Protector", "fit", "fit_pairs", "load"]
+__all__ = ["METHODS", "EncoderInfo", "Protector", "fit", "fit_labels", "fit_pairs", "load"]
 
 
 def __getattr__(name: str) -> Any:
@@ -23,6 +24,10 @@ def __getattr__(name: str) -> Any:
         from vecveil.protector.fitting import fit_pairs
 
         return fit_pairs
+    if name == "fit_labels":
+        from vecveil.protector.fitting_labels import fit_labels
+
+        return fit_labels
     if name == "METHODS":
         from vecveil.protector.methods import METHODS
 

@@ -28,7 +28,7 @@ SHAPES = ("pairs", "labels", "low-rank", "diagonal", "differences")
 def covariance_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     """Return Mahalanobis noise of the shape that the option ``shape`` names, or is."""
     floor = check_positive(options.pop("floor", 1e-2), owner="fit", param="floor")
-    kind = options.pop("shape", "pairs")
+    kind = options.pop("shape", "labels" if data.negative is None else "pairs")
     rank = options.pop("rank", None)
     if isinstance(kind, NoiseShape):
         return _given(kind, data.dimension, rank)
@@ -37,6 +37,8 @@ def covariance_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
         raise InvalidInputError(
             message("fit", "shape", "one of " + ", ".join(SHAPES) + ", or a NoiseShape", got)
         )
+    if kind != "labels":
+        data.pairs("shape", kind)
     if (rank is not None) != (kind == "low-rank"):
         wanted = "given with shape 'low-rank' and with no other"
         raise InvalidInputError(message("fit", "rank", wanted, repr(rank)))
@@ -51,7 +53,7 @@ def covariance_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     elif kind == "diagonal":
         shape = diagonal_concept_shape(data.moments, floor=floor)
     else:
-        shape = difference_shape(data.positive, data.negative, floor=floor)
+        shape = difference_shape(*data.pairs("shape", kind), floor=floor)
     parameters = {"floor": floor, "shape": kind, **({} if rank is None else {"rank": rank})}
     return Candidate(shape=shape, map_of=lambda _: None, parameters=parameters)
 

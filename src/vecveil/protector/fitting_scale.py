@@ -31,7 +31,7 @@ def candidate_noise(
     scale: Scale,
     moments: Moments,
     task: UtilityTask,
-    pairs: tuple[Embeddings, Embeddings],
+    pairs: tuple[Embeddings, Embeddings] | None,
     own: Embeddings,
     *,
     seed: int,
@@ -40,7 +40,7 @@ def candidate_noise(
     """Return the noise-to-signal ratio of ``candidate``.
 
     Args:
-        pairs: embeddings with and without the concept, as they are before the noise.
+        pairs: embeddings with and without the concept, as they are before the noise; None where there are none.
         own: the user's embeddings, for a target cosine.
 
     Raises:
@@ -55,6 +55,7 @@ def candidate_noise(
     if fixed is not None:
         return fixed
     if scale.target_advantage is not None:
+        assert pairs is not None  # refused where there are none
         return noise_of_advantage(candidate, scale.target_advantage, moments.rms_norm, pairs)
     assert scale.target_utility is not None
     draws = CommonDraws(candidate, moments.rms_norm, seed, reduced=not task.same_space)

@@ -12,7 +12,9 @@ from vecveil.checks import check_count, check_texts
 from vecveil.mechanisms import Before, Step
 from vecveil.metrics import UtilityTask
 from vecveil.protector.arguments import UtilityChoice, check_choices, check_relabel
-from vecveil.protector.fitting import MIN_PAIRS, fit_pairs
+from vecveil.protector.fitting import fit_pairs
+from vecveil.protector.fitting_labels import check_label_method, fit_labelled_texts
+from vecveil.protector.fitting_vectors import MIN_PAIRS
 from vecveil.protector.protector import Output, Protector
 from vecveil.protector.scale import Scale
 from vecveil.types import Embeddings, Texts
@@ -55,6 +57,7 @@ def fit(
 
     The concept's spans are removed from the texts that hold them, which gives the pairs D+ and D-; the
     texts without the concept are the ordinary ones. At most 20,000 of each, drawn at random, are used.
+    A concept given by labels names no words to remove: see `fit_labels`.
 
     Args:
         texts: the user's own texts, with and without the concept.
@@ -71,8 +74,7 @@ def fit(
             5 or 3 where that would leave out more than half of the concept words' occurrences.
 
     Raises:
-        ConceptError: the concept matches nothing, too few texts, or leaves nothing of them; or it is
-            given by labels, which name no words to remove.
+        ConceptError: the concept matches nothing, too few texts, or leaves nothing of them.
         CalibrationError: the target cannot be reached; says what can.
 
     Cost:
@@ -89,11 +91,20 @@ def fit(
         check_count(min_token_count, owner="fit", param="min_token_count")
     seed = check_count(seed, owner="fit", param="seed", minimum=0)
     texts = check_texts(texts, owner="fit")
-    concept.require_spans("fit")
     relabel = check_relabel(options.get("relabel"))
+    labelled = concept.labels is not None or concept.labels_column is not None
+    if labelled:
+        check_label_method(method, target_advantage)
     from vecveil.encoders import load_encoder
 
     loaded = load_encoder(encoder)
+    if labelled:
+        return fit_labelled_texts(
+            texts, concept, loaded, min_texts=min_texts, seed=seed, show_progress=show_progress,
+            method=method, epsilon=epsilon, noise_to_signal=noise_to_signal, sigma=sigma, delta=delta,
+            target_utility=target_utility, target_cosine=target_cosine, utility=utility, before=before,
+            postprocess=postprocess, output=output, **options,
+        )  # fmt: skip
     matches = concept.find(texts, min_texts=min_texts, show_progress=show_progress)
     rng = np.random.default_rng(seed)
     negatives = matches.negatives()

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vecveil.checks import check_count, check_positive
 from vecveil.errors import InvalidInputError, message
 from vecveil.mechanisms import NOTHING_BEFORE, Before
 from vecveil.metrics import UtilityTask
@@ -25,6 +24,7 @@ from vecveil.protector.families import (
     Sphere,
 )
 from vecveil.protector.scale import Scale
+from vecveil.protector.sparse_method import SPARSE_OPTIONS, sparse_candidate
 from vecveil.protector.subspace_method import subspace_candidate
 from vecveil.protector.textcrafter_method import (
     TEXTCRAFTER_OPTIONS,
@@ -45,10 +45,10 @@ Postprocess = Literal["none", "wiener", "own map"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FitData:
-    """Everything that a method may learn from."""
+    """Everything that a method may learn from; without negatives the labels say what is to be hidden."""
 
     positive: Embeddings
-    negative: Embeddings
+    negative: Embeddings | None
     token_labels: TokenLabels | None
     background: Embeddings | None
     groups: Groups | None
@@ -65,11 +65,27 @@ class FitData:
         """Return n."""
         return int(self.positive.shape[1])
 
+    def pairs(self, param: str, asked: object) -> tuple[Embeddings, Embeddings]:
+        """Return positives and negatives.
+
+        Args:
+            param, asked: the option that needs them, for the message.
+
+        Raises:
+            InvalidInputError: there are labels in their place.
+        """
+        if self.negative is None:
+            raise InvalidInputError(
+                message("fit", param, "one that labels without pairs are enough for", repr(asked)[:40],
+                        "It compares texts with the same texts without the concept.")
+            )  # fmt: skip
+        return self.positive, self.negative
+
     @cached_property
     def transplanted(self) -> Moments:
         """Moments of the pairs and of made-up ones (`vecveil.sensitivity.transplant`)."""
         return transplanted_moments(
-            self.positive, self.negative, self.token_labels, self.background, seed=self.seed
+            *self.pairs("transplants", True), self.token_labels, self.background, seed=self.seed
         )
 
 
@@ -86,6 +102,7 @@ class Method:
         family: the law of its noise; takes δ where the method does.
         delta: whether δ is given beside ε.
         before: what happens to vectors before the noise, unless the caller says more.
+        labels: whether labels without pairs are enough to learn from.
     """
 
     name: str
@@ -99,6 +116,7 @@ class Method:
     family: Callable[[float | None], Family] = lambda _: EllipticalLaplace()
     delta: bool = False
     before: str = "none"
+    labels: bool = True
 
     @property
     def scales(self) -> tuple[str, ...]:
@@ -108,39 +126,6 @@ class Method:
 
 def _isotropic(data: FitData, options: dict[str, Any]) -> Candidate:
     return Candidate(shape=NoiseShape.isotropic(data.dimension), map_of=lambda _: None)
-
-
-def _sparse(data: FitData, options: dict[str, Any]) -> Candidate:
-    from vecveil.sensitivity.hard_concrete import fit_hard_concrete_mask, stability_of
-    from vecveil.sensitivity.hard_concrete_options import MaskOptions
-
-    floor = check_positive(options.pop("floor", 1e-6), owner="fit", param="floor")
-    seeds = check_count(options.pop("stability_seeds", 2), owner="fit", param="stability_seeds")
-    mask_options = MaskOptions(**options)
-    masks = [
-        fit_hard_concrete_mask(
-            data.positive,
-            data.negative,
-            mask_options,
-            seed=data.seed + i,
-            show_progress=data.show_progress,
-        )
-        for i in range(seeds)
-    ]
-    data.findings["mask"] = masks[0].to_record()
-    if seeds > 1:
-        stability = stability_of([m.mask for m in masks], [m.seed for m in masks])
-        data.findings["mask"]["seed_stability"] = stability.value
-    shape = NoiseShape.from_diagonal(np.asarray(masks[0].mask, dtype=np.float64), floor=floor)
-    return Candidate(
-        shape=shape, map_of=lambda _: None, parameters={"floor": floor, **vars_of(mask_options)}
-    )
-
-
-def vars_of(options: Any) -> dict[str, Any]:
-    """Return the JSON-ready settings of a mask training."""
-    record: dict[str, Any] = options.to_record() if hasattr(options, "to_record") else {}
-    return record
 
 
 def with_wiener(candidate: Candidate, moments: Moments) -> Candidate:
@@ -155,12 +140,6 @@ def with_wiener(candidate: Candidate, moments: Moments) -> Candidate:
 
     return replace(candidate, map_of=map_of, fixed_map=False)
 
-
-_MASK_OPTIONS = (
-    "floor", "stability_seeds", "learning_rate", "gate_learning_rate", "regularisation", "epochs",
-    "batch_size", "hidden", "xi", "gamma", "initial_beta", "initial_alpha_sd", "loss", "held_out",
-    "device",
-)  # fmt: skip
 
 METHODS: dict[str, Method] = {
     method.name: method
@@ -184,8 +163,8 @@ METHODS: dict[str, Method] = {
         Method(
             "sparse",
             "SPARSE as published: a learnt mask shapes diagonal Mahalanobis noise",
-            _sparse,
-            options=_MASK_OPTIONS,
+            sparse_candidate,
+            options=SPARSE_OPTIONS,
             metric="Mahalanobis",
         ),
         Method(
@@ -226,6 +205,7 @@ METHODS: dict[str, Method] = {
             kind="empirical",
             metric="none",
             family=lambda _: LearntPerturbation(),
+            labels=False,
         ),
         Method(
             "textcrafter-subspace",
@@ -237,6 +217,7 @@ METHODS: dict[str, Method] = {
             kind="empirical",
             metric="none",
             family=lambda _: LearntPerturbation(),
+            labels=False,
         ),
         Method(
             "shuffle",

@@ -93,16 +93,9 @@ class Protector:
     @cached_property
     def guarantee(self) -> Guarantee:
         """What is promised, in which metric and on which condition; ``print`` it."""
-        fitted_on = ""
-        if "pairs" in self.report:
-            fitted_on = f"{self.report['pairs']} pairs of texts with and without the concept"
-        promise = self.mechanism.guarantee(
-            down=None if self.map is None else self.map.down, fitted_on=fitted_on
-        )
-        if self.before.largest_norm is not None:
-            promise = promise.within_norm(self.before.largest_norm)
-        after = ([] if self.map is None else ["a linear map"]) + [s.label for s in self.after]
-        return promise.followed_by(tuple(after)) if after else promise
+        from vecveil.protector.promised import promise_of
+
+        return promise_of(self)
 
     @cached_property
     def fingerprint(self) -> str:

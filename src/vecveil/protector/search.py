@@ -78,7 +78,7 @@ class SubspaceSearch:
     """Finds a `Setting`; fields that the caller fixes are left alone.
 
     Args:
-        positive, negative, token_labels, background: as in `fit_pairs`.
+        positive, negative, token_labels, background: as in `fit_pairs`; without negatives, as in `fit_labels`.
         groups: (N,) rows that must not be parted; None groups near-duplicates by their cosine.
         task: the utility to keep.
         transplants: whether the maps are fitted on made-up texts as well.
@@ -87,7 +87,7 @@ class SubspaceSearch:
     def __init__(
         self,
         positive: Embeddings,
-        negative: Embeddings,
+        negative: Embeddings | None,
         token_labels: TokenLabels | None,
         background: Embeddings | None,
         *,
@@ -100,16 +100,19 @@ class SubspaceSearch:
         fit, read, test = _three_parts(positive, groups, np.random.default_rng(seed))
         labels = token_labels
         marks = None if labels is None else labels[fit]
+        removed = None if negative is None else negative[fit]
         if transplants:
+            assert removed is not None
             self.moments = transplanted_moments(
-                positive[fit], negative[fit], marks, background, seed=seed
+                positive[fit], removed, marks, background, seed=seed
             )
         else:
             self.moments = Moments.of(
-                positive[fit], negative[fit], token_labels=marks, background=background
+                positive[fit], removed, token_labels=marks, background=background
             )
         read, test = read[:READER_ROWS], test[:TEST_ROWS]
         if labels is None:
+            assert negative is not None
             read, test = read[: READER_ROWS // 2], test[: TEST_ROWS // 2]
             self.train = np.concatenate([positive[read], negative[read]])
             self.test = np.concatenate([positive[test], negative[test]])
@@ -157,6 +160,10 @@ class SubspaceSearch:
             # The target leaves little room: erase fewer directions as well, down to one in a hundred.
             gentle = gentle_settings(n, pairs=first[0].pairs)
             best = self._best(scale, gentle, "Choosing fewer directions", show_progress)
+        elif best is None and "kept" not in fixed:
+            # The number of erased directions is given: make room by keeping all the others.
+            whole = [replace(setting, kept=n - setting.rank) for setting in first]
+            best = self._best(scale, whole, "Keeping all others", show_progress)
         if best is None and scale.target_utility is None:
             # The noise is the caller's choice: take what the map harms least.
             best = setting_of(max(self.tried, key=lambda row: row["utility"]))

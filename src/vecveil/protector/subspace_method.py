@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["subspace_candidate"]
 
+LEAST_STRENGTH = 1e-6
+"""Share of the strongest direction's strength below which a label direction is rounding."""
+
 
 def subspace_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     """Return the setting that is given, or the best that is found with what is given."""
@@ -57,6 +60,8 @@ def subspace_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     if transplants is not None and not isinstance(transplants, bool):
         got = type(transplants).__name__
         raise InvalidInputError(message("fit", "transplants", "True, False or None", got))
+    if data.negative is None:
+        _labels_only(data, fixed, made_up=bool(transplants))
     if len(fixed) == 4:
         return _of_setting(data, Setting(**fixed), transplants=bool(transplants))
     made_up = bool(transplants)
@@ -76,11 +81,30 @@ def subspace_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     # Fitted on all texts a map can cost a little more than it did on the fitting part.
     free = not fixed.keys() & {"rank", "kept", "flattening"}
     fallback = gentle_settings(n, pairs=best.pairs) if free else []
+    if data.negative is None and "kept" not in fixed:
+        fallback = [Setting(best.rank, n - best.rank, fixed.get("flattening", 0.0), pairs=False)]
     for setting in (*search.ranking(), *fallback):
         candidate = _of_setting(data, setting, transplants=made_up)
         if _most_utility(data, candidate) >= target:
             return candidate
     raise _refusal(data, search, target)
+
+
+def _labels_only(data: FitData, fixed: dict[str, Any], *, made_up: bool) -> None:
+    """Set the number of directions to that of the labels': one less than the classes, and no more have a meaning."""
+    for param, asked in (("pairs", fixed.get("pairs")), ("transplants", made_up)):
+        if asked:
+            data.pairs(param, asked)
+    strengths = directions_of(data.moments, pairs=False).strengths
+    told = int((strengths > LEAST_STRENGTH * strengths[0]).sum())
+    most = min(told, data.dimension - 1)
+    rank = fixed.setdefault("rank", most)
+    if rank > most:
+        raise InvalidInputError(
+            message("fit", "rank", f"at most {most}", rank,
+                    "The labels tell texts apart in no more directions.")
+        )  # fmt: skip
+    fixed["pairs"] = False
 
 
 def _of_setting(data: FitData, setting: Setting, *, transplants: bool) -> Candidate:

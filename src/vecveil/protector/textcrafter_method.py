@@ -111,7 +111,7 @@ def _sides(
     pairs = np.arange(rows)
     if data.groups is not None:
         pairs = np.unique(data.groups, return_inverse=True)[1].reshape(-1)
-    positive, plain, of_positive, of_plain = data.positive, data.negative, pairs, pairs
+    (positive, plain), of_positive, of_plain = data.pairs("method", "textcrafter"), pairs, pairs
     check_unit_rows(positive, owner="fit", param="positive")
     check_unit_rows(plain, owner="fit", param="negative")
     extra = {"further_positive": further, "background": data.background}

@@ -34,7 +34,8 @@ def whitebox_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     X = data.positive.astype(np.float32)
     L = data.token_labels
     if L is None:  # without words: does the text hold the concept at all?
-        X = np.concatenate([X, data.negative.astype(np.float32)])
+        _, negative = data.pairs("method", "sparse-whitebox")
+        X = np.concatenate([X, negative.astype(np.float32)])
         L = np.repeat([1, 0], len(data.positive))[:, None].astype(np.uint8)
     labels = np.asarray(L)
     schedule = replace(PUBLISHED, epochs=epochs)

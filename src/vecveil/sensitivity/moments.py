@@ -112,16 +112,18 @@ class Moments:
     def of(
         cls,
         positive: Embeddings,
-        negative: Embeddings,
+        negative: Embeddings | None,
         *,
         token_labels: TokenLabels | None = None,
         background: Embeddings | None = None,
     ) -> Moments:
         """Return the moments of pairs (N, n), labels (N, V) and ordinary texts (K, n).
 
-        Without ``background`` the negatives stand in for ordinary texts.
+        Without ``background`` the negatives stand in for ordinary texts; without those too the texts themselves.
+        Labels without pairs have no ``negative``: C is then 0.
         """
         ordinary = negative if background is None or len(background) < 2 else background
+        ordinary = positive if ordinary is None else ordinary
         parts = [(X, covariance(X)) for X in (positive, ordinary)]
         K = sum((own for _, own in parts), np.zeros_like(parts[0][1])) / len(parts)
         means = [np.mean(X, axis=0, dtype=np.float64) for X in (positive, ordinary)]
@@ -135,7 +137,7 @@ class Moments:
         return cls(
             K=K,
             M=M,
-            C=pair_covariance(positive, negative),
+            C=np.zeros_like(K) if negative is None else pair_covariance(positive, negative),
             B=B,
             mean=np.asarray((means[0] + means[1]) / 2, dtype=np.float64),
             rms_norm=float(np.sqrt(np.trace(M))),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import vecveil
-from vecveil.errors import ConceptError
+from vecveil.errors import ConceptError, InvalidInputError
 
 LABELLED = [
     vecveil.Concept.from_labels("topic", ["sad", None] * 20),
@@ -16,17 +16,24 @@ LABELLED = [
 ]
 
 
+NEEDS_PAIRS: list[dict[str, Any]] = [
+    {"method": "textcrafter", "radius": 0.5},
+    {"target_advantage": 0.1},
+]
+
+
 @pytest.mark.parametrize("concept", LABELLED, ids=["labels", "column"])
-def test_a_concept_of_labels_is_refused_before_the_encoder_is_loaded(
-    concept: vecveil.Concept, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("asked", NEEDS_PAIRS, ids=["method", "scale"])
+def test_what_needs_pairs_is_refused_for_labels_before_the_encoder_is_loaded(
+    concept: vecveil.Concept, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def load(*_: Any, **__: Any) -> None:
         pytest.fail("the encoder was loaded")
 
     monkeypatch.setattr("vecveil.encoders.load_encoder", load)
-    with pytest.raises(ConceptError, match="This version fits concepts with spans") as caught:
-        vecveil.fit(["a text", "another"] * 20, concept, epsilon=1.0)
-    assert str(caught.value).startswith("fit: `concept` must be one with spans")
+    with pytest.raises(InvalidInputError, match="Labels name no words to remove") as caught:
+        vecveil.fit(["a text", "another"] * 20, concept, **asked)
+    assert "given by labels" in str(caught.value)
 
 
 def test_the_demo_refuses_it_as_well(tmp_path: Path) -> None:

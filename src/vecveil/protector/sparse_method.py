@@ -1,0 +1,69 @@
+"""The ``sparse`` method: a learnt mask shapes diagonal Mahalanobis noise, SPARSE as published."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vecveil.checks import check_count, check_positive
+from vecveil.errors import InvalidInputError, message
+from vecveil.protector.candidate import Candidate
+from vecveil.sensitivity.shapes import NoiseShape
+from vecveil.types import Embeddings
+
+if TYPE_CHECKING:
+    from vecveil.protector.methods import FitData
+
+__all__ = ["SPARSE_OPTIONS", "sparse_candidate"]
+
+SPARSE_OPTIONS = (
+    "floor", "stability_seeds", "learning_rate", "gate_learning_rate", "regularisation", "epochs",
+    "batch_size", "hidden", "xi", "gamma", "initial_beta", "initial_alpha_sd", "loss", "held_out",
+    "device",
+)  # fmt: skip
+
+
+def sparse_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
+    """Return noise shaped by the mask that tells pairs apart, or the two classes of given labels."""
+    from vecveil.sensitivity.hard_concrete import fit_hard_concrete_mask, stability_of
+    from vecveil.sensitivity.hard_concrete_options import MaskOptions
+
+    floor = check_positive(options.pop("floor", 1e-6), owner="fit", param="floor")
+    seeds = check_count(options.pop("stability_seeds", 2), owner="fit", param="stability_seeds")
+    mask_options = MaskOptions(**options)
+    positive, negative = _sides(data)
+    masks = [
+        fit_hard_concrete_mask(
+            positive, negative, mask_options, seed=data.seed + i, show_progress=data.show_progress
+        )
+        for i in range(seeds)
+    ]
+    data.findings["mask"] = masks[0].to_record()
+    if seeds > 1:
+        stability = stability_of([m.mask for m in masks], [m.seed for m in masks])
+        data.findings["mask"]["seed_stability"] = stability.value
+    shape = NoiseShape.from_diagonal(np.asarray(masks[0].mask, dtype=np.float64), floor=floor)
+    return Candidate(
+        shape=shape,
+        map_of=lambda _: None,
+        parameters={"floor": floor, **mask_options.to_record()},
+    )
+
+
+def _sides(data: FitData) -> tuple[Embeddings, Embeddings]:
+    """Return what the mask is to tell apart: the pairs, or as many rows of either class as the smaller has."""
+    if data.negative is not None:
+        return data.positive, data.negative
+    labels = data.token_labels
+    assert labels is not None
+    if labels.shape[1] != 2 or not (labels.sum(axis=1) == 1).all():
+        raise InvalidInputError(
+            message("fit", "method", "another than 'sparse' for labels that are not two classes",
+                    f"{labels.shape[1]} labels", "Its mask is learnt from telling two sides apart.",
+                    "Use subspace, or covariance.")
+        )  # fmt: skip
+    rng = np.random.default_rng(data.seed)
+    first, second = (rng.permutation(np.flatnonzero(labels[:, j])) for j in (0, 1))
+    count = min(len(first), len(second))
+    return data.positive[first[:count]], data.positive[second[:count]]
