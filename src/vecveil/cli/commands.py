@@ -8,7 +8,9 @@ import click
 
 __all__ = ["COMMANDS", "vecveil"]
 
-COMMANDS = ("demo", "fit", "protect", "audit", "curves", "key", "ledger", "methods", "doctor")
+COMMANDS = (
+    "demo", "fit", "protect", "audit", "experiment", "curves", "key", "ledger", "methods", "doctor",
+)  # fmt: skip
 
 
 class LazyGroup(click.Group):

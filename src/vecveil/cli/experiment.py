@@ -1,0 +1,208 @@
+"""``vecveil experiment``: the papers' experiments and ours, run and shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from vecveil.cli import options as shared
+
+__all__ = ["command"]
+
+EXAMPLE = """\b
+Example:
+  vecveil experiment list
+  vecveil experiment run tradeoff --data DIR --out results --quick
+  vecveil experiment table tradeoff --out results --html tradeoff.html
+"""
+RUN_EXAMPLE = """\b
+Examples:
+  vecveil experiment run tradeoff --data DIR --out results
+  vecveil experiment spec tradeoff > mine.yaml
+  vecveil experiment run mine.yaml --data DIR --out results --seeds 5
+  vecveil experiment run all --quick --data DIR --out results
+"""
+TABLE_EXAMPLE = """\b
+Examples:
+  vecveil experiment table tradeoff --out results
+  vecveil experiment table all --out results --format markdown --to tables
+"""
+FORMATS = {"markdown": "md", "csv": "csv", "latex": "tex", "json": "json", "html": "html"}
+
+
+@click.group("experiment", epilog=EXAMPLE, short_help="Run the papers' experiments and ours.")
+def command() -> None:
+    """Run the experiments of the papers and our own, and show what they found.
+
+    Runs go on where they were stopped: each cell is recorded as it is done.
+    """
+
+
+@command.command("list", epilog="\b\nExample:\n  vecveil experiment list --json\n")
+@shared.json_option
+def listed(as_json: bool) -> None:
+    """Print name, source and purpose of each experiment."""
+    from vecveil.cli.printing import data, data_json
+    from vecveil.experiments import list_experiments
+
+    found = list_experiments()
+    if as_json:
+        data_json({"experiments": found})
+        return
+    width = max(len(one["name"]) for one in found)
+    for one in found:
+        data(f"{one['name']:<{width}}  {one['what']} [{one['source']}]")
+
+
+@command.command("spec", epilog="\b\nExample:\n  vecveil experiment spec tradeoff > mine.yaml\n")
+@click.argument("name")
+def spec(name: str) -> None:
+    """Print the specification (YAML) of experiment NAME, to be edited and run."""
+    from vecveil.cli.printing import data
+    from vecveil.experiments.catalogue import experiment_named
+    from vecveil.experiments.specification import shipped_spec
+
+    data(shipped_spec(experiment_named(name).name))
+
+
+@command.command("run", epilog=RUN_EXAMPLE)
+@click.argument("name", metavar="NAME|FILE|all")
+@click.option("--data", type=shared.FILE, required=True, help="Folder with the data sets.")
+@click.option("--out", type=shared.FILE, required=True, help="Folder of the records.")
+@click.option("--quick", is_flag=True, help="The coarse version: minutes in place of an hour.")
+@click.option("--seeds", type=click.IntRange(min=1), help="Seeds, in place of the specification's.")
+@click.option(
+    "--workers", type=click.IntRange(min=0), help="Processes [default: cores, at most 4]."
+)
+@click.option(
+    "--resume/--fresh",
+    default=True,
+    show_default=True,
+    help="Go on with the records in --out, or measure everything again.",
+)
+@shared.json_option
+def run(
+    name: str,
+    data: Path,
+    out: Path,
+    quick: bool,
+    seeds: int | None,
+    workers: int | None,
+    resume: bool,
+    as_json: bool,
+) -> None:
+    """Measure what has no record yet: an experiment, a specification in a YAML file, or all of them.
+
+    Records lie in a folder of the experiment's name in --out; `vecveil experiment table` shows them.
+    """
+    import os
+    import sys
+
+    from vecveil.cli.printing import data as print_data
+    from vecveil.cli.printing import data_json, note
+    from vecveil.experiments import run as run_experiment
+    from vecveil.experiments.catalogue import EXPERIMENTS
+
+    names = list(EXPERIMENTS) if name == "all" else [name]
+    processes = min(4, os.cpu_count() or 1) if workers is None else workers
+    outcomes: dict[str, Any] = {}
+    for one in names:
+        note(f"experiment {one}")
+        outcome = run_experiment(
+            one, data, out, quick=quick, seeds=seeds, workers=processes, resume=resume,
+            report=None if sys.stderr.isatty() else note,
+        )  # fmt: skip
+        for cell, why in outcome.failed.items():
+            note(f"vecveil: {one}: cell {cell} was not measured: {why}")
+        outcomes[one] = vars(outcome) | {"failed": dict(outcome.failed)}
+        if not as_json:
+            print_data(
+                f"{one}: {outcome.asked} cells, {outcome.measured} measured, {outcome.kept} were there, "
+                f"{len(outcome.failed)} failed"
+            )
+    if as_json:
+        data_json({"experiments": outcomes})
+    if any(outcome["failed"] for outcome in outcomes.values()):
+        raise click.exceptions.Exit(1)
+
+
+@command.command("table", epilog=TABLE_EXAMPLE)
+@click.argument("name", metavar="NAME|all")
+@click.option("--out", type=shared.FILE, required=True, help="Folder of the records.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(list(FORMATS)),
+    default="markdown",
+    show_default=True,
+    help="Of what is printed, or written with --to.",
+)
+@click.option(
+    "--html", "html_file", type=shared.FILE, help="Also draw tables and figures in this HTML file."
+)
+@click.option(
+    "--to", "folder", type=shared.FILE, help="Write NAME.SUFFIX to this folder, print nothing."
+)
+@shared.json_option
+def table(
+    name: str, out: Path, form: str, html_file: Path | None, folder: Path | None, as_json: bool
+) -> None:
+    """Show what the last run of an experiment in --out measured, or of all that were run there."""
+    from vecveil.atomic import write_text
+    from vecveil.cli.outputs import writing
+    from vecveil.cli.printing import data, note
+    from vecveil.experiments import summarise
+    from vecveil.experiments.catalogue import EXPERIMENTS
+    from vecveil.report.experiment_page import experiment_to_html
+
+    form = "json" if as_json else form
+    names = (
+        [one for one in EXPERIMENTS if (out / one / "spec.yaml").exists()]
+        if name == "all"
+        else [name]
+    )
+    if name == "all" and not names:
+        raise click.UsageError(f"No experiment was run in {out.name!r}.")
+    if len(names) > 1 and html_file is not None:
+        raise click.UsageError(
+            "--html is one page: name one experiment, or use --format html --to FOLDER."
+        )
+    for one in names:
+        record = summarise(one, out)
+        text = _drawn(record, form)
+        if folder is None:
+            data(text)
+        else:
+            path = folder / f"{one}.{FORMATS[form]}"
+            with writing(path):
+                write_text(path, text)
+            note(f"Wrote {path}")
+        if html_file is not None:
+            with writing(html_file):
+                write_text(html_file, experiment_to_html(record))
+            note(f"Wrote {html_file}")
+
+
+def _drawn(record: dict[str, Any], form: str) -> str:
+    """Return the record in a format."""
+    import json
+
+    if form == "json":
+        return json.dumps(record, indent=1, allow_nan=False) + "\n"
+    if form == "html":
+        from vecveil.report.experiment_page import experiment_to_html
+
+        return experiment_to_html(record)
+    if form == "csv":
+        from vecveil.report.experiment_csv import experiment_to_csv
+
+        return experiment_to_csv(record)
+    if form == "latex":
+        from vecveil.report.experiment_latex import experiment_to_latex
+
+        return experiment_to_latex(record)
+    from vecveil.report.experiment_markdown import experiment_to_markdown
+
+    return experiment_to_markdown(record)
