@@ -136,8 +136,8 @@ class Concept:
     def from_labels(cls, name: str, labels: Sequence[str | int | None]) -> Concept:
         """Return an abstract concept: one label for each text, None for texts without the concept.
 
-        It has no spans, so there is no D-: `vecveil.fit` refuses it in this version. `find` gives its
-        token labels, which `vecveil.fit_pairs` and attacks take beside embeddings.
+        It has no spans, so there is no D-: `vecveil.fit` learns from the labels, as `vecveil.fit_labels` does.
+        `find` gives its token labels, which attacks take beside embeddings.
         """
         return cls(name, labels=checked_labels(labels, owner="Concept.from_labels"))
 
@@ -280,12 +280,12 @@ class Concept:
         )  # fmt: skip
 
     def require_spans(self, owner: str) -> None:
-        """Raise ConceptError if the concept is given by labels, which this version cannot fit."""
+        """Raise ConceptError if the concept is given by labels, which name no words."""
         if self.labels is not None or self.labels_column is not None:
             raise ConceptError(
                 message(owner, "concept", "one with spans",
                         f"{self.name!r}, which is given by labels",
-                        "This version fits concepts with spans.",
+                        "A label says nothing about where in the text the concept is.",
                         "Give terms, patterns, entity types or spans.")
             )  # fmt: skip
 

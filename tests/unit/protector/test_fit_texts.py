@@ -41,6 +41,6 @@ def test_the_demo_refuses_it_as_well(tmp_path: Path) -> None:
 
     (tmp_path / "c.yaml").write_text("name: topic\nlabels_column: topic\n")
     (tmp_path / "t.csv").write_text("text,topic\n" + "a text,sad\n" * 30)
-    with pytest.raises(ConceptError, match="This version fits concepts with spans"):
+    with pytest.raises(ConceptError, match="A label says nothing about where"):
         run_demo(tmp_path / "o", input=tmp_path / "t.csv", concept_file=tmp_path / "c.yaml")
     assert not (tmp_path / "o").exists()
