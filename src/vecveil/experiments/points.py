@@ -64,7 +64,7 @@ def defend(
         key = (
             "mask",
             material.problem.name,
-            material.positive.shape[1],
+            hash(material.positive[:1].tobytes()),  # of one encoder: two may agree in dimension
             material.seed,
             method,
             repr(options),
@@ -135,6 +135,8 @@ def leakage(
         case.further if further else None,
     )  # fmt: skip
     met = LabelledVectors(judged, case.labels[case.test], case.groups[case.test])
+    if not names:
+        return {"vocabulary": len(case.vocabulary)}
     results = [
         attack.run(known, met, rng=seed, show_progress=False, **oracle)
         for attack in attacks_named(names, further=known.further is not None)

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vecveil.errors import InvalidInputError, message
+from vecveil.protector.methods import METHODS
 
 __all__ = ["EFFECTIVE_NORM", "Scale", "parse_scale"]
 
 EFFECTIVE_NORM = 15.5
 ROOM = 0.002  # asked for above a target: it is measured with other noise than it is searched with
 
-Kind = Literal["clean", "literal", "effective", "utility", "radius"]
+Kind = Literal["clean", "literal", "effective", "utility", "radius", "fixed"]
+DELTA = 1e-5  # of (ε, δ) where a method has one
 
 
 @dataclass(frozen=True)
@@ -27,30 +29,47 @@ class Scale:
 
     Attributes:
         kind: ``clean`` (no protection), ``literal`` and ``effective`` (ε), ``utility`` (share kept),
-            ``radius`` (norm of the noise).
-        value: the number behind it; infinite for ``clean``.
+            ``radius`` (norm of the noise), ``fixed`` (a method without a scale).
+        value: the number behind it; infinite for ``clean`` and ``fixed``.
     """
 
     kind: Kind
     value: float = math.inf
 
+    def fits(self, method: str) -> bool:
+        """Return whether a method has this scale; ``clean`` is no protection, method ``none``."""
+        if method == "none" or self.kind == "clean":
+            return method == "none" and self.kind == "clean"
+        return self._needed(method) <= set(METHODS[method].scales)
+
+    def _needed(self, method: str) -> set[str]:
+        """Return the names of scales that a method must have; an empty set needs a method that has none."""
+        if self.kind == "fixed":
+            return {"no scale"} if METHODS[method].scales else set()
+        return set(self.arguments(method)) - {"delta"}
+
     def arguments(self, method: str) -> dict[str, Any]:
         """Return the arguments of `vecveil.fit_pairs` that set this scale."""
+        scales = METHODS[method].scales
+        if self.kind == "fixed":
+            return {}
         if self.kind == "literal":
-            return {"sigma": 1 / self.value} if method == "gaussian" else {"epsilon": self.value}
+            if "epsilon" not in scales:
+                return {"sigma": 1 / self.value}
+            return {"epsilon": self.value, **({"delta": DELTA} if METHODS[method].delta else {})}
         if self.kind == "effective":
             return {"noise_to_signal": EFFECTIVE_NORM / self.value}
         if self.kind == "radius":
-            return {"noise_to_signal": self.value}
+            return {"radius" if "radius" in scales else "noise_to_signal": self.value}
         return {"target_utility": min(1.0, self.value + ROOM)}
 
 
 def parse_scale(text: str) -> Scale:
-    """Return the scale that ``clean``, ``literal E``, ``effective E``, ``utility U`` or ``radius R`` names."""
+    """Return the scale of ``clean``, ``fixed``, ``literal E``, ``effective E``, ``utility U`` or ``radius R``."""
     kind, _, rest = text.partition(" ")
     try:
-        if kind == "clean" and not rest:
-            return Scale("clean")
+        if kind in ("clean", "fixed") and not rest:
+            return Scale(kind)  # type: ignore[arg-type]
         value = float(rest)
         if kind in ("literal", "effective", "radius") and 0 < value < math.inf:
             return Scale(kind, value)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,18 +40,10 @@ class GridSpec(Spec):
     def __post_init__(self) -> None:
         for scale in (*self.scales, *self.more_scales):
             parse_scale(scale)
-        known = {
-            name
-            for name, one in METHODS.items()
-            if "target_utility" in one.scales or name == "gaussian"
-        }
         for name in (*self.methods, *self.options):
-            if name not in known:
-                raise InvalidInputError(
-                    message(
-                        "experiment", "methods", "of " + ", ".join(sorted(known)), repr(name)[:60]
-                    )
-                )
+            if name not in METHODS:
+                wanted = "of " + ", ".join(sorted(METHODS))
+                raise InvalidInputError(message("experiment", "methods", wanted, repr(name)[:60]))
         attacks_named(self.attacks, further=True)
 
 
@@ -60,22 +53,23 @@ class Grid(Experiment):
     spec_type = GridSpec
 
     def cells(self, spec: Spec) -> list[Cell]:
-        """Return the cells; those of a problem and seed side by side, the first seeds of all problems first."""
+        """Return the cells; those of a problem and seed side by side, the first seeds of all problems first.
+
+        A method is measured at the scales that it has.
+        """
         assert isinstance(spec, GridSpec)
+        axes = itertools.product(
+            range(max(spec.seeds, spec.more_seeds)),
+            spec.problems,
+            ("none", *spec.methods),
+            spec.scales,
+        )
         found = []
-        for seed in range(max(spec.seeds, spec.more_seeds)):
-            for problem in spec.problems:
-                for method in ("none", *spec.methods):
-                    for scale in spec.scales:
-                        clean = scale == "clean"
-                        if (method == "none") != clean:
-                            continue
-                        if seed < spec.seeds or (
-                            seed < spec.more_seeds and (clean or scale in spec.more_scales)
-                        ):
-                            found.append(
-                                Cell.of(problem=problem, method=method, scale=scale, seed=seed)
-                            )
+        for seed, problem, method, scale in axes:
+            more = scale == "clean" or scale in spec.more_scales
+            wanted = seed < spec.seeds or (seed < spec.more_seeds and more)
+            if wanted and parse_scale(scale).fits(method):
+                found.append(Cell.of(problem=problem, method=method, scale=scale, seed=seed))
         return found
 
     def settings(self, spec: Spec, cell: Cell) -> dict[str, Any]:
