@@ -22,8 +22,8 @@ BAR = 1 / 3  # of SPARSE's excess over chance, at 95 % utility
 AT = "utility 0.95"
 ATTACKERS = (
     "Every attacker is trained on releases of the method that it attacks, knows the protector and the law of its "
-    "noise, and learns from texts that the protector was fitted on too (the 70 % that are not judged). The strongest of all "
-    "is shown, so figures err on the side of caution. Words that were listed alone; for others see held-out-terms."
+    "noise, and learns from texts that the protector was fitted on too (the 70 % that are not judged). The strongest "
+    "of all is shown, so figures err on the side of caution. Words that were listed alone; for others see held-out-terms."
 )
 
 
@@ -75,7 +75,7 @@ class Frontier(Grid):
 
     def _bar(self, records: Records, problem: str) -> Finding:
         ratio = excess_ratio(records, problem, "subspace", "sparse", AT)
-        claim = f"At 95 % utility, subspace leaks at most a third of SPARSE's excess over chance ({problem}, listed words)."
+        claim = f"At 95 % utility subspace leaks at most a third of SPARSE's excess over chance ({problem}, listed words)"
         if math.isnan(ratio):
             return Finding(claim, "own", "not measured", "not measured")
         verdict = "agrees" if ratio <= BAR else "disagrees"
