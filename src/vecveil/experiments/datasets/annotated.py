@@ -29,12 +29,11 @@ def read_text_table(
     *,
     file: str,
     text: str = "text",
-    split: str | None = "split",
+    split: str | None = None,
     spans: str | None = None,
     label: str | None = None,
     classes: Mapping[str, str] | None = None,
     group: str | None = None,
-    values: Mapping[str, Sequence[object]] | None = None,
 ) -> TextSet:
     """Return the texts of a table (JSON lines, CSV, TSV or Parquet; text formats also .gz).
 
@@ -43,18 +42,10 @@ def read_text_table(
         text, split, spans, label, group: columns; None for what the table does not have. Without a
             group each row is one by itself.
         classes: names of the classes by what the label column has; None takes its texts.
-        values: column to the values of rows to keep; None keeps all.
     """
     path = folder / file
     named = [column for column in (split, spans, label, group) if column is not None]
-    rows = read_columns(path, text, [*named, *(values or {})])
-    if values:
-        kept = [
-            row
-            for row in range(len(rows[text]))
-            if all(rows[column][row] in allowed for column, allowed in values.items())
-        ]
-        rows = {column: [found[row] for row in kept] for column, found in rows.items()}
+    rows = read_columns(path, text, [*named])
     labels = None
     if label is not None:
         found = rows[label]

@@ -21,15 +21,19 @@ from vecveil.experiments.datasets.wikitext import read_wikitext, read_wikitext_t
 __all__: list[str] = []
 
 _AG = ("ag_news_train_subset.parquet", "ag_news_test.parquet")
+_MIMIC = ("mimic3", "mimiciii", "mimic-iii", "physionet.org/files/mimiciii/1.4")
 _WIKI = "wikitext2_valid_test.parquet"
 
 
 def _table(folder: str, file: str, **options: Any) -> Place:
+    options = {"split": "split", **options}
     return Place((folder,), (file,), partial(read_text_table, file=file, **options))
 
 
 def _ag_news_tables(name: str, folder: Path) -> TextSet:
-    parts = [read_text_table(name, folder, file=file, label="label_name") for file in _AG]
+    parts = [
+        read_text_table(name, folder, file=file, split="split", label="label_name") for file in _AG
+    ]
     return joined(name, parts)
 
 
@@ -97,8 +101,8 @@ for _name, _file, _what in (
     _texts(
         _name,
         f"{_what} (presidio-research).",
-        (_table("pii", f"{_file}.jsonl.gz", spans="spans", group="template_id"),),
-        "JSON lines of {text, split, spans, template_id}.",
+        (_table("pii", f"{_file}.jsonl.gz", spans="spans", group="masked"),),
+        "JSON lines of {text, split, spans, masked}.",
         "MIT; the identities are of FakeNameGenerator.com, CC BY-SA 3.0 US.",
     )
 _texts(
@@ -126,11 +130,8 @@ _texts(
     "mimic3",
     "Discharge summaries of an intensive care unit (MIMIC-III), access-restricted.",
     (
-        Place(
-            ("mimic3", "mimiciii", "mimic-iii", "physionet.org/files/mimiciii/1.4"),
-            ("[Nn][Oo][Tt][Ee][Ee][Vv][Ee][Nn][Tt][Ss].csv*",),
-            read_mimic_notes,
-        ),
+        Place(_MIMIC, ("NOTEEVENTS.csv*",), read_mimic_notes),
+        Place(_MIMIC, ("noteevents.csv*",), read_mimic_notes),
     ),
     "NOTEEVENTS.csv (or .csv.gz) of MIMIC-III 1.4, physionet.org/content/mimiciii.",
     "It needs PhysioNet access: training in research with human subjects and a signed data use "

@@ -37,8 +37,9 @@ _LETTERED = re.compile(r"(\d+)[A-Z]+")
 def read_pii_masking(
     name: str, folder: Path, *, languages: Sequence[str] | None = ("English", "en")
 ) -> TextSet:
-    """Return the texts in ``languages`` of all .jsonl and .parquet files in or below ``folder``.
+    """Return the texts in ``languages`` of all files in or below ``folder``.
 
+    The .jsonl files (also .gz) are read; where there are none, the .parquet files.
     Texts whose ids differ in the letter at the end alone (40767A, 40767B) are one group.
 
     Args:
@@ -46,15 +47,14 @@ def read_pii_masking(
             same; None keeps all. A file without that column is kept whole.
     """
     wanted = None if languages is None else {language.casefold() for language in languages}
-    files = [path for path in sorted(folder.rglob("*")) if path.name.endswith(_SUFFIXES)]
+    below = sorted(folder.rglob("*"))
+    files = [path for path in below if path.name.endswith((".jsonl", ".jsonl.gz"))]
+    files = files or [path for path in below if path.suffix == ".parquet"]
     parts = [part for path in files if (part := _read_file(name, path, wanted)) is not None]
     if not parts:
         which = "any language" if languages is None else " or ".join(languages)
         raise not_usable(folder.name, f"a folder with texts in {which}", "one without")
     return joined(name, parts)
-
-
-_SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
 
 
 def _read_file(name: str, path: Path, wanted: set[str] | None) -> TextSet | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from vecveil.errors import DataFileError, InvalidInputError, message
+from vecveil.experiments.datasets.described import FILE, described_dataset
 from vecveil.experiments.datasets.info import DatasetInfo
 from vecveil.experiments.datasets.kinds import DataSet, PairSet, RetrievalSet, TextSet
 from vecveil.tables.formats import readable
@@ -50,7 +51,8 @@ def open_dataset(name: str | DatasetInfo, data: str | os.PathLike[str]) -> DataS
     """Return the data set ``name``, whichever of its layouts lies below ``data``.
 
     Args:
-        name: one of DATASETS, or a DatasetInfo itself.
+        name: one of DATASETS, a DatasetInfo itself, or a folder in ``data`` that has a file
+            dataset.yaml (:mod:`vecveil.experiments.datasets.described`).
         data: the folder with the data; the places of the set are looked for below it, in order.
 
     Raises:
@@ -58,8 +60,8 @@ def open_dataset(name: str | DatasetInfo, data: str | os.PathLike[str]) -> DataS
         DataFileError: ``data`` is no folder that can be read, no place of the set holds its files,
             or a file is damaged (the message has file, row and field).
     """
-    info = name if isinstance(name, DatasetInfo) else _named(name)
     folder = _data_folder(data)
+    info = name if isinstance(name, DatasetInfo) else _named(name, folder)
     for place in info.places:
         found = place.find(folder)
         if found is not None:
@@ -73,9 +75,12 @@ def open_dataset(name: str | DatasetInfo, data: str | os.PathLike[str]) -> DataS
     raise _missing(info, folder)
 
 
-def _named(name: str) -> DatasetInfo:
+def _named(name: str, data: Path) -> DatasetInfo:
     if name in _known:
         return _known[name]
+    described = described_dataset(str(name), data)
+    if described is not None:
+        return described
     close = get_close_matches(str(name).lower(), _known, n=1)
     raise InvalidInputError(
         message(
@@ -83,7 +88,9 @@ def _named(name: str) -> DatasetInfo:
             "name",
             f"one of {', '.join(sorted(_known))}",
             repr(name),
-            fix=f"Did you mean {close[0]!r}?" if close else "Add your own with register_dataset.",
+            fix=f"Did you mean {close[0]!r}?"
+            if close
+            else f"For your own, write {FILE} into a folder of its name, or call register_dataset.",
         )
     )
 

@@ -32,14 +32,16 @@ _Pair = tuple[str, str, float, str, str]
 def read_pair_table(
     name: str, folder: Path, *, file: str, low: float = 0.0, high: float = HIGHEST
 ) -> PairSet:
-    """Return pairs of a table with sentence1, sentence2, score, split and (optional) source.
+    """Return pairs of a table with sentence1, sentence2, score, and where it has them split and source.
+
+    Without a column split all pairs are the test split.
 
     Args:
         file: JSON lines, CSV, TSV or Parquet, in ``folder``.
         low, high: the range of the scores; one outside of it is an error.
     """
     path = folder / file
-    rows = read_columns(path, "sentence1", ("sentence2", "score", "split"), ("source",))
+    rows = read_columns(path, "sentence1", ("sentence2", "score"), ("split", "source"))
     scores = [
         as_number(value, path.name, "score", row, low, high)
         for row, value in enumerate(rows["score"])
@@ -49,7 +51,7 @@ def read_pair_table(
         left=tuple(rows["sentence1"]),
         right=as_texts(rows["sentence2"], path.name, "sentence2"),
         scores=np.array(scores, dtype=np.float64),
-        split=as_splits(rows["split"], path.name),
+        split=as_splits(rows.get("split", ["test"] * len(scores)), path.name),
         source=as_texts(rows.get("source", [name] * len(scores)), path.name, "source"),
     )
 
