@@ -101,6 +101,7 @@ class Experiment(ABC):
         source: the table or figure of a paper, or ``own``.
         spec_type: its class of settings.
         version: of what is measured; raised, every cell is measured again.
+        alone: whether cells are measured one after the other, because they measure time.
     """
 
     name: ClassVar[str]
@@ -108,6 +109,7 @@ class Experiment(ABC):
     source: ClassVar[str]
     spec_type: ClassVar[type[Spec]] = Spec
     version: ClassVar[int] = 1
+    alone: ClassVar[bool] = False
 
     @abstractmethod
     def cells(self, spec: Spec) -> list[Cell]:
@@ -115,7 +117,7 @@ class Experiment(ABC):
 
     @abstractmethod
     def measure(self, spec: Spec, cell: Cell, bench: Bench) -> dict[str, Any]:
-        """Return what was found in a cell, JSON-ready."""
+        """Return what was found in a cell, JSON-ready; ``{"skipped": reason}`` is tried again by the next run."""
 
     @abstractmethod
     def summary(self, spec: Spec, records: Records) -> Summary:

@@ -92,6 +92,7 @@ def run_cells(
             for cell in cells
             if (record := records.get((cell.name, settings[cell])))
             and record["data"] == digests[cell]
+            and "skipped" not in record["found"]  # what was missing may be there now
         }
         todo = [cell for cell in cells if cell not in done]
         had = len(done)
@@ -106,7 +107,8 @@ def run_cells(
                 "experiment": experiment.name, "quick": spec.is_quick, "spec": spec.digest,
                 "vecveil": __version__, "commit": commit(), "machine": machine(),
             }  # fmt: skip
-            jobs = _results(experiment, spec, data, folder, todo, workers, bench)
+            at_once = min(workers, 1) if experiment.alone else workers
+            jobs = _results(experiment, spec, data, folder, todo, at_once, bench)
             bar = progress(jobs, experiment.name, total=len(todo), show=show_progress, unit="cell")
             for cell, found, seconds in bar:
                 if isinstance(found, str):
