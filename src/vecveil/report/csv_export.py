@@ -13,7 +13,7 @@ from vecveil.atomic import write_text
 from vecveil.report.markup import clean_text
 from vecveil.report.record import Attack, Audit, Figure, parse, source
 
-__all__ = ["COLUMNS", "render_audit_csv", "write_audit_csv"]
+__all__ = ["COLUMNS", "render_audit_csv", "spreadsheet_text", "write_audit_csv"]
 
 COLUMNS = (
     "family",
@@ -35,7 +35,7 @@ COLUMNS = (
 FORMULA = ("=", "+", "-", "@")
 
 
-def _text(text: str) -> str:
+def spreadsheet_text(text: str) -> str:
     """Return a text that no spreadsheet takes for a formula."""
     text = clean_text(text)
     starts_formula = text.lstrip().startswith(FORMULA) or text[:1] in ("\t", "\r", "\n")
@@ -48,9 +48,9 @@ def _number(number: float | None) -> str:
 
 def _row(attack: Attack, figure: Figure) -> list[str]:
     return [
-        _text(attack.family),
-        _text(attack.name),
-        _text(figure.metric),
+        spreadsheet_text(attack.family),
+        spreadsheet_text(attack.name),
+        spreadsheet_text(figure.metric),
         _number(figure.value),
         _number(figure.low),
         _number(figure.high),
@@ -62,7 +62,7 @@ def _row(attack: Attack, figure: Figure) -> list[str]:
         _number(attack.n),
         "true" if attack.adaptive else "false",
         _number(attack.seconds),
-        _text(attack.cost),
+        spreadsheet_text(attack.cost),
     ]
 
 

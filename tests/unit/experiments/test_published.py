@@ -60,7 +60,7 @@ SPOTS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("sparse-training-time", {"samples": 10000}, {"minutes": 25.3}),
     ("textcrafter-table-1", {"dataset": "ade", "method": "ldp-gaussian"},
      {"bleu": 9.10, "token_f1": 4.46, "exact_match": 0, "rouge_l": 4.42, "macro_f1": 44.44, "accuracy": 62.0}),
-    ("textcrafter-table-1", {"dataset": "ag-news", "method": "textcrafter"},
+    ("textcrafter-table-1", {"dataset": "agnews", "method": "textcrafter"},
      {"bleu": 1.88, "token_f1": 16.63, "rouge_l": 7.43, "macro_f1": 65.10, "accuracy": 74.50}),
 ]  # fmt: skip
 

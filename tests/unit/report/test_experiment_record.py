@@ -1,0 +1,126 @@
+"""The summary of an experiment is read whole or refused with one sentence that names the key."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from harness.sample_experiment import EXPERIMENTS, sample_experiment
+from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.report.experiment_csv import experiment_to_csv
+from vecveil.report.experiment_latex import experiment_to_latex
+from vecveil.report.experiment_markdown import experiment_to_markdown
+from vecveil.report.experiment_page import experiment_to_html
+from vecveil.report.experiment_parts import Number
+from vecveil.report.experiment_record import read_experiment
+
+DRAWN = (experiment_to_html, experiment_to_markdown, experiment_to_csv, experiment_to_latex)
+
+
+@pytest.mark.parametrize("variant", EXPERIMENTS)
+def test_a_sound_record_is_read(variant: str) -> None:
+    record = sample_experiment(variant)
+    held = read_experiment(record, owner="test")
+    assert len(held.tables) == len(record["tables"])
+    assert [p.title for p in held.pictures] == [p["title"] for p in record["figures"]]
+
+
+def test_findings_that_disagree_come_first_and_empty_series_are_left_out() -> None:
+    held = read_experiment(sample_experiment(), owner="test")
+    assert [finding.verdict for finding in held.findings] == ["disagrees", "agrees", "not measured"]
+    assert held.pictures[3].series == ()
+    cell = held.tables[0].rows[0][3]
+    assert isinstance(cell, Number)
+    assert (cell.n, cell.sd, cell.published) == (5, 0.006, 0.2234)
+    assert held.tables[0].rows[2][3] is None
+    record = sample_experiment()
+    record["figures"][0]["series"][0]["points"].reverse()
+    points = read_experiment(record, owner="test").pictures[0].series[0].points
+    assert [point.x for point in points] == [5, 10, 20, 30, 40]
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    """Return the sample with one value replaced, or one key added."""
+    record = sample_experiment()
+    *inner, last = path.split(".")
+    at: Any = record
+    for key in inner:
+        at = at[int(key)] if key.isdigit() else at[key]
+    at[int(last) if last.isdigit() else last] = value
+    return record
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        ("schema", "vecveil.experiment/2", r"experiment\.schema.*'vecveil\.experiment/1'"),
+        ("schema", 1, r"experiment\.schema.*int"),
+        ("colour", "red", r"experiment\.colour.*absent"),
+        ("quick", "no", r"experiment\.quick.*true or false"),
+        ("seconds", math.nan, r"experiment\.seconds.*finite"),
+        ("seconds", -1, r"experiment\.seconds"),
+        ("cells.asked", 1.5, r"cells\.asked.*whole"),
+        ("cells.lost", 1, r"cells\.lost.*absent"),
+        ("machine.load", math.inf, r"machine\.load.*finite"),
+        ("machine.cores", [2], r"machine\.cores"),
+        ("commits", "abc", r"experiment\.commits.*list"),
+        ("notes.0", 7, r"notes\[0\].*string"),
+        ("tables.0.columns", [], r"tables\[0\]\.columns.*one column"),
+        ("tables.0.columns.1.wide", True, r"columns\[1\]\.wide.*absent"),
+        ("tables.0.rows.1", ["sts12"], r"tables\[0\]\.rows\[1\].*5 cells"),
+        ("tables.0.rows.1", "sts12", r"tables\[0\]\.rows\[1\].*list"),
+        ("tables.0.rows.1.3.value", math.nan, r"rows\[1\]\[3\]\.value.*finite"),
+        ("tables.0.rows.1.3.value", "7", r"rows\[1\]\[3\]\.value.*number.*str"),
+        ("tables.0.rows.1.3.colour", 1, r"rows\[1\]\[3\]\.colour.*absent"),
+        ("tables.0.rows.1.3.digits", 40, r"rows\[1\]\[3\]\.digits.*12"),
+        ("tables.0.rows.1.3.sd", -0.1, r"rows\[1\]\[3\]\.sd"),
+        ("tables.0.rows.1.3.low", 0.1, r"rows\[1\]\[3\]\.low.*neither"),
+        ("tables.0.rows.1.4.low", 0.99, r"rows\[1\]\[4\]\.low.*at most high"),
+        ("tables.0.rows.1.3", 0.5, r"rows\[1\]\[3\].*object.*float"),
+        ("figures.0.kind", "pie", r"figures\[0\]\.kind.*curve, heat, bars"),
+        ("figures.0.x.log", 0, r"figures\[0\]\.x\.log"),
+        ("figures.0.x.base", 2, r"figures\[0\]\.x\.base.*absent"),
+        ("figures.0.series.1.points.2.y", math.nan, r"series\[1\]\.points\[2\]\.y.*finite"),
+        ("figures.0.series.1.points.2.z", 1, r"points\[2\]\.z.*absent"),
+        ("figures.0.chance", math.inf, r"figures\[0\]\.chance.*finite"),
+        ("figures.1.columns", ["one"], r"figures\[1\]\.series.*columns"),
+        ("figures.2.rows", ["one"], r"figures\[2\]\.values.*1 rows"),
+        ("figures.2.values.1", [0.0], r"figures\[2\]\.values\[1\].*6 numbers"),
+        ("figures.2.values.1.2", math.nan, r"values\[1\]\.2.*finite"),
+        ("findings.0.verdict", "true", r"findings\[0\]\.verdict.*disagrees"),
+        ("findings.0.why", "x", r"findings\[0\]\.why.*absent"),
+    ],
+)  # fmt: skip
+def test_what_is_not_sound_is_one_clear_error(path: str, value: Any, says: str) -> None:
+    record = changed(path, value)
+    for draw in DRAWN:
+        with pytest.raises(InvalidInputError, match=says) as failure:
+            draw(record)
+        assert "\n" not in str(failure.value)
+
+
+@pytest.mark.parametrize("key", [*sample_experiment()])
+def test_a_key_that_is_missing_is_named(key: str) -> None:
+    record = sample_experiment()
+    del record[key]
+    with pytest.raises(InvalidInputError, match=rf"experiment\.{key}`"):
+        read_experiment(record, owner="test")
+
+
+def test_a_logarithmic_axis_needs_positive_numbers() -> None:
+    record = changed("figures.0.x.log", True)
+    read_experiment(record, owner="test")
+    record["figures"][0]["series"][0]["points"][0]["x"] = 0
+    with pytest.raises(InvalidInputError, match="logarithmic"):
+        read_experiment(record, owner="test")
+
+
+def test_no_text_of_the_record_is_in_an_error_and_the_kind_of_error_is_the_caller_s() -> None:
+    with pytest.raises(DataFileError) as failure:
+        read_experiment(changed("findings.0.verdict", "a secret"), owner="x", error=DataFileError)
+    assert "secret" not in str(failure.value)
+    for nothing in (None, [], "x"):
+        with pytest.raises(InvalidInputError, match="`experiment` must be an object"):
+            experiment_to_html(nothing)  # type: ignore[arg-type]
