@@ -23,7 +23,8 @@ AT = "utility 0.95"
 ATTACKERS = (
     "Every attacker is trained on releases of the method that it attacks, knows the protector and the law of its "
     "noise, and learns from texts that the protector was fitted on too (the 70 % that are not judged). The strongest "
-    "of all is shown, so figures err on the side of caution. Words that were listed alone; for others see held-out-terms."
+    "of all is shown, so figures err on the side of caution. These are words that were listed; for others see "
+    "held-out-terms."
 )
 
 
@@ -75,7 +76,8 @@ class Frontier(Grid):
 
     def _bar(self, records: Records, problem: str) -> Finding:
         ratio = excess_ratio(records, problem, "subspace", "sparse", AT)
-        claim = f"At 95 % utility subspace leaks at most a third of SPARSE's excess over chance ({problem}, listed words)"
+        what = f"({problem}, listed words)"
+        claim = f"At 95 % utility subspace leaks at most a third of SPARSE's excess over chance {what}."
         if math.isnan(ratio):
             return Finding(claim, "own", "not measured", "not measured")
         verdict = "agrees" if ratio <= BAR else "disagrees"
