@@ -5,7 +5,11 @@ queries, judgements) and :class:`TextSet` (texts with spans, labels, splits). Im
 nothing beyond NumPy; Parquet needs the extra ``files``.
 """
 
-from vecveil.experiments.datasets import catalogue_pairs, catalogue_texts  # they register
+from vecveil.experiments.datasets import (  # they register
+    catalogue_entities,
+    catalogue_pairs,
+    catalogue_texts,
+)
 from vecveil.experiments.datasets.annotated import read_text_table
 from vecveil.experiments.datasets.beir import read_beir
 from vecveil.experiments.datasets.info import DatasetInfo, Place
@@ -43,4 +47,4 @@ __all__ = [
     "register_dataset",
 ]
 
-del catalogue_pairs, catalogue_texts
+del catalogue_entities, catalogue_pairs, catalogue_texts

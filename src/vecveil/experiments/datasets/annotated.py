@@ -7,6 +7,7 @@ Parquet with the same columns.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from vecveil.experiments.datasets.columns import (
 )
 from vecveil.experiments.datasets.kinds import TextSet, group_ids
 
-__all__ = ["joined", "read_text_table"]
+__all__ = ["joined", "read_split_tables", "read_text_table"]
 
 
 def read_text_table(
@@ -62,6 +63,23 @@ def read_text_table(
         spans=None if spans is None else as_spans(rows[spans], rows[text], path.name, spans),
         labels=labels,
     )
+
+
+def read_split_tables(
+    name: str, folder: Path, *, files: Mapping[str, str], text: str, label: str | None = None
+) -> TextSet:
+    """Return the texts of several tables, of which each is a split.
+
+    Args:
+        files: split to file in ``folder``; those that are not there are left out.
+        text, label: columns, as in :func:`read_text_table`.
+    """
+    parts = []
+    for split, file in files.items():
+        if (folder / file).is_file():
+            part = read_text_table(name, folder, file=file, text=text, label=label)
+            parts.append(replace(part, split=(split,) * len(part.texts)))
+    return joined(name, parts)
 
 
 def joined(name: str, sets: Sequence[TextSet]) -> TextSet:

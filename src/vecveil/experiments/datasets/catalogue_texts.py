@@ -1,4 +1,4 @@
-"""The text sets, with where their files may lie: identifiers, entities, classes, notes, sentences."""
+"""The sets of classes, notes and plain sentences, with where their files may lie."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import Any
 
 from vecveil.experiments.datasets.ade import read_ade
 from vecveil.experiments.datasets.agnews import read_ag_news
-from vecveil.experiments.datasets.annotated import joined, read_text_table
+from vecveil.experiments.datasets.annotated import joined, read_split_tables, read_text_table
 from vecveil.experiments.datasets.info import DatasetInfo, Place
 from vecveil.experiments.datasets.kinds import TextSet
 from vecveil.experiments.datasets.mimic import read_mimic_notes
 from vecveil.experiments.datasets.phrasebank import read_phrasebank
-from vecveil.experiments.datasets.pii_masking import read_pii_masking
 from vecveil.experiments.datasets.registry import register_dataset
 from vecveil.experiments.datasets.sst2 import LABELS, read_glue_sst2
 from vecveil.experiments.datasets.wikitext import read_wikitext, read_wikitext_table
@@ -21,6 +20,20 @@ from vecveil.experiments.datasets.wikitext import read_wikitext, read_wikitext_t
 __all__: list[str] = []
 
 _AG = ("ag_news_train_subset.parquet", "ag_news_test.parquet")
+_ACI = {
+    "train": "train.csv",
+    "dev": "valid.csv",
+    "test1": "clinicalnlp_taskB_test1.csv",
+    "test2": "clinicalnlp_taskC_test2.csv",
+    "test3": "clef_taskC_test3.csv",
+}
+_MTS = {
+    "train": "MTS-Dialog-TrainingSet.csv",
+    "dev": "MTS-Dialog-ValidationSet.csv",
+    "test1": "MTS-Dialog-TestSet-1-MEDIQA-Chat-2023.csv",
+    "test2": "MTS-Dialog-TestSet-2-MEDIQA-Sum-2023.csv",
+}
+_MTSAMPLES = {"1": "surgery", "2": "medical records", "3": "internal medicine", "4": "other"}
 _MIMIC = ("mimic3", "mimiciii", "mimic-iii", "physionet.org/files/mimiciii/1.4")
 _WIKI = "wikitext2_valid_test.parquet"
 
@@ -90,68 +103,6 @@ _texts(
     "train.csv and test.csv of ag_news_csv.",
     "Research and other non-commercial activity.",
 )
-for _name, _file, _what in (
-    ("pii-synth", "presidio_synth_v2", "Made-up sentences with identifiers, 17 types"),
-    (
-        "pii-large",
-        "presidio_generated_large",
-        "Made-up sentences with identifiers, older templates",
-    ),
-):
-    _texts(
-        _name,
-        f"{_what} (presidio-research).",
-        (_table("pii", f"{_file}.jsonl.gz", spans="spans", group="masked"),),
-        "JSON lines of {text, split, spans, masked}.",
-        "MIT; the identities are of FakeNameGenerator.com, CC BY-SA 3.0 US.",
-    )
-_texts(
-    "asq-phi",
-    "Made-up clinical questions with HIPAA identifiers.",
-    (_table("pii", "asq_phi.jsonl.gz", spans="spans"),),
-    "JSON lines of {text, split, spans}.",
-    "MIT.",
-)
-_texts(
-    "pii-masking-300k",
-    "Made-up texts with identifiers, 27 types, the English ones (ai4privacy).",
-    tuple(
-        Place(
-            ("pii-masking-300k", "pii/pii-masking-300k", "ai4privacy/pii-masking-300k"),
-            (f"**/*.{suffix}",),
-            read_pii_masking,
-        )
-        for suffix in ("jsonl*", "parquet")
-    ),
-    "The files of the Hugging Face data set ai4privacy/pii-masking-300k.",
-    "A licence of its own (commercial use apart): agree to it first.",
-)
-_texts(
-    "mimic3",
-    "Discharge summaries of an intensive care unit (MIMIC-III), access-restricted.",
-    (
-        Place(_MIMIC, ("NOTEEVENTS.csv*",), read_mimic_notes),
-        Place(_MIMIC, ("noteevents.csv*",), read_mimic_notes),
-    ),
-    "NOTEEVENTS.csv (or .csv.gz) of MIMIC-III 1.4, physionet.org/content/mimiciii.",
-    "It needs PhysioNet access: training in research with human subjects and a signed data use "
-    "agreement; it may not be passed on.",
-)
-for _name, _file, _what, _terms in (
-    ("ncbi-disease", "ncbi_disease", "Abstracts with diseases", "Terms not stated."),
-    ("bc5cdr", "bc5cdr_sentences", "Sentences with chemicals and diseases", "CC BY 4.0."),
-    ("wnut17", "wnut17", "Posts with rare and new entities (W-NUT 2017)", "CC BY 4.0."),
-    ("broad-twitter", "broad_twitter", "Tweets with persons, places, organisations", "CC BY 4.0."),
-    ("wikigold", "wikigold", "Sentences of Wikipedia with entities", "CC BY 4.0."),
-    ("sec-filings", "sec_filings", "Sentences of credit agreements with entities", "CC BY 3.0."),
-):
-    _texts(
-        _name,
-        f"{_what}.",
-        (_table("concepts", f"{_file}.jsonl.gz", spans="spans"),),
-        "JSON lines of {text, split, spans}.",
-        _terms,
-    )
 _texts(
     "wikitext2",
     "Paragraphs of Wikipedia articles, without headings (WikiText-2).",
@@ -171,22 +122,49 @@ _texts(
     "A Parquet table of source and text.",
     "Differ by source.",
 )
-for _name, _file, _what, _label, _classes, _terms in (
-    ("aci-bench", "aci_bench", "Clinical notes of played visits", None, None, "CC BY 4.0."),
-    ("mts-dialog", "mts_dialog", "Sections of clinical notes", "label", None, "CC BY 4.0."),
+_texts(
+    "mimic3",
+    "Discharge summaries of an intensive care unit (MIMIC-III), access-restricted.",
     (
-        "mtsamples",
-        "mtsamples_tenth",
-        "Transcribed medical reports",
-        "label",
-        {"1": "surgery", "2": "medical records", "3": "internal medicine", "4": "other"},
-        "Terms of mtsamples.com.",
+        Place(_MIMIC, ("NOTEEVENTS.csv*",), read_mimic_notes),
+        Place(_MIMIC, ("noteevents.csv*",), read_mimic_notes),
     ),
-):
-    _texts(
-        _name,
-        f"{_what}.",
-        (_table("clinical", f"{_file}.jsonl.gz", label=_label, classes=_classes),),
-        "JSON lines of {text, split, label}.",
-        _terms,
-    )
+    "NOTEEVENTS.csv (or .csv.gz) of MIMIC-III 1.4, physionet.org/content/mimiciii.",
+    "It needs PhysioNet access: training in research with human subjects and a signed data use "
+    "agreement; it may not be passed on.",
+)
+_texts(
+    "aci-bench",
+    "Clinical notes of played visits.",
+    (
+        _table("clinical", "aci_bench.jsonl.gz"),
+        Place(
+            ("aci-bench/data/challenge_data", "aci-bench"),
+            (_ACI["train"],),
+            partial(read_split_tables, files=_ACI, text="note"),
+        ),
+    ),
+    "The folder data/challenge_data of the repository aci-bench.",
+    "CC BY 4.0.",
+)
+_texts(
+    "mts-dialog",
+    "Sections of clinical notes; the label is the section.",
+    (
+        _table("clinical", "mts_dialog.jsonl.gz", label="label"),
+        Place(
+            ("MTS-Dialog/Main-Dataset", "MTS-Dialog", "mts-dialog"),
+            (_MTS["train"],),
+            partial(read_split_tables, files=_MTS, text="section_text", label="section_header"),
+        ),
+    ),
+    "The folder Main-Dataset of the repository MTS-Dialog.",
+    "CC BY 4.0.",
+)
+_texts(
+    "mtsamples",
+    "Transcribed medical reports in four groups.",
+    (_table("clinical", "mtsamples_tenth.jsonl.gz", label="label", classes=_MTSAMPLES),),
+    "JSON lines of {text, split, label}; label 1 to 4.",
+    "Terms of mtsamples.com.",
+)
