@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from vecveil.report.experiment_parts import Picture
-from vecveil.report.experiment_scale import Across, bottom_scale, colour, per_cent, svg, tick_words
+from vecveil.report.experiment_scale import (
+    Across,
+    bottom_scale,
+    colour,
+    named,
+    per_cent,
+    svg,
+    tick_words,
+)
 from vecveil.report.markup import Safe, tag
 from vecveil.report.training_charts import scale_ticks, shown
 
 __all__ = ["bar_chart", "group_name"]
 
 NAME, BAR, GAP, SPACE = 16, 12, 3, 10
+LONGEST = 44  # letters of a name: as wide as a phone
 
 
 def group_name(picture: Picture, x: float) -> str:
@@ -35,7 +44,7 @@ def bar_chart(picture: Picture, name: str) -> Safe:
     top = 0.0
     for x in groups:
         called = group_name(picture, x)
-        shapes.append(tag("text", called, x="0", y=f"{top + 12:g}", class_="name"))
+        shapes.append(tag("text", *named(called, LONGEST), x="0", y=f"{top + 12:g}", class_="name"))
         top += NAME
         said = []
         for i, series in enumerate(picture.series):

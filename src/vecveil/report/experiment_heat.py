@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vecveil.report.experiment_parts import Picture
-from vecveil.report.experiment_scale import per_cent, svg
+from vecveil.report.experiment_scale import named, per_cent, svg
 from vecveil.report.figures import MISSING
 from vecveil.report.markup import Safe, tag
 from vecveil.report.training_charts import shown
@@ -16,22 +16,12 @@ LONGEST = 18
 LETTER = 6.3  # pixels: a little more than the mean width of a letter of 11 pixels
 STEPS = 5
 DARK = 0.55  # from this strength on, words on a cell have the colour of the paper
-MOST_COLUMNS_WITH_NUMBERS = 8
+MOST_COLUMNS_WITH_NUMBERS = 6
 
 
 def _strongest(picture: Picture) -> float:
     held = [abs(value) for row in picture.values for value in row if value is not None]
     return max(held, default=0.0) or 1.0
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
-
-
-def _named(name: str) -> list[Safe | str]:
-    """Return a name, cut if need be, that shows itself whole under the mouse."""
-    short = _short(name)
-    return [short] if short == name else [short, tag("title", name)]
 
 
 def heat_chart(picture: Picture, name: str) -> Safe:
@@ -56,21 +46,29 @@ def heat_chart(picture: Picture, name: str) -> Safe:
     )
     drawing = svg(name, picture.title, words, height, *shapes, kind="heat")
     beside = [
-        tag("text", *_named(row), x="100%", y=f"{i * CELL + 15}", text_anchor="end")
+        tag("text", *named(row, LONGEST), x="100%", y=f"{i * CELL + 15}", text_anchor="end")
         for i, row in enumerate(picture.rows)
     ]
     left = tag("svg", *beside, class_="chart scale", width="100%", height=height, aria_hidden="true")  # fmt: skip
     step = -(-count // MOST_NAMES)
-    named = [(j, _short(column)) for j, column in enumerate(picture.columns) if j % step == 0]
+    shown_names = [(j, column) for j, column in enumerate(picture.columns) if j % step == 0]
     below = [
         tag(
             "svg",
-            tag("text", words, transform="rotate(-90)", x="-4", y="4", text_anchor="end"),
+            tag(
+                "text",
+                *named(words, LONGEST),
+                transform="rotate(-90)",
+                x="-4",
+                y="4",
+                text_anchor="end",
+            ),
             x=per_cent((j + 0.5) * width),
         )
-        for j, words in named
+        for j, words in shown_names
     ]
-    deep = round(8 + LETTER * max(len(words) for _, words in named))
+    longest = max(min(len(words), LONGEST) for _, words in shown_names)
+    deep = round(8 + LETTER * longest)
     axis = tag("svg", *below, class_="chart axis", width="100%", height=deep, aria_hidden="true")
     return tag("div", left, drawing, tag("div", axis, class_="below"), class_="plot heat")
 
@@ -95,7 +93,7 @@ def _cell(
     ]
     if count <= MOST_COLUMNS_WITH_NUMBERS:
         kind = "on dark" if strength >= DARK else "on"
-        shapes.append(tag("text", f"{value:.3g}".replace("-", "\u2212"), class_=kind, **middle))
+        shapes.append(tag("text", f"{value:.2g}".replace("-", "\u2212"), class_=kind, **middle))
     return shapes
 
 

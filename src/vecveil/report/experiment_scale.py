@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from vecveil.report.experiment_parts import Picture
 from vecveil.report.markup import Safe, tag
-from vecveil.report.training_charts import scale_ticks
 
 __all__ = [
     "Across",
@@ -18,6 +17,7 @@ __all__ = [
     "colour",
     "legend",
     "mark",
+    "named",
     "per_cent",
     "stretched",
     "svg",
@@ -61,7 +61,8 @@ class Across:
 
 def tick_words(number: float) -> str:
     """Return a number below a scale, as short as it can be said."""
-    return f"{number:.4g}".replace("-", "\u2212")
+    words = f"{number:.4g}" if abs(number) < 1e4 else f"{number:,.0f}"
+    return words.replace("-", "\u2212")
 
 
 def across(numbers: Sequence[float], log: bool) -> Across:
@@ -75,8 +76,17 @@ def across(numbers: Sequence[float], log: bool) -> Across:
     elif log:
         ticks = _log_ticks(scale)
     else:
-        ticks = [(at, words) for at, words in scale_ticks(held) if held[0] <= at <= held[-1]]
+        ticks = _linear_ticks(scale)
     return Across(held[0], held[-1], log, tuple(ticks))
+
+
+def _linear_ticks(scale: Across) -> list[tuple[float, str]]:
+    """Return round numbers between the ends, three to nine of them."""
+    rough = (scale.high - scale.low) / 4
+    power = math.floor(math.log10(rough) + 1e-9)
+    step = next(s for s in (5, 2, 1) if s * 10.0**power <= rough * (1 + 1e-9)) * 10.0**power
+    first, last = math.ceil(scale.low / step - 1e-9), math.floor(scale.high / step + 1e-9)
+    return [(i * step, tick_words(i * step)) for i in range(first, last + 1)]
 
 
 def _log_ticks(scale: Across) -> list[tuple[float, str]]:
@@ -88,6 +98,13 @@ def _log_ticks(scale: Across) -> list[tuple[float, str]]:
             return [(at, tick_words(at)) for at in inside]
     # Less than a decade between 1, 2 and 5, or very many of them: the ends say enough.
     return [(end, tick_words(end)) for end in dict.fromkeys((scale.low, scale.high))]
+
+
+def named(name: str, longest: int) -> list[Safe | str]:
+    """Return a name, cut if it has more letters than these; a cut one shows itself whole under the mouse."""
+    if len(name) <= longest:
+        return [name]
+    return [f"{name[: longest - 1]}…", tag("title", name)]
 
 
 def per_cent(number: float) -> str:

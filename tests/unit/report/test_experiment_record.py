@@ -124,3 +124,27 @@ def test_no_text_of_the_record_is_in_an_error_and_the_kind_of_error_is_the_calle
     for nothing in (None, [], "x"):
         with pytest.raises(InvalidInputError, match="`experiment` must be an object"):
             experiment_to_html(nothing)  # type: ignore[arg-type]
+
+
+def test_what_experiments_write_is_what_is_read() -> None:
+    """The two sides of the schema are written apart: a summary of every kind of part goes through."""
+    from vecveil.experiments import summary as s
+
+    columns = (s.Column("method", text=True), s.Column("leakage", "%"))
+    rows = (("sparse", s.number([0.2, 0.3], published=0.1)), ("none", None))
+    line = s.Series("sparse", [(5.0, 0.2, 0.1, 0.3), (10.0, 0.3, None, None)], dashed=True)
+    figures = (
+        s.Figure("Curve", x="ε", y="leakage", log=True, series=(line,), chance=0.1),
+        s.Figure("Heat", kind="heat", rows=["a"], columns=["b", "c"], values=[[0.5, 1.0]]),
+        s.Figure("Bars", kind="bars", series=(s.Series("x", [(0.0, 1.0, None, None)]),), columns=["b"]),
+    )  # fmt: skip
+    finding = s.Finding("It leaks less.", "SPARSE, Table 1", "agrees", "2 of 2 cells")
+    said = s.Summary((s.Table("T", columns, rows),), figures, (finding,), ("Note.",))
+    record = sample_experiment() | said.to_record("vecveil experiment run tradeoff")
+    held = read_experiment(record, owner="test")
+    cell = held.tables[0].rows[0][1]
+    assert isinstance(cell, Number)
+    assert (cell.value, cell.n, cell.published) == (0.25, 2, 0.1)
+    assert [len(picture.series) for picture in held.pictures] == [1, 0, 1]
+    for draw in DRAWN:
+        assert draw(record)
