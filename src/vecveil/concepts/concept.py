@@ -255,7 +255,8 @@ class Concept:
         sources: Sequence[MemberSource],
         encoder: Any = None,
         members: int = 2000,
-        substitutions: int = 4000,
+        substitutions: int | None = None,
+        occurrences: bool = True,
         min_texts: int = 20,
         seed: int = 0,
         show_progress: bool | None = None,
@@ -265,18 +266,19 @@ class Concept:
         Args:
             texts: the user's own, as for ``find``; members stand in the place of listed terms.
             sources: where members come from; see `vecveil.concepts.expansion`.
-            encoder: with ``encode``. Then a member takes the place of the terms that it is nearest to; without
-                one it takes any place.
+            encoder: with ``encode``; a member takes the place of terms it is near to. None: any place.
             members: at most, over all sources; large groups give way first.
-            substitutions: texts to make, at most; each costs an encoding in the fit.
+            substitutions: texts to make, at most; each costs an encoding in the fit. None takes as many as
+                texts hold the concept, from 2,000 to 20,000.
+            occurrences: whether the user's texts that hold a member as they are count too.
         """
         from vecveil.concepts.expansion.expansion import expand
 
         self.require_spans("Concept.expand")
         return expand(
             self.find(texts, min_texts=min_texts, show_progress=show_progress),
-            sources, encoder=encoder, members=members, substitutions=substitutions, seed=seed,
-            show_progress=show_progress,
+            sources, encoder=encoder, members=members, substitutions=substitutions,
+            occurrences=occurrences, seed=seed, show_progress=show_progress,
         )  # fmt: skip
 
     def require_spans(self, owner: str) -> None:

@@ -12,15 +12,19 @@ from vecveil.checks import check_count, check_texts
 from vecveil.mechanisms import Before, Step
 from vecveil.metrics import UtilityTask
 from vecveil.protector.arguments import UtilityChoice, check_choices, check_relabel
+from vecveil.protector.expanded_pairs import check_expansion, with_expansion
 from vecveil.protector.fitting import fit_pairs
 from vecveil.protector.fitting_labels import check_label_method, fit_labelled_texts
+from vecveil.protector.fitting_rewriting import fit_rewriting
 from vecveil.protector.fitting_vectors import MIN_PAIRS
 from vecveil.protector.protector import Output, Protector
 from vecveil.protector.scale import Scale
+from vecveil.protector.text_methods import TEXT_METHODS
 from vecveil.types import Embeddings, Texts
 
 if TYPE_CHECKING:
     from vecveil.concepts import Concept
+    from vecveil.concepts.expansion import Expansion
 
 __all__ = ["fit"]
 
@@ -49,6 +53,7 @@ def fit(
     output: Output = "full",
     min_texts: int = MIN_PAIRS,
     min_token_count: int | None = None,
+    expansion: Expansion | None = None,
     seed: int = 0,
     show_progress: bool | None = None,
     **options: Any,
@@ -63,7 +68,8 @@ def fit(
         texts: the user's own texts, with and without the concept.
         concept: what to hide.
         encoder: a name for `vecveil.load_encoder`, or any object with ``encode(texts) -> (N, n)``.
-        method: a name of `vecveil.protector.METHODS`; ``vecveil methods`` lists them with their scales.
+        method: a name of `vecveil.protector.METHODS`, or of `vecveil.protector.TEXT_METHODS`, which rewrite the
+            texts and have no scale (options: `fit_rewriting`); ``vecveil methods`` lists them with their scales.
         epsilon, noise_to_signal, target_utility, target_cosine, target_advantage, sigma, radius: exactly one of those
             that the method has; see `fit_pairs`.
         delta, utility, before, postprocess, output: see `fit_pairs`.
@@ -72,6 +78,7 @@ def fit(
         min_texts: fewest texts that must hold the concept, at least 20.
         min_token_count: a concept word is a label of its own if so many texts hold it; None takes 10, or
             5 or 3 where that would leave out more than half of the concept words' occurrences.
+        expansion: what `Concept.expand` returned for this concept: pairs and labels of members beside the own ones.
 
     Raises:
         ConceptError: the concept matches nothing, too few texts, or leaves nothing of them.
@@ -80,6 +87,17 @@ def fit(
     Cost:
         Encoding each text once, and each text with the concept a second time without it; then seconds.
     """
+    if method in TEXT_METHODS:
+        given = {
+            "epsilon": epsilon, "noise_to_signal": noise_to_signal, "sigma": sigma, "delta": delta, "radius": radius,
+            "target_utility": target_utility, "target_cosine": target_cosine, "target_advantage": target_advantage,
+            "before": before, "postprocess": postprocess, "output": None if output == "full" else output,
+            "utility": None if utility == "similarity" else utility, "min_token_count": min_token_count,
+        }  # fmt: skip
+        return fit_rewriting(
+            texts, concept, encoder, method=method, left_out=given, options=options, min_texts=min_texts,
+            seed=check_count(seed, owner="fit", param="seed", minimum=0), show_progress=show_progress,
+        )  # fmt: skip
     # Refuse before hours of encoding.
     scale = Scale(
         epsilon, noise_to_signal, target_utility, sigma, delta, target_cosine, target_advantage,
@@ -95,6 +113,8 @@ def fit(
     labelled = concept.labels is not None or concept.labels_column is not None
     if labelled:
         check_label_method(method, target_advantage)
+    if expansion is not None:
+        check_expansion(expansion, concept.name)
     from vecveil.encoders import load_encoder
 
     loaded = load_encoder(encoder)
@@ -115,10 +135,21 @@ def fit(
     with_texts = [texts[matches.with_concept[i]] for i in pairs]
     without_texts = [negatives[i] for i in pairs]
     ordinary_texts = [texts[matches.without_concept[i]] for i in ordinary]
+    labels = labels[pairs]
+    expanded = None
+    if expansion is not None:
+        own_tokens = matches.tokens()
+        expanded = with_expansion(
+            with_texts, without_texts, ordinary_texts, [own_tokens[i] for i in pairs], vocabulary,
+            expansion,
+        )  # fmt: skip
+        with_texts, without_texts = expanded.positive, expanded.negative
+        ordinary_texts, labels = expanded.ordinary, expanded.labels
     everything = loaded.encode(
         with_texts + without_texts + ordinary_texts, show_progress=show_progress
     )
-    positive, negative, background = np.split(everything, [len(pairs), 2 * len(pairs)])
+    cuts = [len(with_texts), 2 * len(with_texts)]
+    positive, negative, background = np.split(everything, cuts)
     options.pop("relabel", None)
     if relabel is not None:
         background, moved = _relabelled(ordinary_texts, background, relabel, show_progress)
@@ -126,7 +157,7 @@ def fit(
     protector = fit_pairs(
         positive,
         negative,
-        token_labels=labels[pairs] if len(vocabulary) else None,
+        token_labels=labels if labels.shape[1] else None,
         background=background if len(background) >= MIN_PAIRS else None,
         method=method,
         epsilon=epsilon,
@@ -141,6 +172,7 @@ def fit(
         before=before,
         postprocess=postprocess,
         output=output,
+        groups=None if expanded is None else expanded.groups(positive),
         encoder=loaded,
         concept_name=concept.name,
         seed=seed,
@@ -148,10 +180,12 @@ def fit(
         **options,
     )
     protector.report["texts"] = matches.report()
+    if expansion is not None:
+        protector.report["expansion"] = expansion.report()
     if relabel is not None:
         by = relabel if isinstance(relabel, str) else type(relabel).__name__
         protector.report["relabelled"] = {
-            "by": by, "texts": len(ordinary), "moved": len(options["further_positive"]),
+            "by": by, "texts": len(ordinary_texts), "moved": len(options["further_positive"]),
         }  # fmt: skip
     return protector
 

@@ -54,10 +54,12 @@ def test_a_member_stands_where_a_term_stood_and_the_negative_is_that_of_the_orig
     made = expanded([WordListSource(["Norway"])], substitutions=10)
     assert len(made) == 10
     found = Concept.from_terms("entities", TERMS).find(texts())
-    for text, rest, origin in zip(made.texts, made.negatives, made.origins, strict=True):
-        assert text.count("Norway") == 1
-        assert rest == found.negatives()[origin]
-        assert text.split("arrived")[0] == found.positives()[origin].split("arrived")[0]
+    rests = dict(zip(found.positives(), found.negatives(), strict=True))
+    for row in made.rows:
+        assert row.text.count("Norway") == 1
+        assert row.members == ("norway",)
+        assert row.negative == rests[row.original]
+        assert row.text.split("arrived")[0] == row.original.split("arrived")[0]
 
 
 def test_an_encoder_puts_members_to_the_terms_that_they_are_like() -> None:
@@ -82,18 +84,21 @@ def test_an_encoder_puts_members_to_the_terms_that_they_are_like() -> None:
     )
 
 
-def test_groups_weigh_alike_however_long_they_are() -> None:
+def test_a_long_group_does_not_outweigh_a_short_one_by_as_much_as_it_is_longer() -> None:
     source = WordListSource({"name": [f"Name{i}x" for i in range(90)], "number": ["nine", "four"]})
     made = expanded([source], substitutions=40)
-    numbers = sum(member in ("nine", "four") for member in made.members)
-    assert numbers == len(made) - numbers == 20
+    members = [row.members[0] for row in made.rows]
+    numbers = sum(member in ("nine", "four") for member in members)
+    assert len(made) == 40
+    assert numbers == 5  # the roots of 90 and 2, not 90 and 2
+    assert len(set(members)) == 37  # in turn: none twice before all once
 
 
 def test_listed_terms_and_repetitions_are_no_members() -> None:
     made = expanded(
         [WordListSource(["friday", "FRANCE", "Chile"]), WordListSource(["chile", "Norway"])]
     )
-    assert set(made.members) == {"chile", "norway"}
+    assert {m for row in made.rows for m in row.members} == {"chile", "norway"}
     assert [row["members"] for row in made.report()["sources"]] == [1, 1]
     assert [row["proposed"] for row in made.report()["sources"]] == [3, 2]
 
@@ -119,10 +124,28 @@ def test_the_same_seed_gives_the_same_texts_and_another_seed_others() -> None:
     assert expanded(sources, seed=3).texts != expanded(sources, seed=4).texts
 
 
+def test_a_text_that_holds_a_member_counts_as_it_is() -> None:
+    own = [*texts(), "Four of them met Mark.", "Mark went to Norway on Friday.", "Please mark it."]
+    concept = Concept.from_terms("entities", TERMS)
+    sources = [WordListSource(["Mark", "Norway", "four"])]
+    made = concept.expand(own, sources=sources, substitutions=5)
+    natural = {row.text: row for row in made.rows if row.text == row.original}
+    assert set(natural) == {"Four of them met Mark.", "Mark went to Norway on Friday."}
+    assert natural["Four of them met Mark."].negative == "of them met."
+    row = natural["Mark went to Norway on Friday."]
+    assert row.negative == "went to on."
+    assert set(row.members) == {"mark", "norway"}
+    assert set(row.tokens) == {"mark", "norway", "friday"}
+    assert made.report()["found"] == 2
+    assert made.report()["substituted"] == len(made) - 2
+    without = concept.expand(own, sources=sources, substitutions=5, occurrences=False)
+    assert without.report()["found"] == 0
+
+
 def test_nothing_shows_a_text() -> None:
     source = WordListSource(["Chile", "Norway"])
     made = expanded([source])
-    shown = repr(made) + json.dumps(made.report()) + repr(source)
+    shown = repr(made) + repr(made.rows) + json.dumps(made.report()) + repr(source)
     assert not any(word in shown for word in ("Chile", "chile", "Norway", "norway", "Visitor"))
     assert repr(made) == f"Expansion('entities', {len(made)} texts, 2 members)"
 
@@ -141,7 +164,7 @@ def test_the_report_counts_members_texts_and_encodings() -> None:
 def test_long_groups_give_way_first() -> None:
     source = WordListSource({"name": [f"Name{i}x" for i in range(500)], "number": ["nine", "four"]})
     made = expanded([source], members=22, substitutions=200)
-    assert {"nine", "four"} < set(made.members)
+    assert {"nine", "four"} < {m for row in made.rows for m in row.members}
     assert made.report()["members"] == 22
 
 

@@ -13,14 +13,16 @@ import numpy.typing as npt
 
 from vecveil.checks import check_count
 from vecveil.concepts.expansion.grouping import centroids_of, cluster_terms
-from vecveil.concepts.expansion.pool import MemberPool, gather
+from vecveil.concepts.expansion.pool import gather
+from vecveil.concepts.expansion.rows import Row, occurrences_of, substitutions_of
 from vecveil.concepts.expansion.sources import ExpansionContext, MemberSource, unit_vectors
-from vecveil.concepts.expansion.substitution import is_plural, substituted, written_like
-from vecveil.concepts.folding import canonical, words
 from vecveil.concepts.matches import ConceptMatches, TokenVocabulary
 from vecveil.errors import ConceptError, InvalidInputError, message
 
 __all__ = ["Expansion", "expand"]
+
+LEAST_SUBSTITUTIONS = 2000
+MOST_SUBSTITUTIONS = 20_000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -29,26 +31,28 @@ class Expansion:
 
     Attributes:
         concept: the name of the concept.
-        texts: the user's sentences, each with one member in the place of a listed term.
-        negatives: the same sentences without the concept; those of the originals.
-        origins: (N,) for each text the position of its original among the texts with the concept.
-        members: for each text the member that was put in, canonical.
-        tokens: for each text the words of the concept: of the member, and of the listed terms beside it.
+        rows: the texts, each with its original, the same without the concept, and its members.
     """
 
     concept: str
-    texts: tuple[str, ...]
-    negatives: tuple[str, ...]
-    origins: npt.NDArray[np.intp]
-    members: tuple[str, ...]
-    tokens: tuple[tuple[str, ...], ...]
+    rows: tuple[Row, ...]
     _report: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def texts(self) -> list[str]:
+        """The texts with members."""
+        return [row.text for row in self.rows]
+
+    @property
+    def negatives(self) -> list[str]:
+        """The same texts without the concept, listed or not."""
+        return [row.negative for row in self.rows]
+
     def __len__(self) -> int:
-        return len(self.texts)
+        return len(self.rows)
 
     def __repr__(self) -> str:
-        count = len(set(self.members))
+        count = len({member for row in self.rows for member in row.members})
         return f"Expansion({self.concept!r}, {len(self)} texts, {count} members)"
 
     def token_labels(
@@ -64,12 +68,12 @@ class Expansion:
         """
         least = check_count(min_count, owner="Expansion.token_labels", param="min_count")
         if vocabulary is None:
-            counts = Counter(word for row in self.tokens for word in row)
+            counts = Counter(word for row in self.rows for word in row.tokens)
             kept = [word for word, count in counts.items() if count >= least]
             vocabulary = TokenVocabulary(tuple(sorted(kept, key=lambda w: (-counts[w], w))))
         labels = np.zeros((len(self), len(vocabulary)), dtype=np.uint8)
-        for i, row in enumerate(self.tokens):
-            for word in row:
+        for i, row in enumerate(self.rows):
+            for word in row.tokens:
                 if word in vocabulary:
                     labels[i, vocabulary.index(word)] = 1
         return labels, vocabulary
@@ -77,9 +81,9 @@ class Expansion:
     def report(self) -> dict[str, Any]:
         """Return counts and cost, JSON-able, without any text.
 
-        ``members`` and ``texts``; ``sources``, for each how many members it proposed and how many of them were
-        new; ``groups``; ``seconds``, and ``encodings``: texts encoded to find and place members, and texts that
-        a fit has to encode on top.
+        ``listed``, ``members`` and ``groups``; ``texts``, of which ``found`` are the user's as they are;
+        ``sources``, for each how many members it proposed and how many of them were new; ``seconds``; and
+        ``encodings``: texts encoded to find and place members, and texts that a fit encodes on top.
         """
         return {**self._report, "sources": [dict(row) for row in self._report.get("sources", [])]}
 
@@ -90,7 +94,8 @@ def expand(
     *,
     encoder: Any = None,
     members: int = 2000,
-    substitutions: int = 4000,
+    substitutions: int | None = None,
+    occurrences: bool = True,
     seed: int = 0,
     show_progress: bool | None = None,
 ) -> Expansion:
@@ -108,7 +113,9 @@ def expand(
                     type(encoder).__name__, fix="vecveil.load_encoder gives one.")
         )  # fmt: skip
     most = check_count(members, owner=owner, param="members")
-    count = check_count(substitutions, owner=owner, param="substitutions")
+    own = min(MOST_SUBSTITUTIONS, max(LEAST_SUBSTITUTIONS, len(matches.with_concept)))
+    count = own if substitutions is None else substitutions
+    count = check_count(count, owner=owner, param="substitutions")
     seed = check_count(seed, owner=owner, param="seed", minimum=0)
     counter = None if encoder is None else _Counting(encoder, show_progress)
     context = _context(matches, counter, seed, show_progress)
@@ -118,20 +125,22 @@ def expand(
             message(owner, "sources", "proposing members that are not listed", "none",
                     fix="Give a longer list, a larger corpus, or lower min_count and min_cosine.")
         )  # fmt: skip
-    texts, negatives, origins, put, tokens = _substitutions(matches, context, pool, count, seed)
+    rows = occurrences_of(matches, pool, count, seed) if occurrences else []
+    found = len(rows)
+    rows += substitutions_of(matches, context, pool, count, seed)
     report = {
         "concept": matches.name,
         "listed": len(context.listed),
-        "members": len(set(put)),
+        "members": len({member for row in rows for member in row.members}),
         "groups": len(pool.groups),
         "sources": list(pool.by_source),
-        "texts": len(texts),
+        "texts": len(rows),
+        "found": found,
+        "substituted": len(rows) - found,
         "seconds": time.perf_counter() - started,
-        "encodings": {"members": 0 if counter is None else counter.texts, "texts": len(texts)},
+        "encodings": {"members": 0 if counter is None else counter.texts, "texts": len(rows)},
     }
-    return Expansion(
-        matches.name, tuple(texts), tuple(negatives), origins, tuple(put), tuple(tokens), report
-    )
+    return Expansion(matches.name, tuple(rows), report)
 
 
 class _Counting:
@@ -183,58 +192,3 @@ def _context(
     return ExpansionContext(
         listed, names, clusters, centroids, encoder, seed=seed, show_progress=show_progress
     )
-
-
-def _substitutions(
-    matches: ConceptMatches, context: ExpansionContext, pool: MemberPool, count: int, seed: int
-) -> tuple[list[str], list[str], npt.NDArray[np.intp], list[str], list[tuple[str, ...]]]:
-    """Draw groups in turn, in each its members in turn, and for each the next place of its kind.
-
-    In turn and not at random: every member is seen before any is seen twice, and so is every place.
-    """
-    rng = np.random.default_rng([seed, 2])
-    places = _places(matches, context, rng)
-    known = frozenset(context.listed)
-    orders = [rng.permutation(len(group)) for group in pool.groups]
-    negatives = matches.negatives()
-    texts: list[str] = []
-    rests: list[str] = []
-    origins: list[int] = []
-    put: list[str] = []
-    tokens: list[tuple[str, ...]] = []
-    used: Counter[int] = Counter()
-    seen: set[str] = set()
-    for turn in range(count):
-        g, i = turn % len(pool.groups), turn // len(pool.groups)
-        order = orders[g]
-        j = int(order[i % len(order)])
-        member, place = pool.groups[g][j], pool.places[g][j]
-        row, position = places[place][used[place] % len(places[place])]
-        used[place] += 1
-        spans = matches.spans[matches.with_concept[row]]
-        span = spans[position]
-        text = matches.texts[matches.with_concept[row]]
-        new = written_like(member, text[span.start : span.end], plural=is_plural(span.term, known))
-        made = substituted(text, span.start, span.end, new)
-        if made in seen:
-            continue
-        seen.add(made)
-        others = [word for k, s in enumerate(spans) if k != position for word in words(s.term)]
-        texts.append(made)
-        rests.append(negatives[row])
-        origins.append(row)
-        put.append(canonical(member))
-        tokens.append(tuple(dict.fromkeys([*words(canonical(new)), *others])))
-    return texts, rests, np.asarray(origins, dtype=np.intp), put, tokens
-
-
-def _places(
-    matches: ConceptMatches, context: ExpansionContext, rng: np.random.Generator
-) -> list[list[tuple[int, int]]]:
-    """Return for each group of listed terms where they stand: (text with the concept, span), shuffled."""
-    group_of = dict(zip(context.listed, context.clusters.tolist(), strict=True))
-    places: list[list[tuple[int, int]]] = [[] for _ in range(int(context.clusters.max()) + 1)]
-    for row, i in enumerate(matches.with_concept):
-        for position, span in enumerate(matches.spans[i]):
-            places[group_of[span.term]].append((row, position))
-    return [[own[k] for k in rng.permutation(len(own))] for own in places]
