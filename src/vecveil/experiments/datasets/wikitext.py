@@ -25,7 +25,7 @@ _RULES = (
     (re.compile(r" @([-,.])@ "), r"\1"),
     (re.compile(r" ([,.;:!?%)\]])"), r"\1"),
     (re.compile(r"([(\[$£€#]) "), r"\1"),
-    (re.compile(r" ('(?:s|t|re|ve|ll|d|m)\b|n't\b|')(?= |$)"), r"\1"),
+    (re.compile(r" ('(?:s|t|re|ve|ll|d|m)\b|n't\b)(?!\w)"), r"\1"),
 )
 
 

