@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from vecveil.attacks.token_inference.ladder import (
         LadderResult,
         ladder_attacks,
+        register_attack,
         token_inference_ladder,
     )
     from vecveil.attacks.token_inference.linear import LinearAttack
@@ -114,6 +115,7 @@ _WHERE = {
     "fit_denoiser": "denoising",
     "ladder_attacks": "token_inference.ladder",
     "mean_of_releases": "token_inference.averaging",
+    "register_attack": "token_inference.ladder",
     "split_groups": "splits",
     "text_groups": "splits",
     "token_inference_ladder": "token_inference.ladder",
@@ -170,6 +172,7 @@ __all__ = [
     "fit_denoiser",
     "ladder_attacks",
     "mean_of_releases",
+    "register_attack",
     "split_groups",
     "text_groups",
     "token_inference_ladder",

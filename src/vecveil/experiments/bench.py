@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from vecveil.auditing.case import Case, Options, make_case
 from vecveil.concepts import TokenVocabulary
+from vecveil.experiments.modules import import_modules
 from vecveil.experiments.problems import Problem, make_problem
 from vecveil.experiments.specification import Spec
 from vecveil.experiments.tasks import read_task, task_texts
@@ -82,6 +83,7 @@ class Bench:
     def __init__(
         self, spec: Spec, data: Path, work: Path, *, show_progress: bool | None = None
     ) -> None:
+        import_modules(spec.modules)  # a worker process starts without them
         self.spec, self.data, self.work = spec, data, work
         self.show_progress = show_progress
         self._kept: OrderedDict[Any, Any] = OrderedDict()

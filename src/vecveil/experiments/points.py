@@ -15,7 +15,7 @@ import numpy as np
 from vecveil.attacks import LabelledVectors
 from vecveil.attacks.base import Attack, AttackResult
 from vecveil.attacks.token_inference.further import FurtherKernelAttack
-from vecveil.attacks.token_inference.ladder import ladder_attacks
+from vecveil.attacks.token_inference.ladder import ladder_attacks, own_attacks
 from vecveil.errors import InvalidInputError, message
 from vecveil.experiments.bench import Bench, Material
 from vecveil.experiments.scales import Scale
@@ -36,9 +36,12 @@ def attacks_named(names: Sequence[str], *, further: bool) -> list[Attack[Labelle
         names: names of attacks, or ``quick`` or ``full`` for those of a tier.
         further: whether there are further texts to learn from; without them the attack that needs them is left out.
     """
-    known = {attack.name: attack for attack in ladder_attacks("full", device="cpu")}
+    known: dict[str, Attack[LabelledVectors, Any]] = {
+        attack.name: attack for attack in ladder_attacks("full", device="cpu")
+    }
     quick = [attack.name for attack in ladder_attacks("quick", device="cpu")]
     tiers = {"quick": quick, "full": list(known)}
+    known |= own_attacks()
     chosen = [one for name in names for one in tiers.get(name, [name])]
     unknown = [name for name in chosen if name not in known]
     if unknown:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from vecveil.errors import DataFileError, InvalidInputError, MissingDependencyError, message
+from vecveil.experiments.modules import import_modules
 
 __all__ = [
     "ConceptSpec",
@@ -86,6 +87,7 @@ class Spec:
         seeds: every cell is measured with the seeds 0 to seeds - 1.
         texts: a cap on every problem's ``texts``.
         attacks: names of token-inference attacks; ``quick`` and ``full`` stand for those of a tier.
+        modules: Python files or modules that register methods, attacks or data sets of one's own. They run.
         is_quick: whether this is the coarse version.
     """
 
@@ -95,6 +97,7 @@ class Spec:
     seeds: int = 1
     texts: int | None = None
     attacks: tuple[str, ...] = ("quick",)
+    modules: tuple[str, ...] = ()
     is_quick: bool = False
 
     def problem(self, name: str) -> ProblemSpec:
@@ -162,6 +165,8 @@ def parse_spec(text: str, kinds: Mapping[str, type[Spec]], *, quick: bool, owner
         raise DataFileError(message(owner, "quick", "a mapping", type(coarse).__name__))
     if "is_quick" in found or "is_quick" in coarse:
         raise DataFileError(message(owner, "is_quick", "left out", "given", "--quick sets it."))
+    modules = found.get("modules") or []
+    import_modules([modules] if isinstance(modules, str) else [str(one) for one in modules])
     merged = {**found, **coarse}
     chosen = coarse.get("problems")
     if isinstance(chosen, list):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,6 +10,7 @@ from vecveil.attacks.base import Attack, AttackResult
 from vecveil.attacks.denoising import Denoised
 from vecveil.attacks.evidence import LabelledVectors
 from vecveil.attacks.further_evidence import FurtherVectors
+from vecveil.attacks.token_inference.base import TokenInferenceAttack
 from vecveil.attacks.token_inference.ensemble import EnsembleAttack
 from vecveil.attacks.token_inference.faint import FaintDirectionsAttack
 from vecveil.attacks.token_inference.further import FurtherKernelAttack
@@ -23,7 +25,14 @@ from vecveil.checks import check_count
 from vecveil.errors import InvalidInputError, message
 from vecveil.types import Embeddings, Groups, Matrix, Release, TokenLabels
 
-__all__ = ["LadderResult", "Tier", "ladder_attacks", "token_inference_ladder"]
+__all__ = [
+    "LadderResult",
+    "Tier",
+    "ladder_attacks",
+    "own_attacks",
+    "register_attack",
+    "token_inference_ladder",
+]
 
 Tier = Literal["quick", "full"]
 
@@ -115,6 +124,33 @@ def ladder_attacks(
     raise InvalidInputError(
         message("token_inference_ladder", "tier", "'quick' or 'full'", repr(tier))
     )
+
+
+_own: dict[str, Callable[[], TokenInferenceAttack]] = {}
+
+
+def register_attack(make: Callable[[], TokenInferenceAttack]) -> None:
+    """Let experiments find an attack of one's own by its name.
+
+    Args:
+        make: returns the attack, such as its class; called for each run.
+
+    Raises:
+        InvalidInputError: it makes no token-inference attack, or one of a name that an attack of the ladder has.
+    """
+    attack = make()
+    if not isinstance(attack, TokenInferenceAttack):
+        wanted = "a callable that returns a TokenInferenceAttack"
+        raise InvalidInputError(message("register_attack", "make", wanted, type(attack).__name__))
+    if attack.name in {one.name for one in ladder_attacks("full", device="cpu")}:
+        wanted = "of an attack with a name of its own"
+        raise InvalidInputError(message("register_attack", "make", wanted, repr(attack.name)))
+    _own[attack.name] = make
+
+
+def own_attacks() -> dict[str, TokenInferenceAttack]:
+    """Return the registered attacks by name."""
+    return {name: make() for name, make in _own.items()}
 
 
 def token_inference_ladder(

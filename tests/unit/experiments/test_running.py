@@ -1,0 +1,227 @@
+"""Runs: what is recorded, what is done again, what stops what."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vecveil.errors import DataFileError
+from vecveil.experiments import run, summarise
+from vecveil.experiments.experiment import Cell
+from vecveil.experiments.records import RecordFolder
+
+SPEC = """
+experiment: tradeoff
+encoder: {encoder}
+attacks: [linear]
+methods: [laplace, subspace]
+scales: [clean, effective 10, utility 0.9]
+seeds: 1
+problems:
+  sts12: {{data: sts12, concept: {{terms_file: concepts/sts_terms.json}}}}
+"""
+
+
+@pytest.fixture
+def spec(tmp_path: Path, encoder: Path) -> Path:
+    path = tmp_path / "mine.yaml"
+    path.write_text(SPEC.format(encoder=encoder))
+    return path
+
+
+def records(out: Path) -> list[dict[str, Any]]:
+    lines = (out / "tradeoff" / "records.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_a_run_records_each_cell_and_goes_on(spec: Path, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    first = run(spec, data, out, workers=0)
+    assert (first.asked, first.measured, first.kept, dict(first.failed)) == (5, 5, 0, {})
+    before = records(out)
+    assert {r["schema"] for r in before} == {"vecveil.experiment-cell/1"}
+    for record in before:
+        assert {
+            "settings",
+            "data",
+            "spec",
+            "seed",
+            "vecveil",
+            "commit",
+            "machine",
+            "seconds",
+        } <= set(record)
+    files = {path: path.stat().st_mtime_ns for path in (out / "tradeoff" / "cells").iterdir()}
+    again = run(spec, data, out, workers=0)
+    assert (again.measured, again.kept) == (0, 5)
+    assert files == {
+        path: path.stat().st_mtime_ns for path in (out / "tradeoff" / "cells").iterdir()
+    }
+    assert records(out) == before
+
+
+def test_the_gathered_records_alone_are_enough(spec: Path, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(spec, data, out, workers=0)
+    for path in (out / "tradeoff" / "cells").iterdir():
+        path.unlink()
+    assert run(spec, data, out, workers=0).kept == 5
+    assert summarise("tradeoff", out)["cells"] == {"asked": 5, "measured": 5, "failed": 0}
+
+
+def test_more_seeds_repeat_nothing(spec: Path, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(spec, data, out, workers=0)
+    more = run(spec, data, out, workers=0, seeds=2)
+    assert (more.kept, more.measured) == (5, 5)
+    table = summarise("tradeoff", out)["tables"][0]
+    leaks = [row[2] for row in table["rows"]]
+    assert all(cell["n"] == 2 and cell["sd"] is not None for cell in leaks)
+
+
+def test_another_setting_is_measured_beside(spec: Path, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(spec, data, out, workers=0)
+    spec.write_text(
+        spec.read_text().replace("attacks: [linear]", "attacks: [linear, faint-directions]")
+    )
+    assert run(spec, data, out, workers=0).measured == 5
+    assert len(list((out / "tradeoff" / "cells").iterdir())) == 10
+
+
+def test_other_data_is_measured_again(spec: Path, data: Path, tmp_path: Path) -> None:
+    import shutil
+
+    out, other = tmp_path / "out", tmp_path / "other"
+    run(spec, data, out, workers=0)
+    shutil.copytree(data, other)
+    terms = json.loads((other / "concepts" / "sts_terms.json").read_text())
+    terms["city"].append("morning")
+    (other / "concepts" / "sts_terms.json").write_text(json.dumps(terms))
+    assert run(spec, other, out, workers=0).measured == 5
+
+
+def test_a_cell_that_fails_stops_no_other(
+    spec: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vecveil.experiments.catalogue.tradeoff import Tradeoff
+
+    measure = Tradeoff.measure
+
+    def fragile(self: Tradeoff, spec: Any, cell: Cell, bench: Any) -> dict[str, Any]:
+        if cell["method"] == "laplace" and cell["scale"].startswith("utility"):
+            raise RuntimeError("a text with secrets")
+        return measure(self, spec, cell, bench)
+
+    monkeypatch.setattr(Tradeoff, "measure", fragile)
+    out = tmp_path / "out"
+    outcome = run(spec, data, out, workers=0)
+    assert outcome.measured == 4
+    assert list(outcome.failed) == ["sts12-laplace-utility_0.9-0"]
+    why = outcome.failed["sts12-laplace-utility_0.9-0"]
+    assert "RuntimeError" in why
+    assert "secrets" not in why
+    assert len(records(out)) == 4
+    monkeypatch.undo()
+    assert run(spec, data, out, workers=0).measured == 1
+
+
+def test_two_runs_in_one_folder_are_refused(spec: Path, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with (
+        RecordFolder(out / "tradeoff").locked(),
+        pytest.raises(DataFileError, match="no other run writes to"),
+    ):
+        run(spec, data, out, workers=0)
+    assert run(spec, data, out, workers=0).measured == 5
+
+
+def test_a_missing_data_set_is_named_before_anything_is_measured(
+    spec: Path, tmp_path: Path
+) -> None:
+    empty = tmp_path / "empty"
+    (empty / "concepts").mkdir(parents=True)
+    with pytest.raises(DataFileError, match="sts12"):
+        run(spec, empty, tmp_path / "out", workers=0)
+    assert not (tmp_path / "out" / "tradeoff" / "records.jsonl").exists()
+
+
+def test_a_damaged_record_is_named(spec: Path, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(spec, data, out, workers=0)
+    path = next((out / "tradeoff" / "cells").iterdir())
+    path.write_text(path.read_text()[:40])
+    with pytest.raises(DataFileError, match=r"\.json.*a record of schema"):
+        run(spec, data, out, workers=0)
+
+
+PROGRAM = """
+import sys
+from vecveil.experiments import run
+if __name__ == "__main__":
+    print(run(sys.argv[1], sys.argv[2], sys.argv[3], workers=1, report=lambda line: print(line, flush=True)))
+"""
+
+
+def started(spec: Path, data: Path, out: Path, tmp_path: Path) -> subprocess.Popen[str]:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    return subprocess.Popen(
+        [sys.executable, str(program), str(spec), str(data), str(out)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_run_goes_on(
+    spec: Path, data: Path, tmp_path: Path, stop: signal.Signals
+) -> None:
+    out = tmp_path / "out"
+    with started(spec, data, out, tmp_path) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(stop)
+        process.communicate(timeout=60)
+    done = len(list((out / "tradeoff" / "cells").glob("*.json")))
+    assert 1 <= done < 5
+    assert not list((out / "tradeoff").rglob("*.tmp")) or stop == signal.SIGKILL
+    rest = run(spec, data, out, workers=0)
+    assert rest.kept >= done
+    assert rest.kept + rest.measured == 5
+    assert len(records(out)) == 5
+
+
+def test_workers_find_the_same_as_one_process(spec: Path, data: Path, tmp_path: Path) -> None:
+    run(spec, data, tmp_path / "a", workers=0)
+    process = started(spec, data, tmp_path / "b", tmp_path)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+
+    def found(out: Path) -> dict[str, Any]:
+        return {Cell.of(**r["cell"]).name: r["found"]["leakage"] for r in records(out)}
+
+    assert found(tmp_path / "a") == found(tmp_path / "b")
+
+
+def test_workers_end_with_their_parent(spec: Path, data: Path, tmp_path: Path) -> None:
+    import psutil
+
+    with started(spec, data, tmp_path / "out", tmp_path) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        children = psutil.Process(process.pid).children(recursive=True)
+        assert children
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate(timeout=60)  # until its children have closed its pipes
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and any(child.is_running() for child in children):
+        time.sleep(0.2)
+    assert not any(child.is_running() and child.status() != "zombie" for child in children)
