@@ -48,6 +48,20 @@ class RecordFolder:
         lines = [json.dumps(record, sort_keys=False) for record in records]
         write_text(self.folder / "records.jsonl", "".join(f"{line}\n" for line in lines))
 
+    def put_failures(self, failed: Mapping[str, str]) -> None:
+        """Write which cells the last run could not measure, and why; nothing lies there if it measured all."""
+        path = self.folder / "failures.json"
+        if failed:
+            write_text(path, json.dumps(dict(failed), indent=1) + "\n")
+        else:
+            path.unlink(missing_ok=True)
+
+    def failures(self) -> dict[str, str]:
+        """Return the cells that the last run could not measure, and why."""
+        path = self.folder / "failures.json"
+        found: dict[str, str] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+        return found
+
     def read(self) -> dict[tuple[str, str], dict[str, Any]]:
         """Return every record by its cell's name and settings."""
         found: dict[tuple[str, str], dict[str, Any]] = {}

@@ -126,6 +126,7 @@ def run_cells(
                 if report is not None:
                     report(line)
         finally:
+            kept.put_failures(failed)
             if done:
                 kept.gather([done[cell] for cell in cells if cell in done])
     return Outcome(len(cells), had, len(done) - had, failed)
