@@ -116,10 +116,11 @@ def run(
         )  # fmt: skip
         for cell, why in outcome.failed.items():
             note(f"vecveil: {one}: cell {cell} was not measured: {why}")
-        outcomes[one] = vars(outcome) | {"failed": dict(outcome.failed)}
+        counts = {key: getattr(outcome, key) for key in ("asked", "kept", "measured")}
+        outcomes[outcome.experiment] = {**counts, "failed": dict(outcome.failed)}
         if not as_json:
             print_data(
-                f"{one}: {outcome.asked} cells, {outcome.measured} measured, {outcome.kept} were there, "
+                f"{outcome.experiment}: {outcome.asked} cells, {outcome.measured} measured, {outcome.kept} were there, "
                 f"{len(outcome.failed)} failed"
             )
     if as_json:

@@ -45,10 +45,12 @@ class Outcome:
     """What a run did.
 
     Attributes:
+        experiment: its name.
         asked, kept, measured: cells in all, those that had a record, and those measured now.
         failed: name of each cell that could not be measured -> why.
     """
 
+    experiment: str
     asked: int
     kept: int
     measured: int
@@ -129,7 +131,7 @@ def run_cells(
             kept.put_failures(failed)
             if done:
                 kept.gather([done[cell] for cell in cells if cell in done])
-    return Outcome(len(cells), had, len(done) - had, failed)
+    return Outcome(experiment.name, len(cells), had, len(done) - had, failed)
 
 
 Result = tuple[Cell, dict[str, Any] | str, float]
