@@ -11,7 +11,7 @@ import pytest
 
 import vecveil
 from harness.command_line import leftovers, run, write_pairs
-from vecveil.protector import METHODS
+from vecveil.protector import METHODS, TEXT_METHODS
 
 SCALES = {"sigma": 0.2, "epsilon": 30.0, "noise_to_signal": 0.5, "target_utility": 0.8,
           "target_cosine": 0.8, "target_advantage": 0.6, "radius": 0.9}  # fmt: skip
@@ -56,9 +56,10 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> tuple[object, ...]:
 
 
 def test_the_list_is_what_the_package_has() -> None:
-    assert [method["name"] for method in listed()] == list(METHODS)
+    assert [method["name"] for method in listed()] == [*METHODS, *TEXT_METHODS]
     for method in listed():
-        assert tuple(method["scales"]) == METHODS[method["name"]].scales
+        known = METHODS if method["name"] in METHODS else TEXT_METHODS
+        assert tuple(method["scales"]) == known[method["name"]].scales
         assert set(method["scales"]) <= set(SCALES)
 
 

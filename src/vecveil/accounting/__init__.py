@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         gaussian_guarantee,
         obfuscation_guarantee,
         purkayastha_guarantee,
+        rewriting_guarantee,
     )
     from vecveil.accounting.over_pairs import ConceptLevel, concept_level
     from vecveil.accounting.privacy_loss import PrivacyLoss
@@ -88,6 +89,7 @@ _HOME = {
     "obfuscation_guarantee": "other_guarantees",
     "purkayastha_guarantee": "other_guarantees",
     "purkayastha_total_variation": "sphere_total_variation",
+    "rewriting_guarantee": "other_guarantees",
     "sigma_of_advantage": "calibration",
 }
 
@@ -129,6 +131,7 @@ __all__ = [
     "obfuscation_guarantee",
     "purkayastha_guarantee",
     "purkayastha_total_variation",
+    "rewriting_guarantee",
     "sigma_of_advantage",
 ]
 

@@ -1,4 +1,4 @@
-"""The guarantees of Gaussian noise and of the sphere, a bound on distortion, and the absence of any."""
+"""The guarantees of Gaussian noise and of the sphere, a bound on distortion, rewriting, and the absence of any."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ __all__ = [
     "gaussian_guarantee",
     "obfuscation_guarantee",
     "purkayastha_guarantee",
+    "rewriting_guarantee",
 ]
 
 _NOT_WORDS = "How much an attacker finds within this bound is measured, not proved."
@@ -213,5 +214,50 @@ def distortion_guarantee(
             "vectors have norm 1.",
             f"each vector is released once; {dimension + 1} fresh releases of one text determine its vector "
             "exactly, since all are at distance r from it, and fewer narrow it down.",
+        ),
+    )
+
+
+def rewriting_guarantee(
+    *, dimension: int, what: str, same: str, shows: tuple[str, ...]
+) -> Guarantee:
+    """Return what rewriting texts before they are encoded promises: nothing that is proved.
+
+    Args:
+        what: what takes the place of the concept.
+        same: in what two mentions must agree to be rewritten alike.
+        shows: what the rewritten text still shows, in sentences.
+    """
+    return Guarantee(
+        kind="empirical",
+        statement=(
+            "empirical, no formal privacy guarantee. What the concept's detectors find in a text becomes "
+            f"{what} before the text is encoded; all else is encoded as it is."
+        ),
+        epsilon=None,
+        unit="one release of one vector",
+        metric="none",
+        neighbours="none",
+        epsilon_euclidean_worst=None,
+        epsilon_euclidean_best=None,
+        hidden_directions=0,
+        dimension=int(dimension),
+        noise_norm=None,
+        promised=(
+            "Nothing of privacy.",
+            "What is found does not reach the encoder: two texts that differ in that alone, with the same "
+            f"{same}, give the same vector.",
+        ),
+        not_promised=(
+            "Anything about what the detectors miss: such a text goes through as it is.",
+            "Anything about what the rest of the text says of the concept: words around it give it away.",
+            "Any noise: whoever has candidates for the rest of the text, the encoder and the protector file rewrites, "
+            "encodes and compares them.",
+            *shows,
+        ),
+        conditional_on=(
+            "the detectors find every mention.",
+            "the protector file, if it is saved, stays secret: it holds the concept's terms and patterns, and the "
+            "words that take their place, as plain text.",
         ),
     )

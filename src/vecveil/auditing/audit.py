@@ -17,6 +17,7 @@ from vecveil.auditing.kept import KeptResults
 from vecveil.auditing.lint import one_word
 from vecveil.auditing.options import check_kinds, check_options, check_work
 from vecveil.auditing.plan import run_plan
+from vecveil.auditing.protected import protected_side, release_for_tasks, rewritten_vectors
 from vecveil.auditing.record import about_texts, findings, head, limits
 from vecveil.auditing.refitted import refitted_side
 from vecveil.auditing.result import AuditResult
@@ -106,7 +107,8 @@ def audit(
     if embeddings is not None:
         embeddings = check_rows(embeddings, texts, owner=_OWNER, param="embeddings", dimension=n)
     matches = concept.find(texts, min_texts=MIN_TEST_TEXTS, show_progress=show_progress)
-    loaded = encoder_of(protector, encoder, needed=embeddings is None)
+    needed = embeddings is None or protector.rewriter is not None
+    loaded = encoder_of(protector, encoder, needed=needed)
     encode = None if loaded is None else encode_with(loaded, n, show_progress=show_progress)
     if embeddings is None:
         assert encode is not None
@@ -117,13 +119,10 @@ def audit(
     )  # fmt: skip
     rng = np.random.default_rng([seed, 9])  # a stream that no attack draws from
     clean = Side("clean", embeddings, embeddings, is_clean=True)
-    protected = Side(
-        "protected",
-        embeddings,
-        protector.protect(embeddings, rng),
-        protector.release(),
-        protector.released_noise_covariance(),
-    )
+    released = None
+    if protector.rewriter is not None:
+        released = rewritten_vectors(protector, matches, encode)
+    protected = protected_side(protector, embeddings, released, rng)
     kept = None
     if folder is not None:
         mark = fingerprint(case, embeddings, protector.fingerprint, encoder_name(loaded))
@@ -140,11 +139,13 @@ def audit(
         "method": protector.method,
         "parameters": _parameters(protector),
         "encoder": protector.encoder_info.to_record(),
-        "randomness": "seeded",
+        "randomness": "seeded" if released is None else "none",
         **about_texts(case, ids_given=groups is not None),
         "guarantee": protector.guarantee.to_record(),
         "concept_distance": protector.report.get("concept_distance"),
-        "utility": utility_record(protector, embeddings, tasks, seed=seed),
+        "utility": utility_record(
+            release_for_tasks(protector, embeddings, released), embeddings, tasks, seed=seed
+        ),
         **findings(
             results,
             skipped,

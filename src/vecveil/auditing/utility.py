@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from vecveil.metrics import NeighbourTask, SimilarityTask, UtilityTask
-from vecveil.protector import Protector
+from vecveil.metrics.utility import UtilityRelease
 from vecveil.types import Embeddings
 
 __all__ = ["utility_record"]
@@ -17,7 +17,7 @@ STORE_ROWS = 5000
 
 
 def utility_record(
-    protector: Protector, X: Embeddings, tasks: Sequence[UtilityTask], *, seed: int
+    release: UtilityRelease, X: Embeddings, tasks: Sequence[UtilityTask], *, seed: int
 ) -> dict[str, dict[str, Any]]:
     """Return the ``utility`` object of an audit record.
 
@@ -31,9 +31,6 @@ def utility_record(
         every += [SimilarityTask.of(rows, seed=seed), SimilarityTask.of(rows, seed=seed, rank=True)]
         every.append(NeighbourTask(rows, seed=seed))
     every += list(tasks)
-
-    def release(V: Embeddings, generator: np.random.Generator | None) -> Embeddings:
-        return protector.protect(V, generator, noise=generator is not None)
 
     record: dict[str, dict[str, Any]] = {}
     for task in every:

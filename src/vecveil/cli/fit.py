@@ -30,12 +30,11 @@ Examples:
 
 
 def _method(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    from vecveil.protector import METHODS
+    from vecveil.protector import METHODS, TEXT_METHODS
 
-    if value not in METHODS:
-        raise click.BadParameter(
-            f"{value!r} is not one of {', '.join(sorted(METHODS))}.", ctx, param
-        )
+    if value not in METHODS and value not in TEXT_METHODS:
+        known = ", ".join(sorted({*METHODS, *TEXT_METHODS}))
+        raise click.BadParameter(f"{value!r} is not one of {known}.", ctx, param)
     return value
 
 
@@ -184,26 +183,28 @@ def _work_folder(out: Path, given: dict[str, Any]) -> Path | None:
     from vecveil.protector import METHODS
 
     options = dict(given["method_options"])
-    if "checkpoint" not in METHODS[given["method"]].options or "checkpoint" in options:
+    method = METHODS.get(given["method"])
+    if method is None or "checkpoint" not in method.options or "checkpoint" in options:
         return None
     return out.with_name(out.name + ".training")
 
 
 def _check_usage(input: Path | None, given: dict[str, Any]) -> None:
     """Refuse combinations that cannot mean anything."""
-    from vecveil.protector import METHODS
+    from vecveil.protector import METHODS, TEXT_METHODS
 
+    text_level = given["method"] in TEXT_METHODS
+    method = (TEXT_METHODS if text_level else METHODS)[given["method"]]
     scales = [name for name in SCALES if given[name] is not None]
-    if METHODS[given["method"]].scales and len(scales) != 1:
-        raise click.UsageError(
-            "Give exactly one of "
-            + ", ".join(f"--{name.replace('_', '-')}" for name in SCALES)
-            + "."
-        )
+    if method.scales and len(scales) != 1:
+        listed = ", ".join(f"--{name.replace('_', '-')}" for name in SCALES)
+        raise click.UsageError(f"Give exactly one of {listed}.")
     pairs = given["positive"] is not None and given["negative"] is not None
     vectors = [n for n in ("positive", "negative", "background", "labels") if given[n] is not None]
     if input is not None and vectors:
         raise click.UsageError(f"Give INPUT or vectors (--{vectors[0]}), not both.")
+    if input is None and text_level:
+        raise click.UsageError(f"Method {given['method']} rewrites texts: give INPUT with texts.")
     if input is None and not pairs:
         raise click.UsageError("Give INPUT with texts, or vectors with --positive and --negative.")
     if input is not None and given["concept"] is None:
@@ -222,8 +223,8 @@ def _check_usage(input: Path | None, given: dict[str, Any]) -> None:
             "--sts and --retrieval hold texts: name the --encoder of your vectors."
         )
     arrays = ("further_positive",)  # arrays: from Python alone
-    has = METHODS[given["method"]].options
-    known = (*(each for each in has if each not in arrays), "splits")
+    known = tuple(each for each in method.options if each not in arrays)
+    known += () if text_level else ("splits",)
     for key, _ in given["method_options"]:
         if key not in known:
             listed = ", ".join(known) or "none"

@@ -41,8 +41,9 @@ def describe(protector: Protector) -> None:
         for name in ("epsilon", "delta", "sigma", "radius")
         if report.get(name) is not None
     ]
-    scales.append(f"noise-to-signal {number(report['noise_to_signal'])}")
-    note(f"Noise: {', '.join(scales)}")
+    if report["noise_to_signal"] is not None:
+        scales.append(f"noise-to-signal {number(report['noise_to_signal'])}")
+    note(f"Noise: {', '.join(scales) or 'none'}")
     for key, entry in report["utility"].items():
         asked = report["asked"].get("target_utility") if key == report["utility_task"] else None
         target = "" if asked is None else f" (target {share(asked)})"

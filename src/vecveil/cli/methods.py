@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from vecveil.cli import options as shared
@@ -19,17 +21,16 @@ Example:
 def command(as_json: bool) -> None:
     """List the methods: what each promises and does, its scales, and the options of --option."""
     from vecveil.cli.printing import data, data_json
-    from vecveil.protector import METHODS
+    from vecveil.protector import METHODS, TEXT_METHODS
 
+    every: list[tuple[str, Any]] = [*METHODS.items(), *TEXT_METHODS.items()]
     if as_json:
         fields = ("name", "kind", "metric", "scales", "delta", "postprocess", "options", "summary")
-        listed = [
-            {field: getattr(method, field) for field in fields} for method in METHODS.values()
-        ]
+        listed = [{field: getattr(method, field) for field in fields} for _, method in every]
         data_json({"methods": listed})
         return
     rows = [("method", "guarantee", "distance", "scale", "what it does")]
-    for name, method in METHODS.items():
+    for name, method in every:
         target = "any" if "target_utility" in method.scales else " ".join(method.scales) or "none"
         scale = "any, sigma for epsilon" if "sigma" in method.scales else target
         scale += " and delta" if method.delta else ""
@@ -49,6 +50,7 @@ def command(as_json: bool) -> None:
         "scale any: --epsilon, --noise-to-signal, --target-utility, --target-cosine or --target-advantage. "
         "Others are options of their name, such as --radius."
     )
-    for name, method in METHODS.items():
+    data(f"{', '.join(TEXT_METHODS)} take texts alone, and no vectors.")
+    for name, method in every:
         if method.options:
             data(f"options of {name}: {', '.join(method.options)}")

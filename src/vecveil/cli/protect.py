@@ -11,7 +11,7 @@ import click
 
 from vecveil.cli import options as shared
 from vecveil.cli.releases import Release, release_options
-from vecveil.errors import DataFileError, message
+from vecveil.errors import DataFileError, InvalidInputError, message
 
 if TYPE_CHECKING:
     from vecveil.protector import Protector
@@ -99,6 +99,13 @@ def command(
             raise DataFileError(
                 message(out.name, "output", f"another file than {what}", f"{what} itself")
             )
+    rewrites = protector.rewriter is not None
+    if rewrites and (no_noise or release.named):
+        raise InvalidInputError(
+            message("protect", "protector", "of a method with noise for keys, ledgers and --no-noise",
+                    repr(protector.method),
+                    "It rewrites texts, and the same text always gives the same vector.")
+        )  # fmt: skip
     if is_protected(input, form) and not again:
         raise DataFileError(
             message(input.name, "path", "a table of clean vectors or texts",
@@ -148,7 +155,12 @@ def command(
     if as_json:
         keyed = None if key is None else key.key_id
         data_json(
-            {"output": str(out), "noise": not no_noise, "key_id": keyed, **counts.to_record()}
+            {
+                "output": str(out),
+                "noise": not (no_noise or rewrites),
+                "key_id": keyed,
+                **counts.to_record(),
+            }
         )
 
 
@@ -180,7 +192,10 @@ def _encode(
         vectors: Embeddings = loaded[0].encode(texts, show_progress=False)
         return vectors
 
-    return encode
+    def rewritten(texts: list[str]) -> Embeddings:
+        return encode(protector.rewrite(texts))
+
+    return encode if protector.rewriter is None else rewritten
 
 
 def _metadata(protector: Protector, key: NoiseKey | None, *, noise: bool) -> dict[str, Any]:
@@ -188,11 +203,12 @@ def _metadata(protector: Protector, key: NoiseKey | None, *, noise: bool) -> dic
     from vecveil.version import __version__
 
     guarantee = protector.guarantee if key is None else protector.guarantee.with_keyed_noise()
+    rewrites = protector.rewriter is not None
     return {
         "vecveil": __version__,
         "protected": noise,
-        "noise": noise,
-        "randomness": None if not noise else "secure" if key is None else "keyed",
+        "noise": noise and not rewrites,
+        "randomness": None if not noise or rewrites else "secure" if key is None else "keyed",
         "key_id": None if key is None else key.key_id,
         "method": protector.method,
         "concept": protector.concept,

@@ -90,11 +90,15 @@ class Release:
 
         A row's number would do until somebody sorts the table: then every row is a further release.
         """
-        used = self.key_file is not None or self.key_env is not None or self.ledger_file is not None
-        if used and self.id_column is None and format not in ("npy", "txt"):
+        if self.named and self.id_column is None and format not in ("npy", "txt"):
             raise click.UsageError(
                 "Keys and ledgers need --id-column: the column that names the item of each row."
             )
+
+    @property
+    def named(self) -> bool:
+        """Return whether there are keys or a ledger."""
+        return any(each is not None for each in (self.key_file, self.key_env, self.ledger_file))
 
     def key(self) -> NoiseKey | None:
         """Return the key, or None for fresh noise."""
@@ -123,6 +127,8 @@ class Release:
         self, protector: Protector, key: NoiseKey | None, ledger: Ledger | None
     ) -> Callable[[Embeddings, RowItems], Embeddings]:
         """Return what protects a chunk of rows."""
+        if protector.rewriter is not None:
+            return lambda X, rows: X if rows.texts is not None else protector.protect(X)
         named = key is not None or ledger is not None
         known = key is not None and protector.encoder_info.fingerprint is not None
         counted = 0

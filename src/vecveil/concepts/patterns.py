@@ -78,6 +78,11 @@ class PatternDetector:
     def __len__(self) -> int:
         return len(self._patterns)
 
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """Return the patterns as they were written; they are text of the concept."""
+        return tuple(pattern.pattern for pattern in self._patterns)
+
     def __repr__(self) -> str:
         return f"PatternDetector({len(self)} patterns, time_limit={self.time_limit:g})"
 

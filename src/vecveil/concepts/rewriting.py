@@ -1,12 +1,12 @@
-"""Texts without their spans: removed with the whitespace tidied, or blackened."""
+"""Texts without their spans: removed with the whitespace tidied, blackened, or with other words in their place."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from vecveil.concepts.spans import Span
 
-__all__ = ["redact", "remove"]
+__all__ = ["redact", "remove", "replace"]
 
 _CLOSING = frozenset(",.;:!?)]}…”»%、。，；：！？）」』】")
 _OPENING = frozenset("([{“«（「『【")
@@ -60,9 +60,18 @@ def redact(text: str, spans: Iterable[Span]) -> str:
     Args:
         spans: Sorted and not overlapping, as ``merge_spans`` returns them.
     """
+    return replace(text, spans, lambda span: "*" * (span.end - span.start))
+
+
+def replace(text: str, spans: Iterable[Span], words: Callable[[Span], str]) -> str:
+    """Return ``text`` with ``words(span)`` in place of each span; nothing else changes.
+
+    Args:
+        spans: Sorted and not overlapping, as ``merge_spans`` returns them.
+    """
     pieces: list[str] = []
     position = 0
     for span in spans:
-        pieces += [text[position : span.start], "*" * (span.end - span.start)]
+        pieces += [text[position : span.start], words(span)]
         position = span.end
     return "".join([*pieces, text[position:]])

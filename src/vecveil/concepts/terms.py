@@ -30,6 +30,9 @@ class TermDetector:
         case_sensitive: Whether case matters.
         label: The label of the spans.
         owner: The name that error messages begin with.
+
+    Attributes:
+        terms: The terms as they are looked for, folded; they are text of the concept.
     """
 
     rescans = True  # finds the same in any text, so what removal has joined can be found again
@@ -66,6 +69,7 @@ class TermDetector:
             raise InvalidInputError(message(owner, "terms", "at least one term", "none"))
         self.case_sensitive = case_sensitive
         self.label = label
+        self.terms = tuple(folded)
         self._terms = list(folded.values())
         self._matcher = _matcher(list(folded))
 

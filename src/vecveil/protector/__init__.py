@@ -11,8 +11,18 @@ if TYPE_CHECKING:
     from vecveil.protector.fitting_labels import fit_labels
     from vecveil.protector.fitting_texts import fit
     from vecveil.protector.methods import METHODS
+    from vecveil.protector.text_methods import TEXT_METHODS
 
-__all__ = ["METHODS", "EncoderInfo", "Protector", "fit", "fit_labels", "fit_pairs", "load"]
+__all__ = [
+    "METHODS",
+    "TEXT_METHODS",
+    "EncoderInfo",
+    "Protector",
+    "fit",
+    "fit_labels",
+    "fit_pairs",
+    "load",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -28,6 +38,10 @@ def __getattr__(name: str) -> Any:
         from vecveil.protector.fitting_labels import fit_labels
 
         return fit_labels
+    if name == "TEXT_METHODS":
+        from vecveil.protector.text_methods import TEXT_METHODS
+
+        return TEXT_METHODS
     if name == "METHODS":
         from vecveil.protector.methods import METHODS
 

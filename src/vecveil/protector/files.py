@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from vecveil.atomic import write_bytes
-from vecveil.errors import ProtectorFileError, VecveilError
-from vecveil.mechanisms import MECHANISMS, Before, Step
+from vecveil.errors import MissingDependencyError, ProtectorFileError, VecveilError
+from vecveil.mechanisms import MECHANISMS, Before, Mechanism, Step
 from vecveil.protector.encoder_info import EncoderInfo
 from vecveil.protector.protector import Protector
+from vecveil.protector.texts_only import TextsOnly, rewriter_from_record
 from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.version import __version__
 
@@ -45,6 +46,10 @@ def save(protector: Protector, path: str | os.PathLike[str]) -> None:
         "after": [step.to_record() for step in protector.after],
         "fingerprint": protector.fingerprint,
     }
+    mode = 0o666
+    if protector.rewriter is not None:
+        record["rewriter"] = protector.rewriter.to_record()
+        mode = 0o600  # it holds the concept's terms
     arrays = {
         name: np.ascontiguousarray(a, dtype=_stored_type(name))
         for name, a in protector.arrays().items()
@@ -52,7 +57,9 @@ def save(protector: Protector, path: str | os.PathLike[str]) -> None:
     arrays.setdefault("dimension", np.array([protector.dimension], dtype=np.float64))
     record["checksum"] = _checksum(record, arrays)
     # Written by us, not by safetensors: a full disk is then an OSError, the permissions the usual.
-    write_bytes(path, to_bytes(arrays, metadata={"vecveil": json.dumps(record, allow_nan=False)}))
+    write_bytes(
+        path, to_bytes(arrays, metadata={"vecveil": json.dumps(record, allow_nan=False)}), mode=mode
+    )
 
 
 def load(path: str | os.PathLike[str]) -> Protector:
@@ -67,7 +74,7 @@ def load(path: str | os.PathLike[str]) -> Protector:
         if _checksum(record, arrays) != record["checksum"]:
             raise _refuse(path, "does not match its own checksum")
         protector = _build(record, arrays)
-    except ProtectorFileError:
+    except (ProtectorFileError, MissingDependencyError):
         raise
     except VecveilError as error:
         raise _refuse(path, "holds values that make no protector") from error
@@ -147,7 +154,14 @@ def _build(record: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> P
     n = record["dimension"]
     if type(n) is not int or not 1 <= n <= _LARGEST_DIMENSION:
         raise ValueError("dimension")
-    mechanism = MECHANISMS[record["mechanism"]].from_saved(record["parameters"], arrays, n)
+    rewriter = rewriter_from_record(record["rewriter"]) if "rewriter" in record else None
+    mechanism: Mechanism
+    if rewriter is None:
+        mechanism = MECHANISMS[record["mechanism"]].from_saved(record["parameters"], arrays, n)
+    elif record["mechanism"] == TextsOnly.name and record["method"] == rewriter.kind:
+        mechanism = TextsOnly(n, rewriter.kind)
+    else:
+        raise ValueError("rewriter")
     if record["output"] not in ("full", "reduced") or not isinstance(record["report"], dict):
         raise ValueError("output")
     encoder = {key: record["encoder"][key] for key in ("name", "fingerprint", "precision")}
@@ -171,6 +185,7 @@ def _build(record: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> P
         report=record["report"],
         before=Before(**record["before"]),
         after=after,
+        rewriter=rewriter,
     )
     _check_steps(protector)
     return protector

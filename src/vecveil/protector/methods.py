@@ -26,6 +26,7 @@ from vecveil.protector.families import (
 from vecveil.protector.scale import Scale
 from vecveil.protector.sparse_method import SPARSE_OPTIONS, sparse_candidate
 from vecveil.protector.subspace_method import subspace_candidate
+from vecveil.protector.text_methods import TEXT_METHODS
 from vecveil.protector.textcrafter_method import (
     TEXTCRAFTER_OPTIONS,
     textcrafter_candidate,
@@ -232,7 +233,13 @@ METHODS: dict[str, Method] = {
 
 
 def method_named(name: str) -> Method:
-    """Return the method; raises with the list of names if there is none."""
+    """Return the method; raises with the list of names if there is none, or if it takes texts alone."""
+    if isinstance(name, str) and name in TEXT_METHODS:
+        raise InvalidInputError(
+            message("fit", "method", "one that protects vectors", repr(name),
+                    "It rewrites texts before they are encoded, and vectors hold the concept already.",
+                    "Call vecveil.fit with texts and a concept that is found in them.")
+        )  # fmt: skip
     if not isinstance(name, str) or name not in METHODS:
         raise InvalidInputError(
             message("fit", "method", "one of " + ", ".join(sorted(METHODS)), repr(name)[:60])

@@ -19,12 +19,15 @@ from vecveil.mechanisms import NOTHING_BEFORE, Before, Mechanism, Step, TextCraf
 from vecveil.mechanisms.base import BLOCK_ROWS, BLOCK_VALUES, not_finite
 from vecveil.protector.encoder_info import EncoderInfo, encoder_fingerprint
 from vecveil.protector.repetition import check_repetition, record_release, repeated_stream
+from vecveil.protector.texts_only import TextsOnly, refuse_repetition
 from vecveil.randomness import ItemId, NoiseKey, NoiseKeys, WordStream, resolve_stream
 from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.types import Embeddings, Matrix, RandomSource, Texts
 
 if TYPE_CHECKING:
     from vecveil.accounting import Ledger
+    from vecveil.concepts.rewriter import Rewriter
+    from vecveil.concepts.spans import Span
     from vecveil.encoders import Encoder
 
 __all__ = ["Protector"]
@@ -50,6 +53,7 @@ class Protector:
         encoder: the encoder itself, if it is at hand; never saved.
         before: what vectors go through before the noise.
         after: steps after the map.
+        rewriter: of a text-level method, which takes texts and no vectors; else None.
     """
 
     method: str
@@ -62,6 +66,7 @@ class Protector:
     encoder: Any = None
     before: Before = NOTHING_BEFORE
     after: tuple[Step, ...] = ()
+    rewriter: Rewriter | None = None
 
     def __repr__(self) -> str:
         parameters = self.mechanism.parameters()
@@ -110,6 +115,8 @@ class Protector:
             [self.before.kind, self.before.radius],
             [step.to_record() for step in self.after],
         ]
+        if self.rewriter is not None:
+            head.append(self.rewriter.identity())
         digest.update(json.dumps(head, sort_keys=True).encode())
         for name, array in sorted(self.arrays().items()):
             digest.update(name.encode() + str(array.shape).encode())
@@ -159,6 +166,8 @@ class Protector:
             LedgerCapError: an item would be released too often; nothing is returned.
             ReleaseError: the result was not finite; nothing is returned.
         """
+        if isinstance(self.mechanism, TextsOnly):
+            raise self.mechanism.refusal()
         if not isinstance(noise, bool | np.bool_):
             raise InvalidInputError(message(_OWNER, "noise", "True or False", type(noise).__name__))
         texts = None if texts is None else check_texts(texts, owner=_OWNER, min_rows=0)
@@ -236,10 +245,34 @@ class Protector:
         key: NoiseKey | NoiseKeys | None = None,
         ledger: Ledger | None = None,
     ) -> Embeddings:
-        """Return the protected embeddings of ``texts``: encode, then `protect`."""
+        """Return the protected embeddings of ``texts``: encode, then `protect`.
+
+        A text-level method rewrites the texts first and adds no noise: ``rng`` changes nothing, and ids, keys and
+        ledgers are refused.
+        """
+        if self.rewriter is not None:
+            refuse_repetition(ids=ids, key=key, ledger=ledger, noise=noise)
+            return np.asarray(self.loaded_encoder().encode(self.rewrite(texts)))
         X = np.asarray(self.loaded_encoder().encode(texts))
         known = texts if key is not None and self.encoder_info.fingerprint is not None else None
         return self.protect(X, rng, noise=noise, ids=ids, key=key, texts=known, ledger=ledger)
+
+    def rewrite(self, texts: Texts, *, spans: Sequence[Sequence[Span]] | None = None) -> list[str]:
+        """Return ``texts`` as a text-level method encodes them; texts in which nothing is found stay as they are.
+
+        Args:
+            spans: where the concept is in each text; None finds it.
+
+        Raises:
+            InvalidInputError: the method protects vectors, or spans that do not fit the texts.
+            ReleaseError: the concept is still found after it was replaced; nothing is returned.
+        """
+        if self.rewriter is None:
+            raise InvalidInputError(
+                message("Protector.rewrite", "method", "one that rewrites texts", repr(self.method),
+                        "It protects vectors.", "Call encode or protect.")
+            )  # fmt: skip
+        return self.rewriter.rewrite(texts, spans=spans)
 
     def direction(self, X: Embeddings) -> Embeddings:
         """Return v(e) for the rows of ``X`` (N, n), of norm 1, in the same dtype: no perturbation goes along it.
@@ -307,7 +340,9 @@ class Protector:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the protector to ``path`` (safetensors with JSON metadata), atomically.
 
-        The file holds no text, but what it was fitted on shapes its numbers: it is not a private object.
+        The file holds no text, but what it was fitted on shapes its numbers: it is not a private object. That of a
+        text-level method holds the concept's terms and patterns and the words that take their place, in clear, and
+        is readable by its owner only.
         """
         from vecveil.protector.files import save
 

@@ -21,6 +21,8 @@ def refit_refusal(protector: Protector) -> str | None:
     """
     if isinstance(protector.mechanism, TextCrafter):
         return "Its policy is learnt from whole texts, not from a list of words, and takes minutes to train."
+    if protector.rewriter is not None:
+        return "It rewrites texts: there is nothing to fit on vectors."
     if not METHODS[protector.method].options:
         return f"Method {protector.method!r} does the same whatever the words are."
     parameters = protector.report.get("parameters")

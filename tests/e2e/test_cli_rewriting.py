@@ -1,0 +1,98 @@
+"""Text-level methods from the command line: fit, protect texts, refuse vectors, audit."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.command_line import CANARY, run
+from vecveil.attacks import LinearAttack
+from vecveil.encoders import LsaEncoder
+from vecveil.protector import TEXT_METHODS
+
+DRUGS = ["aspirin", "codeine", "heparin", "insulin", "lithium", CANARY]
+WORDS = [f"word{chr(97 + i)}{chr(97 + j)}" for i in range(6) for j in range(6)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table of 300 texts, two thirds with a drug, a concept file, and an encoder of the words."""
+    folder = tmp_path_factory.mktemp("rewriting")
+    rng = np.random.default_rng(0)
+    texts = []
+    for i in range(300):
+        words = [str(word) for word in rng.choice(WORDS, size=6)]
+        if i % 3:
+            words.insert(int(rng.integers(6)), str(rng.choice(DRUGS)))
+        texts.append(" ".join(words))
+    with open(folder / "texts.csv", "w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("text",), *((text,) for text in texts)])
+    (folder / "concept.yaml").write_text(f"name: drug\nterms: {json.dumps(DRUGS)}\n", "utf-8")
+    encoder = LsaEncoder.fit(texts, 20)
+    encoder.save(folder / "lsa")
+    np.save(folder / "clean.npy", encoder.encode(texts))
+    return folder
+
+
+COMMON = ("texts.csv", "--concept", "concept.yaml", "--encoder", "lsa", "--no-cache")
+
+
+@pytest.mark.parametrize("method", TEXT_METHODS)
+def test_fit_protect_and_refuse(
+    method: str, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(folder)
+    file, out = tmp_path / "p.vecveil", tmp_path / "out.npy"
+    fitted = run("fit", *COMMON, "--method", method, "-o", file, "--json")
+    assert fitted.code == 0, fitted.err
+    assert fitted.json["method"] == method
+    assert "Guarantee (empirical)" in fitted.err
+    assert CANARY not in fitted.err + fitted.out
+
+    words = ("-p", file, "--encoder", "lsa", "--no-cache")
+    done = run("protect", "texts.csv", *words, "-o", out, "--json")
+    assert done.code == 0, done.err
+    assert done.json["noise"] is False
+    clean, released = np.load("clean.npy"), np.load(out)
+    changed = np.abs(clean - released).max(axis=1) > 1e-6
+    assert changed[1::3].mean() > 0.9
+    assert not changed[::3].any()  # nothing is found in them
+
+    bare = run("protect", "clean.npy", *words, "-o", tmp_path / "bare.npy")
+    assert bare.code == 1
+    assert "vectors hold the concept already" in bare.errors[0]
+    assert not (tmp_path / "bare.npy").exists()
+    quiet = run("protect", "texts.csv", *words, "--no-noise", "-o", tmp_path / "bare.npy")
+    assert quiet.code == 1
+    assert "the same text always gives the same vector" in quiet.errors[0]
+
+
+def test_audit(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(folder)
+    ladder = "vecveil.auditing.families.token_inference.ladder_attacks"
+    monkeypatch.setattr(ladder, lambda *_, **__: (LinearAttack(),))
+    file = tmp_path / "p.vecveil"
+    assert run("fit", *COMMON, "--method", "redact", "-o", file).code == 0
+    audited = run("audit", *COMMON, "-p", file, "--json", tmp_path / "a.json", "--skip", "candidates",
+                  "--skip", "alignment", "--skip", "averaging", "--skip", "held-out-terms",
+                  "--skip", "probe", "--min-token-count", 5)  # fmt: skip
+    assert audited.code == 0, audited.err
+    record = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
+    assert record["method"] == "redact"
+    assert record["randomness"] == "none"
+
+
+def test_misuse_is_said_before_any_work(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    vectors = ("--positive", "clean.npy", "--negative", "clean.npy")
+    assert run("fit", *vectors, "--method", "redact", "-o", "x.vecveil").code == 2
+    wrong = run("fit", *COMMON, "--method", "redact", "--option", "rank=2", "-o", "x.vecveil")
+    assert wrong.code == 2
+    scaled = run("fit", *COMMON, "--method", "redact", "--epsilon", 3, "-o", "x.vecveil")
+    assert scaled.code == 1
+    assert "`epsilon`" in scaled.errors[0]
+    assert not Path("x.vecveil").exists()

@@ -1,0 +1,225 @@
+"""Rewriters: what takes a concept's place, that it does not depend on what stood there, and how they are saved."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from vecveil.concepts import Concept, PatternDetector, Span, TermDetector
+from vecveil.concepts.made_up import made_up_members
+from vecveil.concepts.replacing import ReplacingAtRandom, ReplacingByMembers
+from vecveil.concepts.rewriter import Redacting, Rewriter
+from vecveil.concepts.saved_concept import concept_from_record, concept_record
+from vecveil.errors import ConceptError, InvalidInputError, ReleaseError
+
+DRUGS = ["aspirin", "codeine", "heparin", "insulin", "vitamin d"]
+WORDS = [f"word{chr(97 + i)}{chr(97 + j)}" for i in range(5) for j in range(6)]
+CONCEPT = Concept.from_terms("drug", DRUGS)
+
+
+def texts_of(count: int = 200, seed: int = 0) -> list[str]:
+    rng = np.random.default_rng(seed)
+    rows = []
+    for i in range(count):
+        words = list(rng.choice(WORDS, size=6))
+        if i % 2:
+            words.insert(int(rng.integers(6)), str(rng.choice(DRUGS)))
+        rows.append(" ".join(words))
+    return rows
+
+
+@pytest.fixture(scope="module")
+def rewriters() -> dict[str, Rewriter]:
+    matches = CONCEPT.find(texts_of())
+    return {
+        "redact": Redacting(CONCEPT),
+        "replace-random": ReplacingAtRandom.of(matches, CONCEPT),
+        "replace-semantic": ReplacingByMembers.of(matches, CONCEPT),
+    }
+
+
+def test_redaction_blackens_characters(rewriters: dict[str, Rewriter]) -> None:
+    texts = ["Take Aspirin, then vitamin  D.", "nothing here"]
+    assert rewriters["redact"].rewrite(texts) == ["Take *******, then **********.", "nothing here"]
+
+
+def test_random_words_come_from_the_texts_and_not_from_the_concept(
+    rewriters: dict[str, Rewriter],
+) -> None:
+    rewriter = rewriters["replace-random"]
+    assert isinstance(rewriter, ReplacingAtRandom)
+    assert set(rewriter.words) == set(WORDS)
+    (out,) = rewriter.rewrite(["take vitamin D now"])
+    first, one, two, last = out.split(" ")
+    assert (first, last) == ("take", "now")
+    assert {one, two} <= set(WORDS)
+
+
+def test_members_take_the_place_of_members(rewriters: dict[str, Rewriter]) -> None:
+    out = rewriters["replace-semantic"].rewrite(["aspirin and codeine, Aspirin again"])[0]
+    first, second, again = out.replace(" and ", ",").replace(" again", "").split(",")
+    assert {first, second} <= set(DRUGS)
+    assert again.strip() == first != second
+
+
+@pytest.mark.parametrize("kind", ["redact", "replace-random", "replace-semantic"])
+def test_what_comes_out_does_not_depend_on_what_stood_there(
+    kind: str, rewriters: dict[str, Rewriter]
+) -> None:
+    rewriter = rewriters[kind]
+    outs = [rewriter.rewrite([f"she takes {drug} daily"])[0] for drug in ("aspirin", "codeine")]
+    assert outs[0] == outs[1]
+    twice = texts_of(40, seed=3)
+    assert rewriter.rewrite(twice) == rewriter.rewrite(twice)
+    assert rewriter.rewrite(twice) == [rewriter.rewrite([text])[0] for text in twice]
+
+
+@pytest.mark.parametrize("kind", ["replace-random", "replace-semantic"])
+def test_other_texts_and_seeds_draw_anew(kind: str, rewriters: dict[str, Rewriter]) -> None:
+    rewriter = rewriters[kind]
+    texts = [f"patient {i} takes aspirin" for i in range(60)]
+    drawn = {out.split("takes ")[1] for out in rewriter.rewrite(texts)}
+    assert len(drawn) > 3
+    other = dataclasses.replace(rewriter, seed=1)
+    assert other.rewrite(texts) != rewriter.rewrite(texts)
+
+
+def test_members_are_drawn_evenly(rewriters: dict[str, Rewriter]) -> None:
+    """Null: uniform over 5 members. False failure below 1e-6: χ² with 4 degrees of freedom above 35."""
+    texts = [f"patient {i} takes aspirin" for i in range(2000)]
+    out = rewriters["replace-semantic"].rewrite(texts)
+    counts = np.array([sum(text.endswith(f"takes {drug}") for text in out) for drug in DRUGS])
+    assert counts.sum() == 2000
+    assert ((counts - 400) ** 2 / 400).sum() < 35
+
+
+def test_a_type_without_members_is_blackened() -> None:
+    rewriter = ReplacingByMembers(CONCEPT, members={"other": ("a", "b")})
+    assert rewriter.rewrite(["take aspirin"]) == ["take *******"]
+
+
+class Places:
+    """Finds words in capitals, labelled by their first letter."""
+
+    def detect(self, texts: Sequence[str]) -> list[list[Span]]:
+        return [
+            [Span(*m.span(), m.group()[0]) for m in re.finditer(r"\b[A-Z]{2,}\b", text)]
+            for text in texts
+        ]
+
+
+def test_members_stay_within_their_type() -> None:
+    concept = Concept("place", (Places(),))
+    texts = ["from BONN to KIEL", "from BERN to KOELN", "in BASEL", "in KREMS"] * 10
+    matches = concept.find(texts, min_texts=1)
+    out = ReplacingByMembers.of(matches, concept).rewrite(texts)
+    for before, after in zip(texts, out, strict=True):
+        kinds = [[w[0] for w in text.split() if w.isupper()] for text in (before, after)]
+        assert kinds[0] == kinds[1]
+
+
+def test_what_the_replacement_joins_is_blackened() -> None:
+    """The pattern spans a gap that the first pass closes with a word that it matches as well."""
+    concept = Concept("code", (PatternDetector([r"secret", r"x\*+y"]),))
+    assert Redacting(concept).rewrite(["xsecrety"]) == ["********"]
+
+
+def test_what_cannot_be_blackened_is_not_returned() -> None:
+    concept = Concept.from_patterns("stars", [r"\*+|secret"])
+    with pytest.raises(ReleaseError, match=r"1 of 2 texts .* nothing was returned") as caught:
+        Redacting(concept).rewrite(["my secret", "open"])
+    assert "my" not in str(caught.value).split("texts")[0]
+
+
+def test_given_spans_are_used_and_checked() -> None:
+    rewriter = Redacting(Concept.from_spans("drug", [[{"start": 0, "end": 2}]]))
+    assert rewriter.needs_spans
+    with pytest.raises(InvalidInputError, match="`spans`"):
+        rewriter.rewrite(["ab cd"])
+    assert rewriter.rewrite(["ab cd"], spans=[[Span(0, 2, "x")]]) == ["** cd"]
+    assert rewriter.rewrite(["ab cd"], spans=[[Span(1, 4, "x"), Span(0, 2, "x")]]) == ["****d"]
+    for wrong in ([[Span(0, 9, "x")]], []):
+        with pytest.raises(InvalidInputError):
+            rewriter.rewrite(["ab cd"], spans=wrong)
+
+
+def test_a_concept_of_labels_names_nothing_to_rewrite() -> None:
+    with pytest.raises(ConceptError, match="given by labels"):
+        Redacting(Concept.from_labels("mood", ["a", "b"])).rewrite(["x", "y"])
+
+
+def test_too_few_words_or_members_are_refused() -> None:
+    texts = ["take aspirin now"] * 3 + [f"take aspirin {i}" for i in range(30)]
+    matches = CONCEPT.find(texts)
+    with pytest.raises(ConceptError, match="min_word_texts"):
+        ReplacingAtRandom.of(matches, CONCEPT)
+    with pytest.raises(ConceptError, match="a type with 1"):
+        ReplacingByMembers.of(matches, CONCEPT)
+
+
+def test_made_up_members_are_repeatable_and_unknown_types_refused() -> None:
+    members = made_up_members(["PERSON", "EMAIL_ADDRESS"], count=20, seed=1)
+    assert members == made_up_members(["EMAIL_ADDRESS", "PERSON"], count=20, seed=1)
+    assert set(members) == {"PERSON", "EMAIL_ADDRESS"}
+    assert all("@" in one for one in members["EMAIL_ADDRESS"])
+    assert members != made_up_members(["PERSON", "EMAIL_ADDRESS"], count=20, seed=2)
+    with pytest.raises(ConceptError, match="1 such") as caught:
+        made_up_members(["PERSON", "term"])
+    assert "'term'" not in str(caught.value)
+
+
+SAVED = [
+    Concept("drug", (TermDetector(["Aspirin", "vitamin D", "ﬁsh oil"], label="x"),)),
+    Concept("drug", (TermDetector(["IT", "US"], case_sensitive=True),)),
+    Concept.from_patterns("code", [r"\d+ ?mg", r"(?i)abc"], time_limit=1.0),
+    Concept.combined("both", [CONCEPT, Concept.from_patterns("code", [r"\d+"])]),
+    Concept.from_entities("mail", ["EMAIL_ADDRESS"]),
+]
+PROBE = ["Aspirin and VITAMIN  D, fish oil", "IT is it; US and us", "10 mg ABC", "to a@b.org"]
+
+
+@pytest.mark.parametrize("concept", SAVED, ids=["terms", "case", "patterns", "both", "entities"])
+def test_a_saved_concept_finds_the_same(concept: Concept) -> None:
+    record = json.loads(json.dumps(concept_record(concept, owner="test")))
+    again = concept_from_record(record)
+    assert again.detect(PROBE) == concept.detect(PROBE)
+    assert any(concept.detect(PROBE))
+    assert concept_record(again, owner="test") == record
+
+
+@pytest.mark.parametrize(
+    "concept",
+    [
+        Concept("place", (Places(),)),
+        Concept.from_spans("x", [[]]),
+        Concept("x", spans_column="spans"),
+        Concept.from_labels("x", ["a"]),
+    ],
+)
+def test_other_concepts_are_not_saved(concept: Concept) -> None:
+    with pytest.raises(ConceptError, match="to be saved"):
+        concept_record(concept, owner="test")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"kind": "model", "name": "x"},
+        {"kind": "patterns", "patterns": ["a"], "time_limit": 1e9, "label": "x"},
+        {"kind": "terms", "terms": ["a"], "case_sensitive": 1, "label": "x"},
+        {"kind": "terms"},
+    ],
+)
+def test_wrong_records_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises((ValueError, LookupError, TypeError)):
+        concept_from_record({"name": "x", "detectors": [wrong]})
+
+
+def test_reprs_hold_no_text(rewriters: dict[str, Rewriter]) -> None:
+    shown = " ".join(map(repr, rewriters.values()))
+    assert not any(word in shown for word in (*DRUGS, *WORDS))
