@@ -24,7 +24,7 @@ from vecveil.protector import Protector, fit_pairs
 from vecveil.protector.methods import METHODS
 from vecveil.types import Embeddings
 
-__all__ = ["attacks_named", "defend", "leakage", "measure_point", "protector_record", "utility"]
+__all__ = ["attacks_named", "defend", "judged_by", "leakage", "measure_point", "protector_record", "utility"]
 
 UTILITY_DRAWS = 3
 
@@ -144,7 +144,13 @@ def leakage(
         attack.run(known, met, rng=seed, show_progress=False, **oracle)
         for attack in attacks_named(names, further=known.further is not None)
     ]
+    return judged_by(material, results)
+
+
+def judged_by(material: Material, results: Sequence[AttackResult]) -> dict[str, Any]:
+    """Return the part of a point's ``found`` that attacks on its judged texts make."""
     worst = max(results, key=lambda result: result.value)
+    case = material.case
     return {
         "attacks": {result.name: _figures(result) for result in results},
         "worst": worst.name,

@@ -17,12 +17,13 @@ import numpy.typing as npt
 from vecveil.attacks import text_groups
 from vecveil.concepts import Concept, ConceptMatches
 from vecveil.concepts.folding import words
+from vecveil.concepts.terms import TermDetector
 from vecveil.errors import DataFileError, InvalidInputError, message
 from vecveil.experiments.datasets import open_dataset
 from vecveil.experiments.datasets.kinds import PairSet, RetrievalSet, TextSet
 from vecveil.experiments.specification import ConceptSpec, ProblemSpec, read_yaml
 
-__all__ = ["Corpus", "Problem", "make_problem", "read_corpus", "read_terms"]
+__all__ = ["Corpus", "Problem", "grouped_concept", "make_concept", "make_problem", "read_corpus", "read_terms"]
 
 SAMPLE_SEED = 0  # which texts are taken is the same for every seed: they are encoded once
 DataSet = PairSet | RetrievalSet | TextSet
@@ -191,6 +192,25 @@ def read_terms(path: Path) -> dict[str, list[str]]:
                 message(path.name, str(key)[:40], "a list of strings", "something else")
             )
     return {str(key): list(value) for key, value in groups.items()}
+
+
+def make_concept(name: str, spec: ConceptSpec, spans: Spans | None, data: Path) -> Concept:
+    """Return the concept of texts whose annotated spans are ``spans``."""
+    return _concept(name, spec, spans, _listed(spec, data, name)[0])
+
+
+def grouped_concept(problem: Problem, data: Path) -> Concept:
+    """Return the problem's concept with listed terms labelled by their group, so that like stands for like."""
+    terms, group_of = _listed(problem.spec.concept, data, problem.name)
+    if not terms or len(set(group_of.values())) < 2:
+        return problem.concept
+    by_group: dict[str, list[str]] = {}
+    for term in terms:
+        first = next(iter(words(term)), "")
+        by_group.setdefault(group_of.get(first, "term"), []).append(term)
+    listed = [TermDetector(own, label=group) for group, own in by_group.items()]
+    others = [d for d in problem.concept.detectors if not isinstance(d, TermDetector)]
+    return Concept(problem.name, (*listed, *others))
 
 
 def _listed(spec: ConceptSpec, data: Path, name: str) -> tuple[list[str], dict[str, str]]:
