@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vecveil.cli import options as shared
+from vecveil.cli.expansion import check_expansion_options, expansion_of, expansion_options
 
 if TYPE_CHECKING:
     from vecveil.cli.inputs import TableFormat
-    from vecveil.metrics import UtilityTask
     from vecveil.protector import Protector
 
 __all__ = ["command"]
@@ -130,6 +130,7 @@ def _method(ctx: click.Context, param: click.Parameter, value: str) -> str:
     show_default=True,
     help="Fewest texts that must hold the concept.",
 )
+@expansion_options
 @shared.seed_option
 @click.option("-o", "--out", type=shared.FILE, required=True, help="Protector file to write.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
@@ -213,6 +214,7 @@ def _check_usage(input: Path | None, given: dict[str, Any]) -> None:
         raise click.UsageError(
             "--concept and --label-column need INPUT with texts; vectors have none."
         )
+    check_expansion_options(input, given)
     tasks = [n for n in ("utility", "sts", "retrieval", "label_column") if given[n] is not None]
     if len(tasks) > 1:
         raise click.UsageError(
@@ -242,13 +244,13 @@ def _common(given: dict[str, Any]) -> dict[str, Any]:
 
 def _from_texts(input: Path, form: TableFormat, given: dict[str, Any]) -> Protector:
     from vecveil.cli.inputs import load_encoder_named, read_rows
-    from vecveil.cli.tasks import classification_task
+    from vecveil.cli.tasks import chosen_task, classification_task
     from vecveil.protector import fit
 
     column = given["label_column"]
     rows = read_rows(input, given["concept"], form, columns=(column,))
     encoder = load_encoder_named(given["encoder"] or "minilm", given["precision"], given["cache"])
-    utility = _task(given, encoder)
+    utility = chosen_task(given, encoder)
     if column is not None:
         utility = classification_task(
             encoder.encode(rows.texts),
@@ -263,12 +265,14 @@ def _from_texts(input: Path, form: TableFormat, given: dict[str, Any]) -> Protec
         encoder,
         utility=utility,
         min_texts=given["min_texts"],
+        expansion=expansion_of(rows.concept, rows.texts, encoder, given),
         **_common(given),
     )
 
 
 def _from_vectors(given: dict[str, Any]) -> Protector:
     from vecveil.cli.inputs import load_encoder_named, read_array, read_labels
+    from vecveil.cli.tasks import chosen_task
     from vecveil.protector import fit_pairs
 
     positive, negative = read_array(given["positive"]), read_array(given["negative"])
@@ -283,17 +287,6 @@ def _from_vectors(given: dict[str, Any]) -> Protector:
         labels,
         background,
         encoder=encoder,
-        utility=_task(given, encoder),
+        utility=chosen_task(given, encoder),
         **_common(given),
     )
-
-
-def _task(given: dict[str, Any], encoder: Any) -> Any:
-    from vecveil.cli.tasks import retrieval_task, sts_task
-
-    task: str | UtilityTask = given["utility"] or "similarity"
-    if given["sts"] is not None:
-        task = sts_task(given["sts"], encoder)
-    elif given["retrieval"] is not None:
-        task = retrieval_task(given["retrieval"], encoder)
-    return task

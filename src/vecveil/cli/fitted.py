@@ -32,6 +32,12 @@ def describe(protector: Protector) -> None:
         note(
             f"Relabelled by {moved['by']}: {moved['moved']:,} of {moved['texts']:,} texts without the concept hold PII."
         )
+    if made := report.get("expansion"):
+        cost = made["encodings"]
+        note(
+            f"Expanded by {made['members']:,} members in {made['texts']:,} texts, {made['found']:,} of them as they "
+            f"are; cost: {cost['members'] + cost['texts']:,} encodings."
+        )
     parameters = ", ".join(
         f"{k} {number(v)}" for k, v in report["parameters"].items() if v is not None
     )

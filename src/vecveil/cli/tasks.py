@@ -14,7 +14,16 @@ if TYPE_CHECKING:
     from vecveil.metrics import ClassificationTask, RetrievalTask, StsTask
     from vecveil.types import Embeddings
 
-__all__ = ["classification_task", "retrieval_task", "sts_task"]
+__all__ = ["chosen_task", "classification_task", "retrieval_task", "sts_task"]
+
+
+def chosen_task(given: dict[str, Any], encoder: Any) -> Any:
+    """Return the task that the options --sts, --retrieval and --utility choose."""
+    if given["sts"] is not None:
+        return sts_task(given["sts"], encoder)
+    if given["retrieval"] is not None:
+        return retrieval_task(given["retrieval"], encoder)
+    return given["utility"] or "similarity"
 
 
 def sts_task(path: Path, encoder: TextEncoder) -> StsTask:
