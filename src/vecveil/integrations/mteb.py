@@ -1,0 +1,213 @@
+"""MTEB on protected vectors: a model for ``mteb.evaluate`` whose identity holds everything that decides its vectors.
+
+    model = ProtectedEncoder(protector, seed=0)
+    results = mteb.evaluate(model, tasks)
+
+MTEB keeps results under the model's name and revision and takes them from there the next time. Both hold a hash of the
+policy: protector, encoder, noise, and what protects queries and documents. No two policies share a result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from vecveil.checks import check_count
+from vecveil.errors import InvalidInputError, MissingDependencyError, message
+from vecveil.types import Embeddings, Texts
+
+if TYPE_CHECKING:
+    from vecveil.protector import Protector
+
+__all__ = ["ProtectedEncoder"]
+
+Treatment = Literal["protected", "map", "clean"]
+_TREATMENTS = ("protected", "map", "clean")
+_VERSION = 1
+"""Of the way in which noise is drawn for a call: another way is another policy."""
+
+
+class ProtectedEncoder:
+    """A protector and its encoder as a model of MTEB (its ``EncoderProtocol``).
+
+    Args:
+        protector: what protects; any method.
+        encoder: the protector's encoder, a name or an object; None takes its own.
+        seed: None draws fresh noise and gives this object a revision of its own, under which no earlier result is
+            found. A seed makes results repeatable: the noise of a call depends on it, the task, the side and the
+            texts, whatever was evaluated before.
+        queries: ``protected``; ``map``: the deterministic part alone, for queries that stay on the trusted side; or
+            ``clean``: the encoder's own vectors. With both sides ``clean`` it is the plain encoder, for comparison.
+        documents: the same for everything else: documents, and the texts of tasks without queries.
+
+    Raises:
+        InvalidInputError: an unknown treatment; one that the protector does not have; or treatments that leave queries
+            and documents in spaces of different dimension.
+        IncompatibleError: another encoder than the protector's.
+        MissingDependencyError: mteb is not installed.
+    """
+
+    def __init__(
+        self,
+        protector: Protector,
+        encoder: Any = None,
+        *,
+        seed: int | None = None,
+        queries: Treatment = "protected",
+        documents: Treatment = "protected",
+    ) -> None:
+        owner = "ProtectedEncoder"
+        _models()  # refuse before anything is encoded
+        self.protector = protector
+        self.seed = (
+            None if seed is None else check_count(seed, owner=owner, param="seed", minimum=0)
+        )
+        self.queries, self.documents = queries, documents
+        for param, value in (("queries", queries), ("documents", documents)):
+            if value not in _TREATMENTS:
+                wanted = "one of " + ", ".join(_TREATMENTS)
+                raise InvalidInputError(message(owner, param, wanted, repr(value)[:40]))
+            if value == "map" and protector.rewriter is not None:
+                raise InvalidInputError(
+                    message(owner, param, "'protected' or 'clean' for a method that rewrites texts", "'map'",
+                            "It has no noise to leave out.")
+                )  # fmt: skip
+        spaces = {value == "clean" for value in (queries, documents)}
+        if len(spaces) == 2 and protector.released_dimension != protector.dimension:
+            raise InvalidInputError(
+                message(owner, "queries", "treated like documents for a protector that releases fewer dimensions",
+                        f"{queries!r} beside {documents!r}", "Their vectors could not be compared.")
+            )  # fmt: skip
+        if encoder is None:
+            self.encoder: Any = protector.loaded_encoder()
+        else:
+            from vecveil.encoders import load_encoder
+
+            self.encoder = load_encoder(encoder)
+            protector.check_encoder(self.encoder)
+        self._fresh = secrets.token_hex(8)
+
+    def __repr__(self) -> str:
+        noise = "fresh" if self.seed is None else f"seed {self.seed}"
+        return (
+            f"ProtectedEncoder({self.protector.method!r}, queries {self.queries}, documents "
+            f"{self.documents}, {noise} noise)"
+        )
+
+    @cached_property
+    def policy(self) -> str:
+        """SHA-256 of what decides the vectors; of this object alone where noise or encoder have no name."""
+        known = getattr(self.encoder, "fingerprint", None)
+        noisy = "protected" in (self.queries, self.documents)
+        fresh = known is None or (noisy and self.seed is None)
+        parts = {
+            "version": _VERSION,
+            "protector": self.protector.fingerprint,
+            "encoder": known,
+            "queries": self.queries,
+            "documents": self.documents,
+            "seed": self.seed,
+            "fresh": self._fresh if fresh else None,
+        }
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+    @cached_property
+    def mteb_model_meta(self) -> Any:
+        """The ``ModelMeta`` under which MTEB keeps results: name and revision hold `policy`."""
+        encoder = "".join(c if c.isalnum() or c in "-." else "-" for c in str(self._encoder_name))
+        models = _models()
+        return models.ModelMeta.create_empty(
+            overwrites={
+                "name": f"vecveil/{self.protector.method}-{encoder}-{self.policy[:12]}",
+                "revision": self.policy,
+                "embed_dim": self.protector.released_dimension,
+                "similarity_fn_name": models.model_meta.ScoringFunction.COSINE,
+                "framework": ["NumPy"],
+            }
+        )
+
+    @property
+    def _encoder_name(self) -> str:
+        return getattr(self.encoder, "name", None) or type(self.encoder).__name__
+
+    def encode(
+        self,
+        inputs: Iterable[Mapping[str, Any]],
+        *,
+        task_metadata: Any = None,
+        hf_split: str = "",
+        hf_subset: str = "",
+        prompt_type: Any = None,
+        **kwargs: Any,
+    ) -> Embeddings:
+        """Return the vectors (N, m) of the texts of a loader's batches; called by MTEB.
+
+        Args:
+            inputs: batches, each with the texts under ``text``.
+            prompt_type: ``query`` for queries; everything else counts as documents.
+            kwargs: of MTEB's ``encode_kwargs``; the encoder has its own batches.
+
+        Raises:
+            InvalidInputError: batches without texts, or a precision that would be kept under a name that it is not.
+        """
+        owner = "ProtectedEncoder.encode"
+        if kwargs.get("precision") not in (None, "float32"):
+            raise InvalidInputError(
+                message(owner, "precision", "left out of encode_kwargs", repr(kwargs["precision"])[:40],
+                        fix="Fit with postprocess='int8' or 'float16'.")
+            )  # fmt: skip
+        texts: list[str] = []
+        for batch in inputs:
+            if "text" not in batch:
+                raise InvalidInputError(
+                    message(owner, "inputs", "batches of texts", "batches without the key 'text'")
+                )
+            texts += [str(text) for text in batch["text"]]
+        side = str(getattr(prompt_type, "value", prompt_type) or "document")
+        treatment = self.queries if side == "query" else self.documents
+        if treatment == "clean":
+            return np.asarray(self.encoder.encode(texts))
+        if self.protector.rewriter is not None:
+            return np.asarray(self.encoder.encode(self.protector.rewrite(texts)))
+        X = np.asarray(self.encoder.encode(texts))
+        if treatment == "map":
+            return self.protector.protect(X, noise=False)
+        name = str(getattr(task_metadata, "name", ""))
+        rng = self._noise([name, hf_split, hf_subset, side], texts)
+        return self.protector.protect(X, rng)
+
+    def _noise(self, call: list[str], texts: Texts) -> np.random.Generator | None:
+        """Return the generator of one call, None for fresh noise.
+
+        It depends on the texts, so that no other list of texts gets the same draws, and the order of calls is free.
+        """
+        if self.seed is None:
+            return None
+        digest = hashlib.sha256(json.dumps([self.policy, call, list(texts)]).encode())
+        return np.random.default_rng(np.frombuffer(digest.digest(), dtype=np.uint32))
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
+        """Return the cosines of all pairs."""
+        from mteb.similarity_functions import cos_sim
+
+        return cos_sim(embeddings1, embeddings2)
+
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
+        """Return the cosine of each row with the same row of the other."""
+        from mteb.similarity_functions import pairwise_cos_sim
+
+        return pairwise_cos_sim(embeddings1, embeddings2)
+
+
+def _models() -> Any:
+    try:
+        from mteb import models
+    except ImportError:
+        raise MissingDependencyError("Evaluating with MTEB", "mteb", "mteb") from None
+    return models

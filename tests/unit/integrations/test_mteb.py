@@ -1,0 +1,230 @@
+"""MTEB on protected vectors, with tasks made here: no download, and no result of another policy."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vecveil
+from vecveil.encoders import LsaEncoder, load_encoder
+from vecveil.errors import InvalidInputError
+from vecveil.integrations.mteb import ProtectedEncoder
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    mteb = pytest.importorskip("mteb")
+    from datasets import Dataset
+    from mteb.abstasks.retrieval_dataset_loaders import RetrievalSplitData
+    from mteb.cache import ResultCache
+    from mteb.types import PromptType
+
+pytestmark = pytest.mark.filterwarnings("default")  # of other packages' making
+
+WORDS = [f"word{chr(97 + i)}" for i in range(26)]
+DRUGS = ["aspirin", "codeine", "heparin", "insulin"]
+
+
+def texts_of(count: int, seed: int) -> list[str]:
+    rng = np.random.default_rng(seed)
+    rows = []
+    for i in range(count):
+        words = [str(word) for word in rng.choice(WORDS, 6)]
+        rows.append(" ".join([*words, str(rng.choice(DRUGS))] if i % 2 else words))
+    return rows
+
+
+def _metadata(name: str, kind: str, score: str) -> Any:
+    return mteb.TaskMetadata(
+        name=name, dataset={"path": "made/here", "revision": "1"}, description="Made by a test.",
+        reference=None, type=kind, category="t2t", modalities=["text"], eval_splits=["test"],
+        eval_langs=["eng-Latn"], main_score=score, date=None, domains=None, task_subtypes=None,
+        license=None, annotations_creators=None, dialect=None, sample_creation=None,
+        bibtex_citation="",
+    )  # fmt: skip
+
+
+class MadeSts(mteb.abstasks.sts.AbsTaskSTS):
+    """Pairs that share from none to all of their words."""
+
+    metadata = _metadata("MadeSTS", "STS", "cosine_spearman")
+    min_score, max_score = 0, 6
+
+    def load_data(self, **_: Any) -> None:
+        rng = np.random.default_rng(0)
+        left = texts_of(80, 3)
+        rows: dict[str, list[Any]] = {"sentence1": left, "sentence2": [], "score": []}
+        for i, text in enumerate(left):
+            words = text.split()
+            for place in rng.permutation(6)[: i % 7]:
+                words[place] = str(rng.choice(WORDS))
+            rows["sentence2"].append(" ".join(words))
+            rows["score"].append(float(6 - i % 7))
+        self.dataset = {"test": Dataset.from_dict(rows)}
+        self.data_loaded = True
+
+
+class MadeRetrieval(mteb.abstasks.retrieval.AbsTaskRetrieval):
+    """Each query is three words of its document."""
+
+    metadata = _metadata("MadeRetrieval", "Retrieval", "ndcg_at_10")
+
+    def load_data(self, **_: Any) -> None:
+        texts = texts_of(60, 4)
+        corpus = Dataset.from_dict(
+            {"id": [f"d{i}" for i in range(60)], "text": texts, "title": [""] * 60}
+        )
+        asked = [" ".join(text.split()[:3]) for text in texts[:20]]
+        queries = Dataset.from_dict({"id": [f"q{i}" for i in range(20)], "text": asked})
+        relevant = {f"q{i}": {f"d{i}": 1} for i in range(20)}
+        split = RetrievalSplitData(
+            corpus=corpus, queries=queries, relevant_docs=relevant, top_ranked=None
+        )
+        self.dataset = {"default": {"test": split}}
+        self.data_loaded = True
+
+
+@pytest.fixture(scope="module")
+def encoder() -> Any:
+    return load_encoder(LsaEncoder.fit(texts_of(200, 0), 20), cache=None)
+
+
+@pytest.fixture(scope="module")
+def protector(encoder: Any) -> vecveil.Protector:
+    concept = vecveil.Concept.from_terms("drug", DRUGS)
+    return vecveil.fit(texts_of(200, 0), concept, encoder, method="laplace", noise_to_signal=0.5)
+
+
+def score(model: ProtectedEncoder, task: Any, cache: Path | None = None) -> float:
+    kept = None if cache is None else ResultCache(cache)
+    found = mteb.evaluate(model, [task()], cache=kept, show_progress_bar=False, co2_tracker=False)
+    return float(found.task_results[0].get_score())
+
+
+def batches(texts: Sequence[str], size: int = 7) -> list[dict[str, list[str]]]:
+    return [{"text": list(texts[i : i + size])} for i in range(0, len(texts), size)]
+
+
+def test_mteb_takes_it_and_noise_costs(protector: vecveil.Protector) -> None:
+    clean = ProtectedEncoder(protector, queries="clean", documents="clean")
+    noisy = ProtectedEncoder(protector, seed=0)
+    assert isinstance(noisy, mteb.EncoderProtocol)
+    for task in (MadeSts, MadeRetrieval):
+        plain, covered = score(clean, task), score(noisy, task)
+        assert 0.2 < covered < plain
+    assert score(noisy, MadeSts) == score(ProtectedEncoder(protector, seed=0), MadeSts)
+    assert score(noisy, MadeSts) != score(ProtectedEncoder(protector, seed=1), MadeSts)
+
+
+def test_results_of_policies_never_mix(protector: vecveil.Protector, tmp_path: Path) -> None:
+    first = score(ProtectedEncoder(protector, seed=0), MadeSts, tmp_path)
+    others = [
+        score(ProtectedEncoder(protector, seed=1), MadeSts, tmp_path),
+        score(ProtectedEncoder(protector), MadeSts, tmp_path),
+        score(ProtectedEncoder(protector), MadeSts, tmp_path),  # fresh noise anew
+        score(ProtectedEncoder(protector, documents="clean", queries="clean"), MadeSts, tmp_path),
+    ]
+    assert len({first, *others}) == 5
+    assert len(list(tmp_path.rglob("MadeSTS.json"))) == 5
+
+
+def test_a_kept_result_is_used_again(
+    protector: vecveil.Protector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = score(ProtectedEncoder(protector, seed=0), MadeSts, tmp_path)
+
+    def encode(*_: Any, **__: Any) -> None:
+        pytest.fail("a kept result was computed again")
+
+    monkeypatch.setattr(ProtectedEncoder, "encode", encode)
+    kept = score(ProtectedEncoder(protector, seed=0), MadeSts, tmp_path)
+    assert kept == pytest.approx(first, abs=1e-5)  # rounded in the file
+
+
+def test_every_part_of_the_policy_changes_name_and_revision(
+    protector: vecveil.Protector, encoder: Any
+) -> None:
+    concept = vecveil.Concept.from_terms("drug", DRUGS)
+    other = vecveil.fit(texts_of(200, 0), concept, encoder, method="laplace", noise_to_signal=0.6)
+    models = [
+        ProtectedEncoder(protector, seed=0),
+        ProtectedEncoder(other, seed=0),
+        ProtectedEncoder(protector, seed=1),
+        ProtectedEncoder(protector, seed=0, queries="map"),
+        ProtectedEncoder(protector, seed=0, queries="clean"),
+        ProtectedEncoder(protector, seed=0, documents="map"),
+        ProtectedEncoder(protector),
+        ProtectedEncoder(protector),
+    ]
+    metas = [model.mteb_model_meta for model in models]
+    assert len({meta.revision for meta in metas}) == len({meta.name for meta in metas}) == 8
+    again = ProtectedEncoder(protector, seed=0).mteb_model_meta
+    assert (again.name, again.revision) == (metas[0].name, metas[0].revision)
+    assert again.name.startswith("vecveil/laplace-lsa-")
+
+
+def test_queries_and_documents_are_treated_as_asked(
+    protector: vecveil.Protector, encoder: Any
+) -> None:
+    texts = texts_of(30, 5)
+    X = encoder.encode(texts)
+    model = ProtectedEncoder(protector, seed=0, queries="clean", documents="protected")
+    np.testing.assert_array_equal(model.encode(batches(texts), prompt_type=PromptType.query), X)
+    for side in (PromptType.document, None):
+        Y = model.encode(batches(texts), prompt_type=side)
+        assert (X != Y).any(axis=1).all()
+    mapped = ProtectedEncoder(protector, seed=0, queries="map")
+    np.testing.assert_array_equal(
+        mapped.encode(batches(texts), prompt_type=PromptType.query),
+        protector.protect(X, noise=False),
+    )
+
+
+def test_noise_depends_on_side_and_texts_and_not_on_the_order_of_calls(
+    protector: vecveil.Protector, encoder: Any
+) -> None:
+    texts = texts_of(12, 6)
+    X = encoder.encode(texts)
+    model = ProtectedEncoder(protector, seed=0)
+    first = model.encode(batches(texts), prompt_type=PromptType.query)
+    document = model.encode(batches(texts), prompt_type=PromptType.document)
+    turned = model.encode(batches(texts[::-1]), prompt_type=PromptType.query)
+    np.testing.assert_array_equal(first, model.encode(batches(texts, 5), prompt_type="query"))
+    assert np.abs((first - X) - (document - X)).max() > 1e-3
+    assert np.abs((first - X)[0] - (turned - X[::-1])[0]).max() > 1e-3
+    fresh = ProtectedEncoder(protector)
+    assert (fresh.encode(batches(texts)) != fresh.encode(batches(texts))).any(axis=1).all()
+
+
+def test_text_level_methods_rewrite(encoder: Any) -> None:
+    concept = vecveil.Concept.from_terms("drug", DRUGS)
+    protector = vecveil.fit(texts_of(200, 0), concept, encoder, method="redact")
+    texts = texts_of(20, 7)
+    model = ProtectedEncoder(protector)
+    np.testing.assert_array_equal(model.encode(batches(texts)), protector.encode(texts))
+    with pytest.raises(InvalidInputError, match="no noise to leave out"):
+        ProtectedEncoder(protector, queries="map")
+
+
+def test_misuse_is_refused(protector: vecveil.Protector, encoder: Any) -> None:
+    with pytest.raises(InvalidInputError, match="`queries` must be one of"):
+        ProtectedEncoder(protector, queries="noisy")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="batches of texts"):
+        ProtectedEncoder(protector).encode([{"image": [1]}])
+    with pytest.raises(InvalidInputError, match="precision"):
+        ProtectedEncoder(protector).encode(batches(["a"]), precision="int8")
+    concept = vecveil.Concept.from_terms("drug", DRUGS)
+    reduced = vecveil.fit(
+        texts_of(200, 0), concept, encoder, rank=2, kept=10, flattening=0.0, pairs=True,
+        noise_to_signal=0.3, output="reduced",
+    )  # fmt: skip
+    with pytest.raises(InvalidInputError, match="could not be compared"):
+        ProtectedEncoder(reduced, queries="clean")
+    assert ProtectedEncoder(reduced, queries="map", seed=0).encode(batches(["worda"])).shape == (
+        1,
+        10,
+    )
