@@ -171,3 +171,83 @@ def test_a_data_set_without_labels_is_refused(data: Path, encoder: Path, tmp_pat
     spec.write_text(ATTRIBUTES.format(encoder=encoder).replace("data: sst2", "data: sts12"))
     with pytest.raises(ValueError, match="texts have labels"):
         run(spec, data, tmp_path / "out", workers=0)
+
+
+TRANSFORMS = """
+experiment: pii-transforms
+encoder: {encoder}
+attacks: [linear]
+methods: [laplace]
+scales: [clean, effective 20]
+transforms: [redact, replace-semantic]
+problems:
+  sts12: {{data: sts12, concept: {{terms_file: concepts/sts_terms.json}}}}
+"""
+
+
+def test_a_changed_text_leaks_what_the_rest_says(data: Path, encoder: Path, tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(TRANSFORMS.format(encoder=encoder))
+    assert not run(spec, data, tmp_path / "out", workers=0).failed
+    record = summarise("pii-transforms", tmp_path / "out")
+    read_experiment(record, owner="pii-transforms", error=DataFileError)
+    (table,) = record["tables"]
+    leaks = dict(
+        zip(column(table, "Method"), column(table, "Leakage, strongest attack"), strict=True)
+    )
+    chance = column(table, "Chance")[0]["value"]
+    # The sentences are made at random: nothing beside the word says which word it was.
+    assert leaks["no protection"]["value"] > chance + 0.3
+    assert leaks["redact"]["value"] < chance + 0.2
+    assert leaks["replace-semantic"]["value"] < chance + 0.2
+    rates = dict(zip(column(table, "Method"), column(table, "R, no leakage assumed"), strict=True))
+    assert rates["redact"]["published"] == pytest.approx(4.12)
+    assert rates["Laplace"] == "–"
+
+
+HELD_OUT = """
+experiment: held-out-terms
+encoder: {encoder}
+attacks: [linear]
+variants: [none, removed, sparse, subspace, expansion, oracle]
+scale: utility 0.8
+problems:
+  sts: {{data: sts12, concept: {{terms_file: concepts/sts_terms.json}}}}
+sources:
+  sts: {{word_list: concepts/sts_terms.json}}
+"""
+
+
+def test_held_out_words_are_measured_apart(data: Path, encoder: Path, tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(HELD_OUT.format(encoder=encoder))
+    outcome = run(spec, data, tmp_path / "out", workers=0)
+    assert not outcome.failed
+    record = summarise("held-out-terms", tmp_path / "out")
+    read_experiment(record, owner="held-out-terms", error=DataFileError)
+    table, costs = record["tables"]
+    rows = {row[0]: row for row in table["rows"]}
+    listed = {name: row[1]["value"] for name, row in rows.items() if row[1] is not None}
+    assert listed["no protection"] > listed["subspace, listed words alone"]
+    assert listed["every concept word removed from the text"] < listed["no protection"]
+    assert rows["SPARSE"][3]["value"] == 1
+    assert costs["rows"][0][1]["value"] > 0
+    (finding,) = record["findings"]
+    assert finding["verdict"] in ("agrees", "disagrees", "not measured")
+
+
+def test_sources_are_needed_for_an_expansion(data: Path, encoder: Path, tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(HELD_OUT.format(encoder=encoder).partition("sources:")[0])
+    with pytest.raises(DataFileError, match=r"sources\.sts"):
+        run(spec, data, tmp_path / "out", workers=0)
+
+
+def test_a_source_never_proposes_a_withheld_word(data: Path) -> None:
+    from vecveil.experiments.held_out import SourceSpec, member_sources
+
+    withheld = frozenset({"paris", "two"})
+    (source,) = member_sources(SourceSpec(word_list="concepts/sts_terms.json"), data, withheld)
+    proposed = {m.lower() for own in source.members(None).values() for m in own}  # type: ignore[arg-type]
+    assert proposed
+    assert proposed.isdisjoint(withheld)
