@@ -566,6 +566,24 @@ def reconstruction_pairs(folder: Path = RESULTS) -> str:
     return table(head, lines or [[MISSING] * len(head)])
 
 
+def textcrafter_cost(folder: Path = RESULTS) -> str:
+    """Return what training a policy takes, and vectors a second of applying it, beside Gaussian noise."""
+    label = "TextCrafter; empirical, no formal privacy guarantee"
+    record = load("textcrafter-cost", folder)
+    if not record:
+        return table([label, "figure"], [[MISSING, MISSING]])
+    speed, training = record["vectors_per_second"], record["training"]
+    of = f"{record['rows']:,} vectors, n = {record['dimension']}"
+    lines = [
+        [f"training on {of}, seconds", f"{training['seconds']:.0f}"],
+        ["the same, processor seconds", f"{training['processor_seconds']:.0f}"],
+        *([f"{name}, vectors a second", f"{value:,}"] for name, value in speed.items()),
+    ]
+    ratio = speed["gaussian float32"] / speed["textcrafter float32"]
+    lines.append(["Gaussian noise over TextCrafter, float32", f"{ratio:.1f}"])
+    return table([f"{label}; {record['threads']} threads", "figure"], lines)
+
+
 TABLES: dict[str, Callable[[Path], str]] = {
     "reconstruction": reconstruction,
     "reconstruction-training": reconstruction_training,
@@ -586,10 +604,24 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "audit-cost": audit_cost,
     "alignment": alignment,
     "alignment-unpaired": alignment_unpaired,
+    "textcrafter-cost": textcrafter_cost,
 }
-# The tables of a benchmark that is a folder stand in it; this file is run as a script and imported by path.
+# This file is run as a script and imported by path.
 sys.path.insert(0, str(HERE))
-TABLES |= importlib.import_module("textcrafter.table").TABLES
+_experiments = importlib.import_module("experiment_tables")
+TABLES |= {
+    "textcrafter": _experiments.experiment_table("textcrafter", "TextCrafter's Table I"),
+    "textcrafter-claims": _experiments.findings_table("textcrafter"),
+    "textcrafter-sentences": _experiments.experiment_table(
+        "textcrafter", "Reconstruction with intervals"
+    ),
+    "textcrafter-leakage": _experiments.experiment_table(
+        "textcrafter", "Token inference and accuracy"
+    ),
+    "textcrafter-pii": _experiments.experiment_table("textcrafter", "Whether a text holds PII"),
+    "textcrafter-curves": _experiments.experiment_table("textcrafter", "Learning curves"),
+    "textcrafter-sets": _experiments.experiment_table("textcrafter", "Sets"),
+}
 _BLOCK = re.compile(r"(<!-- table: ([a-z-]+) -->\n).*?(\n?<!-- end table -->)", re.DOTALL)
 
 

@@ -7,6 +7,7 @@ as often as they like; the texts are those that a protector of the set's own con
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,23 +23,33 @@ from vecveil.attacks import (
     NearestNeighboursAttack,
     TransplantAttack,
 )
-from vecveil.attacks.base import AttackResult
+from vecveil.attacks.base import Attack, AttackResult
+from vecveil.experiments.textcrafter.defences import Applied, noise_norm
+from vecveil.experiments.textcrafter.vectors import Array, Pii, Task
 from vecveil.metrics.classification import classification
 from vecveil.metrics.detection import auc
 
-from .defences import Applied, noise_norm
-from .sets import SAMPLE_SEED
-from .vectors import Pii, Task
-
-__all__ = ["pii_cell", "task_cell"]
+__all__ = ["TOKEN_ATTACKS", "pii_cell", "task_cell"]
 
 LEARN_ROWS = 3000  # texts with a token that attackers learn from; AG News alone has more
+LEARN_SEED = 7  # of which: the same whatever the run's seed
 KERNEL_ROWS = 4096  # of the kernel attack: time grows with their cube
+TOKEN_ATTACKS: dict[str, Callable[[], Attack[LabelledVectors, LabelledVectors]]] = {
+    "linear": LinearAttack,
+    "kernel": lambda: KernelAttack(rows=KERNEL_ROWS),
+    "transplant": lambda: TransplantAttack(rows=KERNEL_ROWS),
+    "nearest-neighbours": NearestNeighboursAttack,
+    "bayes-posterior": BayesPosteriorAttack,
+    "mlp-2048": lambda: MLPAttack((2048,), device="cpu"),
+}
+"""The attacks that were strongest on some defence, by name."""
 _LEAST = 20  # texts that token inference learns from, or is judged on
 _NEVER = 1 << 20  # no seed of a run is as large: streams of one seed stay apart
 
 
-def task_cell(task: Task, defence: Applied, seed: int) -> dict[str, Any]:
+def task_cell(
+    task: Task, defence: Applied, seed: int, attacks: Sequence[str] = tuple(TOKEN_ATTACKS)
+) -> dict[str, Any]:
     """Return utility in both scenarios and R-precision of each token-inference attack."""
     rows = task.rows
     train, test = task.X[rows.train], task.X[rows.test]
@@ -62,15 +73,17 @@ def task_cell(task: Task, defence: Applied, seed: int) -> dict[str, Any]:
             "chance": result.accuracy.chance,
             "macro_f1_chance": result.macro_f1.chance,
         }
-    return {**found, "token_inference": _token_inference(task, defence, seed)}
+    return {**found, "token_inference": _token_inference(task, defence, seed, attacks)}
 
 
-def _token_inference(task: Task, defence: Applied, seed: int) -> dict[str, Any]:
+def _token_inference(
+    task: Task, defence: Applied, seed: int, attacks: Sequence[str]
+) -> dict[str, Any]:
     """Return the R-precision of each attack on test texts that hold a token."""
     rows = task.rows
     learn, learn_labels = task.tokens(rows.train)
     if len(learn) > LEARN_ROWS:
-        some = np.sort(np.random.default_rng(SAMPLE_SEED).choice(len(learn), LEARN_ROWS, False))
+        some = np.sort(np.random.default_rng(LEARN_SEED).choice(len(learn), LEARN_ROWS, False))
         learn, learn_labels = learn[some], learn_labels[some]
     judge, judge_labels = task.tokens(rows.test)
     if min(len(learn), len(judge)) < _LEAST:
@@ -80,17 +93,9 @@ def _token_inference(task: Task, defence: Applied, seed: int) -> dict[str, Any]:
     known = LabelledVectors(task.X[learn], learn_labels, rows.groups[learn], without)
     released = defence.protect(task.X[judge], rng)
     met = LabelledVectors(released, judge_labels, rows.groups[judge])
-    attacks = (
-        LinearAttack(),
-        KernelAttack(rows=KERNEL_ROWS),
-        TransplantAttack(rows=KERNEL_ROWS),
-        NearestNeighboursAttack(),
-        BayesPosteriorAttack(),
-        MLPAttack((2048,), device="cpu"),
-    )
     results: list[AttackResult] = [
-        attack.run(known, met, rng=seed, show_progress=False, **defence.oracle())
-        for attack in attacks
+        TOKEN_ATTACKS[name]().run(known, met, rng=seed, show_progress=False, **defence.oracle())
+        for name in attacks
     ]
     return {
         "chance": results[0].main.chance,
@@ -116,7 +121,7 @@ def pii_cell(pii: Pii, defence: Applied, seed: int) -> dict[str, Any]:
     if defence.classifier is not None:
         models["policy"] = defence.classifier
 
-    def reading(model: np.ndarray) -> dict[str, float]:
+    def reading(model: Array) -> dict[str, float]:
         scores = released.astype(np.float64) @ model[:-1] + model[-1]
         probability = 1 / (1 + np.exp(-scores))
         return {
@@ -136,7 +141,7 @@ def pii_cell(pii: Pii, defence: Applied, seed: int) -> dict[str, Any]:
     }
 
 
-def _learnt(X: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def _learnt(X: Array, labels: Array) -> Array:
     """Return weights and intercept of a balanced logistic regression learnt from clean vectors, (n + 1,)."""
     from sklearn.linear_model import LogisticRegression
 

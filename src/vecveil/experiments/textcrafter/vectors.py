@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from vecveil.concepts import ConceptMatches, TokenVocabulary
+from vecveil.experiments.textcrafter.sets import PiiTexts, TaskSet
 from vecveil.textcrafter import contains_pii
 
-from .sets import TaskSet, read_pii, read_set
+__all__ = ["MIN_COUNT", "Array", "Material", "Pii", "Task", "pii_vectors", "task_vectors"]
 
-__all__ = ["MIN_COUNT", "Material", "Pii", "Task", "load_pii", "load_task"]
+Array = npt.NDArray[Any]
 
 MIN_COUNT = 15  # training texts that hold a token whose leakage is measured
 
@@ -31,12 +33,12 @@ class Material:
         further: (M, n) vectors of plain sentences in which Presidio finds PII, or None.
     """
 
-    positive: np.ndarray
-    negative: np.ndarray
-    labels: np.ndarray | None
-    background: np.ndarray
-    groups: np.ndarray
-    further: np.ndarray | None = None
+    positive: Array
+    negative: Array
+    labels: Array | None
+    background: Array
+    groups: Array
+    further: Array | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -51,8 +53,8 @@ class Task:
     """
 
     rows: TaskSet
-    X: np.ndarray
-    negative: np.ndarray
+    X: Array
+    negative: Array
     matches: ConceptMatches
 
     @cached_property
@@ -64,20 +66,20 @@ class Task:
         return TokenVocabulary(tuple(often))
 
     @cached_property
-    def _labels(self) -> np.ndarray:
+    def _labels(self) -> Array:
         return self.matches.token_labels(self.vocabulary)[0]
 
-    def _pairs(self, rows: np.ndarray) -> np.ndarray:
+    def _pairs(self, rows: Array) -> Array:
         """Return which pairs are of the given rows."""
         return np.flatnonzero(np.isin(self.matches.with_concept, rows))
 
-    def tokens(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def tokens(self, rows: Array) -> tuple[Array, Array]:
         """Return those of ``rows`` that hold a token of the vocabulary, and their labels (N, V)."""
         pairs = self._pairs(rows)
         pairs = pairs[self._labels[pairs].any(axis=1)]
         return self.matches.with_concept[pairs], self._labels[pairs]
 
-    def negative_of(self, rows: np.ndarray) -> np.ndarray:
+    def negative_of(self, rows: Array) -> Array:
         """Return the vectors of ``rows``, which hold the concept, with it removed."""
         return self.negative[np.searchsorted(self.matches.with_concept, rows)]
 
@@ -96,7 +98,6 @@ class Task:
         """Return the sizes."""
         train, test = (len(self.tokens(rows)[0]) for rows in (self.rows.train, self.rows.test))
         return {
-            "title": self.rows.title,
             "train": len(self.rows.train),
             "test": len(self.rows.test),
             "dropped": self.rows.dropped,
@@ -117,8 +118,8 @@ class Pii:
     """
 
     material: Material
-    train: tuple[np.ndarray, np.ndarray, np.ndarray]
-    test: tuple[np.ndarray, np.ndarray, np.ndarray]
+    train: tuple[Array, Array, Array]
+    test: tuple[Array, Array, Array]
 
     def to_record(self) -> dict[str, Any]:
         """Return the sizes."""
@@ -130,25 +131,23 @@ class Pii:
         }
 
 
-def load_task(name: str, data: Path, rows: tuple[int, int], encoder: Any) -> Task:
+def task_vectors(rows: TaskSet, encode: Callable[[Sequence[str]], Array]) -> Task:
     """Return a set with its vectors."""
-    found = read_set(name, data, rows)
-    matches = found.concept.find(found.texts, min_texts=1, show_progress=False)
-    return Task(found, encoder.encode(found.texts), encoder.encode(matches.negatives()), matches)
+    matches = rows.matches
+    return Task(rows, encode(rows.texts), encode(matches.negatives()), matches)
 
 
-def load_pii(data: Path, rows: int | None, encoder: Any) -> Pii:
+def pii_vectors(corpus: PiiTexts, encode: Callable[[Sequence[str]], Array]) -> Pii:
     """Return the PII problem with its vectors."""
-    corpus = read_pii(data, rows)
-    matches = corpus.concept.find(corpus.texts, min_texts=1, show_progress=False)
-    positive = encoder.encode(matches.positives())
-    negative = encoder.encode(matches.negatives())
+    matches = corpus.matches
+    positive = encode(matches.positives())
+    negative = encode(matches.negatives())
     groups = corpus.groups[matches.with_concept]
     parts, first = [], int(corpus.groups.max()) + 1
     for rows_of, plain in ((corpus.train, corpus.plain_train), (corpus.test, corpus.plain_test)):
         own = np.flatnonzero(np.isin(matches.with_concept, rows_of))
         none = [corpus.texts[i] for i in np.intersect1d(matches.without_concept, rows_of)]
-        sentences = encoder.encode([*none, *plain])
+        sentences = encode([*none, *plain])
         X = np.concatenate([positive[own], negative[own], sentences])
         labels = np.zeros((len(X), 1), dtype=np.uint8)
         labels[: len(own)] = 1

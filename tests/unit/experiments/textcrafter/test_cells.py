@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unit.benchmarks.textcrafter_files import Lengths, module, parquet
-
-defences, store, table, vectors = (
-    module(name) for name in ("defences", "store", "table", "vectors")
-)
+from unit.experiments.textcrafter.files import Lengths, parquet, pii_of, task_of
+from vecveil.experiments.textcrafter import defences, reconstruction, utility, vectors
+from vecveil.experiments.textcrafter.specification import TextCrafterSpec
 
 
 def test_options_take_the_radius() -> None:
@@ -24,11 +22,26 @@ def test_options_take_the_radius() -> None:
         ), name
 
 
+def test_variants_have_the_options_given_and_say_so() -> None:
+    spec = TextCrafterSpec(
+        experiment="textcrafter",
+        defences=("gaussian", "louder", "textcrafter"),
+        variants={"louder": "gaussian"},
+        options={"louder": {"sigma": 0.25}, "textcrafter": {"epochs": 3.0}},
+    )
+    assert spec.defence("louder").options_at(1.0, 16) == {"sigma": 0.25}
+    assert spec.defence("louder").title.endswith("; sigma = 0.25")
+    assert spec.defence("gaussian").options_at(1.0, 16) == {"sigma": 0.25}
+    assert spec.defence("gaussian").title == defences.DEFENCES["gaussian"].title
+    epochs = spec.defence("textcrafter").options["epochs"]
+    assert (epochs, type(epochs)) == (3, int)
+
+
 def test_the_random_perturbation_is_orthogonal_and_of_the_norm() -> None:
     X = np.random.default_rng(0).standard_normal((200, 24))
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     material = vectors.Material(X, X, None, X, np.arange(len(X)))
-    defence = defences.make("orthogonal", material, 0.7, 0)
+    defence = defences.make(defences.DEFENCES["orthogonal"], material, 0.7, 0)
     one, two = (defence.protect(X, np.random.default_rng(seed)) for seed in (1, 2))
     assert np.allclose(np.linalg.norm(one - X, axis=1), 0.7)
     assert np.abs(((one - X) * X).sum(axis=1)).max() < 1e-12
@@ -42,7 +55,7 @@ def test_the_control_with_a_fixed_direction_is_orthogonal_to_it_and_of_the_norm(
     material = vectors.Material(X, X, None, X, np.arange(len(X)))
     directions = []
     for seed in (0, 1):
-        defence = defences.make("orthogonal-fixed", material, r, seed)
+        defence = defences.make(defences.DEFENCES["orthogonal-fixed"], material, r, seed)
         moved = [defence.protect(X, np.random.default_rng(draw)) - X for draw in (1, 2)]
         assert np.allclose(np.linalg.norm(moved, axis=2), r)
         assert np.abs(moved[0] - moved[1]).max() > 0.01
@@ -55,8 +68,7 @@ def test_the_control_with_a_fixed_direction_is_orthogonal_to_it_and_of_the_norm(
 def test_texts_of_the_base_corpus_are_not_judged(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reconstruction = module("reconstruction")
-    task = vectors.load_task("sst2", data, (99, 99), Lengths())
+    task = task_of("sst2", data, Lengths())
     judged: list[list[str]] = []
 
     class Stopped(Exception):
@@ -67,15 +79,16 @@ def test_texts_of_the_base_corpus_are_not_judged(
         assert len(test.X) == len(test.texts)
         raise Stopped
 
-    monkeypatch.setattr(reconstruction._LongGEIA, "run", run_)
+    monkeypatch.setattr(reconstruction.LongGEIA, "run", run_)
     planted = data / "lm" / "sentences.parquet"
     rows = [
         {"source": "brown", "text": t}
         for t in ("SST test 4: in March?", "other", "sst test 5 in March")
     ]
     parquet(planted, rows)
-    defence = defences.make("none", task.material, 1.0, 0)
-    for corpus in (frozenset(), reconstruction.corpus_keys(data, 2)):
+    defence = defences.make(defences.DEFENCES["none"], task.material, 1.0, 0)
+    seen = reconstruction.corpus_keys(reconstruction.base_sentences("sentences", data, 2))
+    for corpus in (frozenset(), seen):
         with pytest.raises(Stopped):
             reconstruction.sentence_cell(
                 task,
@@ -84,41 +97,17 @@ def test_texts_of_the_base_corpus_are_not_judged(
                 start_from=None,
                 seen=1,
                 judged=5,
-                encoder=Lengths(),
+                encode=Lengths().encode,
                 corpus=corpus,
             )
     every = [task.rows.texts[i] for i in task.rows.test]
     assert judged == [every, [text for text in every if text != "sst test 4 in March"]]
 
 
-def test_cells_hold_every_figure_of_the_tables(data: Path, tmp_path: Path) -> None:
-    pytest.importorskip("sklearn")
-    pytest.importorskip("torch")
-    utility = module("utility")
-    task = vectors.load_task("phrasebank", data, (99, 99), Lengths())
-    pii = vectors.load_pii(data, None, Lengths())
-    defence = defences.make("orthogonal", task.material, 0.5, 0)
-    found = utility.task_cell(task, defence, 0)
-    assert found["token_inference"]["attacks"] == {}  # ten test texts are too few
-    probed = utility.pii_cell(pii, defence, 0)
-    assert set(probed["frozen"]) == {"benchmark"}
-    kept = store.Store(tmp_path / "cells", "s/1")
-    own = {"defence": "orthogonal", "seed": 0, "sizes": task.to_record()}
-    rows = [{**found, **own, "set": "phrasebank"}, {**probed, **own, "set": "pii"}]
-    kept.gather(
-        tmp_path / "textcrafter-utility.json", rows, defences={"orthogonal": "a random direction"}
-    )
-    (line,) = [x for x in table.leakage(tmp_path).splitlines() if x.startswith("| a random")]
-    assert line.startswith("| a random direction | 0.50 |")
-    assert "not measured" not in table.pii(tmp_path)
-    assert "not measured" not in table.sizes(tmp_path)
-
-
 def test_a_policy_is_known_by_its_classifier(data: Path) -> None:
-    utility = module("utility")
     pytest.importorskip("sklearn")
     pytest.importorskip("torch")
-    pii = vectors.load_pii(data, None, Lengths())
+    pii = pii_of(data, Lengths())
     blind = np.zeros(pii.train[0].shape[1] + 1)
     blind[-1] = -50.0  # calls nothing PII, whatever it is shown
     defence = defences.Applied(lambda X, rng: X, None, False, {}, classifier=blind)

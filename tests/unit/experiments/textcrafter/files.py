@@ -1,29 +1,38 @@
-"""Files laid out as the benchmark's data folder, its modules, and an encoder for it."""
+"""Files laid out as a data folder, the problems in them, and an encoder for them."""
 
 from __future__ import annotations
 
 import gzip
-import importlib
 import json
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-ROOT = Path(__file__).parents[3]
+from vecveil.experiments.specification import ConceptSpec, ProblemSpec
+from vecveil.experiments.textcrafter.sets import read_pii, read_set
+from vecveil.experiments.textcrafter.specification import PiiSpec
+from vecveil.experiments.textcrafter.vectors import Pii, Task, pii_vectors, task_vectors
+
+_TERMS = ConceptSpec(terms_file="concepts/sts_terms.json")
+PROBLEMS = {
+    "phrasebank": ProblemSpec(data=("phrasebank",), concept=_TERMS),
+    "ade": ProblemSpec(data=("ade",), concept=ConceptSpec(spans=("DRUG", "ADVERSE_EFFECT"))),
+    "sst2": ProblemSpec(data=("sst2",), concept=_TERMS),
+    "agnews": ProblemSpec(data=("agnews",), concept=_TERMS),
+}
 
 
-def module(name: str) -> ModuleType:
-    """Return a module of the benchmark, which is no part of the package."""
-    sys.path.insert(0, str(ROOT))
-    try:
-        return importlib.import_module(f"benchmarks.textcrafter.{name}")
-    finally:
-        sys.path.remove(str(ROOT))
+def task_of(name: str, data: Path, encoder: Any, rows: tuple[int, int] = (99, 99)) -> Task:
+    """Return a set of the data folder with its vectors."""
+    return task_vectors(read_set(name, PROBLEMS[name], data, rows), encoder.encode)
+
+
+def pii_of(data: Path, encoder: Any) -> Pii:
+    """Return the PII corpus of the data folder with its vectors."""
+    return pii_vectors(read_pii(PiiSpec(), data), encoder.encode)
 
 
 def parquet(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -39,7 +48,13 @@ def json_lines(path: Path, rows: list[dict[str, Any]]) -> None:
 
 def labelled(prefix: str, counts: dict[str, int], **more: Any) -> list[dict[str, Any]]:
     return [
-        {"split": split, "text": f"{prefix} {split} {i} in March", "label": i % 2, **more}
+        {
+            "split": split,
+            "text": f"{prefix} {split} {i} in March",
+            "label": i % 2,
+            "label_name": f"class {i % 2}",
+            **more,
+        }
         for split, count in counts.items()
         for i in range(count)
     ]
@@ -70,21 +85,21 @@ def pii(number: int, split: str, file: str) -> dict[str, Any]:
 
 def write_data(own: Path) -> None:
     classification = own / "classification"
-    named = {"label_name": "x", "agreement": 100}
+    named = {"agreement": 100}
     parquet(
         classification / "financial_phrasebank.parquet",
         labelled("Sales", {"train": 30, "dev": 4, "test": 10}, **named),
     )
-    copied = {"split": "train", "text": "sst TEST 3, in march!", "label": 0}
+    copied = {"split": "train", "text": "sst TEST 3, in march!", "label": 0, "label_name": "x"}
     rows = labelled("sst", {"train": 30, "dev": 5, "test": 10})
     parquet(classification / "sst2.parquet", [*rows, copied])
-    news = {"label_name": "World", "source": "s"}
+    news = {"source": "s"}
     parquet(
         classification / "ag_news_train_subset.parquet", labelled("news", {"train": 20}, **news)
     )
     parquet(
         classification / "ag_news_test.parquet",
-        labelled("news", {"test": 8}, title="t", description="d", label_name="World"),
+        labelled("news", {"test": 8}, title="t", description="d"),
     )
     rows_of_ade = [ade(f"p{i}", "train", i) for i in range(20)]
     rows_of_ade += [ade("p100", "train", 100), ade("p100", "test", 101), ade("p102", "dev", 102)]

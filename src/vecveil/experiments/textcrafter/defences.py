@@ -12,14 +12,24 @@ from typing import Any
 
 import numpy as np
 
-import vecveil
+from vecveil.errors import VecveilError
+from vecveil.experiments.textcrafter.vectors import Array, Material
+from vecveil.protector import fit_pairs
+from vecveil.protector import load as load_protector
 from vecveil.textcrafter import nearest, plain_centroids
 
-from .vectors import Material
+__all__ = [
+    "DEFENCES",
+    "MADE_HERE",
+    "MAIN",
+    "Applied",
+    "Defence",
+    "applied",
+    "load",
+    "make",
+    "noise_norm",
+]
 
-__all__ = ["DEFENCES", "MADE_HERE", "MAIN", "Applied", "Defence", "applied", "make"]
-
-Array = np.ndarray
 Protect = Callable[[Array, np.random.Generator], Array]
 
 
@@ -33,7 +43,6 @@ class Defence:
         options: of that method. The string ``"radius"`` stands for r, ``"radius/√n"`` for r/√n, and so on.
         learns: ``set`` fits on the training rows of the set and its concept; ``pii`` on the PII corpus and
             WikiText-2, once for each seed, whatever the set.
-        seeds: at most so many.
         main: whether it is a row of the table, and the sentence-level attack is run on it.
     """
 
@@ -41,7 +50,6 @@ class Defence:
     method: str
     options: Mapping[str, Any] = field(default_factory=dict)
     learns: str = "set"
-    seeds: int = 1
     main: bool = False
 
     def options_at(self, radius: float, dimension: int) -> dict[str, Any]:
@@ -58,23 +66,23 @@ _TEXTCRAFTER: dict[str, Any] = {"radius": "radius"}
 _FIXED = (1 << 20) + 5  # of the stream that a fixed direction is drawn from
 
 DEFENCES: dict[str, Defence] = {
-    "none": Defence("none", "none", seeds=5, main=True),
-    "shuffle": Defence("shuffling", "shuffle", seeds=5, main=True),
+    "none": Defence("none", "none", main=True),
+    "shuffle": Defence("shuffling", "shuffle", main=True),
     "gaussian": Defence(
-        "Gaussian, σ = r/√n", "gaussian", {"sigma": "radius/√n"}, seeds=5, main=True
+        "Gaussian, σ = r/√n", "gaussian", {"sigma": "radius/√n"}, main=True
     ),
     # With these the noise has a norm of about 3: at the ε of a formal promise worth the name nothing is left.
     "ldp-gaussian": Defence(
-        "LDP Gaussian, ε = 140, δ = 1e-5", "ldp-gaussian", {"epsilon": 140.0, "delta": 1e-5}, seeds=5, main=True
+        "LDP Gaussian, ε = 140, δ = 1e-5", "ldp-gaussian", {"epsilon": 140.0, "delta": 1e-5}, main=True
     ),
     "textcrafter": Defence(
-        "TextCrafter, v learnt", "textcrafter", _TEXTCRAFTER, learns="pii", seeds=5, main=True
+        "TextCrafter, v learnt", "textcrafter", _TEXTCRAFTER, learns="pii", main=True
     ),
     "textcrafter-untrained": Defence(
         "TextCrafter, literal (v as drawn)", "textcrafter",
-        {**_TEXTCRAFTER, "direction": "untrained"}, learns="pii", seeds=5, main=True,
+        {**_TEXTCRAFTER, "direction": "untrained"}, learns="pii", main=True,
     ),
-    "subspace": Defence("`subspace` (default)", "subspace", {"target_utility": 0.95}, seeds=5, main=True),
+    "subspace": Defence("`subspace` (default)", "subspace", {"target_utility": 0.95}, main=True),
     "gaussian-2": Defence("Gaussian, σ = 2r/√n", "gaussian", {"sigma": "2 radius/√n"}),
     "textcrafter-set": Defence("TextCrafter, trained on the set's concept", "textcrafter", _TEXTCRAFTER),
     "textcrafter-subspace": Defence(
@@ -124,13 +132,13 @@ class Applied:
         return {"release": self.protect, "noise_covariance": self.covariance}
 
 
-def make(name: str, material: Material, radius: float, seed: int) -> Applied:
-    """Return the defence ``name`` fitted on ``material``."""
-    defence = DEFENCES[name]
+def make(defence: Defence, material: Material, radius: float, seed: int) -> Applied:
+    """Return a defence fitted on ``material``."""
     n = material.positive.shape[1]
     if defence.method == "none":
         return Applied(lambda X, rng: X, None, False, {})
     if defence.method in MADE_HERE:
+        radius = float(defence.options.get("radius", radius))
         details = {"noise_norm": radius, "radius": radius}
         if defence.method == "pull":
             centres = plain_centroids(
@@ -144,7 +152,7 @@ def make(name: str, material: Material, radius: float, seed: int) -> Applied:
     options = defence.options_at(radius, n)
     if material.further is not None and defence.method.startswith("textcrafter"):
         options["further_positive"] = material.further
-    protector = vecveil.fit_pairs(
+    protector = fit_pairs(
         material.positive,
         material.negative,
         material.labels,
@@ -162,7 +170,7 @@ def applied(protector: Any) -> Applied:
     """Return a protector, fitted or loaded, as a defence."""
     try:
         covariance = protector.released_noise_covariance()
-    except (vecveil.VecveilError, NotImplementedError, AttributeError):
+    except (VecveilError, NotImplementedError, AttributeError):
         covariance = None  # a perturbation whose law depends on the vector declares none
     report = protector.report
     details = {
@@ -176,7 +184,7 @@ def applied(protector: Any) -> Applied:
 
 def load(path: Path) -> Applied:
     """Return the defence of a protector file."""
-    return applied(vecveil.load(path))
+    return applied(load_protector(path))
 
 
 def noise_norm(defence: Applied, X: Array, rng: np.random.Generator) -> float:
@@ -191,7 +199,8 @@ def _pull(X: Array, centres: Array, radius: float, rng: np.random.Generator) -> 
     u, z = (one / np.linalg.norm(one, axis=1, keepdims=True) for one in (towards, noise))
     step = PULL * u + np.sqrt(1 - PULL**2) * z
     step *= radius / np.linalg.norm(step, axis=1, keepdims=True)
-    return (X + step).astype(X.dtype)
+    released: Array = (X + step).astype(X.dtype)
+    return released
 
 
 def _orthogonal(X: Array, fixed: Array | None, radius: float, rng: np.random.Generator) -> Array:

@@ -1,4 +1,4 @@
-"""A data folder of a few rows, for the tests of the benchmark."""
+"""A data folder of a few rows, for the tests of the experiment."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from unit.benchmarks.textcrafter_files import write_data
+from unit.experiments.textcrafter.files import write_data
 
 
 @pytest.fixture

@@ -15,15 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unit.benchmarks.textcrafter_files import module
 from vecveil.concepts import Concept
+from vecveil.experiments.textcrafter import defences, sets, utility, vectors
 
 pytest.importorskip("sklearn")
 pytest.importorskip("torch")
 
-defences, sets, utility, vectors = (
-    module(name) for name in ("defences", "sets", "utility", "vectors")
-)
 TOKENS = ("alpha", "beta", "gamma", "delta")
 TRAIN, TEST, DIMENSION = 160, 200, 12
 BAND = 0.25
@@ -63,7 +60,7 @@ def _task() -> Any:
     token, classes = count % 4, (count // 4) % 2
     texts = [f"Number {i} of {TOKENS[token[i]]} here" for i in count]
     rows = sets.TaskSet(
-        name="planted", title="planted", texts=texts, classes=classes, groups=count,
+        name="planted", texts=texts, classes=classes, groups=count,
         train=count[:TRAIN], test=count[TRAIN:], concept=Concept.from_terms("letters", TOKENS),
         dropped=0,
     )  # fmt: skip

@@ -1,6 +1,6 @@
 """What TextCrafter costs: training a policy, and applying it with and without torch, in one run.
 
-    python -m benchmarks.textcrafter.cost [--rows 20000] [--dimension 384] [--repeats 5]
+    python benchmarks/textcrafter_cost.py [--rows 20000] [--dimension 384] [--repeats 5]
 
 Run it in the root of the repository. The vectors are random ones of norm 1: the cost does not depend on what they
 say. Applying is timed for the protector (NumPy, with the cryptographic noise and all checks), for Gaussian noise
@@ -26,7 +26,7 @@ from vecveil.sensitivity import NoiseShape
 from vecveil.textcrafter import PiiClassifier, PolicySettings, plain_centroids, train_policy
 from vecveil.threads import thread_count
 
-RESULTS = Path(__file__).parents[1] / "results" / "textcrafter-cost.json"
+RESULTS = Path(__file__).parent / "results" / "textcrafter-cost.json"
 SCHEMA = "vecveil.bench.textcrafter-cost/1"
 
 

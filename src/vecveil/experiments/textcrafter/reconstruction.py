@@ -5,49 +5,61 @@ Test texts that the base decoder learnt from are not judged.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from vecveil.attacks import GEIAAttack, TextVectors
 from vecveil.attacks.splits import normalise_text, text_groups
+from vecveil.errors import InvalidInputError, message
+from vecveil.experiments.datasets import TextSet, open_dataset
+from vecveil.experiments.textcrafter.defences import Applied
+from vecveil.experiments.textcrafter.vectors import Task
 
-from .defences import Applied
-from .vectors import Task
-
-__all__ = ["corpus_keys", "sentence_cell", "train_base"]
+__all__ = ["base_sentences", "corpus_keys", "sentence_cell", "train_base"]
 
 _FIGURES = ("bleu", "token_f1", "exact_match", "rouge_l", "cosine")
 _NEVER = (1 << 20) + 3
+BASE_HELD = 500  # sentences of its corpus that the base decoder does not learn from
+BASE_VALIDATION = 0.02
+BASE_JUDGED = 20  # a reconstruction ends the training; what it says is not used
 
 
-class _LongGEIA(GEIAAttack):
+class LongGEIA(GEIAAttack):
     """GEIA with few texts for validation: its time goes into training."""
 
     validation_share = 0.04
 
 
 def train_base(
-    data: Path, folder: Path, encoder: Any, *, texts: int = 100_000, device: str = "auto"
+    texts: Sequence[str],
+    folder: Path,
+    encode: Callable[[Sequence[str]], Any],
+    *,
+    show_progress: bool | None = None,
 ) -> None:
     """Train the decoder that cells go on from on clean vectors of sentences; goes on where it was stopped."""
-    some = _sentences(data, texts)
-    groups = text_groups(some)
-    judge = np.arange(len(some) - min(200, len(some) // 10), len(some))
+    held = min(BASE_HELD, len(texts) // 10)
+    groups = text_groups(texts)
+    judge = np.arange(len(texts) - held, len(texts))
     learn = np.flatnonzero(~np.isin(groups, groups[judge]))
-    X = encoder.encode(some)
-    train, test = (TextVectors(X[rows], [some[i] for i in rows]) for rows in (learn, judge))
-    attack = _LongGEIA("small", epochs=1, judged=len(judge), device=device)
-    attack.run(train, test, rng=0, checkpoint=folder)
+    X = encode(texts)
+    train, test = (TextVectors(X[rows], [texts[int(i)] for i in rows]) for rows in (learn, judge))
+    attack = LongGEIA("small", epochs=1, judged=min(BASE_JUDGED, held))
+    attack.validation_share = BASE_VALIDATION
+    attack.run(train, test, rng=0, checkpoint=folder, show_progress=show_progress)
 
 
-def _sentences(data: Path, texts: int) -> list[str]:
-    """Return the corpus of the base decoder."""
-    table = pq.read_table(data / "lm" / "sentences.parquet", columns=["text"])
-    some: list[str] = table.column("text").to_pylist()[:texts]
-    return some
+def base_sentences(name: str, data: Path, texts: int) -> list[str]:
+    """Return the first texts of a data set: the corpus of the base decoder."""
+    found = open_dataset(name, data)
+    if not isinstance(found, TextSet):
+        raise InvalidInputError(
+            message("textcrafter", "base_data", "a data set of single texts", repr(name)[:60])
+        )
+    return list(found.texts[:texts])
 
 
 def _key(text: str) -> str:
@@ -55,9 +67,9 @@ def _key(text: str) -> str:
     return normalise_text(text) or text
 
 
-def corpus_keys(data: Path, texts: int) -> frozenset[str]:
+def corpus_keys(texts: Sequence[str]) -> frozenset[str]:
     """Return the keys of the texts of the base decoder's corpus."""
-    return frozenset(_key(text) for text in _sentences(data, texts))
+    return frozenset(_key(text) for text in texts)
 
 
 def sentence_cell(
@@ -68,7 +80,7 @@ def sentence_cell(
     start_from: Path | None,
     seen: int,
     judged: int,
-    encoder: Any,
+    encode: Callable[[Sequence[str]], Any],
     seed: int = 0,
     corpus: frozenset[str] = frozenset(),
     **options: Any,
@@ -94,12 +106,12 @@ def sentence_cell(
             (unseen, defence.protect(task.X[unseen], rng)),
         )
     )
-    attack = _LongGEIA(
+    attack = LongGEIA(
         "small",
         start_from=start_from,
         epochs=max(1, round(seen / len(train))),
         judged=judged,
-        judge_encoder=lambda texts: encoder.encode(list(texts)),
+        judge_encoder=lambda texts: encode(list(texts)),
         device="cpu",
         **options,
     )

@@ -8,14 +8,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unit.benchmarks.textcrafter_files import Lengths, json_lines, module, parquet, pii
-
-sets, vectors = (module(name) for name in ("sets", "vectors"))
+from unit.experiments.textcrafter.files import (
+    PROBLEMS,
+    Lengths,
+    json_lines,
+    labelled,
+    parquet,
+    pii,
+    pii_of,
+    task_of,
+)
+from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.experiments.specification import ProblemSpec
+from vecveil.experiments.textcrafter import sets, vectors
+from vecveil.experiments.textcrafter.specification import PiiSpec
 
 
 @pytest.mark.parametrize(("name", "train", "test"), [("phrasebank", 30, 10), ("agnews", 20, 8)])
 def test_a_set_is_its_training_and_test_rows(data: Path, name: str, train: int, test: int) -> None:
-    found = sets.read_set(name, data, (1000, 1000))
+    found = sets.read_set(name, PROBLEMS[name], data, (1000, 1000))
     assert (len(found.train), len(found.test)) == (train, test)
     assert all(" train " in found.texts[i] for i in found.train)
     assert all(" test " in found.texts[i] for i in found.test)
@@ -23,28 +34,32 @@ def test_a_set_is_its_training_and_test_rows(data: Path, name: str, train: int, 
 
 
 def test_a_training_row_that_a_test_row_repeats_is_left_out(data: Path) -> None:
-    found = sets.read_set("sst2", data, (1000, 1000))
+    found = sets.read_set("sst2", PROBLEMS["sst2"], data, (1000, 1000))
     assert found.dropped == 1
     assert len(found.train) == 30
     assert not np.isin(found.groups[found.train], found.groups[found.test]).any()
 
 
 def test_an_abstract_is_on_one_side_only(data: Path) -> None:
-    found = sets.read_set("ade", data, (1000, 1000))
+    found = sets.read_set("ade", PROBLEMS["ade"], data, (1000, 1000))
     assert (found.dropped, len(found.train), len(found.test)) == (1, 20, 1)
     matches = found.concept.find(found.texts, min_texts=1)
     assert {span.term for row in matches.spans for span in row} == {"drugzol", "rash"}
 
 
 def test_rows_are_drawn_alike_every_time(data: Path) -> None:
-    one, two = (sets.read_set("phrasebank", data, (12, 5)) for _ in range(2))
+    one, two = (
+        sets.read_set("phrasebank", PROBLEMS["phrasebank"], data, (12, 5)) for _ in range(2)
+    )
     assert one.texts == two.texts
     assert (len(one.train), len(one.test)) == (12, 5)
-    assert set(one.texts) < set(sets.read_set("phrasebank", data, (99, 99)).texts)
+    assert set(one.texts) < set(
+        sets.read_set("phrasebank", PROBLEMS["phrasebank"], data, (99, 99)).texts
+    )
 
 
 def test_pii_templates_are_on_one_side_only(data: Path) -> None:
-    found = sets.read_pii(data)
+    found = sets.read_pii(PiiSpec(), data)
     assert (len(found.train), len(found.test)) == (16, 8)
     assert not np.isin(found.groups[found.train], found.groups[found.test]).any()
     assert len(np.unique(found.groups)) == 6  # templates: three splits of two files
@@ -53,7 +68,7 @@ def test_pii_templates_are_on_one_side_only(data: Path) -> None:
 
 
 def test_no_test_row_is_in_the_material(data: Path) -> None:
-    task = vectors.load_task("phrasebank", data, (99, 99), Lengths())
+    task = task_of("phrasebank", data, Lengths())
     assert len(task.material.positive) == 30
     assert len(task.vocabulary) == 1
     rows, labels = task.tokens(task.rows.test)
@@ -92,7 +107,7 @@ def test_planted_test_rows_reach_neither_material_nor_token_counts(data: Path) -
     ]
     parquet(data / "classification" / "sst2.parquet", rows)
     encoder = _Remembering()
-    task = vectors.load_task("sst2", data, (99, 99), encoder)
+    task = task_of("sst2", data, encoder)
     # Of April the training rows hold one too few; with the test rows they would be enough.
     assert vectors.MIN_COUNT == 15
     assert task.vocabulary.tokens == ("march",)
@@ -113,7 +128,7 @@ def test_planted_test_rows_of_the_pii_corpus_reach_no_material(data: Path) -> No
     marked = [pii(i, split, "x") for split in ("train", "test") for i in range(5)]
     json_lines(data / "pii" / "presidio_synth_v2.jsonl.gz", [*plain, *marked])
     encoder = _Remembering()
-    problem = vectors.load_pii(data, None, encoder)
+    problem = pii_of(data, encoder)
     own = problem.material
     assert own.further is not None
     parts = [own.positive, own.negative, own.background, own.further]
@@ -127,9 +142,56 @@ def test_planted_test_rows_of_the_pii_corpus_reach_no_material(data: Path) -> No
 
 
 def test_the_pii_problem_holds_both_classes_and_no_group_twice(data: Path) -> None:
-    pii = vectors.load_pii(data, None, Lengths())
+    pii = pii_of(data, Lengths())
     for X, labels, groups in (pii.train, pii.test):
         assert len(X) == len(labels) == len(groups)
         assert 0 < labels.sum() < len(labels)
     assert not np.isin(pii.train[2], pii.test[2]).any()
     assert len(pii.material.positive) == len(pii.material.negative) == 16
+
+
+def test_a_set_without_splits_is_divided_by_group_and_one_without_a_test_split_is_judged_on_dev(
+    data: Path,
+) -> None:
+    (data / "classification" / "financial_phrasebank.parquet").unlink()
+    folder = data / "FinancialPhraseBank-v1.0"
+    folder.mkdir()
+    lines = [f"Sales in March were {i}@{('neutral', 'positive')[i % 2]}" for i in range(50)]
+    (folder / "Sentences_50Agree.txt").write_text("\n".join(lines), encoding="latin-1")
+    found = sets.read_set("phrasebank", PROBLEMS["phrasebank"], data, (99, 99))
+    assert (len(found.train), len(found.test)) == (40, 10)
+    again = sets.read_set("phrasebank", PROBLEMS["phrasebank"], data, (99, 99))
+    assert again.texts == found.texts
+    rows = labelled("film", {"train": 12, "dev": 4})
+    parquet(data / "classification" / "sst2.parquet", rows)
+    judged = sets.read_set("sst2", PROBLEMS["sst2"], data, (99, 99))
+    assert [" dev " in judged.texts[i] for i in judged.test] == [True] * 4
+
+
+def test_a_digest_follows_texts_classes_and_concept(data: Path) -> None:
+    def own(name: str, problem: ProblemSpec) -> str:
+        return sets.read_set(name, problem, data, (99, 99)).digest
+
+    first = own("sst2", PROBLEMS["sst2"])
+    assert own("sst2", PROBLEMS["sst2"]) == first
+    rows = labelled("sst", {"train": 30, "dev": 5, "test": 10})
+    path = data / "classification" / "sst2.parquet"
+    parquet(path, [*rows[:3], {**rows[3], "label": 0}, *rows[4:]])
+    second = own("sst2", PROBLEMS["sst2"])
+    parquet(path, rows)
+    assert own("sst2", PROBLEMS["sst2"]) == first  # a row that was left out anyway is gone
+    (data / "concepts" / "sts_terms.json").write_text('{"month": ["sst"]}')
+    assert len({first, second, own("sst2", PROBLEMS["sst2"])}) == 3
+    corpus = sets.read_pii(PiiSpec(), data).digest
+    assert sets.read_pii(PiiSpec(), data).digest == corpus
+    fewer = sets.read_pii(PiiSpec(texts=4), data)
+    assert len(fewer.plain_train) == len(fewer.plain_test) == len(fewer.train) == 4
+    assert fewer.digest != corpus
+
+
+def test_a_set_without_classes_and_a_label_that_no_plain_text_has_are_refused(data: Path) -> None:
+    no_classes = ProblemSpec(data=("pii-synth",), concept=PROBLEMS["sst2"].concept)
+    with pytest.raises(InvalidInputError, match="classes"):
+        sets.read_set("pii-synth", no_classes, data, (9, 9))
+    with pytest.raises(DataFileError, match="labels or splits"):
+        sets.read_pii(PiiSpec(plain_train=("nothing",)), data)

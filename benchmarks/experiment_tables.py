@@ -1,0 +1,82 @@
+"""The documents' tables of experiments, drawn from the records in ``results/experiments/NAME``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+__all__ = ["experiment_table", "findings_table"]
+
+MISSING = "not measured"
+VERDICTS = {"disagrees": "no", "unclear": "in part", "agrees": "yes", "not measured": MISSING}
+
+
+@cache
+def _summary(name: str, folder: Path):  # type: ignore[no-untyped-def]
+    """Return the summary of an experiment, or None if it was not run."""
+    from vecveil.experiments import summarise
+    from vecveil.report.experiment_record import read_experiment
+
+    if not (folder / "experiments" / name / "spec.yaml").exists():
+        return None
+    return read_experiment(summarise(name, folder / "experiments"), owner="tables")
+
+
+def experiment_table(name: str, title: str) -> Callable[[Path], str]:
+    """Return the renderer of one table; a column in which the paper has figures is followed by one with them."""
+
+    def render(folder: Path) -> str:
+        from vecveil.report import experiment_words as words
+        from vecveil.report.experiment_parts import Number
+
+        found = _summary(name, folder)
+        own = [] if found is None else [one for one in found.tables if one.title == title]
+        if not own:
+            return _markdown([title], [[MISSING]], 1)
+        (table,) = own
+        beside, heads, rows = words.published_columns(table), [], []
+        for i, column in enumerate(table.columns):
+            heads.append(words.head(column))
+            if i in beside:
+                heads.append("published")
+        for row in table.rows:
+            cells = []
+            for i, (cell, column) in enumerate(zip(row, table.columns, strict=True)):
+                shown = MISSING if cell is None else cell
+                if isinstance(cell, Number):
+                    shown = f"{words.value(cell, column)} {words.spread(cell)}".strip()
+                cells.append(shown)
+                if i in beside:
+                    cells.append(words.said_published(cell, column) or "–")
+            rows.append(cells)
+        return _markdown(heads, rows, sum(column.text for column in table.columns))
+
+    return render
+
+
+def findings_table(name: str) -> Callable[[Path], str]:
+    """Return the renderer of the claims and what became of them."""
+
+    def render(folder: Path) -> str:
+        found = _summary(name, folder)
+        rows = [
+            [
+                one.claim,
+                one.source,
+                VERDICTS[one.verdict],
+                one.ours or MISSING,
+                one.published or "–",
+            ]
+            for one in (() if found is None else found.findings)
+        ]
+        heads = ["claim", "source", "holds here", "here", "in the paper's figures"]
+        return _markdown(heads, rows or [[MISSING] * len(heads)], len(heads))
+
+    return render
+
+
+def _markdown(heads: list[str], rows: list[list[str]], words: int) -> str:
+    """Return a table whose first ``words`` columns are set to the left."""
+    rule = [":--"] * words + ["--:"] * (len(heads) - words)
+    return "\n".join("| " + " | ".join(line) + " |" for line in (heads, rule, *rows))

@@ -1,1 +1,0 @@
-"""The four-set table of TextCrafter: utility, token inference, PII probes and reconstruction."""
