@@ -23,6 +23,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "presidio": ("presidio-analyzer",),
     "spacy": ("spacy",),
     "huggingface": ("transformers",),
+    "faker": ("faker",),
 }
 """Extra that brings them (empty: always there) to packages."""
 
