@@ -106,7 +106,7 @@ def _at_equal_accuracy(records: Records) -> list[Finding]:
                 "A learnt perturbation of norm r leaks less, at no less accuracy, than Gaussian noise of norm 2r that "
                 "costs about as much accuracy."
             ),
-            source="ours, first seed, deployment",
+            source="what learning is for; first seed, deployment",
             verdict=verdict,
             ours="; ".join(parts) + ".",
         )
