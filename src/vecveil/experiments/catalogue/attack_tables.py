@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from vecveil.experiments.catalogue.claims import beside, findings_of, verdict_of
+from vecveil.experiments.catalogue.attack_findings import (
+    ATTACK_NAMES,
+    PUBLISHED,
+    SETTING,
+    above_chance,
+    attack_findings,
+    changes,
+    epsilon_of,
+)
+from vecveil.experiments.catalogue.claims import beside
 from vecveil.experiments.catalogue.point_tables import METHOD_NAMES
 from vecveil.experiments.catalogue.tradeoff import AXES
 from vecveil.experiments.decoders import DecoderSpec
 from vecveil.experiments.experiment import Records
-from vecveil.experiments.published import published
-from vecveil.experiments.scales import parse_scale
 from vecveil.experiments.summary import (
     Cell,
     Column,
     Figure,
-    Finding,
     Number,
     Series,
     Summary,
@@ -25,15 +29,8 @@ from vecveil.experiments.summary import (
 )
 from vecveil.experiments.summary import number as mean_of
 
-__all__ = ["ATTACK_NAMES", "above_chance", "attacks_summary", "epsilon_of", "training_notes"]
+__all__ = ["attacks_summary", "training_notes"]
 
-PUBLISHED = "sparse-table-2"
-ATTACK_NAMES = {"mlc": "MLC", "geia": "GEIA", "vec2text": "Vec2Text"}
-SETTING = (
-    "The paper: GTR-base, a pretrained GPT-2 for GEIA and a pretrained T5 for Vec2Text. Here: the encoder and the "
-    "decoders of the specification; `small` ones are trained from scratch on one corpus, so what they miss is no "
-    "evidence of safety."
-)
 MEASURES = (
     "Leakage (Eq. 13) is over words that enough texts hold, the same for every attack; 'every word' is over all words "
     "of the concept, which a classifier of frequent words cannot be asked for. Chance is the same figure for "
@@ -49,36 +46,15 @@ _TEXT_FIGURES = (
 )
 
 
-def epsilon_of(scale: str) -> float | None:
-    """Return the paper's ε that a scale stands for; None for literal ones and others without a counterpart."""
-    parsed = parse_scale(scale)
-    return parsed.value if parsed.kind in ("effective", "clean") else None
-
-
-def above_chance(rows: Records, *path: str) -> bool:
-    """Return whether a figure is above its chance level: its interval in some record, or its mean over seeds."""
-    chances, lows, values = (rows.figures(*path, key) for key in ("chance", "low", "value"))
-    if not values or len(chances) < len(values):
-        return bool(values)
-    if len(values) == 1:
-        return len(lows) == 1 and lows[0] > chances[0]
-    by = mean_of([value - chance for value, chance in zip(values, chances, strict=True)])
-    return by is not None and by.sd is not None and by.value > 2 * by.sd / math.sqrt(len(values))
-
-
 def attacks_summary(
     models: Sequence[str], decoders: Mapping[str, DecoderSpec], records: Records
 ) -> Summary:
     """Return tables, figures and findings."""
     names = records.values("problem")
-    rows = _rows(records)
     return Summary(
         tables=[t for name in names for t in (_leakage(records, name), _texts(records, name)) if t],
         figures=[f for name in names for f in _figures(records, name)],
-        findings=[
-            *findings_of("attacks", rows, ("dataset", "attack", "epsilon", "method"), difference=SETTING),
-            *_own(records, rows),
-        ],
+        findings=attack_findings(records),
         notes=[AXES, SETTING, MEASURES, *training_notes(models, decoders, records)],
     )  # fmt: skip
 
@@ -155,7 +131,7 @@ def _leakage(records: Records, problem: str) -> Table:
             ATTACK_NAMES[attack], scale, METHOD_NAMES.get(method, method),
             _figure(at, "leakage", None if leak is None else leak / 100),
             mean_of(at.figures("figures", "leakage", "chance")),
-            mean_of(_changes(own, at, attack), published=None if change is None else change / 100),
+            mean_of(changes(own, at, attack), published=None if change is None else change / 100),
             ", ".join(strongest) or None,
             mean_of(at.figures("strongest", "r_precision", "value")),
             mean_of(at.figures("utility", "relative")),
@@ -163,17 +139,6 @@ def _leakage(records: Records, problem: str) -> Table:
     judged = sorted({int(n) for n in own.figures("texts", "judged")})
     caption = f"{' or '.join(map(str, judged))} texts are judged. Change: relative to unprotected vectors."
     return Table(problem, columns, rows, caption)
-
-
-def _changes(own: Records, at: Records, attack: str) -> list[float]:
-    """Return the relative change of leakage against clean vectors, of each seed."""
-    found = []
-    for row in at:
-        clean = own.where(attack=attack, method="none", seed=row["cell"]["seed"])
-        before = clean.figures("figures", "leakage", "value")
-        if row["cell"]["method"] != "none" and before and before[0] > 0:
-            found.append(row["found"]["figures"]["leakage"]["value"] / before[0] - 1)
-    return found
 
 
 def _texts(records: Records, problem: str) -> Table | None:
@@ -219,88 +184,3 @@ def _figures(records: Records, problem: str) -> list[Figure]:
             )
         )  # fmt: skip
     return found
-
-
-def _rows(records: Records) -> list[dict[str, Any]]:
-    """Return our figures with the paper's keys and units, means over seeds.
-
-    An attack that is at chance on clean vectors is left out, and so is a scale at which it is at chance whatever the
-    method: figures that are all chance have no order.
-    """
-    found = []
-    for (problem, attack, scale, method), at in records.each(
-        "problem", "attack", "scale", "method"
-    ):
-        epsilon = epsilon_of(scale)
-        same = {"problem": problem, "attack": attack}
-        told = records.where(**same, method="none"), records.where(**same, scale=scale)
-        if epsilon is None or not all(_told(part) for part in told):
-            continue
-        leak = mean_of(at.figures("figures", "leakage", "value"))
-        change = mean_of(_changes(records.where(problem=problem), at, attack))
-        found.append({
-            "dataset": problem, "attack": attack, "epsilon": epsilon, "method": method,
-            "leakage": None if leak is None else 100 * leak.value,
-            "leakage_change": None if change is None else 100 * change.value,
-        })  # fmt: skip
-    return found
-
-
-def _told(rows: Records) -> bool:
-    return any(above_chance(at, "figures", "leakage") for _, at in rows.each("method"))
-
-
-def _own(records: Records, rows: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """Return what the paper's figures imply without saying so, and what holds for ours."""
-    found = []
-    table = published(PUBLISHED)
-    theirs = {row["attack"]: row["leakage"] for row in table.rows if row["epsilon"] == math.inf}
-    clean = {
-        (row["dataset"], row["attack"]): row["leakage"]
-        for row in rows
-        if row["epsilon"] == math.inf
-    }
-    for (problem, attack), ours in clean.items():
-        mlc = clean.get((problem, "mlc"))
-        if attack == "mlc" or ours is None or mlc is None:
-            continue
-        more = "more" if theirs[attack] > theirs["mlc"] else "less"
-        found.append(Finding(
-            f"From unprotected vectors {ATTACK_NAMES[attack]} reads {more} of the sensitive words than MLC.",
-            table.source, "agrees" if (ours > mlc) == (more == "more") else "disagrees",
-            f"{ours:.1f} against {mlc:.1f} % ({problem})", f"{theirs[attack]:.1f} against {theirs['mlc']:.1f} %",
-            SETTING,
-        ))  # fmt: skip
-    pairs = [
-        (one["leakage"], other["leakage"])
-        for one in rows if one["method"] == "subspace"
-        for other in rows if other["method"] == "sparse"
-        and all(one[key] == other[key] for key in ("dataset", "attack", "epsilon"))
-    ]  # fmt: skip
-    if pairs:
-        held = sum(ours < theirs for ours, theirs in pairs)
-        found.append(Finding(
-            "At equal noise the subspace method leaks less than SPARSE whatever the attack.", "own",
-            verdict_of(held, len(pairs)), f"holds in {held} of {len(pairs)} comparisons",
-        ))  # fmt: skip
-    kinds = [r for r in records if r["cell"]["attack"] != "mlc" and r["cell"]["method"] != "none"]
-    if kinds:
-        weaker = [r for r in kinds if _excess(r) < _mlc_excess(records, r)]
-        found.append(Finding(
-            "On protected vectors a classifier of words reads more above chance than an attack that writes texts.",
-            "own", verdict_of(len(weaker), len(kinds)),
-            f"in {len(weaker)} of {len(kinds)} cells the strongest token inference is further above its chance", "",
-            "Judge a defence by token inference first; a reconstruction that fails shows little.",
-        ))  # fmt: skip
-    return found
-
-
-def _excess(row: Mapping[str, Any]) -> float:
-    figure = row["found"]["figures"]["leakage"]
-    return float(figure["value"] - (figure["chance"] or 0.0))
-
-
-def _mlc_excess(records: Records, row: Mapping[str, Any]) -> float:
-    at = records.where(**{**row["cell"], "attack": "mlc"})
-    values, chances = (at.figures("strongest", "r_precision", key) for key in ("value", "chance"))
-    return values[0] - chances[0] if values and chances else -math.inf

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vecveil.experiments.catalogue.attack_tables import ATTACK_NAMES, above_chance, epsilon_of
+from vecveil.experiments.catalogue.attack_findings import ATTACK_NAMES, above_chance, epsilon_of
 from vecveil.experiments.catalogue.claims import beside, findings_of
 from vecveil.experiments.catalogue.point_tables import METHOD_NAMES
 from vecveil.experiments.catalogue.tradeoff import AXES
