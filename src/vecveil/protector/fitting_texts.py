@@ -93,6 +93,7 @@ def fit(
             "target_utility": target_utility, "target_cosine": target_cosine, "target_advantage": target_advantage,
             "before": before, "postprocess": postprocess, "output": None if output == "full" else output,
             "utility": None if utility == "similarity" else utility, "min_token_count": min_token_count,
+            "expansion": expansion,
         }  # fmt: skip
         return fit_rewriting(
             texts, concept, encoder, method=method, left_out=given, options=options, min_texts=min_texts,
@@ -114,6 +115,7 @@ def fit(
     if labelled:
         check_label_method(method, target_advantage)
     if expansion is not None:
+        concept.require_spans("fit")
         check_expansion(expansion, concept.name)
     from vecveil.encoders import load_encoder
 

@@ -13,7 +13,7 @@ import pytest
 import vecveil
 from vecveil.concepts import Concept
 from vecveil.concepts.expansion import Expansion, WordListSource
-from vecveil.errors import IncompatibleError
+from vecveil.errors import ConceptError, IncompatibleError, InvalidInputError
 from vecveil.protector.expanded_pairs import with_expansion
 
 DIMENSION = 48
@@ -86,6 +86,14 @@ def test_an_expansion_of_another_concept_is_refused_before_encoding() -> None:
     other = Concept.from_terms("another", LISTED)
     with pytest.raises(IncompatibleError, match="of the concept 'another'; got 'place'"):
         vecveil.fit(TEXTS, other, Never(), noise_to_signal=0.1, expansion=expansion())
+
+
+def test_a_method_that_rewrites_texts_and_a_concept_of_labels_take_no_expansion() -> None:
+    with pytest.raises(InvalidInputError, match="`expansion` must be left out"):
+        vecveil.fit(TEXTS, CONCEPT, Bag(), method="redact", expansion=expansion())
+    labels = Concept.from_labels("place", ["a", "b"] * 150)
+    with pytest.raises(ConceptError, match="one with spans"):
+        vecveil.fit(TEXTS, labels, Bag(), noise_to_signal=0.1, expansion=expansion())
 
 
 def test_own_texts_that_hold_a_member_stand_once_with_all_their_labels() -> None:
