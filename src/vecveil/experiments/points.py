@@ -21,10 +21,17 @@ from vecveil.experiments.bench import Bench, Material
 from vecveil.experiments.scales import Scale
 from vecveil.metrics import UtilityTask
 from vecveil.protector import Protector, fit_pairs
-from vecveil.protector.methods import METHODS
 from vecveil.types import Embeddings
 
-__all__ = ["attacks_named", "defend", "judged_by", "leakage", "measure_point", "protector_record", "utility"]
+__all__ = [
+    "attacks_named",
+    "defend",
+    "judged_by",
+    "leakage",
+    "measure_point",
+    "protector_record",
+    "utility",
+]
 
 UTILITY_DRAWS = 3
 
@@ -88,10 +95,9 @@ def defend(
 
 
 def _fit(material: Material, rows: Any, method: str, arguments: dict[str, Any]) -> Protector:
-    labelled = METHODS[method].options or method == "subspace"
     return fit_pairs(
         material.positive[rows], material.negative[rows],
-        material.fit_labels if labelled and material.fit_labels.shape[1] else None,
+        material.fit_labels if material.fit_labels.shape[1] else None,
         material.background if len(material.background) >= 20 else None,
         method=method, utility=material.task, groups=material.fit_groups, seed=material.seed,
         show_progress=False, **arguments,

@@ -10,18 +10,21 @@ if TYPE_CHECKING:
     from vecveil.protector.fitting import fit_pairs
     from vecveil.protector.fitting_labels import fit_labels
     from vecveil.protector.fitting_texts import fit
-    from vecveil.protector.methods import METHODS
+    from vecveil.protector.methods import METHODS, FitData, Method, register_method
     from vecveil.protector.text_methods import TEXT_METHODS
 
 __all__ = [
     "METHODS",
     "TEXT_METHODS",
     "EncoderInfo",
+    "FitData",
+    "Method",
     "Protector",
     "fit",
     "fit_labels",
     "fit_pairs",
     "load",
+    "register_method",
 ]
 
 
@@ -42,8 +45,8 @@ def __getattr__(name: str) -> Any:
         from vecveil.protector.text_methods import TEXT_METHODS
 
         return TEXT_METHODS
-    if name == "METHODS":
-        from vecveil.protector.methods import METHODS
+    if name in ("METHODS", "FitData", "Method", "register_method"):
+        import vecveil.protector.methods as methods
 
-        return METHODS
+        return getattr(methods, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -39,7 +39,7 @@ from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.sensitivity.transplant import transplanted_moments
 from vecveil.types import Embeddings, Groups, TokenLabels
 
-__all__ = ["METHODS", "FitData", "Method", "method_named"]
+__all__ = ["METHODS", "FitData", "Method", "method_named", "register_method"]
 
 Postprocess = Literal["none", "wiener", "own map"]
 
@@ -230,6 +230,27 @@ METHODS: dict[str, Method] = {
         ),
     )
 }
+
+
+def register_method(method: Method) -> None:
+    """Let `vecveil.fit`, `fit_pairs` and experiments find a method of one's own by its name.
+
+    It holds for this process; a saved protector has the mechanism and the map, and loads without it.
+
+    Raises:
+        InvalidInputError: no `Method`, or one of a name that is taken.
+    """
+    if not isinstance(method, Method):
+        raise InvalidInputError(
+            message("register_method", "method", "a Method", type(method).__name__)
+        )
+    if method.name in METHODS or method.name in TEXT_METHODS:
+        raise InvalidInputError(
+            message(
+                "register_method", "method", "of a name that no method has", repr(method.name)[:60]
+            )
+        )
+    METHODS[method.name] = method
 
 
 def method_named(name: str) -> Method:
