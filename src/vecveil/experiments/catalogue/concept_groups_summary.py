@@ -135,7 +135,8 @@ def change_of(records: Records, group: str, method: str, kind: str) -> Change:
 
 def _changes(records: Records, problem: str, scale: str) -> Table:
     columns = [
-        Column("Group", text=True), Column("Method", text=True), Column("Words"),
+        Column("Group", text=True), Column("Method", text=True), Column("Words"), Column("Instances"),
+        Column("Leakage without protection", "%"),
         *(Column(name, "%") for name in ("Protected word", "Similar words", "Other words")),
         Column("Utility kept", "%"),
     ]  # fmt: skip
@@ -145,10 +146,12 @@ def _changes(records: Records, problem: str, scale: str) -> Table:
         counts = [float(len(row["found"]["words"])) for row in at]
         if method == "none" or not sum(counts):
             continue
+        instances, hits = _unprotected(own, at)
         kept = [one["utility"] for row in at for one in row["found"]["words"].values()]
         rows.append(
             [
                 group, METHOD_NAMES.get(method, method), number(counts, percent=False, digits=0),
+                Number(instances, percent=False, digits=0), Number(hits / instances) if instances else None,
                 *(_number(change_of(own, group, method, kind), group, method, kind, scale) for kind in KINDS),
                 Number(float(np.mean([k for k in kept if k is not None])), percent=True),
             ]
@@ -158,6 +161,18 @@ def _changes(records: Records, problem: str, scale: str) -> Table:
         f"these words. {DIFFERENCE}"
     )
     return Table(f"{problem}: the protected word, similar words, other words", columns, rows, caption)  # fmt: skip
+
+
+def _unprotected(records: Records, rows: Records) -> tuple[float, float]:
+    """Return instances of the protected words, and how many the attack finds without protection."""
+    instances = hits = 0.0
+    for row in rows:
+        clean = records.where(group="all", seed=row["cell"]["seed"])
+        for word in row["found"]["words"] if len(clean) else ():
+            one = clean[0]["found"]["words"].get(word, {"n": 0, "value": 0.0})
+            instances += one["n"]
+            hits += one["n"] * one["value"]
+    return instances, hits
 
 
 def _number(change: Change, group: str, method: str, kind: str, scale: str) -> Number | None:

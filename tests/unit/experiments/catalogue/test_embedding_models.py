@@ -73,7 +73,9 @@ def test_two_encoders_of_one_dimension_have_their_own_masks(
     """The other encoder is the first with its dimensions in reverse: so is its mask."""
     one = LsaEncoder.load(encoder)
     other = tmp_path / "other"
-    reverse = LsaEncoder(one.terms, one.idf, one.components[::-1].copy(), one.centre[::-1].copy(), one.ngrams)
+    reverse = LsaEncoder(
+        one.terms, one.idf, one.components[::-1].copy(), one.centre[::-1].copy(), one.ngrams
+    )
     reverse.save(other)  # fmt: skip
     spec, out = tmp_path / "spec.yaml", tmp_path / "out"
     text = SPEC.format(mine=encoder, absent=other).replace("lsa: lsa, ", "")
@@ -102,7 +104,10 @@ def made(leaks: dict[str, float]) -> Records:
 def test_a_planted_difference_is_told(sparse: float, subspace: float, verdict: str) -> None:
     summary = embedding_models_summary(made({"sparse": sparse, "subspace": subspace}))
     assert summary.findings[-1].verdict == verdict
-    assert f"{100 * (subspace - 0.1):.1f} against {100 * (sparse - 0.1):.1f}" in summary.findings[-1].ours
+    assert (
+        f"{100 * (subspace - 0.1):.1f} against {100 * (sparse - 0.1):.1f}"
+        in summary.findings[-1].ours
+    )
     assert all(one.verdict == "not measured" for one in summary.findings[:-1])  # they are of ε = 10
 
 

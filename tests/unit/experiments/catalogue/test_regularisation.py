@@ -71,7 +71,13 @@ def made(leaks: dict[float, float]) -> Records:
 
     def row(recipe: str, weight: float, value: float) -> dict[str, Any]:
         mask = {"mean": 0.5, "sd": 0.0, "density": 1, "zeros": 0, "effective_dimensions": 9}
-        axes = {"problem": "sts12", "recipe": recipe, "lambda": weight, "scale": "effective 10", "seed": 0}
+        axes = {
+            "problem": "sts12",
+            "recipe": recipe,
+            "lambda": weight,
+            "scale": "effective 10",
+            "seed": 0,
+        }
         found = {
             "leakage": {"value": value, "low": value, "high": value, "chance": 0.1},
             "utility": {"value": 0.5, "low": 0.5, "high": 0.5, "relative": 0.7},
@@ -94,7 +100,9 @@ def test_a_planted_direction_is_told(
     leaks: dict[float, float], larger: str, smaller: str, decides: str
 ) -> None:
     findings = {one.claim: one.verdict for one in regularisation_summary(made(leaks)).findings}
-    verdicts = {claim.split()[1]: verdict for claim, verdict in findings.items() if "lambda" in claim}
+    verdicts = {
+        claim.split()[1]: verdict for claim, verdict in findings.items() if "lambda" in claim
+    }
     assert verdicts["larger"] == larger
     assert verdicts["smaller"] == smaller
     assert next(v for claim, v in findings.items() if claim.startswith("λ decides")) == decides

@@ -1,4 +1,4 @@
-"""Deciles of sensitivity: what is planted is found on the other half, noise is not, and the circular test finds both."""
+"""Deciles of sensitivity: what is planted is found on the other half, noise is not; the circular test finds both."""
 
 from __future__ import annotations
 
@@ -88,7 +88,8 @@ def test_a_share_of_too_few_dimensions_is_refused(n: int, share: float) -> None:
 def test_as_many_other_words_are_removed() -> None:
     texts = ["Two men met in Paris near the old bridge.", "Paris", "Paris, again"]
     spans = Concept.from_terms("city", ["paris"]).detect(texts)
-    found = [without_other_words(t, s, np.random.default_rng(0)) for t, s in zip(texts, spans, strict=True)]  # fmt: skip
+    rng = np.random.default_rng(0)
+    found = [without_other_words(*one, rng) for one in zip(texts, spans, strict=True)]
     assert "Paris" in found[0]
     assert len(found[0].split()) == len(texts[0].split()) - 1
     assert found[1:] == texts[1:]  # nothing, or nothing else, would be left
