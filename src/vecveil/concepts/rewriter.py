@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -21,7 +23,7 @@ from vecveil.concepts.finding import detect_all
 from vecveil.concepts.rewriting import redact, replace
 from vecveil.concepts.saved_concept import concept_record
 from vecveil.concepts.spans import Span, merge_spans
-from vecveil.errors import InvalidInputError, ReleaseError, message
+from vecveil.errors import ConceptError, InvalidInputError, ReleaseError, message
 from vecveil.types import Texts
 
 __all__ = ["Redacting", "Rewriter"]
@@ -138,8 +140,15 @@ class Rewriter(ABC):
         return {"kind": self.kind, "seed": self.seed, "concept": concept, **self.settings()}
 
     def identity(self) -> dict[str, Any]:
-        """Return what tells rewriters apart, as far as the detectors describe themselves."""
-        return {"kind": self.kind, "seed": self.seed, **self.concept.describe(), **self.settings()}
+        """Return what tells rewriters apart: the record, or where there is none, this object alone."""
+        try:
+            return self.to_record()
+        except ConceptError:  # a detector that nothing is known of: equal to none
+            return {"kind": self.kind, "seed": self.seed, "own": self._own, **self.settings()}
+
+    @cached_property
+    def _own(self) -> str:
+        return secrets.token_hex(16)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

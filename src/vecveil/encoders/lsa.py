@@ -88,7 +88,8 @@ class LsaEncoder:
             InvalidInputError: too few texts or terms for the dimension.
 
         Cost:
-            A sparse singular value decomposition: seconds for 20,000 short texts and 300 dimensions.
+            A sparse singular value decomposition, exact: about a minute on one core for 20,000 texts and 300
+            dimensions. Encoding takes some 5,000 short texts a second.
         """
         owner = f"{_OWNER}.fit"
         texts = check_texts(texts, owner=owner)

@@ -161,8 +161,14 @@ def test_settings_are_in_the_fingerprint(
     texts = texts_of(300, 0)
     other = vecveil.fit(texts, CONCEPT, encoder, method="replace-random", words=30, seed=4)
     assert other.report["parameters"] == {"words": 30}
-    prints = {p.fingerprint for p in (*fitted.values(), other)}
-    assert len(prints) == 4
+    others = vecveil.Concept.from_terms("drug", [*DRUGS[:-1], "otherdrug"])
+    renamed = vecveil.fit(texts, others, encoder, method="redact")
+    assert len({p.fingerprint for p in (*fitted.values(), other, renamed)}) == 5
+    again = vecveil.fit(texts, CONCEPT, encoder, method="redact")
+    assert again.fingerprint == fitted["redact"].fingerprint
+    given = vecveil.Concept.from_spans("drug", [list(row) for row in CONCEPT.detect(texts)])
+    first, second = (vecveil.fit(texts, given, encoder, method="redact") for _ in range(2))
+    assert first.fingerprint == first.fingerprint != second.fingerprint  # nothing is known of them
 
 
 def test_members_from_faker_and_from_lists(encoder: Any) -> None:
