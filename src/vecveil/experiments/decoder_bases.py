@@ -20,7 +20,7 @@ from vecveil.errors import DataFileError, message
 from vecveil.experiments.bench import Bench
 from vecveil.experiments.datasets import open_dataset
 from vecveil.experiments.datasets.kinds import PairSet, RetrievalSet
-from vecveil.experiments.decoders import DecoderSpec, make_attack
+from vecveil.experiments.decoders import DecoderSpec, make_attack, published_in
 from vecveil.experiments.specification import digest
 from vecveil.types import Embeddings
 
@@ -107,7 +107,8 @@ def base_decoder(bench: Bench, problem: str, kind: str, spec: DecoderSpec) -> Pa
     """
     if spec.start_from is not None:
         given = Path(spec.start_from)
-        if not (given / _FILES[kind]).is_file():
+        known = kind == "vec2text" and published_in(given) is not None
+        if not known and not (given / _FILES[kind]).is_file():
             wanted = f"a folder with {_FILES[kind]}, as seen from where the command runs"
             raise DataFileError(
                 message(f"decoders.{kind}", "start_from", wanted, repr(given.name)[:60])

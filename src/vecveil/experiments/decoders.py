@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,19 @@ from vecveil.attacks.reconstruction.base import EncodeTexts
 from vecveil.attacks.reconstruction.geia import GEIAAttack
 from vecveil.attacks.reconstruction.plans import PRESETS as GEIA_PRESETS
 from vecveil.attacks.reconstruction.vec2text import PRESETS as VEC2TEXT_PRESETS
-from vecveil.attacks.reconstruction.vec2text import Vec2TextAttack
+from vecveil.attacks.reconstruction.vec2text import PublishedCheckpoint, Vec2TextAttack
 from vecveil.errors import InvalidInputError, message
 from vecveil.types import Embeddings
 
-__all__ = ["WRITERS", "DecoderSpec", "Geia", "Vec2Text", "check_decoders", "make_attack"]
+__all__ = [
+    "WRITERS",
+    "DecoderSpec",
+    "Geia",
+    "Vec2Text",
+    "check_decoders",
+    "make_attack",
+    "published_in",
+]
 
 WRITERS = ("geia", "vec2text")
 """Attacks that write texts."""
@@ -36,8 +44,11 @@ class DecoderSpec:
         epochs: of the base.
         start_from: folder of a base that is trained already, seen from where the command runs. It must have learnt
             from no more than the first ``sentences`` texts of ``corpus``: judged texts that copy one are left out.
+            For Vec2Text also a folder with published weights: ``hypothesiser``, and for correction ``corrector``, in it
+            (`vecveil.attacks.reconstruction.vec2text.PublishedCheckpoint`); what those have learnt is not known here.
         texts: learning texts of the problem that an attack on a defence is trained on, at most.
         fine_tuning_epochs: of that training; every epoch sees the texts freshly protected.
+        fine_tuning_rate: its highest learning rate; None takes the base's. A lower one forgets less of the corpus.
         rounds: of Vec2Text's correction; None is the hypothesiser alone.
         beams: texts that decoding keeps at once.
     """
@@ -51,6 +62,7 @@ class DecoderSpec:
     start_from: str | None = None
     texts: int = 4000
     fine_tuning_epochs: int = 6
+    fine_tuning_rate: float | None = None
     rounds: int | None = None
     beams: int = 1
 
@@ -99,7 +111,17 @@ class Vec2Text(Vec2TextAttack):
 
 def _portable(settings: Mapping[str, Any]) -> dict[str, Any]:
     start = settings["start_from"]
+    if isinstance(start, PublishedCheckpoint):
+        start = Path(start.hypothesiser).parent
     return {**settings, "start_from": None if start is None else Path(start).name}
+
+
+def published_in(folder: Path) -> PublishedCheckpoint | None:
+    """Return the published weights of Vec2Text in a folder, or None."""
+    first, second = folder / "hypothesiser", folder / "corrector"
+    if not (first / "config.json").is_file():
+        return None
+    return PublishedCheckpoint(first, second if second.is_dir() else None)
 
 
 def make_attack(
@@ -109,6 +131,7 @@ def make_attack(
     epochs: int,
     start: Path | None,
     encode: EncodeTexts | None,
+    rate: float | None = None,
     **judging: Any,
 ) -> Geia | Vec2Text:
     """Return an attack that writes texts.
@@ -117,6 +140,7 @@ def make_attack(
         kind: one of `WRITERS`.
         start: folder of the decoder to go on from.
         encode: the encoder that made the vectors; only correction needs it.
+        rate: the highest learning rate; None takes the one of the description.
         judging: ``judge_encoder``, ``words_of`` and ``judged`` of the attack.
 
     Raises:
@@ -126,6 +150,8 @@ def make_attack(
     options: dict[str, Any] = {
         k: int(v) if float(v).is_integer() else v for k, v in spec.options.items()
     }
+    if rate is not None:
+        options["learning_rate"] = rate
     if kind == "geia":
         _one_of(spec.preset, GEIA_PRESETS, "preset")
         if spec.rounds is not None:
@@ -150,13 +176,20 @@ def make_attack(
         preset, recipe=dataclasses.replace(preset.recipe, **recipe),
         rounds=spec.rounds or 0, beam=spec.beams, **own,
     )  # fmt: skip
-    return Vec2Text(encode if spec.rounds else None, made, start_from=start, **judging)
+    given = start if start is None else published_in(start) or start
+    return Vec2Text(encode if spec.rounds else None, made, start_from=given, **judging)
 
 
 def check_decoders(decoders: Mapping[str, DecoderSpec]) -> None:
     """Refuse a description that no attack can be made from."""
     for kind, spec in decoders.items():
-        make_attack(kind, spec, epochs=spec.epochs, start=None, encode=lambda texts: texts)  # type: ignore[arg-type,return-value]
+        make_attack(
+            kind, spec, epochs=spec.epochs, start=None, encode=_nothing, rate=spec.fine_tuning_rate
+        )
+
+
+def _nothing(texts: Sequence[str]) -> Any:
+    raise NotImplementedError  # stands for an encoder that is not asked
 
 
 def _one_of(given: str, known: Any, param: str) -> None:

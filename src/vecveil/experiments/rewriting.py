@@ -167,6 +167,7 @@ def rewrite(
     base = base_decoder(bench, material.problem.name, kind, spec)
     attack = make_attack(
         kind, spec, epochs=spec.fine_tuning_epochs, start=base, encode=encoder.encode,
+        rate=spec.fine_tuning_rate,
         judge_encoder=encoder.encode, words_of=target_words(material), judged=len(texts),
     )  # fmt: skip
     decides = _decides(attack, base, train, release, Y.shape[1])
@@ -210,7 +211,7 @@ def _decides(
 ) -> str:
     """Return a hash of the base and of what a checkpoint must agree with, so that none is ever refused."""
     found = hashlib.sha256(repr(sorted(attack._settings().items())).encode())
-    for file in sorted(base.glob("*.safetensors")):
+    for file in sorted([*base.rglob("*.safetensors"), *base.rglob("*.bin")]):
         with open(file, "rb") as weights:
             found.update(hashlib.file_digest(weights, "sha256").digest())
     found.update(train.digest().encode())

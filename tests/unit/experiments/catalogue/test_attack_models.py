@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from harness.decoder_data import TINY, corpus_encoder, with_corpus
+from vecveil.attacks.reconstruction.vec2text import PublishedCheckpoint
 from vecveil.errors import DataFileError
 from vecveil.experiments import decoder_bases, load_spec, run, summarise
 from vecveil.experiments.bench import Bench
@@ -18,6 +19,7 @@ from vecveil.experiments.catalogue import experiment_named
 from vecveil.experiments.catalogue.attack_findings import attack_findings
 from vecveil.experiments.catalogue.attack_models import AttackModelsSpec
 from vecveil.experiments.decoder_bases import alone, base_decoder, copied, trained_as
+from vecveil.experiments.decoders import DecoderSpec, make_attack, published_in
 from vecveil.experiments.experiment import Cell, Records
 from vecveil.report.experiment_record import read_experiment
 
@@ -150,6 +152,24 @@ def test_a_given_folder_without_a_decoder_is_refused(
     path = described(place, tmp_path, models="geia", decoders=f"geia: {given}")
     with pytest.raises(DataFileError, match=r"`start_from` must be a folder with decoder\.json"):
         run(path, place[0], tmp_path / "out", workers=0)
+
+
+def test_published_weights_are_gone_on_from(tmp_path: Path) -> None:
+    spec = DecoderSpec(rounds=2, fine_tuning_rate=1e-4)
+
+    def attack() -> Any:
+        return make_attack("vec2text", spec, epochs=1, start=tmp_path, encode=lambda texts: texts)
+
+    assert attack().start_from == tmp_path
+    for kind in ("hypothesiser", "corrector"):
+        assert published_in(tmp_path) is None or kind == "corrector"
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / "config.json").write_text("{}")
+    found = attack()
+    assert found.start_from == PublishedCheckpoint(
+        tmp_path / "hypothesiser", tmp_path / "corrector"
+    )
+    assert found._settings()["start_from"] == tmp_path.name  # wherever it lies
 
 
 def test_a_base_that_was_stopped_comes_to_the_same_decoder(
