@@ -149,7 +149,7 @@ METHODS: dict[str, Method] = {
             "subspace",
             "erase the concept's directions, keep the leading ones of the rest, isotropic Laplace noise",
             subspace_candidate,
-            options=("rank", "kept", "flattening", "pairs", "transplants"),
+            options=("rank", "kept", "flattening", "pairs", "gradients", "transplants"),
             postprocess="own map",
             without_map="laplace",
         ),

@@ -5,14 +5,15 @@ Half of the pairs fit the maps, three tenths train a kernel reader on released v
 was fitted on than on others, so the three parts share no group of near-duplicates. Of the settings
 whose noise reaches the target utility, those are kept of which the reader recovers least, up to one
 standard error; among them one with a tenth of noise or more, of these the one that releases the fewest
-directions, and of these the one that erases most, because small networks read less behind it. Where the
-evidence cannot tell settings apart, as on a few hundred texts, least is released.
+directions, of these one that a reader's gradients had a part in, and of these the one that erases most, because
+networks and readers of other texts find less behind them. Where the evidence cannot tell settings apart, as on a few
+hundred texts, least is released.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,18 @@ from vecveil.metrics import UtilityTask
 from vecveil.progress import progress
 from vecveil.protector.candidate import Candidate, CommonDraws
 from vecveil.protector.scale import SMALLEST_NOISE, Scale, largest_noise, refuse_target
+from vecveil.protector.subspace_settings import (
+    Setting,
+    directions_of,
+    evidence_of,
+    first_settings,
+    fourth_settings,
+    gentle_settings,
+    map_of_setting,
+    second_settings,
+    setting_of,
+    third_settings,
+)
 from vecveil.sensitivity.moments import Moments
 from vecveil.sensitivity.predictability import (
     kernel_ridge_path,
@@ -30,11 +43,11 @@ from vecveil.sensitivity.predictability import (
     standard_error,
 )
 from vecveil.sensitivity.shapes import NoiseShape
-from vecveil.sensitivity.subspace import ConceptDirections, concept_directions, subspace_map
+from vecveil.sensitivity.subspace import ConceptDirections
 from vecveil.sensitivity.transplant import transplanted_moments
 from vecveil.types import Embeddings, Groups, TokenLabels
 
-__all__ = ["Setting", "SubspaceSearch"]
+__all__ = ["SubspaceSearch"]
 
 READER_ROWS = 1600
 TEST_ROWS = 800
@@ -44,34 +57,6 @@ release can be matched with a candidate text exactly."""
 
 MAP_UTILITY = 0.95
 """With a given noise, share of the utility at that noise that the map may leave."""
-
-STEPS = ((0.6, 1 / 8), (0.6, 1 / 12), (0.36, 1 / 16))
-"""Share of the best setting's erased directions that is still erased, and share of all directions that
-is released: releasing few and erasing fewer to make room for it can leak less than the other way round."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One setting of the concept subspace.
-
-    Attributes:
-        rank: k, number of erased concept directions.
-        kept: m, number of released directions.
-        flattening: p.
-        pairs: whether removal pairs count beside token labels in the concept's covariance.
-    """
-
-    rank: int
-    kept: int
-    flattening: float
-    pairs: bool
-
-
-def directions_of(moments: Moments, *, pairs: bool) -> ConceptDirections:
-    """Return the concept directions, from labels alone or from labels and pairs."""
-    if pairs or moments.B is None:
-        return concept_directions(moments)
-    return concept_directions(replace(moments, C=np.zeros_like(moments.C)))
 
 
 class SubspaceSearch:
@@ -110,6 +95,7 @@ class SubspaceSearch:
             self.moments = Moments.of(
                 positive[fit], removed, token_labels=marks, background=background
             )
+        self._evidence = evidence_of(positive[fit], removed, marks)
         read, test = read[:READER_ROWS], test[:TEST_ROWS]
         if labels is None:
             assert negative is not None
@@ -129,11 +115,8 @@ class SubspaceSearch:
         """Return the candidate of one setting, fitted on the part that is not held out."""
         if setting.pairs not in self._directions:
             self._directions[setting.pairs] = directions_of(self.moments, pairs=setting.pairs)
-        linear = subspace_map(
-            self._directions[setting.pairs],
-            erased=setting.rank,
-            kept=setting.kept,
-            flattening=setting.flattening,
+        _, linear = map_of_setting(
+            setting, self._directions[setting.pairs], self._evidence, seed=self.seed
         )
         return Candidate(
             shape=NoiseShape.isotropic(linear.dimension),
@@ -153,7 +136,7 @@ class SubspaceSearch:
     def run(self, scale: Scale, fixed: dict[str, Any], *, show_progress: bool | None) -> Setting:
         """Return the best setting that agrees with ``fixed``."""
         n = self.moments.K.shape[0]
-        first = list(_first_settings(n, fixed))
+        first = list(first_settings(n, fixed))
         best = self._best(scale, first, "Choosing concept directions", show_progress)
         free = not fixed.keys() & {"rank", "kept", "flattening"}
         if free and sum(row["feasible"] for row in self.tried) < 3:
@@ -172,12 +155,15 @@ class SubspaceSearch:
             reachable = max((row["utility"] for row in self.tried), default=0.0)
             raise refuse_target(scale.target_utility, reachable, "The concept subspace")
         labelled = self.moments.B is not None
-        second = [s for s in _second_settings(n, best, fixed, labels=labelled) if s != best]
+        second = [s for s in second_settings(n, best, fixed, labels=labelled) if s != best]
         best = self._best(scale, second, "Choosing kept directions", show_progress) or best
-        if fixed.keys() & {"rank", "kept"}:
+        if not fixed.keys() & {"rank", "kept"}:
+            third = list(third_settings(n, best))
+            best = self._best(scale, third, "Choosing fewer to keep", show_progress) or best
+        if "gradients" in fixed:
             return best
-        third = list(_third_settings(n, best))
-        return self._best(scale, third, "Choosing fewer to keep", show_progress) or best
+        fourth = list(fourth_settings(n, best, fixed))
+        return self._best(scale, fourth, "Choosing a reader's directions", show_progress) or best
 
     def ranking(self) -> list[Setting]:
         """Return the settings that reach the target on the fitting part, the least telling first."""
@@ -238,55 +224,10 @@ def _ranked(rows: list[dict[str, Any]], labels: TokenLabels) -> list[dict[str, A
         if row["recovered"] > close:
             return (1.0, row["recovered"])
         little = row["noise_to_signal"] < ENOUGH_NOISE
-        return (0.0, little, row.get("kept", 0), -row["rank"], row["recovered"])
+        plain = not row.get("gradients", 0)
+        return (0.0, little, row.get("kept", 0), plain, -row["rank"], row["recovered"])
 
     return sorted(feasible, key=order)
-
-
-def setting_of(row: dict[str, Any]) -> Setting:
-    """Return the setting of a row of ``SubspaceSearch.tried``."""
-    return Setting(row["rank"], row["kept"], row["flattening"], row["pairs"])
-
-
-def _first_settings(n: int, fixed: dict[str, Any]) -> Iterator[Setting]:
-    """Yield numbers of erased directions, with and without flattening, at a middling truncation."""
-    shares = (0.12, 0.16, 0.21, 0.28, 0.38)
-    most = n - fixed.get("kept", 1)
-    ranks = sorted({min(most, max(1, round(n * s))) for s in shares})
-    if "rank" in fixed:
-        ranks = [fixed["rank"]]
-    flattenings = [fixed["flattening"]] if "flattening" in fixed else [0.0, 0.9]
-    for rank in ranks:
-        kept = fixed.get("kept", max(1, min(n - rank, round(n / 3))))
-        for flattening in flattenings:
-            yield Setting(rank, kept, flattening, fixed.get("pairs", True))
-
-
-def gentle_settings(n: int, *, pairs: bool) -> list[Setting]:
-    """Return settings that erase little and keep the rest, for targets that leave little room."""
-    ranks = sorted({max(1, round(n * share)) for share in (0.01, 0.03, 0.07)}, reverse=True)
-    return [Setting(rank, n - rank, 0.0, pairs) for rank in ranks if rank < n]
-
-
-def _second_settings(
-    n: int, best: Setting, fixed: dict[str, Any], *, labels: bool
-) -> Iterator[Setting]:
-    """Yield truncations, a weaker flattening, and labels without pairs, around the best first setting."""
-    if "kept" not in fixed:
-        for m in sorted({max(1, min(n - best.rank, round(n * s))) for s in (0.25, 0.5, 1.0)}):
-            yield replace(best, kept=m)
-    if "flattening" not in fixed and best.flattening > 0:
-        yield replace(best, flattening=0.5)
-    if "pairs" not in fixed and labels:
-        yield replace(best, pairs=False)
-
-
-def _third_settings(n: int, best: Setting) -> Iterator[Setting]:
-    """Yield settings that erase less than the best one so far, and release fewer directions."""
-    for share, kept_share in STEPS:
-        rank, kept = max(1, round(best.rank * share)), max(1, round(n * kept_share))
-        if kept < min(best.kept, n - rank + 1):
-            yield replace(best, rank=rank, kept=kept)
 
 
 def _three_parts(

@@ -10,16 +10,17 @@ from vecveil.checks import check_count, check_positive
 from vecveil.errors import CalibrationError, InvalidInputError, message
 from vecveil.protector.candidate import Candidate, CommonDraws
 from vecveil.protector.scale import SMALLEST_NOISE, refuse_target
-from vecveil.protector.search import (
+from vecveil.protector.search import SubspaceSearch
+from vecveil.protector.subspace_settings import (
     Setting,
-    SubspaceSearch,
     directions_of,
+    evidence_of,
     gentle_settings,
+    map_of_setting,
     setting_of,
 )
 from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.sensitivity.shapes import NoiseShape
-from vecveil.sensitivity.subspace import subspace_map
 
 if TYPE_CHECKING:
     from vecveil.protector.methods import FitData
@@ -56,13 +57,18 @@ def subspace_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
             got = type(options["pairs"]).__name__
             raise InvalidInputError(message("fit", "pairs", "True, False or None", got))
         fixed["pairs"] = options["pairs"]
+    if options.get("gradients") is not None:
+        fixed["gradients"] = check_count(
+            options["gradients"], owner="fit", param="gradients", minimum=0,
+            maximum=fixed.get("rank", n - 1),
+        )  # fmt: skip
     transplants = options.get("transplants")
     if transplants is not None and not isinstance(transplants, bool):
         got = type(transplants).__name__
         raise InvalidInputError(message("fit", "transplants", "True, False or None", got))
     if data.negative is None:
         _labels_only(data, fixed, made_up=bool(transplants))
-    if len(fixed) == 4:
+    if fixed.keys() >= {"rank", "kept", "flattening", "pairs"}:
         return _of_setting(data, Setting(**fixed), transplants=bool(transplants))
     made_up = bool(transplants)
     search = SubspaceSearch(
@@ -105,14 +111,15 @@ def _labels_only(data: FitData, fixed: dict[str, Any], *, made_up: bool) -> None
                     "The labels tell texts apart in no more directions.")
         )  # fmt: skip
     fixed["pairs"] = False
+    fixed.setdefault("gradients", 0)
 
 
 def _of_setting(data: FitData, setting: Setting, *, transplants: bool) -> Candidate:
     n = data.dimension
     moments = data.transplanted if transplants else data.moments
     directions = directions_of(moments, pairs=setting.pairs)
-    kept = min(setting.kept, n - setting.rank)
-    exact = subspace_map(directions, erased=setting.rank, kept=kept, flattening=setting.flattening)
+    evidence = evidence_of(data.positive, data.negative, data.token_labels)
+    directions, exact = map_of_setting(setting, directions, evidence, seed=data.seed)
     linear = LinearMap.quantised(exact.down, exact.up, norm=data.moments.rms_norm)
     data.findings["residual_after_erasure"] = directions.residual(setting.rank)
     return Candidate(

@@ -2,7 +2,8 @@
 
 After linear erasure (Belrose et al. 2023, LEACE) no linear reader of the erased labels does better
 than chance on the fitted sample. What is left is non-linear, and lives mostly in directions of low
-variance: truncation takes those away, flattening evens out the rest, which buys back utility.
+variance: truncation takes those away, flattening evens out the rest, which buys back utility. Directions that a
+non-linear reader looks along can be erased after those of the labels.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class ConceptDirections:
 
     Attributes:
         vectors: (n, n), K-orthonormal columns V: Vᵀ K V = I.
-        strengths: (n,) eigenvalues, descending: the share of variance that the concept explains.
+        strengths: (n,) eigenvalues, descending: the share of variance that the concept explains. Behind
+            `followed_by` those of the later directions come in another order.
         K: the covariance in whose metric they were found.
     """
 
@@ -52,6 +54,26 @@ class ConceptDirections:
         """Return the share of the concept's strength that erasing ``count`` directions leaves."""
         total = float(self.strengths.sum())
         return float(self.strengths[count:].sum()) / total if total > 0 else 0.0
+
+    def followed_by(self, gradients: Matrix, *, after: int) -> ConceptDirections:
+        """Return the ``after`` strongest directions, then those along which a reader's answer changes most.
+
+        In coordinates c with x = K V c, whose covariance is I, a gradient g becomes VᵀKg: the later directions
+        are turned to the eigenvectors of (KV)ᵀ G (KV) among them, largest first. The variance that a first-order
+        reader gets from direction i is the i-th eigenvalue, so that erasing k of them takes away most.
+
+        Args:
+            gradients: (n, n) mean outer product G of the reader's gradients, in the space of ``K``.
+        """
+        later = self.vectors[:, after:]
+        back = self.K @ later
+        moment = back.T @ gradients @ back
+        turn = np.linalg.eigh((moment + moment.T) / 2)[1][:, ::-1]
+        return ConceptDirections(
+            vectors=np.concatenate([self.vectors[:, :after], later @ turn], axis=1),
+            strengths=np.concatenate([self.strengths[:after], self.strengths[after:] @ turn**2]),
+            K=self.K,
+        )
 
 
 def concept_directions(moments: Moments) -> ConceptDirections:

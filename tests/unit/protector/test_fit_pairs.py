@@ -143,9 +143,24 @@ def test_both_precisions_and_labels_or_not(method: str, dtype: Any) -> None:
         json.dumps(found.report, allow_nan=False)
 
 
+def test_a_readers_directions_are_erased_besides() -> None:
+    plain, found = fit(**FIXED), fit(**FIXED, gradients=1)
+    assert found.report["parameters"]["gradients"] == 1
+    assert plain.map is not None
+    assert found.map is not None
+    assert found.map.rank == plain.map.rank
+    assert not np.allclose(found.map.matrix, plain.map.matrix, atol=1e-3)
+    again = fit(**FIXED, gradients=1).map
+    assert again is not None
+    np.testing.assert_array_equal(again.down, found.map.down)
+    for wrong in (-1, FIXED["rank"] + 1):
+        with pytest.raises(InvalidInputError, match="gradients"):
+            fit(**FIXED, gradients=wrong)
+
+
 def test_options_reach_the_method() -> None:
     found = fit(**FIXED)
-    assert found.report["parameters"] == {**FIXED, "transplants": False}
+    assert found.report["parameters"] == {**FIXED, "gradients": 0, "transplants": False}
     assert "search" not in found.report
     assert found.map is not None
     assert found.map.rank == 6

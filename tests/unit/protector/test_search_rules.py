@@ -7,7 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vecveil.protector.search import Setting, _ranked, _third_settings
+from vecveil.protector.search import _ranked
+from vecveil.protector.subspace_settings import (
+    Setting,
+    fourth_settings,
+    setting_of,
+    third_settings,
+)
 
 LABELS = np.repeat([1, 0], 50)[:, None]  # the standard error of an area of 0.7 is 0.052
 
@@ -35,10 +41,36 @@ def test_of_equal_settings_the_one_that_releases_least_is_taken() -> None:
 @pytest.mark.parametrize("share", [0.01, 0.3, 0.9])
 def test_steps_release_less_and_fit_into_the_dimension(n: int, share: float) -> None:
     best = Setting(max(1, round(n * share)), max(1, n // 3), 0.9, True)
-    for setting in _third_settings(n, best):
+    for setting in third_settings(n, best):
         assert 1 <= setting.rank <= best.rank
         assert 1 <= setting.kept < best.kept
         assert setting.rank + setting.kept <= n
         assert (setting.flattening, setting.pairs) == (0.9, True)
     if n == 384:
-        assert [s.kept for s in _third_settings(n, best)] == [48, 32, 24]
+        assert [s.kept for s in third_settings(n, best)] == [48, 32, 24]
+
+
+@pytest.mark.parametrize("n", [2, 5, 12, 384, 1024])
+@pytest.mark.parametrize("share", [0.01, 0.3, 0.9])
+def test_a_readers_directions_are_part_of_the_erased_ones(n: int, share: float) -> None:
+    rank = min(n - 1, max(1, round(n * share)))
+    best = Setting(rank, max(1, min(n - rank, n // 3)), 0.9, False)
+    found = list(fourth_settings(n, best, {}))
+    for setting in found:
+        assert 1 <= setting.gradients < setting.rank
+        assert setting.kept >= 1
+        assert setting.rank + setting.kept <= n
+        assert not setting.pairs
+        assert setting_of(vars(setting) | {"recovered": 0.1}) == setting
+    # What the caller fixes is left alone.
+    for setting in fourth_settings(n, best, {"rank": rank}):
+        assert (setting.rank, setting.kept, setting.flattening) == (rank, best.kept, 0.9)
+    assert len(found) == (2 if n >= 384 and rank > 1 else len(found))
+
+
+def test_of_equal_settings_one_with_a_readers_directions_is_taken() -> None:
+    plain, read = row(0.70, 9, 96), row(0.72, 7, 96) | {"gradients": 2}
+    assert order(plain, read)[0] == (7, 96)
+    # Control: not where it clearly leaks more, nor where it releases more.
+    assert order(plain, read | {"recovered": 0.80})[0] == (9, 96)
+    assert order(plain, read | {"kept": 97})[0] == (9, 96)
