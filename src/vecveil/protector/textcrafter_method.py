@@ -11,7 +11,7 @@ from vecveil.checks import check_count, check_embeddings
 from vecveil.errors import InvalidInputError, message
 from vecveil.mechanisms.textcrafter import TextCrafter, check_unit_rows
 from vecveil.protector.candidate import Candidate
-from vecveil.protector.search import directions_of
+from vecveil.protector.subspace_settings import directions_of
 from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.sensitivity.subspace import subspace_map
