@@ -32,7 +32,7 @@ if __name__ == "__main__":
 
 def definitions(page: str) -> str:
     """Return the code of a page up to and with its registration."""
-    (code,) = (block.text for block in blocks((ROOT / page).read_text("utf-8"), "python"))
+    (code,) = (block.code for block in blocks((ROOT / page).read_text("utf-8"), "python"))
     lines = code.splitlines()
     last = next(i for i, line in enumerate(lines) if line.startswith("register_"))
     return "\n".join(lines[: last + 1]) + "\n"

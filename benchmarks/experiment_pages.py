@@ -1,0 +1,75 @@
+"""A page of the documents for each experiment that has records: Markdown, with its figures in an HTML page beside.
+
+    python benchmarks/experiment_pages.py [--check]
+
+Reads ``results/experiments/NAME``; writes ``docs/experiments/NAME.md`` and ``docs/experiments/figures/NAME.html``, and
+the list of pages in ``docs/experiments/index.md``. ``--check`` writes nothing and exits 1 if a page is stale.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+from vecveil.atomic import write_text
+from vecveil.experiments import summarise
+from vecveil.experiments.catalogue import EXPERIMENTS
+from vecveil.report import experiment_to_html, experiment_to_markdown
+
+ROOT = Path(__file__).parents[1]
+RECORDS = ROOT / "benchmarks" / "results" / "experiments"
+DOCS = ROOT / "docs" / "experiments"
+_LIST = re.compile(r"(<!-- pages -->\n).*?(<!-- end pages -->)", re.DOTALL)
+
+
+def pages(records: Path = RECORDS, docs: Path = DOCS) -> dict[Path, str]:
+    """Return every page and what it should hold."""
+    found: dict[Path, str] = {}
+    lines = ["| experiment | what it measures | after | cells |", "| :-- | :-- | :-- | --: |"]
+    for name in EXPERIMENTS:
+        if not (records / name / "spec.yaml").exists():
+            continue
+        record = summarise(name, records)
+        text = experiment_to_markdown(record)
+        head, _, rest = text.partition("\n")
+        figures = (
+            f"\n[Tables and figures on one page](figures/{name}.html)\n"
+            if record["figures"]
+            else ""
+        )
+        found[docs / f"{name}.md"] = f"{head}\n{figures}{rest}"
+        if record["figures"]:
+            found[docs / "figures" / f"{name}.html"] = experiment_to_html(record)
+        cells = record["cells"]
+        lines.append(
+            f"| [{name}]({name}.md) | {record['what']} | {record['source']} | {cells['measured']} of {cells['asked']} |"
+        )
+    index = docs / "index.md"
+    listed = "\n".join(lines) + "\n"
+    found[index] = _LIST.sub(
+        lambda m: f"{m[1]}\n{listed}\n{m[2]}", index.read_text(encoding="utf-8")
+    )
+    return found
+
+
+def main() -> int:
+    """Write the pages, or say which are stale."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="exit 1 if a page is stale")
+    options = parser.parse_args()
+    stale = 0
+    for path, text in pages().items():
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        stale += 1
+        print(
+            f"{path.relative_to(ROOT)}: {'differs from the records' if options.check else 'written'}"
+        )
+        if not options.check:
+            write_text(path, text)
+    return 1 if stale and options.check else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,57 @@
+"""The pages of experiments say what the records say, and the records are those that the code would take."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from harness.documents import ROOT
+from vecveil.errors import DataFileError
+from vecveil.experiments import summarise
+from vecveil.experiments.catalogue import EXPERIMENTS
+from vecveil.report.experiment_record import read_experiment
+
+RECORDS = ROOT / "benchmarks" / "results" / "experiments"
+MEASURED = [name for name in EXPERIMENTS if (RECORDS / name / "spec.yaml").exists()]
+
+
+@pytest.fixture(scope="module")
+def maker() -> ModuleType:
+    path = ROOT / "benchmarks" / "experiment_pages.py"
+    spec = importlib.util.spec_from_file_location("experiment_pages", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_pages_are_drawn_from_the_records(maker: ModuleType) -> None:
+    stale = [
+        path.name
+        for path, text in maker.pages().items()
+        if not path.exists() or path.read_text(encoding="utf-8") != text
+    ]
+    assert not stale, "run python benchmarks/experiment_pages.py"
+
+
+def test_a_stale_page_would_be_noticed(maker: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "index.md").write_text("<!-- pages -->\nold\n<!-- end pages -->\n")
+    found = maker.pages(RECORDS, tmp_path)
+    assert "old" not in found[tmp_path / "index.md"]
+    assert {path.stem for path in found} >= {"index", *MEASURED}
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_committed_records_are_of_cells_that_are_asked_for(name: str) -> None:
+    record = read_experiment(summarise(name, RECORDS), owner=name, error=DataFileError)
+    lines = (RECORDS / name / "records.jsonl").read_text(encoding="utf-8").splitlines()
+    assert record.measured == len(lines) > 0
+    for line in lines:
+        held = json.loads(line)
+        assert held["experiment"] == name
+        assert not held["quick"]
