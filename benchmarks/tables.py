@@ -39,7 +39,11 @@ METHODS = {
     "covariance": "`covariance`",
     "subspace": "`subspace` (default)",
 }
-CONCEPTS = {"sts": "names, places, numbers (STS)", "ade": "drugs, adverse effects (ADE)"}
+CONCEPTS = {
+    "sts": "names, places, numbers (STS)",
+    "ade": "drugs, adverse effects (ADE)",
+    "pii": "persons, places (PII)",
+}
 SPLITS = {"shared": "the fitted texts", "separate": "other texts"}
 ATTACKS = {
     "linear": "linear",

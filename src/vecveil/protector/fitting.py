@@ -85,8 +85,8 @@ def fit_pairs(
         groups: (N,) ids of rows that belong together; None groups near-duplicates by their cosine.
         encoder: the encoder of the embeddings, remembered by name and fingerprint.
         **options: of the method. subspace: ``rank`` (erased directions), ``kept``, ``flattening``, ``pairs``,
-            ``transplants`` (fit on made-up texts too, see `vecveil.sensitivity.transplant`). covariance:
-            ``floor``, ``shape``, ``rank``. sparse: ``floor``, ``stability_seeds`` and the fields of
+            ``gradients`` (how many of ``rank`` a non-linear reader chooses), ``transplants`` (fit on made-up texts too,
+            see `vecveil.sensitivity.transplant`). covariance: ``floor``, ``shape``, ``rank``. sparse: ``floor``, ``stability_seeds`` and the fields of
             `MaskOptions`. sparse-whitebox: ``floor``, ``steps``, ``epochs``. textcrafter: ``checkpoint`` (a folder to
             go on from when training is interrupted), ``further_positive`` (more embeddings with the concept) and the
             fields of `vecveil.textcrafter.PolicySettings` but for the radius; textcrafter-subspace ``rank`` too. And
