@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from unit.experiments.textcrafter.files import PROBLEMS, json_lines, pii, write_data
+from harness.experiment_data import sentences
+from unit.experiments.textcrafter.files import PROBLEMS, json_lines, parquet, pii, write_data
 from vecveil.encoders.lsa import LsaEncoder
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.experiments import load_spec, run, summarise
@@ -115,6 +116,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     for name in ("presidio_synth_v2", "presidio_generated_large"):  # enough to train a policy
         rows = [pii(i, split, name) for split in ("train", "test") for i in range(30)]
         json_lines(data / "pii" / f"{name}.jsonl.gz", rows)
+    plain = [
+        {"source": source, "text": text}
+        for seed, source in enumerate(("wikitext2_valid", "wikitext2_test"))
+        for text in sentences(60, seed)
+    ]
+    parquet(data / "lm" / "sentences.parquet", plain)
     corpus = read_pii(PiiSpec(), data)
     texts = read_set("sst2", PROBLEMS["sst2"], data, (99, 99)).texts
     every = [*texts, *corpus.texts, *corpus.plain_train, *corpus.plain_test]
@@ -157,3 +164,32 @@ seeds: 1
     summary = summarise("textcrafter", out)
     titles = [row[0] for table in summary["tables"] for row in table["rows"]]
     assert any("sigma = 0.001" in words for words in titles)
+
+
+def test_reconstruction_goes_on_from_one_decoder(place: tuple[Path, Path], tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    data, encoder = place
+    spec = tmp_path / "mine.yaml"
+    spec.write_text(f"""
+experiment: textcrafter
+encoder: {encoder}
+parts: [sentences]
+problems:
+  sst2: {{data: [sst2], concept: {{terms_file: concepts/sts_terms.json}}}}
+defences: [none, gaussian]
+seeds: 1
+seen: 30
+judged: 5
+base_texts: 110
+""")
+    out = tmp_path / "out"
+    done = run(spec, data, out, workers=0, show_progress=False)
+    assert (done.measured, dict(done.failed)) == (2, {})
+    assert len(list((out / "textcrafter" / "work" / "base").glob("*/decoder.json"))) == 1
+    lines = (out / "textcrafter" / "records.jsonl").read_text().splitlines()
+    for found in (json.loads(line)["found"] for line in lines):
+        assert found["judged"] == 5
+        assert set(found["figures"]) == {"bleu", "token_f1", "exact_match", "rouge_l", "cosine"}
+        assert found["details"]["test_texts_in_base_corpus"] == 0
+    (table,) = (t for t in summarise("textcrafter", out)["tables"] if t["title"].startswith("Reco"))
+    assert [row[1] for row in table["rows"]] == ["none", DEFENCES["gaussian"].title]
