@@ -87,7 +87,8 @@ def fit_pairs(
         **options: of the method. subspace: ``rank`` (erased directions), ``kept``, ``flattening``, ``pairs``,
             ``gradients`` (how many of ``rank`` a non-linear reader chooses), ``transplants`` (fit on made-up texts too,
             see `vecveil.sensitivity.transplant`). covariance: ``floor``, ``shape``, ``rank``.
-            sparse: ``floor``, ``stability_seeds`` and the fields of `MaskOptions`. sparse-whitebox: ``floor``, ``steps``, ``epochs``. textcrafter: ``checkpoint`` (a folder to
+            sparse: ``floor``, ``stability_seeds`` and the fields of `MaskOptions`. sparse-whitebox: ``floor``,
+            ``steps``, ``epochs``. textcrafter: ``checkpoint`` (a folder to
             go on from when training is interrupted), ``further_positive`` (more embeddings with the concept) and the
             fields of `vecveil.textcrafter.PolicySettings` but for the radius; textcrafter-subspace ``rank`` too. And
             ``splits`` (1): of how many variates each normal one is made; more makes attacks on the bits of the noise
