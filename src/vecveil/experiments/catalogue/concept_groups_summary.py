@@ -32,6 +32,7 @@ __all__ = ["Change", "change_of", "concept_groups_summary"]
 TABLE = "sparse-table-5"
 KINDS = ("target", "similar", "other")
 ALPHA = 0.05
+ENOUGH_WORDS = 20  # with fewer, groups are too small for the permutation to tell much
 DRAWS = 2000
 DIFFERENCE = (
     "The paper: GTR-base, Vec2Text, a data set that it does not name. Here: the encoder of the specification, the "
@@ -245,9 +246,9 @@ def _findings(
                 rows.append({"group": group, "words": "other-group", "mask_overlap": outside})  # fmt: skip
     found = findings_of("concept-groups", rows, ("group", "tokens", "words"), difference=DIFFERENCE)
     for name, one in overlaps.items():
-        verdict: Verdict = (
-            "agrees" if one.p_value <= ALPHA and one.within > one.across else "disagrees"
-        )
+        few = sum(len(own.words) for own in masks if own.recipe == name) < ENOUGH_WORDS
+        told = one.p_value <= ALPHA and one.within > one.across
+        verdict: Verdict = "agrees" if told else "unclear" if few else "disagrees"
         found.append(
             Finding(
                 f"Masks of similar words ({name}) share more of their highest dimensions than words grouped at random.",

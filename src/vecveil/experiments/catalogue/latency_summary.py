@@ -52,7 +52,7 @@ def _methods(rows: Records) -> list[str]:
 
 
 def _micro(rows: Records, method: str, batch: int) -> list[float]:
-    return [MICRO * one["seconds"] / batch for one in _of(rows, method)]
+    return [MICRO * one["least"] / batch for one in _of(rows, method)]
 
 
 def _protect(records: Records) -> Table:
@@ -80,9 +80,9 @@ def _protect(records: Records) -> Table:
             )  # fmt: skip
     rounds = records[0]["found"]
     caption = (
-        f"Median of {rounds['repeats']} rounds, in each of which all methods were timed in turn; the interval of a "
-        f"ratio is its range over the rounds. Threads: {rounds['threads']}. Noise from the cryptographic generator, "
-        "checks of the input and of the release, and the method's own map included."
+        f"The shortest of {rounds['repeats']} rounds, in each of which all methods were timed in turn; a ratio is the "
+        f"median over the rounds, its interval their range. Threads: {rounds['threads']}. Noise from the cryptographic "
+        "generator, checks of the input and of the release, and the method's own map included."
     )
     return Table("Time to protect one vector", columns, rows, caption)
 
@@ -134,8 +134,8 @@ def _train(records: Records) -> Table:
                 ]
             )  # fmt: skip
     caption = (
-        "Time: the shortest of the rounds. Times the smallest: median and range over the rounds. Time for as many "
-        "pairs: of the shortest, over that of the smallest size; 1 grows in proportion to the pairs."
+        "Time: processor time on one thread, the shortest of the rounds. Times the smallest: median and range. "
+        "Time for as many pairs: of the shortest, over that of the smallest size; 1 grows in proportion to the pairs."
     )
     notes = []
     if any(row["found"]["distinct"] < max(map(int, row["found"]["pairs"])) for row in records):
