@@ -613,6 +613,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
 # This file is run as a script and imported by path.
 sys.path.insert(0, str(HERE))
 _experiments = importlib.import_module("experiment_tables")
+TABLES["expansion"] = importlib.import_module("expansion_tables").expansion_table
 TABLES |= {
     "textcrafter": _experiments.experiment_table("textcrafter", "TextCrafter's Table I"),
     "textcrafter-claims": _experiments.findings_table("textcrafter"),
