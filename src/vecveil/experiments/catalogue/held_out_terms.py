@@ -27,6 +27,7 @@ VARIANTS = {
     "laplace": "Laplace",
     "sparse": "SPARSE",
     "subspace": "subspace, listed words alone",
+    "expansion-few": "subspace, listed words and few members",
     "expansion": "subspace, listed words and their expansion",
     "oracle": "subspace, told of every word",
 }
@@ -46,6 +47,7 @@ class HeldOutSpec(Spec):
 
     variants: tuple[str, ...] = tuple(VARIANTS)
     scale: str = "utility 0.95"
+    few_members: int = 200
     sources: dict[str, SourceSpec] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -94,7 +96,8 @@ class HeldOutTerms(Experiment):
             if sources is None
             else {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(sources).items()}
         )
-        return {**super().settings(spec, cell), "scale": spec.scale, "sources": own}
+        few = spec.few_members if cell["variant"] == "expansion-few" else None
+        return {**super().settings(spec, cell), "scale": spec.scale, "sources": own, "few": few}
 
     def prepare(self, spec: Spec, bench: Bench, cells: Sequence[Cell]) -> None:
         """Encode the problems' texts, and those of the expansions."""
@@ -117,9 +120,12 @@ class HeldOutTerms(Experiment):
         expansion = self._expansion(spec, bench, problem, seed)
         task = bench.task(bench.utility_of(problem), held.encoder)
         protector = None
+        extra: dict[str, Any] = {}
         if variant not in ("none", "removed"):
             method = variant if variant in ("laplace", "sparse") else "subspace"
-            extra: dict[str, Any] = {"expansion": expansion} if variant == "expansion" else {}
+            members = spec.few_members if variant == "expansion-few" else None
+            if variant in ("expansion", "expansion-few"):
+                extra["expansion"] = self._expansion(spec, bench, problem, seed, members)
             concept = held.concept(None if variant == "oracle" else held.listed)
             protector = fit(
                 held.texts, concept, held.encoder, method=method, utility=task, seed=seed,
@@ -129,12 +135,11 @@ class HeldOutTerms(Experiment):
             kind: strongest(held, columns, protector, spec.attacks, removed=variant == "removed")
             for kind, columns in held.kinds(expansion).items()
         }
+        used = extra.get("expansion")
         return {
             "leakage": found,
             "utility": None if variant == "removed" else utility(task, protector, seed),
-            "expansion": expansion.report()
-            if expansion is not None and variant == "expansion"
-            else None,
+            "expansion": None if used is None else used.report(),
             "protector": protector_record(protector),
         }
 
@@ -144,21 +149,29 @@ class HeldOutTerms(Experiment):
             lambda: HeldOut(bench.problem(problem), bench.encoder(), seed),
         )
 
-    def _expansion(self, spec: Spec, bench: Bench, problem: str, seed: int) -> Expansion | None:
+    def _expansion(
+        self, spec: Spec, bench: Bench, problem: str, seed: int, members: int | None = None
+    ) -> Expansion | None:
+        """Return the expansion of the listed words, of ``members`` or of as many as the sources may give."""
         assert isinstance(spec, HeldOutSpec)
         sources = spec.sources.get(problem)
         if sources is None:
             return None
         held = self._held(bench, problem, seed)
+        most = sources.members if members is None else members
 
         def expand() -> Expansion:
             known = member_sources(sources, bench.data, held.withheld)
             return held.concept(held.listed).expand(
-                held.texts, sources=known, encoder=held.encoder, members=sources.members, seed=seed,
+                held.texts,
+                sources=known,
+                encoder=held.encoder,
+                members=most,
+                seed=seed,
                 show_progress=False,
-            )  # fmt: skip
+            )
 
-        return bench.once(("expansion", problem, seed), expand)
+        return bench.once(("expansion", problem, seed, most), expand)
 
     def summary(self, spec: Spec, records: Records) -> Summary:
         """Return a table for each problem, what expansions cost, and the bar."""
