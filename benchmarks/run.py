@@ -28,7 +28,7 @@ def main() -> int:
     if arguments.data is not None:
         for split in ("shared", "separate"):
             commands.append(["leakage.py", "--data", str(arguments.data), "--split", split])
-        for name in ("audit", "alignment", "reconstruction", "expansion"):
+        for name in ("audit", "alignment", "reconstruction"):
             commands.append([f"{name}.py", "--data", str(arguments.data)])
     commands.append(["tables.py", "--write"])
     failed = 0

@@ -613,7 +613,6 @@ TABLES: dict[str, Callable[[Path], str]] = {
 # This file is run as a script and imported by path.
 sys.path.insert(0, str(HERE))
 _experiments = importlib.import_module("experiment_tables")
-TABLES["expansion"] = importlib.import_module("expansion_tables").expansion_table
 TABLES |= {
     "textcrafter": _experiments.experiment_table("textcrafter", "TextCrafter's Table I"),
     "textcrafter-claims": _experiments.findings_table("textcrafter"),
@@ -625,6 +624,12 @@ TABLES |= {
     ),
     "textcrafter-pii": _experiments.experiment_table("textcrafter", "Whether a text holds PII"),
     "textcrafter-curves": _experiments.experiment_table("textcrafter", "Learning curves"),
+    "held-out-terms-sts": _experiments.experiment_table("held-out-terms", "sts"),
+    "held-out-terms-ade": _experiments.experiment_table("held-out-terms", "ade"),
+    "held-out-terms-cost": _experiments.experiment_table(
+        "held-out-terms", "What an expansion costs"
+    ),
+    "frontier": _experiments.experiment_table("frontier", "At equal utility"),
     "textcrafter-sets": _experiments.experiment_table("textcrafter", "Sets"),
 }
 _BLOCK = re.compile(r"(<!-- table: ([a-z-]+) -->\n).*?(\n?<!-- end table -->)", re.DOTALL)

@@ -48,7 +48,8 @@ def curve_chart(picture: Picture, name: str) -> Safe:
     grid = [_level(down(at), "grid") for at, _ in ticks]
     if picture.chance is not None:
         grid.append(_level(down(picture.chance), "chance"))
-    bands, lines, marks, words = [], [], [], []
+    bands, lines, marks = [], [], []
+    words: list[str] = []
     for i, series in reversed(list(enumerate(picture.series))):
         bands += _bands(series, i, scale, down)
         lines += _line(series, i, scale, down)
