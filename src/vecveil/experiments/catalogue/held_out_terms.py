@@ -210,14 +210,15 @@ def _table(records: Records, problem: str) -> Table:
 
 
 def _ratio(records: Records, problem: str, variant: str, kind: str) -> float:
-    """Return the excess over chance as a share of SPARSE's; NaN if one was not measured."""
+    """Return the excess over chance as a share of SPARSE's; NaN if one was not measured or SPARSE's is none."""
 
     def excess(name: str) -> float:
         rows = records.where(problem=problem, variant=name)
         value, chance = (number(rows.figures("leakage", kind, key)) for key in ("value", "chance"))
         return math.nan if value is None or chance is None else value.value - chance.value
 
-    return excess(variant) / excess("sparse") if excess("sparse") else math.nan
+    base = excess("sparse")
+    return excess(variant) / base if base > 0 else math.nan
 
 
 def _costs(records: Records) -> Table:

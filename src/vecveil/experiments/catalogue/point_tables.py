@@ -159,7 +159,10 @@ def published_rows(records: Records, kind: str) -> list[dict[str, Any]]:
 def excess_ratio(
     records: Records, problem: str, method: str, against: str, scale: str, *path: str
 ) -> float:
-    """Return the leakage of one method above chance as a share of another's at the same scale; NaN if not measured."""
+    """Return the leakage of one method above chance as a share of another's at the same scale.
+
+    NaN if one of them was not measured, or if the other's is not above chance: then there is nothing to be a share of.
+    """
     where = path or ("leakage",)
 
     def excess(name: str) -> float:
@@ -170,4 +173,5 @@ def excess_ratio(
         )
         return math.nan if value is None or chance is None else value.value - chance.value
 
-    return excess(method) / excess(against)
+    base = excess(against)
+    return excess(method) / base if base > 0 else math.nan
