@@ -220,7 +220,7 @@ def _has(rows: Records, name: str) -> bool:
 
 
 def _read(found: Any, one: AttributeSpec, most: int) -> _Texts:
-    """Return texts with the wanted labels: training texts, and test texts or a held-out third by group."""
+    """Return texts with the wanted labels: training texts, and test texts or a held-out quarter by group."""
     if not isinstance(found, TextSet) or found.labels is None:
         raise InvalidInputError(
             message("experiment", "data", "a data set whose texts have labels", repr(one.data))

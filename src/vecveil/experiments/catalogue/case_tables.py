@@ -120,7 +120,7 @@ def _means(records: Records, problem: str) -> Table:
             mean_of(at.figures("utility", "relative")),
         ])  # fmt: skip
     judged = sorted({int(n) for n in own.figures("texts", "judged")})
-    caption = f"Means over {' or '.join(map(str, judged))} judged texts; in brackets the paper's one text."
+    caption = f"Means over {' or '.join(map(str, judged))} judged texts; published is the paper's one text."
     return Table(f"{problem}: all judged texts", columns, rows, caption)
 
 
