@@ -26,6 +26,7 @@ class GridSpec(Spec):
         scales: see `parse_scale`; ``clean`` is measured once for all methods.
         more_seeds: seeds of the scales in ``more_scales``, where that is more than ``seeds``.
         more_scales: scales that are measured with more seeds.
+        own_scales: method -> its scales, in place of ``scales``: for methods that have others.
         further: whether attackers also learn from texts with exchanged terms that they make.
         options: method -> options of the method.
     """
@@ -34,13 +35,15 @@ class GridSpec(Spec):
     scales: tuple[str, ...] = ("clean", "utility 0.95")
     more_seeds: int = 1
     more_scales: tuple[str, ...] = ()
+    own_scales: dict[str, tuple[str, ...]] = field(default_factory=dict)
     further: bool = False
     options: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for scale in (*self.scales, *self.more_scales):
+        own = (scale for scales in self.own_scales.values() for scale in scales)
+        for scale in (*self.scales, *self.more_scales, *own):
             parse_scale(scale)
-        for name in (*self.methods, *self.options):
+        for name in (*self.methods, *self.options, *self.own_scales):
             if name not in METHODS:
                 wanted = "of " + ", ".join(sorted(METHODS))
                 raise InvalidInputError(message("experiment", "methods", wanted, repr(name)[:60]))
@@ -59,17 +62,15 @@ class Grid(Experiment):
         """
         assert isinstance(spec, GridSpec)
         axes = itertools.product(
-            range(max(spec.seeds, spec.more_seeds)),
-            spec.problems,
-            ("none", *spec.methods),
-            spec.scales,
+            range(max(spec.seeds, spec.more_seeds)), spec.problems, ("none", *spec.methods)
         )
         found = []
-        for seed, problem, method, scale in axes:
-            more = scale == "clean" or scale in spec.more_scales
-            wanted = seed < spec.seeds or (seed < spec.more_seeds and more)
-            if wanted and parse_scale(scale).fits(method):
-                found.append(Cell.of(problem=problem, method=method, scale=scale, seed=seed))
+        for seed, problem, method in axes:
+            for scale in spec.own_scales.get(method, spec.scales):
+                more = scale == "clean" or scale in spec.more_scales
+                wanted = seed < spec.seeds or (seed < spec.more_seeds and more)
+                if wanted and parse_scale(scale).fits(method):
+                    found.append(Cell.of(problem=problem, method=method, scale=scale, seed=seed))
         return found
 
     def settings(self, spec: Spec, cell: Cell) -> dict[str, Any]:
