@@ -40,11 +40,22 @@ class RecordFolder:
 
     def put(self, cell: Cell, settings: str, record: Mapping[str, Any]) -> None:
         """Write the record of a cell."""
-        path = self.folder / "cells" / f"{cell.name[:120]}-{settings}.json"
-        write_text(path, json.dumps({"schema": SCHEMA, **record}, indent=1) + "\n")
+        text = json.dumps({"schema": SCHEMA, **record}, indent=1) + "\n"
+        write_text(self._path(cell, settings), text)
+
+    def _path(self, cell: Cell, settings: str) -> Path:
+        return self.folder / "cells" / f"{cell.name[:120]}-{settings}.json"
 
     def gather(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Write records as one file, a line each."""
+        """Write records as one file, a line each; those of other cells that stand there alone become files first."""
+        kept = {_key(record) for record in records}
+        others: dict[tuple[str, str], dict[str, Any]] = {}
+        with contextlib.suppress(DataFileError):  # what cannot be read is no record
+            self._add_gathered(others)
+        for key in others.keys() - kept:
+            cell = Cell.of(**others[key]["cell"])
+            if not self._path(cell, key[1]).exists():
+                self.put(cell, key[1], others[key])
         lines = [json.dumps(record, sort_keys=False) for record in records]
         write_text(self.folder / "records.jsonl", "".join(f"{line}\n" for line in lines))
 
@@ -65,20 +76,23 @@ class RecordFolder:
     def read(self) -> dict[tuple[str, str], dict[str, Any]]:
         """Return every record by its cell's name and settings."""
         found: dict[tuple[str, str], dict[str, Any]] = {}
+        self._add_gathered(found)
+        for path in sorted((self.folder / "cells").glob("*.json")):
+            self._add(found, path.read_text("utf-8"), path, "file")
+        return found
+
+    def _add_gathered(self, found: dict[tuple[str, str], dict[str, Any]]) -> None:
         gathered = self.folder / "records.jsonl"
         if gathered.exists():
             for number, line in enumerate(gathered.read_text("utf-8").splitlines(), start=1):
                 self._add(found, line, gathered, f"line {number}")
-        for path in sorted((self.folder / "cells").glob("*.json")):
-            self._add(found, path.read_text("utf-8"), path, "file")
-        return found
 
     def _add(
         self, found: dict[tuple[str, str], dict[str, Any]], text: str, path: Path, where: str
     ) -> None:
         try:
             record = json.loads(text)
-            key = (Cell.of(**record["cell"]).name, record["settings"])
+            key = _key(record)
             if record["schema"] != SCHEMA or not isinstance(record["found"], dict):
                 raise ValueError
         except (ValueError, TypeError, KeyError):
@@ -112,3 +126,8 @@ class RecordFolder:
             file.write(str(os.getpid()))
             file.flush()
             yield
+
+
+def _key(record: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the name and the settings of a record's cell."""
+    return Cell.of(**record["cell"]).name, record["settings"]

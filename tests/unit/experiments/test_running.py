@@ -77,6 +77,21 @@ def test_the_gathered_records_alone_are_enough(spec: Path, data: Path, tmp_path:
     assert summarise("tradeoff", out)["cells"] == {"asked": 5, "measured": 5, "failed": 0}
 
 
+def test_gathered_records_outlive_a_run_of_other_cells(
+    spec: Path, data: Path, tmp_path: Path
+) -> None:
+    out, text = tmp_path / "out", spec.read_text()
+    run(spec, data, out, workers=0)
+    for path in (out / "tradeoff" / "cells").iterdir():  # as in a fresh clone
+        path.unlink()
+    spec.write_text(text.replace("[laplace, subspace]", "[laplace]"))
+    assert run(spec, data, out, workers=0).kept == 3
+    assert len(records(out)) == 3
+    spec.write_text(text)
+    assert run(spec, data, out, workers=0).measured == 0
+    assert len(records(out)) == 5
+
+
 def test_more_seeds_repeat_nothing(spec: Path, data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     run(spec, data, out, workers=0)
