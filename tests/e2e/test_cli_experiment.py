@@ -124,6 +124,30 @@ def test_the_table_in_every_format(done: Path, tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "pages").iterdir()] == ["tradeoff.html"]
 
 
+def test_of_all_one_that_cannot_be_run_stops_no_other(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import vecveil.experiments as experiments
+    import vecveil.experiments.catalogue as catalogue
+
+    real = experiments.run
+    empty = tmp_path / "empty"
+    empty.mkdir()
+
+    def small(name: str, data: Path, out: Path, **more: object) -> object:
+        own = empty if name == "whitebox" else data  # which lacks a data set
+        return real(place / "mine.yaml", own, out, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(catalogue, "EXPERIMENTS", ("whitebox", "tradeoff"))
+    monkeypatch.setattr(experiments, "run", small)
+    found = run(
+        "experiment", "run", "all", "--data", place / "data", "--out", tmp_path / "out", "--workers", 0, "--quick",
+    )  # fmt: skip
+    assert found.code == 1
+    assert found.out == "tradeoff: 1 cells, 1 measured, 0 were there, 0 failed\nnot run: whitebox\n"
+    assert "whitebox: not run: data set 'sts12'" in found.err
+
+
 def test_the_shipped_specification_can_be_edited_and_run(place: Path, tmp_path: Path) -> None:
     text = run("experiment", "spec", "guarantee").out
     assert "experiment: guarantee" in text

@@ -96,24 +96,34 @@ def run(
     """Measure what has no record yet: an experiment, a specification in a YAML file, or all of them.
 
     Records lie in a folder of the experiment's name in --out; `vecveil experiment table` shows them.
+    With all, an experiment that cannot be run (a data set is missing) stops no other.
     """
     import os
     import sys
 
     from vecveil.cli.printing import data as print_data
     from vecveil.cli.printing import data_json, note
+    from vecveil.errors import VecveilError
     from vecveil.experiments import run as run_experiment
     from vecveil.experiments.catalogue import EXPERIMENTS
 
     names = list(EXPERIMENTS) if name == "all" else [name]
     processes = min(4, os.cpu_count() or 1) if workers is None else workers
     outcomes: dict[str, Any] = {}
+    not_run: list[str] = []
     for one in names:
         note(f"experiment {one}")
-        outcome = run_experiment(
-            one, data, out, quick=quick, seeds=seeds, workers=processes, resume=resume,
-            report=None if sys.stderr.isatty() else note,
-        )  # fmt: skip
+        try:
+            outcome = run_experiment(
+                one, data, out, quick=quick, seeds=seeds, workers=processes, resume=resume,
+                report=None if sys.stderr.isatty() else note,
+            )  # fmt: skip
+        except VecveilError as error:
+            if name != "all":
+                raise
+            note(f"vecveil: {one}: not run: {error}")
+            not_run.append(one)
+            continue
         for cell, why in outcome.failed.items():
             note(f"vecveil: {one}: cell {cell} was not measured: {why}")
         counts = {key: getattr(outcome, key) for key in ("asked", "kept", "measured")}
@@ -124,8 +134,10 @@ def run(
                 f"{len(outcome.failed)} failed"
             )
     if as_json:
-        data_json({"experiments": outcomes})
-    if any(outcome["failed"] for outcome in outcomes.values()):
+        data_json({"experiments": outcomes, "not_run": not_run})
+    elif not_run:
+        print_data(f"not run: {', '.join(not_run)}")
+    if not_run or any(outcome["failed"] for outcome in outcomes.values()):
         raise click.exceptions.Exit(1)
 
 
