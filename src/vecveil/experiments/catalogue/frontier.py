@@ -20,11 +20,15 @@ __all__ = ["Frontier"]
 
 BAR = 1 / 3  # of SPARSE's excess over chance, at 95 % utility
 AT = "utility 0.95"
+SCALES = (
+    "At 'literal E' the Gaussian method, which has no ε, has σ = 1/E, noise of norm √n/E: far less than the others "
+    "there. 'radius R' is noise of norm R, 'fixed' a method that has no scale."
+)
 ATTACKERS = (
     "Every attacker is trained on releases of the method that it attacks, knows the protector and the law of its "
-    "noise, and learns from texts that the protector was fitted on too (the 70 % that are not judged). The strongest "
-    "of all is shown, so figures err on the side of caution. These are words that were listed; for others see "
-    "held-out-terms."
+    "noise, and learns from texts that the protector was fitted on too (the 70 % that are not judged). What erases "
+    "directions hides more in those than in other texts, so some attackers learn less from them than from texts of "
+    "their own; `transplant`, which makes texts, is there for that. The strongest of all is shown. These are words that were listed; for others see held-out-terms."
 )
 
 
@@ -45,7 +49,7 @@ class Frontier(Grid):
             ],
             figures=[curve(records, name, title=name) for name in problems],
             findings=[self._bar(records, name) for name in problems],
-            notes=[ATTACKERS, AXES],
+            notes=[ATTACKERS, AXES, SCALES],
         )
 
     def _ratios(self, records: Records) -> Table:

@@ -21,7 +21,8 @@ MEANING = (
     "the total variation of the two releases: the largest advantage that any attacker, knowing both texts and the "
     "protector, can have at telling them apart from one release. 0 is a coin, 1 is certainty. Behind a map that is not "
     "invertible (subspace) the figure is an upper bound. Erased directions are hidden whatever the noise; conditional "
-    "on the protector, which was fitted on such texts."
+    "on the protector, which was fitted on these very pairs. At "
+    "'literal E' the Gaussian method, which has no ε, has σ = 1/E."
 )
 
 

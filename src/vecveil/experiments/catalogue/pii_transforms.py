@@ -36,8 +36,9 @@ ABOUT = (
     "The text's concept words are changed before it is encoded: blackened (redact), replaced by random words, or by "
     "other members of the concept. The paper assumes that nothing leaks of a word that was changed; here attackers are "
     "trained on the vectors of changed texts, with the words that stood there, and what they find is what the rest of "
-    "the sentence gives away. R is leakage removed over utility lost, both against unprotected vectors: once with "
-    "the leakage measured, once assumed to be nothing. Where hardly any utility is lost R is large and says little."
+    "the sentence gives away (without `transplant`: it moves the difference that a word makes, and a changed text has "
+    "none). R is leakage removed over utility lost, both against unprotected vectors: once with the leakage measured, "
+    "once assumed to be nothing. Where hardly any utility is lost R is large and says little."
 )
 CHANGED = "text"  # the scale of a change of the text: it has none
 

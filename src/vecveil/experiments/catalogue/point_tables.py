@@ -85,7 +85,7 @@ def point_table(
         Column("Scale", text=True), Column("Method", text=True), Column("Leakage, strongest attack", "%"),
         Column("Chance", "%"), Column("Strongest attack", text=True), Column("MLC leakage (Eq. 13)", "%"),
         Column("MLC confidence (Eq. 14)", "%"), Column(metric, "%"), Column("Utility kept", "%"),
-        Column("ε of Algorithm 1"),
+        Column("ε of the mechanism"),
     ]  # fmt: skip
     rows = [
         [scale, METHOD_NAMES.get(method, method), *point_row(rows, problem, method, scale, tables)]

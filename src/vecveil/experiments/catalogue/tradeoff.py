@@ -16,7 +16,8 @@ TABLES = ("sparse-table-1", "sparse-table-7")
 AXES = (
     "Literal ε is Algorithm 1's: the noise of n dimensions has a norm of about n/ε, on unit vectors so much that "
     f"nothing is left at the paper's values. Effective ε is noise of norm {EFFECTIVE_NORM}/ε, the scale that matches "
-    "the paper's curve of relative utility; published figures stand beside effective ones. At 'utility 0.95' every "
+    "the paper's curve of relative utility; published figures stand beside effective ones. The Purkayastha mechanism "
+    "has there the ε that Laplace has, and turns a vector by less than that norm says. At 'utility 0.95' every "
     "method has the noise that keeps 95 % of its task, both sides protected."
 )
 
