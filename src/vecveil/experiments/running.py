@@ -248,14 +248,19 @@ def machine() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def commit() -> str | None:
-    """Return the commit that the package's source is at, with ``+`` where files differ; None outside a repository."""
-    here = Path(__file__).parent
-    try:
-        found = subprocess.run(
-            ["git", "describe", "--always", "--dirty=+", "--abbrev=10", "--exclude=*"],
-            cwd=here, capture_output=True, text=True, timeout=10, check=True,
+def commit(source: Path = Path(__file__)) -> str | None:
+    """Return the commit that the package's source is at, with ``+`` where files differ; None where it is in none.
+
+    An installed package may lie inside a repository that is somebody else's: there git does not know the file.
+    """
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", *arguments], cwd=source.parent, capture_output=True, text=True, timeout=10, check=True,
         ).stdout.strip()  # fmt: skip
+
+    try:
+        git("ls-files", "--error-unmatch", source.name)
+        return git("describe", "--always", "--dirty=+", "--abbrev=10", "--exclude=*") or None
     except (OSError, subprocess.SubprocessError):
         return None
-    return found or None

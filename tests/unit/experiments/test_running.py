@@ -17,6 +17,7 @@ from vecveil.errors import DataFileError
 from vecveil.experiments import run, summarise
 from vecveil.experiments.experiment import Cell
 from vecveil.experiments.records import RecordFolder
+from vecveil.experiments.running import commit
 
 SPEC = """
 experiment: tradeoff
@@ -176,6 +177,27 @@ def test_a_damaged_record_is_named(spec: Path, data: Path, tmp_path: Path) -> No
     path.write_text(path.read_text()[:40])
     with pytest.raises(DataFileError, match=r"\.json.*a record of schema"):
         run(spec, data, out, workers=0)
+
+
+def test_the_commit_is_that_of_the_package(tmp_path: Path) -> None:
+    def git(*arguments: str) -> None:
+        names = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        subprocess.run(["git", *names, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    source = tmp_path / "running.py"
+    source.write_text("")
+    assert commit(source) is None
+    git("init")
+    git("commit", "--allow-empty", "-m", "somebody else's")
+    assert commit(source) is None  # as in a virtual environment inside a repository
+    git("add", "running.py")
+    git("commit", "-m", "the package")
+    found = commit(source)
+    assert found is not None
+    assert not found.endswith("+")
+    source.write_text("changed")
+    changed = commit(source)
+    assert changed == f"{found}+"
 
 
 PROGRAM = """
