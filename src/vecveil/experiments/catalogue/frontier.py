@@ -28,7 +28,8 @@ ATTACKERS = (
     "Every attacker is trained on releases of the method that it attacks, knows the protector and the law of its "
     "noise, and learns from texts that the protector was fitted on too (the 70 % that are not judged). What erases "
     "directions hides more in those than in other texts, so some attackers learn less from them than from texts of "
-    "their own; `transplant`, which makes texts, is there for that. The strongest of all is shown. These are words that were listed; for others see held-out-terms."
+    "their own; `transplant`, which makes texts, is there for that. The strongest of all is shown. These are words "
+    "that were listed; for others see held-out-terms."
 )
 
 
@@ -81,7 +82,9 @@ class Frontier(Grid):
     def _bar(self, records: Records, problem: str) -> Finding:
         ratio = excess_ratio(records, problem, "subspace", "sparse", AT)
         what = f"({problem}, listed words)"
-        claim = f"At 95 % utility subspace leaks at most a third of SPARSE's excess over chance {what}."
+        claim = (
+            f"At 95 % utility subspace leaks at most a third of SPARSE's excess over chance {what}."
+        )
         if math.isnan(ratio):
             return Finding(claim, "own", "not measured", "not measured")
         verdict = "agrees" if ratio <= BAR else "disagrees"
