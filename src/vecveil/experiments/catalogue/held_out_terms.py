@@ -35,7 +35,9 @@ BAR = 0.5  # of SPARSE's excess over chance, for unseen words
 ABOUT = (
     "Half of the concept's words are listed; a quarter is open to the sources of an expansion (a corpus, lists, "
     "Faker), a quarter is withheld from them. Expanded words are open ones that a source proposed; unseen ones are all "
-    "others. Protectors are fitted on texts of their own; the attackers know every word and learn it from other texts. "
+    "others. In the specification that comes with it sources are rich: for sts the list that the concept is made of, "
+    "for ade sentences of the same set, judged ones too; others will propose fewer of the right words. Protectors are "
+    "fitted on texts of their own; the attackers know every word and learn it from other texts. "
     "Two rows bound what can be had: 'told of every word' is the same method with nothing held out, and 'every concept "
     "word removed' is what the rest of a sentence says of a word that is not in it any more."
 )
