@@ -13,6 +13,7 @@ from vecveil.experiments.catalogue.point_tables import (
 )
 from vecveil.experiments.catalogue.tradeoff import AXES
 from vecveil.experiments.experiment import Records
+from vecveil.experiments.scales import DELTA
 from vecveil.experiments.specification import Spec
 from vecveil.experiments.summary import Column, Finding, Summary, Table, number
 
@@ -21,8 +22,8 @@ __all__ = ["Frontier"]
 BAR = 1 / 3  # of SPARSE's excess over chance, at 95 % utility
 AT = "utility 0.95"
 SCALES = (
-    "At 'literal E' the Gaussian method, which has no ε, has σ = 1/E, noise of norm √n/E: far less than the others "
-    "there. 'radius R' is noise of norm R, 'fixed' a method that has no scale."
+    "Some methods have scales of their own: 'literal E' is for ldp-gaussian its (ε, δ) guarantee with ε = E and "
+    f"δ = {DELTA:g}, for a Gaussian without ε it is σ = 1/E; 'radius R' is noise of norm R; 'fixed' has no scale."
 )
 ATTACKERS = (
     "Every attacker is trained on releases of the method that it attacks, knows the protector and the law of its "
