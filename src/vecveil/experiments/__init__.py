@@ -151,7 +151,11 @@ def summarise(name: str, out: str | Path) -> dict[str, Any]:
         "command": command,
         "quick": spec.is_quick,
         "machine": rows[-1]["machine"] if rows else {},
-        "cells": {"asked": len(cells), "measured": len(rows), "failed": len(folder.failures())},
+        "cells": {
+            "asked": len(cells),
+            "measured": sum("skipped" not in row["found"] for row in rows),
+            "failed": len(folder.failures()),
+        },
         "seconds": round(sum(row["seconds"] for row in rows), 1),
         **summary.to_record(command),
     }

@@ -23,7 +23,15 @@ from vecveil.experiments.datasets import open_dataset
 from vecveil.experiments.datasets.kinds import PairSet, RetrievalSet, TextSet
 from vecveil.experiments.specification import ConceptSpec, ProblemSpec, read_yaml
 
-__all__ = ["Corpus", "Problem", "grouped_concept", "make_concept", "make_problem", "read_corpus", "read_terms"]
+__all__ = [
+    "Corpus",
+    "Problem",
+    "grouped_concept",
+    "make_concept",
+    "make_problem",
+    "read_corpus",
+    "read_terms",
+]
 
 SAMPLE_SEED = 0  # which texts are taken is the same for every seed: they are encoded once
 DataSet = PairSet | RetrievalSet | TextSet

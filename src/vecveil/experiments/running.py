@@ -15,8 +15,9 @@ import signal
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ _ONE_THREAD = {
     "MKL_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
+_BARREN = 4  # pools that die one after the other without a result: no cell is to blame
 _bench: Bench | None = None  # of a worker process
 
 
@@ -151,6 +153,31 @@ def _results(
         for cell in cells:
             yield _guarded(experiment, spec, cell, bench)
         return
+    left = list(cells)
+    tries: Counter[Cell] = Counter()
+    barren = 0
+    while left:
+        # A process that dies takes the pool with it. Those that may have been running are tried once more.
+        barren += 1
+        for result in _pooled(experiment, spec, data, folder, tuple(left), workers):
+            barren = 0
+            left.remove(result[0])
+            yield result
+        tries.update(left[:workers])
+        for cell in [c for c in left if tries[c] > 1 or barren >= _BARREN]:
+            left.remove(cell)
+            yield cell, "the process that measured it died: of memory, or killed", 0.0
+
+
+def _pooled(
+    experiment: Experiment,
+    spec: Spec,
+    data: Path,
+    folder: Path,
+    cells: Sequence[Cell],
+    workers: int,
+) -> Iterator[Result]:
+    """Yield results from one pool of processes until all are done or one of them dies."""
     # Spawned, not forked: torch and its threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
     with _environment(_ONE_THREAD):
@@ -159,14 +186,15 @@ def _results(
             initargs=(spec, data, folder / "work", os.getpid()),
         )  # fmt: skip
         try:
-            futures: dict[Future[Result], Cell] = {
-                pool.submit(_in_worker, experiment.name, spec, cell): cell for cell in cells
-            }
+            futures = {pool.submit(_in_worker, experiment.name, spec, c): c for c in cells}
             for future in as_completed(futures):
                 try:
-                    yield future.result()
-                except Exception as error:  # the process died: of memory, or killed
-                    yield futures[future], f"{type(error).__name__}: {error}"[:300], 0.0
+                    result = future.result()
+                except BrokenExecutor:
+                    break
+                except Exception as error:  # what was found cannot be handed over
+                    result = futures[future], type(error).__name__, 0.0
+                yield result
         except BaseException:
             processes = list((pool._processes or {}).values())
             pool.shutdown(wait=False, cancel_futures=True)

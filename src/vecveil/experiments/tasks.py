@@ -54,10 +54,10 @@ def task_texts(name: str, data: Path) -> list[str]:
     return seen
 
 
-def _test_rows(split: Sequence[str] | None) -> np.ndarray:
-    parts = np.asarray(split if split is not None else [])
-    rows = np.flatnonzero(np.char.startswith(parts.astype(str), "test")) if len(parts) else parts
-    return rows if len(rows) else np.arange(len(parts))
+def _test_rows(split: Sequence[str]) -> np.ndarray:
+    """Return the rows of the test parts, or all rows where there is none."""
+    rows = np.flatnonzero(np.char.startswith(np.asarray(split).astype(str), "test"))
+    return rows if len(rows) else np.arange(len(split))
 
 
 def _drawn(rows: np.ndarray, most: int) -> np.ndarray:
@@ -129,9 +129,11 @@ def _classification(found: TextSet, encode: Encode) -> ClassificationTask:
                     "It is good for no task by itself.")
         )  # fmt: skip
     labels = np.asarray(found.labels)
-    test = _test_rows(found.split)
-    if len(test) == len(labels):
-        test = _drawn(test, len(test) * 3 // 10)
+    test = _test_rows(found.split if found.split is not None else [""] * len(labels))
+    if len(test) == len(labels):  # no test part: about three groups in ten
+        names = np.unique(found.groups)
+        held = np.random.default_rng(SAMPLE_SEED).permutation(names)[: max(1, len(names) * 3 // 10)]
+        test = np.flatnonzero(np.isin(found.groups, held))
     train = np.setdiff1d(np.arange(len(labels)), test)
     train, test = _drawn(train, MOST_ROWS), _drawn(test, MOST_ROWS)
     left, right = (encode([found.texts[i] for i in rows]) for rows in (train, test))

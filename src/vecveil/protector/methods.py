@@ -102,6 +102,7 @@ class Method:
         without_map: the method that is left of one with its ``own map`` when another is asked for.
         family: the law of its noise; takes δ where the method does.
         delta: whether δ is given beside ε.
+        revision: raised when what it fits changes, so that experiments measure it again.
         before: what happens to vectors before the noise, unless the caller says more.
         labels: whether labels without pairs are enough to learn from.
     """
@@ -116,6 +117,7 @@ class Method:
     metric: str = "Euclidean"
     family: Callable[[float | None], Family] = lambda _: EllipticalLaplace()
     delta: bool = False
+    revision: int = 1
     before: str = "none"
     labels: bool = True
 

@@ -262,3 +262,34 @@ def test_workers_end_with_their_parent(spec: Path, data: Path, tmp_path: Path) -
     while time.monotonic() < deadline and any(child.is_running() for child in children):
         time.sleep(0.2)
     assert not any(child.is_running() and child.status() != "zombie" for child in children)
+
+
+def test_a_worker_that_dies_costs_a_second_try(
+    spec: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module of the run kills its own process: the first time for one cell, always for another."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "deadly.py").write_text(
+        "import os, pathlib\n"
+        "from vecveil.experiments.catalogue.tradeoff import Tradeoff\n"
+        "measure = Tradeoff.measure\n"
+        "def deadly(self, spec, cell, bench):\n"
+        "    once = pathlib.Path('died')\n"
+        "    if cell['method'] == 'none' and not once.exists():\n"
+        "        once.touch()\n"
+        "        os._exit(9)\n"
+        "    if cell['scale'] == 'utility 0.9' and cell['method'] == 'laplace':\n"
+        "        os._exit(9)\n"
+        "    return measure(self, spec, cell, bench)\n"
+        "if not hasattr(Tradeoff, 'marked'):\n"
+        "    Tradeoff.marked = True\n"
+        "    Tradeoff.measure = deadly\n"
+    )
+    monkeypatch.setattr(
+        "vecveil.experiments.catalogue.tradeoff.Tradeoff.marked", True, raising=False
+    )
+    spec.write_text(spec.read_text() + "modules: [deadly.py]\n")
+    outcome = run(spec, data, tmp_path / "out", workers=1)
+    assert outcome.measured == 4
+    assert list(outcome.failed) == ["sts12-laplace-utility_0.9-0"]
+    assert "died" in outcome.failed["sts12-laplace-utility_0.9-0"]

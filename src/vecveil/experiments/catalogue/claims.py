@@ -10,16 +10,20 @@ from vecveil.experiments.summary import Finding, Verdict
 
 __all__ = ["beside", "findings_of", "verdict_of"]
 
-AGREES, DISAGREES = (
-    0.8,
-    0.5,
-)  # share of comparisons in which a claim holds; two equal methods give a half
+AGREES = 0.8  # share of comparisons in which a claim holds
+DISAGREES = 0.5  # what two equal methods give
+FEWEST = 4  # comparisons that a verdict needs
 
 
 def verdict_of(held: int, cells: int) -> Verdict:
-    """Return ``agrees`` if a claim holds in four of five comparisons, ``disagrees`` if in no more than half."""
+    """Return ``agrees`` if a claim holds in four of five comparisons, ``disagrees`` if in no more than half.
+
+    Fewer than four comparisons decide nothing.
+    """
     if not cells:
         return "not measured"
+    if cells < FEWEST:
+        return "unclear"
     share = held / cells
     return "agrees" if share >= AGREES else "disagrees" if share <= DISAGREES else "unclear"
 

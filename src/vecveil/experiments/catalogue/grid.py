@@ -77,7 +77,11 @@ class Grid(Experiment):
         """Return what decides a cell."""
         assert isinstance(spec, GridSpec)
         options = spec.options.get(cell["method"], {})
-        return {**super().settings(spec, cell), "further": spec.further, "options": options}
+        found = {**super().settings(spec, cell), "further": spec.further, "options": options}
+        method = METHODS.get(cell["method"])
+        if method is not None and method.revision > 1:
+            found["revision"] = method.revision
+        return found
 
     def measure(self, spec: Spec, cell: Cell, bench: Bench) -> dict[str, Any]:
         """Return the point of a cell."""

@@ -12,9 +12,11 @@ from vecveil.experiments.experiment import Records
 from vecveil.experiments.points import defend, protector_record, utility
 from vecveil.experiments.scales import parse_scale
 from vecveil.experiments.specification import Spec
-from vecveil.experiments.summary import Column, Figure, Series, Summary, Table, number
+from vecveil.experiments.summary import Column, Figure, Finding, Series, Summary, Table, number
 
 __all__ = ["ConceptGuarantee"]
+
+NEAR = 0.9
 
 MEANING = (
     "For each pair of a text with the concept and the same text without it, the exact privacy loss of the noise gives "
@@ -48,8 +50,29 @@ class ConceptGuarantee(Grid):
         return Summary(
             tables=[self._table(records, name) for name in problems],
             figures=[self._figure(records, name) for name in problems],
+            findings=[self._finding(records, name) for name in problems],
             notes=[MEANING],
         )
+
+    def _finding(self, records: Records, problem: str) -> Finding:
+        """Return whether noise that keeps 95 % of the task bounds what any attacker can tell."""
+        claim = f"At 95 % utility the noise alone keeps every attacker's mean advantage below {NEAR} ({problem})."
+        where = ("protector", "concept_distance", "mean_advantage")
+        found = {
+            METHOD_NAMES.get(method, method): mean.value
+            for (method,), rows in records.where(problem=problem, scale="utility 0.95").each(
+                "method"
+            )
+            if (mean := number(rows.figures(*where)))
+        }
+        if not found:
+            return Finding(claim, "own", "not measured", "not measured")
+        least, most = (
+            min(found, key=lambda name: found[name]),
+            max(found, key=lambda name: found[name]),
+        )
+        ours = f"from {found[least]:.3f} ({least}) to {found[most]:.3f} ({most}); 1 is certainty"
+        return Finding(claim, "own", "agrees" if found[most] < NEAR else "disagrees", ours)
 
     def _table(self, records: Records, problem: str) -> Table:
         columns = [
