@@ -142,7 +142,7 @@ def run(
 
 
 @command.command("table", epilog=TABLE_EXAMPLE)
-@click.argument("name", metavar="NAME|all")
+@click.argument("name", metavar="NAME|FILE|all")
 @click.option("--out", type=shared.FILE, required=True, help="Folder of the records.")
 @click.option(
     "--format",
@@ -165,8 +165,8 @@ def table(
     """Show what the last run of an experiment in --out measured, or of all that were run there."""
     from vecveil.atomic import write_text
     from vecveil.cli.outputs import writing
-    from vecveil.cli.printing import data, note
-    from vecveil.experiments import summarise
+    from vecveil.cli.printing import data, data_json, note
+    from vecveil.experiments import load_spec, summarise
     from vecveil.experiments.catalogue import EXPERIMENTS
     from vecveil.report.experiment_page import experiment_to_html
 
@@ -181,6 +181,15 @@ def table(
     if len(names) > 1 and html_file is not None:
         raise click.UsageError(
             "--html is one page: name one experiment, or use --format html --to FOLDER."
+        )
+    if Path(name).suffix in (".yaml", ".yml"):
+        names = [load_spec(name)[0].experiment]
+    if len(names) > 1 and folder is None and form == "json":
+        data_json({"experiments": [summarise(one, out) for one in names]})
+        return
+    if len(names) > 1 and folder is None and form != "markdown":
+        raise click.UsageError(
+            f"--format {form} is a file for each: name one experiment, or add --to FOLDER."
         )
     for one in names:
         record = summarise(one, out)

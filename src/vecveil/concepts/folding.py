@@ -1,9 +1,10 @@
 """One spelling for all: case, Unicode composition, whitespace and apostrophes folded away.
 
 Two strings that fold to the same string are canonical caseless matches (Unicode 3.13, D145), with
-runs of whitespace equal to one space, and typographic apostrophes and hyphens equal to ``'`` and
-``-``. Folding may change the length (ß, İ, ligatures, accents); :func:`offsets` says which
-character of the original each folded character came from.
+runs of whitespace equal to one space, typographic apostrophes and hyphens equal to ``'`` and ``-``, and
+control and format characters (soft hyphens, zero-width characters) left out. Folding may change the
+length (ß, İ, ligatures, accents); :func:`offsets` says which character of the original each folded
+character came from.
 """
 
 from __future__ import annotations
@@ -17,6 +18,13 @@ __all__ = ["canonical", "fold", "is_boundary", "offsets", "without_surrogates", 
 _RUN = re.compile(r"(?: \s|[^\S ])\s*")  # whitespace that is not exactly one space
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PLAIN = {"’": "'", "‐": "-", "‑": "-"}
+# Control and format characters (categories Cc and Cf) that are no whitespace: soft hyphens, zero-width characters,
+# NUL. Encoders drop them, so a term with one inside is the term.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e"
+    "\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb\U000110bd\U000110cd"
+    "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f]"
+)
 # Scripts written without spaces: any character may begin or end a word.
 _SPACELESS = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
@@ -30,7 +38,8 @@ def without_surrogates(text: str) -> str:
 
 
 def fold(text: str, *, case_sensitive: bool = False) -> str:
-    """Return the folded form of ``text``: decomposed (NFD), casefolded, whitespace as one space."""
+    """Return the folded form of ``text``: decomposed (NFD), casefolded, whitespace as one space, nothing unseen."""
+    text = _UNSEEN.sub("", text)
     if text.isascii():
         folded = text if case_sensitive else text.lower()
     else:
@@ -54,6 +63,8 @@ def offsets(text: str, *, case_sensitive: bool = False) -> list[int]:
     result: list[int] = []
     spaces = False
     for i, char in enumerate(without_surrogates(text)):
+        if _UNSEEN.match(char):
+            continue
         if char.isspace():
             if not spaces:
                 result.append(i)

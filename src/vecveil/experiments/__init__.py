@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,10 +41,11 @@ def load_spec(name_or_file: str | Path, *, quick: bool = False) -> tuple[Spec, s
         path = Path(name_or_file)
         try:
             text, owner = path.read_text(encoding="utf-8"), path.name
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, UnicodeDecodeError):
             raise DataFileError(
                 message("experiment", "name", "an experiment's name or a readable YAML file",
-                        path.name, type(error).__name__, "Names: " + ", ".join(EXPERIMENTS) + ".")
+                        f"{path.name!r}, which cannot be read",
+                        fix="Names: " + ", ".join(EXPERIMENTS) + ".")
             ) from None  # fmt: skip
     found = read_yaml(text, owner=owner)
     name = found.get("experiment") if isinstance(found, dict) else None
@@ -94,7 +94,8 @@ def run(
                 f"{Path(data).name!r}, which is none",
             )
         )
-    head = f"# as run{' with --quick' if quick else ''}{f' and --seeds {seeds}' if seeds else ''}\n"
+    given = [*(["--quick"] if quick else []), *([f"--seeds {seeds}"] if seeds else [])]
+    head = f"# as run{' with ' if given else ''}{' '.join(given)}\n"
     return run_cells(
         experiment_named(spec.experiment), spec, head + text, Path(data), Path(out) / spec.experiment,
         workers=workers, resume=resume, show_progress=show_progress, report=report,
@@ -113,7 +114,7 @@ def summarise(name: str, out: str | Path) -> dict[str, Any]:
     from vecveil.experiments.catalogue import experiment_named
     from vecveil.experiments.experiment import Records
     from vecveil.experiments.records import RecordFolder
-    from vecveil.experiments.specification import digest
+    from vecveil.experiments.specification import digest, shipped_spec
     from vecveil.version import __version__
 
     experiment = experiment_named(name)
@@ -136,9 +137,16 @@ def summarise(name: str, out: str | Path) -> dict[str, Any]:
         for cell in cells
         if (record := records.get((cell.name, digest(experiment.settings(spec, cell)))))
     ]
-    command = f"vecveil experiment run {name} --data DIR --out DIR" + (
-        " --quick" if spec.is_quick else ""
+    if not rows:
+        raise DataFileError(
+            message("experiment table", "out", "a folder with a measured cell", f"none of {len(cells)} of {name!r}",
+                    fix="Run it again: it goes on.")
+        )  # fmt: skip
+    own = text.partition("\n")[2] != shipped_spec(name)
+    command = (
+        f"vecveil experiment run {f'OUT/{name}/spec.yaml' if own else name} --data DIR --out OUT"
     )
+    command += head.partition(" with")[2]
     summary = experiment.summary(spec, Records(rows))
     return {
         "schema": "vecveil.experiment/1",
@@ -146,11 +154,11 @@ def summarise(name: str, out: str | Path) -> dict[str, Any]:
         "what": experiment.what,
         "source": experiment.source,
         "vecveil": __version__,
-        "created": max((row["finished"] for row in rows), default=_now()),
+        "created": max(row["finished"] for row in rows),
         "commits": sorted({row["commit"] for row in rows if row["commit"]}),
         "command": command,
         "quick": spec.is_quick,
-        "machine": rows[-1]["machine"] if rows else {},
+        "machine": rows[-1]["machine"],
         "cells": {
             "asked": len(cells),
             "measured": sum("skipped" not in row["found"] for row in rows),
@@ -160,6 +168,3 @@ def summarise(name: str, out: str | Path) -> dict[str, Any]:
         **summary.to_record(command),
     }
 
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -181,17 +181,15 @@ def read_terms(path: Path) -> dict[str, list[str]]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise DataFileError(
-            message(
-                "experiment",
-                "terms_file",
-                "a text file in the data folder",
-                path.name,
-                str(type(error).__name__),
-            )
-        ) from None
+            message("experiment", "terms_file", "a readable file in the data folder",
+                    f"{path.name!r}, which cannot be read ({type(error).__name__})")
+        ) from None  # fmt: skip
     if path.suffix.lower() not in (".json", ".yaml", ".yml"):
         lines = [line.strip() for line in text.splitlines()]
-        return {"terms": [line for line in lines if line and not line.startswith("#")]}
+        terms = [line for line in lines if line and not line.startswith("#")]
+        if not terms:
+            raise DataFileError(message(path.name, "terms_file", "with at least one term", "none"))
+        return {"terms": terms}
     found = read_yaml(text, owner=path.name)
     groups = found if isinstance(found, dict) else {"terms": found}
     for key, value in groups.items():

@@ -8,6 +8,7 @@ counts. Nothing is overwritten but by the same cell with the same settings.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +22,8 @@ from vecveil.experiments.experiment import Cell
 __all__ = ["SCHEMA", "RecordFolder"]
 
 SCHEMA = "vecveil.experiment-cell/1"
+_LONGEST = 120  # bytes of a cell's name in a file name
+_KEYS = {"cell", "settings", "data", "found", "commit", "machine", "seconds", "finished", "quick"}
 
 
 class RecordFolder:
@@ -44,7 +47,10 @@ class RecordFolder:
         write_text(self._path(cell, settings), text)
 
     def _path(self, cell: Cell, settings: str) -> Path:
-        return self.folder / "cells" / f"{cell.name[:120]}-{settings}.json"
+        name = cell.name
+        if len(name.encode()) > _LONGEST:  # a file system's limit; the hash keeps cells apart
+            name = f"{hashlib.sha256(name.encode()).hexdigest()[:24]}"
+        return self.folder / "cells" / f"{name}-{settings}.json"
 
     def gather(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Write records as one file, a line each; those of other cells that stand there alone become files first."""
@@ -70,21 +76,24 @@ class RecordFolder:
     def failures(self) -> dict[str, str]:
         """Return the cells that the last run could not measure, and why."""
         path = self.folder / "failures.json"
-        found: dict[str, str] = json.loads(path.read_text("utf-8")) if path.exists() else {}
-        return found
+        try:
+            found = json.loads(path.read_text("utf-8"))
+        except (OSError, ValueError):  # none, or a half-written one of another program
+            return {}
+        return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
 
     def read(self) -> dict[tuple[str, str], dict[str, Any]]:
         """Return every record by its cell's name and settings."""
         found: dict[tuple[str, str], dict[str, Any]] = {}
         self._add_gathered(found)
         for path in sorted((self.folder / "cells").glob("*.json")):
-            self._add(found, path.read_text("utf-8"), path, "file")
+            self._add(found, _text(path), path, "file")
         return found
 
     def _add_gathered(self, found: dict[tuple[str, str], dict[str, Any]]) -> None:
         gathered = self.folder / "records.jsonl"
         if gathered.exists():
-            for number, line in enumerate(gathered.read_text("utf-8").splitlines(), start=1):
+            for number, line in enumerate(_text(gathered).splitlines(), start=1):
                 self._add(found, line, gathered, f"line {number}")
 
     def _add(
@@ -93,9 +102,11 @@ class RecordFolder:
         try:
             record = json.loads(text)
             key = _key(record)
-            if record["schema"] != SCHEMA or not isinstance(record["found"], dict):
+            if record["schema"] != SCHEMA or not set(record) >= _KEYS or not record["found"]:
                 raise ValueError
-        except (ValueError, TypeError, KeyError):
+            if not isinstance(record["found"], dict):
+                raise ValueError
+        except (ValueError, TypeError, KeyError, RecursionError):
             raise DataFileError(
                 message(path.name, where, f"a record of schema {SCHEMA}", "something else",
                         fix="Remove it; the cell is then measured again.")
@@ -126,6 +137,10 @@ class RecordFolder:
             file.write(str(os.getpid()))
             file.flush()
             yield
+
+
+def _text(path: Path) -> str:
+    return path.read_text("utf-8", errors="replace")  # what is no UTF-8 is no record either
 
 
 def _key(record: Mapping[str, Any]) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import json
 import multiprocessing
 import os
 import platform
@@ -106,6 +107,10 @@ def run_cells(
         write_text(kept.spec_path, spec_text)
         try:
             if todo:
+                if report is not None:
+                    report(
+                        f"{experiment.name}: reading and encoding the texts of {len(todo)} cells"
+                    )
                 experiment.prepare(spec, bench, todo)
             common = {
                 "experiment": experiment.name, "quick": spec.is_quick, "spec": spec.digest,
@@ -186,7 +191,8 @@ def _pooled(
             initargs=(spec, data, folder / "work", os.getpid()),
         )  # fmt: skip
         try:
-            futures = {pool.submit(_in_worker, experiment.name, spec, c): c for c in cells}
+            with _ctrl_c_ignored():  # workers start with the first cell, and inherit it
+                futures = {pool.submit(_in_worker, experiment.name, spec, c): c for c in cells}
             for future in as_completed(futures):
                 try:
                     result = future.result()
@@ -230,9 +236,10 @@ def _guarded(experiment: Experiment, spec: Spec, cell: Cell, bench: Bench) -> Re
     started = time.perf_counter()
     try:
         found: dict[str, Any] | str = experiment.measure(spec, cell, bench)
+        json.dumps(found)  # what cannot be recorded must not stop the others
     except VecveilError as error:
         found = str(error)[:300]
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         # Its message may hold text; its place does not.
         trace = error.__traceback__
         while trace is not None and trace.tb_next is not None:
@@ -244,6 +251,19 @@ def _guarded(experiment: Experiment, spec: Spec, cell: Cell, bench: Bench) -> Re
         )
         found = f"{type(error).__name__}{where}"
     return cell, found, time.perf_counter() - started
+
+
+@contextlib.contextmanager
+def _ctrl_c_ignored() -> Iterator[None]:
+    """Ignore Ctrl-C for a moment: what starts then ignores it from the beginning, and the parent stops it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextlib.contextmanager

@@ -163,6 +163,11 @@ def parse_spec(text: str, kinds: Mapping[str, type[Spec]], *, quick: bool, owner
     coarse = found.pop("quick", None) or {}
     if not isinstance(coarse, dict):
         raise DataFileError(message(owner, "quick", "a mapping", type(coarse).__name__))
+    if quick and not coarse:
+        raise DataFileError(
+            message(owner, "quick", "a section of the file for --quick", "nothing",
+                    fix="Leave --quick out, or say in it what the coarse version changes.")
+        )  # fmt: skip
     if "is_quick" in found or "is_quick" in coarse:
         raise DataFileError(message(owner, "is_quick", "left out", "given", "--quick sets it."))
     modules = found.get("modules") or []
@@ -195,11 +200,12 @@ def _typed(kind: type[T], given: Any, owner: str, path: str) -> T:
         )
     hints = typing.get_type_hints(kind)
     known = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    names = ", ".join(sorted(known if path else {*known, "quick"} - {"is_quick"}))
     for key in given:
         if key not in known:
             raise DataFileError(
                 message(owner, f"{path}{key}"[:80], "a known key",
-                        "an unknown one", fix="Known are " + ", ".join(sorted(known)) + ".")
+                        "an unknown one", fix=f"Known are {names}.")
             )  # fmt: skip
     missing = [
         name

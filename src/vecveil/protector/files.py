@@ -60,6 +60,8 @@ def save(protector: Protector, path: str | os.PathLike[str]) -> None:
     write_bytes(
         path, to_bytes(arrays, metadata={"vecveil": json.dumps(record, allow_nan=False)}), mode=mode
     )
+    if mode == 0o600:  # a file that was there keeps its permissions, and they may be wider
+        os.chmod(path, mode)
 
 
 def load(path: str | os.PathLike[str]) -> Protector:

@@ -46,7 +46,10 @@ class GridSpec(Spec):
         for name in (*self.methods, *self.options, *self.own_scales):
             if name not in METHODS:
                 wanted = "of " + ", ".join(sorted(METHODS))
-                raise InvalidInputError(message("experiment", "methods", wanted, repr(name)[:60]))
+                fix = "Methods that change texts are measured by pii-transforms."
+                raise InvalidInputError(
+                    message("experiment", "methods", wanted, repr(name)[:60], fix=fix)
+                )
         attacks_named(self.attacks, further=True)
 
 

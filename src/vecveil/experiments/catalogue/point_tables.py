@@ -71,7 +71,9 @@ def point_row(
             published=paper("utility"),
         ),
         number(rows.figures("utility", "relative")),
-        number(rows.figures("protector", "epsilon"), percent=False, digits=0),
+        "–"
+        if method == "none"
+        else number(rows.figures("protector", "epsilon"), percent=False, digits=0),
     ]
 
 
