@@ -148,9 +148,10 @@ class Bench:
             vectors_key,
             lambda: (encoder.encode(problem.texts), encoder.encode(matches.negatives())),
         )
+        options = Options(seed=seed, device="cpu", show_progress=False, corpus=tuple(problem.rest))
         case = make_case(
-            matches, problem.groups.tolist(), embeddings=X, encode=encoder.encode,
-            options=Options(seed=seed, device="cpu", show_progress=False), min_token_count=None,
+            matches, problem.groups.tolist(), embeddings=X, encode=encoder.encode, options=options,
+            min_token_count=None, detect=lambda part: [problem.rest.get(text, ()) for text in part],
             owner="experiment",
         )  # fmt: skip
         ordinary = matches.without_concept

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from vecveil.attacks import text_groups
 from vecveil.concepts import Concept, ConceptMatches
 from vecveil.concepts.folding import words
+from vecveil.concepts.spans import Span
 from vecveil.concepts.terms import TermDetector
 from vecveil.errors import DataFileError, InvalidInputError, message
 from vecveil.experiments.datasets import open_dataset
@@ -110,6 +111,8 @@ class Problem:
         matches: what the concept found in the texts taken.
         groups: (N,) group of each text.
         concept: finds the same in these texts.
+        rest: texts with the concept that the cap left out, of groups that were not taken, and their spans: what an
+            attacker may have beside.
         categories: category of each concept word: the label of its spans, or its group in the terms file.
     """
 
@@ -119,6 +122,7 @@ class Problem:
     groups: npt.NDArray[np.intp]
     concept: Concept
     categories: Mapping[str, str]
+    rest: Mapping[str, tuple[Span, ...]] = field(default_factory=dict)
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -147,6 +151,7 @@ def make_problem(name: str, spec: ProblemSpec, data: Path) -> Problem:
     concept = _concept(name, spec.concept, corpus.spans, terms)
     matches = concept.find(corpus.texts)
     groups = corpus.groups
+    rest: dict[str, tuple[Span, ...]] = {}
     if (
         spec.texts is not None
         and max(len(matches.with_concept), len(matches.without_concept)) > spec.texts
@@ -161,9 +166,13 @@ def make_problem(name: str, spec: ProblemSpec, data: Path) -> Problem:
         )
         taken = [corpus.texts[i] for i in rows]
         spans = None if corpus.spans is None else [corpus.spans[i] for i in rows]
+        held = set(groups[rows].tolist())
+        free = [i for i in matches.with_concept if int(groups[i]) not in held]
+        rest = {corpus.texts[i]: matches.spans[i] for i in free}
         concept, groups = _concept(name, spec.concept, spans, terms), groups[rows]
         matches = concept.find(taken)
-    return Problem(name, spec, matches, groups, concept, _categories(matches, groups_of))
+    found = _categories(matches, groups_of)
+    return Problem(name, spec, matches, groups, concept, found, rest)
 
 
 def _sample(

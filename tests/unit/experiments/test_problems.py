@@ -169,3 +169,14 @@ def test_labelled_texts_make_a_classification(tmp_path: Path) -> None:
     task = read_task("ade", tmp_path, encode)
     assert isinstance(task, ClassificationTask)
     assert (len(task.train.X), len(task.test.X)) == (30, 20)
+
+
+def test_what_the_cap_leaves_out_is_of_other_groups(data: Path) -> None:
+    small = make_problem("p", ProblemSpec(data=("sts12",), concept=LISTED, texts=40), data)
+    corpus = read_corpus(["sts12"], data)
+    group = dict(zip(corpus.texts, corpus.groups.tolist(), strict=True))
+    taken = {group[text] for text in small.texts}
+    assert len(small.rest) > 20
+    assert all(group[text] not in taken and spans for text, spans in small.rest.items())
+    whole = make_problem("p", ProblemSpec(data=("sts12",), concept=LISTED), data)
+    assert not whole.rest
