@@ -29,9 +29,10 @@ ATTACKERS = (
     "Every attacker is trained on releases of the method that it attacks, knows the protector and the law of its "
     "noise, and learns from texts that the protector was fitted on too (the 70 % that are not judged). What erases "
     "directions hides more in those than in other texts, so some attackers learn less from them than from texts of "
-    "their own; `transplant`, which makes texts, is there for that, and `kernel-further` has texts with exchanged words "
-    "and the texts with the concept that the cap of the specification left out, which may be more than the protector "
-    "was fitted on. The strongest of all is shown. These are words that were listed; for others see held-out-terms."
+    "their own; `transplant`, which makes texts, is there for that, and `kernel-further` has texts with exchanged "
+    "words and the texts with the concept that the cap of the specification left out, which may be more than the "
+    "protector was fitted on. The strongest of all is shown. These are words that were listed; for others see "
+    "held-out-terms."
 )
 
 
