@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,10 +15,11 @@ import numpy.typing as npt
 
 from vecveil.auditing.case import Case, Options, make_case
 from vecveil.concepts import TokenVocabulary
+from vecveil.errors import InvalidInputError
 from vecveil.experiments.modules import import_modules
 from vecveil.experiments.problems import Problem, make_problem
 from vecveil.experiments.specification import Spec
-from vecveil.experiments.tasks import read_task, task_texts
+from vecveil.experiments.tasks import read_task, task_digest, task_texts
 from vecveil.metrics import UtilityTask
 from vecveil.types import Embeddings
 
@@ -128,6 +130,21 @@ class Bench:
         """Return the data set whose task is a problem's utility."""
         spec = self.spec.problem(name)
         return spec.utility or spec.data[0]
+
+    def digest_of(self, name: str) -> list[str]:
+        """Return hashes of a problem's texts and concept, its task, and the encoder where it is a folder."""
+        found = [self.problem(name).digest]
+        with contextlib.suppress(
+            InvalidInputError
+        ):  # a data set that is good for no task; who needs one says so
+            found.append(self.task_digest(self.utility_of(name)))
+        if Path(self.spec.encoder).is_dir():
+            found.append(self.encoder().fingerprint)
+        return found
+
+    def task_digest(self, name: str) -> str:
+        """Return a hash of the task of a data set."""
+        return self.once(("task digest", name), lambda: task_digest(name, self.data))
 
     def encode(self, name: str, encoder: Any = None) -> None:
         """Encode a problem's texts into the cache, with a progress bar."""

@@ -148,9 +148,9 @@ class Experiment(ABC):
             bench.encode(name)
 
     def data_digest(self, spec: Spec, bench: Bench, cell: Cell) -> str | None:
-        """Return a hash of the texts that a cell is measured on."""
+        """Return a hash of what a cell is measured on: texts, concept, task, and an encoder that is a folder."""
         names = self.problems(spec, cell)
-        return digest([bench.problem(name).digest for name in names]) if names else None
+        return digest([bench.digest_of(name) for name in names]) if names else None
 
 
 def _plain(one: Any) -> Any:

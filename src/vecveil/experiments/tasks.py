@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from vecveil.experiments.datasets.kinds import PairSet, RetrievalSet, TextSet
 from vecveil.metrics import ClassificationTask, RetrievalTask, StsTask, UtilityTask
 from vecveil.types import Embeddings
 
-__all__ = ["MOST_DOCUMENTS", "MOST_PAIRS", "MOST_QUERIES", "read_task", "task_texts"]
+__all__ = ["MOST_DOCUMENTS", "MOST_PAIRS", "MOST_QUERIES", "read_task", "task_digest", "task_texts"]
 
 MOST_PAIRS = 4000
 MOST_QUERIES = 400  # of a retrieval task; judged documents first
@@ -52,6 +54,25 @@ def task_texts(name: str, data: Path) -> list[str]:
 
     read_task(name, data, collect)
     return seen
+
+
+def task_digest(name: str, data: Path) -> str:
+    """Return a hash of everything that a task is measured on: its texts, and scores, judgements or classes."""
+    found = hashlib.sha256()
+
+    def collect(texts: Sequence[str]) -> Embeddings:
+        found.update(json.dumps(list(texts)).encode())
+        return np.random.default_rng(0).standard_normal((len(texts), 4))
+
+    task = read_task(name, data, collect)
+    if isinstance(task, StsTask):
+        found.update(task.scores.tobytes())
+    elif isinstance(task, RetrievalTask):
+        found.update(task.relevance.toarray().astype(np.int64).tobytes())
+    elif isinstance(task, ClassificationTask):
+        for part in (task.train, task.test):
+            found.update(json.dumps([str(label) for label in part.classes]).encode())
+    return found.hexdigest()[:16]
 
 
 def _test_rows(split: Sequence[str]) -> np.ndarray:

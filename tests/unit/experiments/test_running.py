@@ -293,3 +293,37 @@ def test_a_worker_that_dies_costs_a_second_try(
     assert outcome.measured == 4
     assert list(outcome.failed) == ["sts12-laplace-utility_0.9-0"]
     assert "died" in outcome.failed["sts12-laplace-utility_0.9-0"]
+
+
+def test_other_scores_are_measured_again(spec: Path, data: Path, tmp_path: Path) -> None:
+    import shutil
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    out, other = tmp_path / "out", tmp_path / "other"
+    run(spec, data, out, workers=0)
+    shutil.copytree(data, other)
+    path = other / "sts" / "sts12.parquet"
+    table = pq.read_table(path)
+    place = table.column_names.index("score")
+    reversed_scores = pa.array(table["score"].to_pylist()[::-1], pa.float32())
+    pq.write_table(table.set_column(place, "score", reversed_scores), path)
+    assert run(spec, other, out, workers=0).measured == 5
+
+
+def test_another_encoder_in_the_same_folder_is_measured_again(
+    spec: Path, data: Path, encoder: Path, tmp_path: Path
+) -> None:
+    import shutil
+
+    from harness.experiment_data import sentences
+    from vecveil.encoders.lsa import LsaEncoder
+
+    own = tmp_path / "own"
+    shutil.copytree(encoder, own)
+    spec.write_text(spec.read_text().replace(str(encoder), str(own)))
+    assert run(spec, data, tmp_path / "out", workers=0).measured == 5
+    shutil.rmtree(own)
+    LsaEncoder.fit(sentences(300, 9), dimension=16).save(own)
+    assert run(spec, data, tmp_path / "out", workers=0).measured == 5

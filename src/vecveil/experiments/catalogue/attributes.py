@@ -134,9 +134,12 @@ class Attributes(Experiment):
             bench.encoder().encode(list(dict.fromkeys(texts)), show_progress=bench.show_progress)
 
     def data_digest(self, spec: Spec, bench: Bench, cell: Cell) -> str | None:
-        """Return a hash of the texts and their labels."""
+        """Return a hash of the texts, their labels and groups, and of the kept tasks."""
+        assert isinstance(spec, AttributesSpec)
         found = self._texts(spec, bench, cell["attribute"])
-        return digest([found.texts, found.labels.tolist(), list(found.classes)])
+        kept = [bench.task_digest(name) for name in spec.attributes[cell["attribute"]].keep]
+        own = [found.texts, found.labels.tolist(), found.groups.tolist(), list(found.classes)]
+        return digest([*own, *kept])
 
     def measure(self, spec: Spec, cell: Cell, bench: Bench) -> dict[str, Any]:
         """Return what is left of the kept tasks and how well the attribute is inferred."""
