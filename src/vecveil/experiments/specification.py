@@ -216,7 +216,12 @@ def _typed(kind: type[T], given: Any, owner: str, path: str) -> T:
     ]
     if missing:
         raise DataFileError(message(owner, f"{path}{missing[0]}", "given", "nothing"))
-    values = {k: _value(hints[k], v, owner, f"{path}{k}") for k, v in given.items()}
+    values: dict[str, Any] = {}
+    for key, value in given.items():
+        if value == 0 and known[key].metadata.get("least") == 0 and value is not False:
+            values[key] = 0
+        else:
+            values[key] = _value(hints[key], value, owner, f"{path}{key}")
     try:
         return kind(**values)
     except InvalidInputError as error:

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -56,7 +56,7 @@ class CaseStudySpec(WriterSpec):
     """
 
     attack: str = "geia"
-    shown: int = 4
+    shown: int = field(default=4, metadata={"least": 0})
     given: tuple[str, ...] = ()
     judge: str = LSA
     show_texts: bool = False
