@@ -250,8 +250,8 @@ def _read(found: Any, one: AttributeSpec, most: int) -> _Texts:
     )
     rows = np.concatenate([train, test])
     index = {name: i for i, name in enumerate(classes)}
-    halves = split_groups(np.asarray(found.groups)[train], (0.5, 0.5), seed=0)
+    fit, attack = split_groups(np.asarray(found.groups)[train], (0.5, 0.5), seed=0)
     return _Texts(
         [found.texts[i] for i in rows], np.array([index[labels[i]] for i in rows], dtype=np.intp),
-        np.asarray(found.groups)[rows], *halves, np.arange(len(train), len(rows)), tuple(classes),
+        np.asarray(found.groups)[rows], fit, attack, np.arange(len(train), len(rows)), tuple(classes),
     )  # fmt: skip
