@@ -36,7 +36,7 @@ FORMATS = {"markdown": "md", "csv": "csv", "latex": "tex", "json": "json", "html
 def command() -> None:
     """Run the experiments of the papers and our own, and show what they found.
 
-    Runs go on where they were stopped: each cell is recorded as it is done.
+    Runs go on where they were stopped: each cell is recorded as it is done. list, run and table take --json.
     """
 
 

@@ -217,14 +217,22 @@ def started(spec: Path, data: Path, out: Path, tmp_path: Path) -> subprocess.Pop
     )  # fmt: skip
 
 
+def first_cell(process: subprocess.Popen[str]) -> None:
+    """Wait until the first cell is recorded."""
+    assert process.stdout is not None
+    while line := process.stdout.readline():
+        if line.rstrip().endswith(" s"):
+            return
+    raise AssertionError("it ended before a cell was done")
+
+
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
 def test_a_stopped_run_goes_on(
     spec: Path, data: Path, tmp_path: Path, stop: signal.Signals
 ) -> None:
     out = tmp_path / "out"
     with started(spec, data, out, tmp_path) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
+        first_cell(process)
         process.send_signal(stop)
         process.communicate(timeout=60)
     done = len(list((out / "tradeoff" / "cells").glob("*.json")))
@@ -252,8 +260,7 @@ def test_workers_end_with_their_parent(spec: Path, data: Path, tmp_path: Path) -
     import psutil
 
     with started(spec, data, tmp_path / "out", tmp_path) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
+        first_cell(process)
         children = psutil.Process(process.pid).children(recursive=True)
         assert children
         os.kill(process.pid, signal.SIGKILL)

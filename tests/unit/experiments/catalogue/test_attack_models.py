@@ -277,8 +277,9 @@ def row(attack: str, method: str, scale: str, leak: float, low: float) -> dict[s
 def test_an_attack_at_chance_on_clean_vectors_decides_no_claim(low: float, verdict: str) -> None:
     rows = [row("geia", "none", "clean", 0.4, low)]
     rows += [
-        row("geia", "laplace", "effective 5", 0.2, 0.1),
-        row("geia", "sparse", "effective 5", 0.1, 0.0),
+        row("geia", method, scale, leaked, 0.1)
+        for scale in ("effective 5", "effective 10")
+        for method, leaked in (("laplace", 0.2), ("purkayastha", 0.2), ("sparse", 0.1))
     ]
     claims = {one.claim: one.verdict for one in attack_findings(Records(rows))}
     assert claims["SPARSE leaks less than the baselines whatever the attack."] == verdict

@@ -91,9 +91,24 @@ def made(leaks: dict[float, float]) -> Records:
 @pytest.mark.parametrize(
     ("leaks", "larger", "smaller", "decides"),
     [
-        ({0.01: 0.1, 0.001: 0.3, 0.0001: 0.5}, "agrees", "disagrees", "agrees"),
-        ({0.01: 0.5, 0.001: 0.3, 0.0001: 0.1}, "disagrees", "agrees", "agrees"),
-        ({0.01: 0.3, 0.001: 0.3, 0.0001: 0.3}, "disagrees", "disagrees", "disagrees"),
+        (
+            {0.01: 0.1, 0.005: 0.2, 0.001: 0.3, 0.0005: 0.4, 0.0001: 0.5},
+            "agrees",
+            "disagrees",
+            "agrees",
+        ),
+        (
+            {0.01: 0.5, 0.005: 0.4, 0.001: 0.3, 0.0005: 0.2, 0.0001: 0.1},
+            "disagrees",
+            "agrees",
+            "agrees",
+        ),
+        (
+            dict.fromkeys((0.01, 0.005, 0.001, 0.0005, 0.0001), 0.3),
+            "disagrees",
+            "disagrees",
+            "disagrees",
+        ),
     ],
 )
 def test_a_planted_direction_is_told(
