@@ -94,6 +94,8 @@ def run(
                 f"{Path(data).name!r}, which is none",
             )
         )
+    if text.startswith("# as run"):  # the specification of an earlier run
+        text = text.partition("\n")[2]
     given = [*(["--quick"] if quick else []), *([f"--seeds {seeds}"] if seeds else [])]
     head = f"# as run{' with ' if given else ''}{' '.join(given)}\n"
     return run_cells(

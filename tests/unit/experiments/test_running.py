@@ -334,3 +334,14 @@ def test_another_encoder_in_the_same_folder_is_measured_again(
     shutil.rmtree(own)
     LsaEncoder.fit(sentences(300, 9), dimension=16).save(own)
     assert run(spec, data, tmp_path / "out", workers=0).measured == 5
+
+
+def test_the_specification_of_a_run_can_be_run_again(
+    spec: Path, data: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    run(spec, data, out, workers=0)
+    held = out / "tradeoff" / "spec.yaml"
+    before = held.read_text()
+    assert run(held, data, out, workers=0).kept == 5
+    assert held.read_text() == before
