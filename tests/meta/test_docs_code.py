@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.documents import ROOT, blocks, run_python
+from vecveil.attacks.token_inference import ladder
+from vecveil.experiments.datasets import registry
+from vecveil.protector import METHODS
 
 PAGES = sorted(
     page.relative_to(ROOT).as_posix()
@@ -14,6 +19,17 @@ PAGES = sorted(
     if any(blocks(page.read_text(encoding="utf-8"), "python"))
 )
 LANGUAGES = {"python", "console", "yaml", "text", ""}
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> Iterator[None]:
+    """Drop the methods, attacks and data sets that a page registers: other tests count them."""
+    registries: list[dict[str, Any]] = [METHODS, ladder._own, registry._known]
+    before = [dict(one) for one in registries]
+    yield
+    for one, known in zip(registries, before, strict=True):
+        one.clear()
+        one.update(known)
 
 
 @pytest.mark.parametrize("page", PAGES)
