@@ -13,6 +13,8 @@
     ├── KeyFileError                 a key of keyed noise cannot be used; the message never holds it
     ├── LedgerError                  a ledger of releases cannot be used: no ledger, damaged, locked
     │   └── LedgerCapError           an item would be released more often than the ledger allows
+    ├── EncoderError                 an encoder behind a URL did not answer, or not with vectors
+    ├── StoreError                   a vector database is not there, went away, or holds something else
     ├── TrainingError                a reward or gradient became NaN or infinite; the last checkpoint stays
     └── MissingDependencyError       an optional package is not installed (also an ImportError)
 
@@ -25,6 +27,7 @@ __all__ = [
     "CalibrationError",
     "ConceptError",
     "DataFileError",
+    "EncoderError",
     "IncompatibleError",
     "InvalidInputError",
     "KeyFileError",
@@ -33,6 +36,7 @@ __all__ = [
     "MissingDependencyError",
     "ProtectorFileError",
     "ReleaseError",
+    "StoreError",
     "TrainingError",
     "VecveilError",
     "message",
@@ -71,6 +75,10 @@ class ReleaseError(VecveilError, RuntimeError):
     """Protection failed after the input was accepted; nothing was released."""
 
 
+class EncoderError(VecveilError, RuntimeError):
+    """An encoder behind a URL did not answer, or not with one finite vector per text; the message holds none of it."""
+
+
 class KeyFileError(VecveilError, ValueError):
     """A key of keyed noise is missing, malformed or readable by others; the message never holds it."""
 
@@ -93,6 +101,10 @@ class LedgerCapError(LedgerError):
     def __reduce__(self) -> tuple[type[LedgerCapError], tuple[str, int]]:
         """Return what makes it anew: workers send it to their parent."""
         return type(self), (str(self), self.items)
+
+
+class StoreError(VecveilError, RuntimeError):
+    """A vector database is not there, went away, or holds something else; the message holds none of what is in it."""
 
 
 class TrainingError(VecveilError, RuntimeError):

@@ -85,7 +85,9 @@ def test_each_folded_character_has_its_origin(text: str, case_sensitive: bool) -
     assert origin == sorted(origin)
     assert set(origin[:-1]) <= set(range(len(text)))
     before = ""  # the last character that can be seen
-    for i, char in enumerate(text):  # none vanishes but whitespace behind whitespace, and what nobody sees
+    for i, char in enumerate(
+        text
+    ):  # none vanishes but whitespace behind whitespace, and what nobody sees
         if not fold(char):
             continue
         assert i in origin[:-1] or (char.isspace() and before.isspace())

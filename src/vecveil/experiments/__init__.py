@@ -169,4 +169,3 @@ def summarise(name: str, out: str | Path) -> dict[str, Any]:
         "seconds": round(sum(row["seconds"] for row in rows), 1),
         **summary.to_record(command),
     }
-

@@ -2,4 +2,142 @@
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from typing import NamedTuple
+
+__all__ = ["INTEGRATIONS", "Integration"]
+
+
+class Integration(NamedTuple):
+    """One framework or database.
+
+    Attributes:
+        name: of the framework, as its people write it.
+        module: in `vecveil.integrations`.
+        public: what the module offers first.
+        extra: that installs it: ``pip install vecveil[extra]``.
+        component: the distribution whose version the tests report.
+        what: what it does, in a few words.
+    """
+
+    name: str
+    module: str
+    public: str
+    extra: str
+    component: str
+    what: str
+
+
+INTEGRATIONS: tuple[Integration, ...] = (
+    Integration(
+        "LangChain",
+        "langchain",
+        "ProtectedEmbeddings",
+        "langchain",
+        "langchain-core",
+        "`Embeddings` around any other",
+    ),
+    Integration(
+        "LlamaIndex",
+        "llama_index",
+        "ProtectedEmbedding",
+        "llama-index",
+        "llama-index-core",
+        "`BaseEmbedding` around any other",
+    ),
+    Integration(
+        "Haystack",
+        "haystack",
+        "DocumentProtector",
+        "haystack",
+        "haystack-ai",
+        "components behind document and query embedder",
+    ),
+    Integration(
+        "sentence-transformers",
+        "sentence_transformers",
+        "ProtectionModule",
+        "sentence-transformers",
+        "sentence-transformers",
+        "last module of a model, saved with it",
+    ),
+    Integration(
+        "scikit-learn",
+        "sklearn",
+        "ProtectorTransformer",
+        "sklearn",
+        "scikit-learn",
+        "transformer for pipelines",
+    ),
+    Integration(
+        "LiteLLM",
+        "litellm",
+        "ProtectEmbeddings",
+        "litellm",
+        "litellm",
+        "callback that protects embedding calls",
+    ),
+    Integration(
+        "Chroma",
+        "chroma",
+        "ProtectedEmbeddingFunction",
+        "chroma",
+        "chromadb",
+        "registered `EmbeddingFunction`",
+    ),
+    Integration(
+        "LanceDB",
+        "lancedb",
+        "ProtectedEmbeddingFunction",
+        "lancedb",
+        "lancedb",
+        "function in LanceDB's registry",
+    ),
+    Integration(
+        "Qdrant",
+        "qdrant",
+        "ProtectedQdrant",
+        "qdrant",
+        "qdrant-client",
+        "around a client: upsert and query",
+    ),
+    Integration(
+        "FAISS",
+        "faiss",
+        "ProtectedIndex",
+        "faiss",
+        "faiss-cpu",
+        "around an index: add and search",
+    ),
+    Integration(
+        "pgvector",
+        "pgvector",
+        "ProtectedTable",
+        "pgvector",
+        "pgvector",
+        "a PostgreSQL table",
+    ),
+    Integration(
+        "sqlite-vec",
+        "sqlite_vec",
+        "ProtectedTable",
+        "sqlite-vec",
+        "sqlite-vec",
+        "a SQLite table",
+    ),
+    Integration(
+        "Milvus",
+        "milvus",
+        "ProtectedMilvus",
+        "milvus",
+        "pymilvus",
+        "around a client: insert and search",
+    ),
+    Integration(
+        "MTEB",
+        "mteb",
+        "ProtectedEncoder",
+        "mteb",
+        "mteb",
+        "a model for `mteb.evaluate`",
+    ),
+)

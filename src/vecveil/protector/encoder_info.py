@@ -5,20 +5,72 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from vecveil.encoders.probe import PROBE_TOLERANCE, probe_cosines, probe_distance
+
 __all__ = ["EncoderInfo", "encoder_fingerprint"]
 
 
 @dataclass(frozen=True)
 class EncoderInfo:
-    """Which encoder a protector belongs to: vectors of another one are meaningless to it."""
+    """Which encoder a protector belongs to: vectors of another one are meaningless to it.
+
+    Attributes:
+        name: under which it can be loaded.
+        fingerprint: of its weights and settings.
+        precision: of its vectors.
+        probe: cosines between its vectors of fixed sentences, which tell it apart behind an API; empty if unknown.
+    """
 
     name: str | None = None
     fingerprint: str | None = None
     precision: str | None = None
+    probe: tuple[float, ...] = ()
 
-    def to_record(self) -> dict[str, str | None]:
-        """Return the fields."""
-        return {"name": self.name, "fingerprint": self.fingerprint, "precision": self.precision}
+    @classmethod
+    def of(cls, encoder: Any) -> EncoderInfo:
+        """Return what identifies ``encoder``; of None, nothing."""
+        if encoder is None:
+            return cls()
+        native = getattr(encoder, "precision", "native") == "native"
+        return cls(
+            name=getattr(encoder, "name", None),
+            fingerprint=encoder_fingerprint(encoder),
+            precision=getattr(encoder, "precision", None),
+            # An object of the user's own may know no other texts than theirs.
+            probe=() if native else probe_cosines(encoder.encode, owner="EncoderInfo"),
+        )
+
+    def same_by_probe(self, encoder: Any) -> bool:
+        """Return whether ``encoder`` gives the vectors of this one though its fingerprint differs.
+
+        Fingerprints of one model differ where one side is behind an API, which shows no weights; only then are the
+        probe sentences encoded.
+        """
+        if not self.probe or "api" not in (self.precision, getattr(encoder, "precision", None)):
+            return False
+        found = probe_cosines(encoder.encode, owner="EncoderInfo")
+        return probe_distance(self.probe, found) <= PROBE_TOLERANCE
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> EncoderInfo:
+        """Return the fields that `to_record` wrote; raises ValueError for anything else."""
+        named = {key: record[key] for key in ("name", "fingerprint", "precision")}
+        probe = record.get("probe", [])
+        if not all(isinstance(value, str | None) for value in named.values()):
+            raise ValueError("encoder")
+        if not isinstance(probe, list) or not all(isinstance(v, int | float) for v in probe):
+            raise ValueError("probe")
+        return cls(**named, probe=tuple(float(value) for value in probe))
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the fields; the probe only if there is one."""
+        known: dict[str, Any] = {"probe": list(self.probe)} if self.probe else {}
+        return {
+            "name": self.name,
+            "fingerprint": self.fingerprint,
+            "precision": self.precision,
+            **known,
+        }
 
 
 def encoder_fingerprint(encoder: Any) -> str | None:

@@ -166,9 +166,8 @@ def _build(record: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> P
         raise ValueError("rewriter")
     if record["output"] not in ("full", "reduced") or not isinstance(record["report"], dict):
         raise ValueError("output")
-    encoder = {key: record["encoder"][key] for key in ("name", "fingerprint", "precision")}
-    named = [record["concept"], *encoder.values()]
-    if not isinstance(record["method"], str) or not all(isinstance(v, str | None) for v in named):
+    encoder = EncoderInfo.from_record(record["encoder"])
+    if not isinstance(record["method"], str) or not isinstance(record["concept"], str | None):
         raise ValueError("method")
     linear = _map(arrays, n)
     if record["output"] == "reduced" and linear is None:
@@ -182,7 +181,7 @@ def _build(record: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -> P
         mechanism=mechanism,
         map=linear,
         output=record["output"],
-        encoder_info=EncoderInfo(**encoder),
+        encoder_info=encoder,
         concept=record["concept"],
         report=record["report"],
         before=Before(**record["before"]),

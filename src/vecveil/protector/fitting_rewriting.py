@@ -9,7 +9,7 @@ import numpy as np
 
 from vecveil.errors import InvalidInputError, message
 from vecveil.metrics import NeighbourTask, SimilarityTask
-from vecveil.protector.encoder_info import EncoderInfo, encoder_fingerprint
+from vecveil.protector.encoder_info import EncoderInfo
 from vecveil.protector.protector import Protector
 from vecveil.protector.text_methods import TEXT_METHODS
 from vecveil.protector.texts_only import TextsOnly, released_rows
@@ -80,7 +80,7 @@ def fit_rewriting(
     protector = Protector(
         method=method,
         mechanism=TextsOnly(loaded.dimension, rewriter.kind),
-        encoder_info=EncoderInfo(loaded.name, encoder_fingerprint(loaded), loaded.precision),
+        encoder_info=EncoderInfo.of(loaded),
         concept=concept.name,
         encoder=loaded,
         rewriter=rewriter,

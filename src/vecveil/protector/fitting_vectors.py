@@ -13,7 +13,7 @@ from vecveil.mechanisms import OPEN_RANGE, Mechanism, Step
 from vecveil.metrics import UtilityTask
 from vecveil.protector.arguments import Choices, UtilityChoice, task_of
 from vecveil.protector.candidate import Candidate
-from vecveil.protector.encoder_info import EncoderInfo, encoder_fingerprint
+from vecveil.protector.encoder_info import EncoderInfo
 from vecveil.protector.families import LdpNoise
 from vecveil.protector.fitting_scale import candidate_noise, noise_of_advantage
 from vecveil.protector.measuring import (
@@ -97,7 +97,7 @@ def fit_vectors(
         mechanism=mechanism,
         map=None if linear is None else linear.coarser_than(mechanism.step),
         output=choices.output,
-        encoder_info=_encoder_info(loaded),
+        encoder_info=EncoderInfo.of(loaded),
         concept=concept_name,
         encoder=loaded,
         before=choices.before,
@@ -229,13 +229,3 @@ def _load(encoder: Any) -> Any:
     from vecveil.encoders import load_encoder
 
     return load_encoder(encoder)
-
-
-def _encoder_info(encoder: Any) -> EncoderInfo:
-    if encoder is None:
-        return EncoderInfo()
-    return EncoderInfo(
-        name=getattr(encoder, "name", None),
-        fingerprint=encoder_fingerprint(encoder),
-        precision=getattr(encoder, "precision", None),
-    )

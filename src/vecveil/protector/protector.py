@@ -291,6 +291,19 @@ class Protector:
         self.mechanism.check_rows(x)
         return self.mechanism.direction(x)
 
+    def rescaled(self, factor: float) -> Protector:
+        """Return this protector with ``factor`` times the noise (ε/factor, or σ·factor) behind the same map.
+
+        Its vectors can be compared with those of this one. What the fit measured is left out of its report.
+
+        Raises:
+            InvalidInputError: ``factor`` is no positive number, or the method's noise has no scale (shuffle,
+                textcrafter, methods that rewrite texts).
+        """
+        from vecveil.protector.rescaling import rescaled
+
+        return rescaled(self, factor)
+
     def loaded_encoder(self) -> Encoder:
         """Return the encoder of this protector, loading it by name if it is not at hand."""
         if self.encoder is None:
@@ -314,6 +327,8 @@ class Protector:
         fingerprint = encoder_fingerprint(encoder)
         expected = self.encoder_info.fingerprint
         if expected is not None and fingerprint is not None and fingerprint != expected:
+            if self.encoder_info.same_by_probe(encoder):
+                return
             raise IncompatibleError(
                 message("Protector", "encoder", f"the one it was fitted for ({self.encoder_info.name}, "
                         f"{expected[:12]})", f"{getattr(encoder, 'name', 'another')} ({fingerprint[:12]})",

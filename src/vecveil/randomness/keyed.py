@@ -27,7 +27,7 @@ from vecveil.randomness.keys import NoiseKey
 from vecveil.randomness.stream import WordStream
 from vecveil.types import Embeddings
 
-__all__ = ["ItemId", "check_ids", "keyed_stream", "row_digests", "text_digests"]
+__all__ = ["ItemId", "check_ids", "content_ids", "keyed_stream", "row_digests", "text_digests"]
 
 ItemId = str | int | bytes
 
@@ -69,6 +69,16 @@ def _id_bytes(value: Any, position: int, owner: str) -> bytes:
             f"{type(value).__name__} at position {position}",
         )
     )
+
+
+def content_ids(X: Embeddings, texts: Sequence[str] | None) -> list[bytes]:
+    """Return an id for each row of ``X`` (N, n) whose items have no name: the digest of its text, else of the row.
+
+    Equal texts are then one item. Ledgers keep ids as salted hashes, and keyed noise under the secret key.
+    """
+    if texts is None:
+        return list(row_digests(X))
+    return [hashlib.sha256(t.encode("utf-8", "surrogatepass")).digest() for t in texts]
 
 
 def row_digests(X: Embeddings) -> Iterable[bytes]:

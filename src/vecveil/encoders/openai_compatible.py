@@ -1,0 +1,212 @@
+"""Encoders behind an HTTP API that speaks OpenAI's ``POST /embeddings``.
+
+    encoder = load_encoder("https://api.openai.com/v1#text-embedding-3-small")
+
+Everything that such a server can get wrong is one error here: no answer, HTML, another number of vectors, another
+dimension, NaN. The key is read from ``OPENAI_API_KEY`` unless given, sent as a header and kept nowhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import time
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vecveil.checks import check_count, check_positive
+from vecveil.encoders.protocol import Advance, checked_vectors
+from vecveil.errors import EncoderError, InvalidInputError, MissingDependencyError, message
+
+__all__ = ["OpenAICompatibleBackend", "is_endpoint", "parse_embeddings", "split_endpoint"]
+
+_OWNER = "load_encoder"
+_RETRIED = frozenset({408, 409, 429, 500, 502, 503, 504})
+_LONGEST_WAIT = 30.0
+MAX_DIMENSION = 65_536
+
+
+def is_endpoint(name: object) -> bool:
+    """Return whether ``name`` is a URL with a model behind ``#``."""
+    return isinstance(name, str) and name.startswith(("http://", "https://"))
+
+
+def split_endpoint(name: str, *, owner: str = _OWNER) -> tuple[str, str]:
+    """Return base URL and model of ``URL#MODEL``.
+
+    Raises:
+        InvalidInputError: no model, no host, or a URL that holds a password or a query.
+    """
+    from urllib.parse import urlsplit
+
+    url, _, model = name.partition("#")
+    try:
+        parts = urlsplit(url)
+        well_formed = bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        well_formed = False
+    if not well_formed or not model.strip() or parts.query or parts.username or parts.password:
+        raise InvalidInputError(
+            message(owner, "name", "URL#MODEL without password or query", "another URL",
+                    fix="Write https://host/v1#model, and put a key into OPENAI_API_KEY.")
+        )  # fmt: skip
+    return url.rstrip("/"), model.strip()
+
+
+class OpenAICompatibleBackend:
+    """One model of an OpenAI-compatible server.
+
+    Args:
+        endpoint: ``URL#MODEL``, such as ``http://localhost:8080/v1#minilm``.
+        api_key: None reads ``OPENAI_API_KEY``; servers without keys ignore it.
+        dimensions: asked for in every request, for models that can shorten their vectors.
+        batch_size: texts in one request.
+        timeout: seconds for one request.
+        max_retries: how often a request is repeated after no answer or one of 408, 409, 429, 5xx.
+        fingerprint: what identifies the vectors; None takes model and dimensions, and for the cache the server too.
+
+    Raises:
+        InvalidInputError: an endpoint or option that cannot be.
+        MissingDependencyError: httpx is not installed.
+    """
+
+    precision = "api"
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        api_key: str | None = None,
+        dimensions: int | None = None,
+        batch_size: int = 256,
+        timeout: float = 60.0,
+        max_retries: int = 4,
+        fingerprint: str | None = None,
+    ) -> None:
+        try:
+            import httpx
+        except ImportError as error:
+            raise MissingDependencyError("An encoder behind a URL", "httpx", "http") from error
+        self._url, self.model = split_endpoint(endpoint)
+        self.name = f"{self._url}#{self.model}"
+        if dimensions is not None:
+            check_count(dimensions, owner=_OWNER, param="dimensions", maximum=MAX_DIMENSION)
+        self._dimensions = dimensions
+        self._batch_size = check_count(batch_size, owner=_OWNER, param="batch_size", maximum=2048)
+        self._retries = check_count(max_retries, owner=_OWNER, param="max_retries", minimum=0)
+        seconds = check_positive(timeout, owner=_OWNER, param="timeout")
+        self.model_fingerprint = fingerprint or _digest(self.model, dimensions)
+        # Servers name what they like: the cache takes vectors of this one alone.
+        self.fingerprint = fingerprint or _digest(self._url, self.model, dimensions)
+        self.dimension: int | None = dimensions
+        key = os.environ.get("OPENAI_API_KEY") if api_key is None else api_key
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        # No redirects: a key must not follow one to another host.
+        self._client = httpx.Client(headers=headers, timeout=seconds, follow_redirects=False)
+
+    def __repr__(self) -> str:
+        return f"OpenAICompatibleBackend({self.name!r})"
+
+    def run(self, texts: list[str], advance: Advance) -> npt.NDArray[np.float32]:
+        """Return the vectors of ``texts``, batch by batch.
+
+        Raises:
+            EncoderError: the server did not answer, refused, or sent something else than one finite vector per text.
+        """
+        parts = []
+        for start in range(0, len(texts), self._batch_size):
+            batch = texts[start : start + self._batch_size]
+            part = parse_embeddings(
+                self._post(batch), rows=len(batch), dimension=self.dimension, owner=self.name
+            )
+            self.dimension = part.shape[1]
+            parts.append(part)
+            advance(len(batch))
+        return np.concatenate(parts)
+
+    def _post(self, batch: list[str]) -> bytes:
+        import httpx
+
+        body: dict[str, Any] = {"model": self.model, "input": batch, "encoding_format": "base64"}
+        if self._dimensions is not None:
+            body["dimensions"] = self._dimensions
+        said = "nothing"
+        for attempt in range(self._retries + 1):
+            wait = min(_LONGEST_WAIT, 0.5 * 2**attempt)
+            try:
+                answer = self._client.post(f"{self._url}/embeddings", json=body)
+            except httpx.TransportError as error:
+                said = type(error).__name__
+            else:
+                if answer.status_code == 200:
+                    return answer.content
+                said = f"HTTP {answer.status_code}"
+                if answer.status_code not in _RETRIED:
+                    break
+                wait = _retry_after(answer.headers.get("retry-after"), wait)
+            if attempt < self._retries:
+                time.sleep(wait)
+        raise EncoderError(
+            message(self.name, "endpoint", "a server that answers with embeddings", said,
+                    fix="Look at its URL, model and key (OPENAI_API_KEY), and at its log.")
+        )  # fmt: skip
+
+
+def parse_embeddings(
+    content: bytes, *, rows: int, dimension: int | None, owner: str
+) -> npt.NDArray[np.float32]:
+    """Return the (rows, n) vectors of an answer to ``POST /embeddings``, in the order of the inputs.
+
+    Args:
+        content: the answer's body; vectors as lists of numbers or as base64 of float32.
+        dimension: that they must have; None takes any.
+
+    Raises:
+        EncoderError: not JSON, no vectors, not one for each input, another dimension, or numbers that are not finite.
+            The message holds no part of the answer.
+    """
+
+    def refuse(got: str) -> EncoderError:
+        wanted = f"a server that answers with {rows} finite vectors"
+        if dimension is not None:
+            wanted += f" of {dimension} dimensions"
+        return EncoderError(message(owner, "endpoint", wanted, got))
+
+    try:
+        data = json.loads(content)["data"]
+        indices = [item.get("index", i) for i, item in enumerate(data)]
+        vectors = [item["embedding"] for item in data]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise refuse("an answer that is no list of embeddings") from error
+    if sorted(i for i in indices if type(i) is int) != list(range(rows)):
+        raise refuse(f"{len(vectors)} of them, or with other indices")
+    try:
+        decoded = [
+            np.frombuffer(base64.b64decode(v, validate=True), dtype="<f4")
+            if isinstance(v, str)
+            else v
+            for v in vectors
+        ]
+        ordered = [decoded[at] for at in np.argsort(indices, kind="stable")]
+        array = checked_vectors(ordered, rows=rows, owner=owner, dimension=dimension)
+    except (InvalidInputError, ValueError, TypeError) as error:
+        raise refuse("vectors of other shapes, or with values that are not finite") from error
+    if array.shape[1] > MAX_DIMENSION:
+        raise refuse(f"{array.shape[1]} dimensions")
+    return array
+
+
+def _digest(*parts: str | int | None) -> str:
+    return "api:" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+def _retry_after(given: str | None, default: float) -> float:
+    """Return the seconds that a server asked for, within reason."""
+    try:
+        return min(_LONGEST_WAIT, max(0.0, float(given))) if given is not None else default
+    except ValueError:
+        return default

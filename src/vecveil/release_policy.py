@@ -1,0 +1,180 @@
+"""How a collection is released: its documents, and the queries that are compared with them.
+
+Documents pass the protector, always. A query must end up in the same space, so it passes the same map; what noise it
+gets is the choice here:
+
+``same``       as much as a document: for queries that an untrusted party sees.
+``stronger``   more noise behind the same map: a query is often shorter and more telling than a document.
+``map-only``   none. That protects nothing: for queries that stay on the trusted side and search better so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, get_args
+
+import numpy as np
+
+from vecveil.checks import check_embeddings, check_texts
+from vecveil.errors import InvalidInputError, message
+from vecveil.protector import Protector
+from vecveil.randomness import ItemId, NoiseKey, NoiseKeys, content_ids
+from vecveil.types import Embeddings, RandomSource, Texts
+
+if TYPE_CHECKING:
+    from vecveil.accounting import Ledger
+
+__all__ = ["QUERY_PROTECTIONS", "QueryProtection", "ReleasePolicy"]
+
+QueryProtection = Literal["same", "stronger", "map-only"]
+QUERY_PROTECTIONS: tuple[QueryProtection, ...] = get_args(QueryProtection)
+STRONGER = 2.0
+"""How much more noise a query gets with ``stronger`` unless a protector or factor is given."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReleasePolicy:
+    """A protector, and how it is used on either side of a search.
+
+    Args:
+        protector: of the documents.
+        query_protection: ``same``, ``stronger`` or ``map-only``.
+        query_noise: for ``stronger``, how many times the documents' noise a query gets; more than 1.
+        key: for keyed noise on both sides: the same item with the same content gets the same release, so that asking
+            again averages nothing away. It is held in memory, never shown and never saved.
+        ledger: counts the releases of each item and refuses those beyond its cap.
+
+    Items are named by the ids that callers pass, else by their text, else by their vector.
+
+    Raises:
+        InvalidInputError: no protector, an unknown choice, or one that the method does not have.
+    """
+
+    protector: Protector
+    query_protection: QueryProtection = "same"
+    query_noise: float = STRONGER
+    key: NoiseKey | NoiseKeys | None = field(default=None, repr=False)
+    ledger: Ledger | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        owner = "ReleasePolicy"
+        if not isinstance(self.protector, Protector):
+            raise InvalidInputError(
+                message(owner, "protector", "a vecveil.Protector", type(self.protector).__name__,
+                        fix="Load it with vecveil.load(path).")
+            )  # fmt: skip
+        if self.query_protection not in QUERY_PROTECTIONS:
+            wanted = "one of " + ", ".join(QUERY_PROTECTIONS)
+            got = repr(self.query_protection)[:40]
+            raise InvalidInputError(message(owner, "query_protection", wanted, got))
+        if self.key is not None and not isinstance(self.key, NoiseKey | NoiseKeys):
+            raise InvalidInputError(
+                message(owner, "key", "a vecveil.NoiseKeys", type(self.key).__name__,
+                        fix="Read it with NoiseKeys.from_file(path).")
+            )  # fmt: skip
+        rewrites = self.protector.rewriter is not None
+        if rewrites and (self.key is not None or self.ledger is not None):
+            raise InvalidInputError(
+                message(owner, "key" if self.key is not None else "ledger", "left out for a method that rewrites texts",
+                        "a value", "It adds no noise.")
+            )  # fmt: skip
+        if rewrites and self.query_protection != "same":
+            raise InvalidInputError(
+                message(owner, "query_protection", "'same' for a method that rewrites texts",
+                        repr(self.query_protection), "Queries are rewritten as documents are.")
+            )  # fmt: skip
+        if self.query_protection == "stronger":
+            if not isinstance(self.query_noise, int | float) or not 1 < self.query_noise < np.inf:
+                raise InvalidInputError(
+                    message(owner, "query_noise", "a number above 1", repr(self.query_noise)[:40])
+                )
+            _ = self._for_queries  # refuse now what cannot be rescaled
+
+    @cached_property
+    def _for_queries(self) -> Protector:
+        if self.query_protection == "stronger":
+            return self.protector.rescaled(self.query_noise)
+        return self.protector
+
+    @property
+    def rewrites_texts(self) -> bool:
+        """Whether texts are rewritten before they are encoded, and vectors are left as they are."""
+        return self.protector.rewriter is not None
+
+    def documents(
+        self,
+        X: Embeddings,
+        rng: RandomSource = None,
+        *,
+        ids: Sequence[ItemId] | None = None,
+        texts: Texts | None = None,
+    ) -> Embeddings:
+        """Return the clean vectors ``X`` (N, n) as they are stored: (N, m), same dtype.
+
+        Args:
+            rng: None for secure noise; a seed is repeatable and insecure.
+            ids: one for each row.
+            texts: what was encoded; with a key or a ledger and no ids they name the items.
+        """
+        return self._release(self.protector, X, rng, ids, texts)
+
+    def queries(
+        self,
+        X: Embeddings,
+        rng: RandomSource = None,
+        *,
+        ids: Sequence[ItemId] | None = None,
+        texts: Texts | None = None,
+    ) -> Embeddings:
+        """Return the clean vectors of queries as they are compared with stored ones: (N, m), same dtype."""
+        if self.query_protection == "map-only":
+            return self.protector.protect(X, noise=False)
+        return self._release(self._for_queries, X, rng, ids, texts)
+
+    def _release(
+        self,
+        protector: Protector,
+        X: Embeddings,
+        rng: RandomSource,
+        ids: Sequence[ItemId] | None,
+        texts: Texts | None,
+    ) -> Embeddings:
+        if self.key is None and self.ledger is None:
+            return protector.protect(X, rng)
+        X = check_embeddings(X, owner="ReleasePolicy", param="X", dimension=protector.dimension)
+        if texts is not None:
+            texts = check_texts(texts, owner="ReleasePolicy", min_rows=0)
+        known = texts if self.key is not None and protector.encoder_info.fingerprint else None
+        return protector.protect(
+            X,
+            rng,
+            ids=content_ids(X, texts) if ids is None else ids,
+            key=self.key,
+            texts=known,
+            ledger=self.ledger,
+        )
+
+    def embed_documents(
+        self, texts: Texts, rng: RandomSource = None, *, ids: Sequence[ItemId] | None = None
+    ) -> Embeddings:
+        """Return the protected vectors of ``texts``, encoded by the protector's encoder."""
+        return self._embed(texts, rng, ids, query=False)
+
+    def embed_queries(
+        self, texts: Texts, rng: RandomSource = None, *, ids: Sequence[ItemId] | None = None
+    ) -> Embeddings:
+        """Return the vectors of ``texts`` as queries, encoded by the protector's encoder."""
+        return self._embed(texts, rng, ids, query=True)
+
+    def _embed(
+        self, texts: Texts, rng: RandomSource, ids: Sequence[ItemId] | None, *, query: bool
+    ) -> Embeddings:
+        texts = check_texts(texts, owner="ReleasePolicy", min_rows=0)
+        if not texts:
+            return np.empty((0, self.protector.released_dimension), dtype=np.float32)
+        if self.rewrites_texts:
+            return self.protector.encode(texts)
+        X = np.asarray(self.protector.loaded_encoder().encode(texts))
+        return (self.queries if query else self.documents)(X, rng, ids=ids, texts=texts)

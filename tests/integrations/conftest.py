@@ -1,0 +1,63 @@
+"""What tests of integrations share: a protector fitted on real MiniLM vectors, and a small collection to search."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import vecveil
+from vecveil.demo.corpus import CONCEPT_FILE, load_notes
+
+NOTES = 400
+
+
+@pytest.fixture(scope="session")
+def notes() -> list[str]:
+    """Return texts, of which about two in three hold the concept."""
+    return [note.text for note in load_notes()[:NOTES]]
+
+
+@pytest.fixture(scope="session")
+def protector(notes: list[str]) -> vecveil.Protector:
+    """Return the default method, fitted with MiniLM."""
+    concept = vecveil.Concept.from_file(CONCEPT_FILE)
+    return vecveil.fit(notes, concept, "minilm", target_utility=0.9, min_texts=1, seed=0)
+
+
+@pytest.fixture(scope="session")
+def protector_file(protector: vecveil.Protector, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the protector's file."""
+    path = tmp_path_factory.mktemp("protector") / "health.vecveil"
+    protector.save(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a file with one key."""
+    path = tmp_path_factory.mktemp("keys") / "noise.key"
+    vecveil.NoiseKeys.create(path, "2026")
+    return path
+
+
+@pytest.fixture(scope="session")
+def collection_folder(notes: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder in BEIR layout: the second half of a note is the query that finds the note."""
+    folder = tmp_path_factory.mktemp("beir")
+    (folder / "qrels").mkdir()
+    rows = ["query-id\tcorpus-id\tscore"]
+    with (
+        (folder / "corpus.jsonl").open("w") as corpus,
+        (folder / "queries.jsonl").open("w") as asked,
+    ):
+        for i, text in enumerate(notes):
+            corpus.write(json.dumps({"_id": f"d{i}", "title": "", "text": text}) + "\n")
+            if i % 10 == 0:
+                words = text.split()
+                query = " ".join(words[len(words) // 2 :])
+                asked.write(json.dumps({"_id": f"q{i}", "text": query}) + "\n")
+                rows.append(f"q{i}\td{i}\t1")
+    (folder / "qrels" / "test.tsv").write_text("\n".join(rows) + "\n")
+    return folder
