@@ -87,8 +87,9 @@ table_options = stacked(
 encoder_options = stacked(
     click.option(
         "--encoder",
-        metavar="NAME|FOLDER",
-        help="minilm, a sentence-transformers folder, or a model of the Hugging Face hub.",
+        metavar="NAME|FOLDER|URL#MODEL",
+        help="minilm, a sentence-transformers folder, a model of the Hugging Face hub, or of an OpenAI-compatible "
+        "server (https://HOST/v1#MODEL, key in OPENAI_API_KEY).",
     ),
     click.option(
         "--precision",

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import time
+import weakref
 from typing import Any
 
 import numpy as np
@@ -107,6 +108,7 @@ class OpenAICompatibleBackend:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         # No redirects: a key must not follow one to another host.
         self._client = httpx.Client(headers=headers, timeout=seconds, follow_redirects=False)
+        weakref.finalize(self, self._client.close)
 
     def __repr__(self) -> str:
         return f"OpenAICompatibleBackend({self.name!r})"

@@ -1,0 +1,162 @@
+"""Encoders behind a URL, over a real socket: what they send, and what a server can get wrong."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.http_encoder import Answer, answer_with, embedding_server, hashed_vectors
+from vecveil.encoders import load_encoder, openai_compatible
+from vecveil.errors import EncoderError, InvalidInputError
+
+CANARY = "zebra-7731"
+TEXTS = [f"text {i}" for i in range(7)]
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture(autouse=True)
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    asked: list[float] = []
+    monkeypatch.setattr(openai_compatible.time, "sleep", asked.append)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    return asked
+
+
+def test_vectors_come_in_batches_and_in_order() -> None:
+    with embedding_server() as (url, seen):
+        encoder = load_encoder(f"{url}#small", batch_size=3, cache=None)
+        found = encoder.encode(TEXTS)
+    assert np.array_equal(found, hashed_vectors(TEXTS))
+    assert [len(request["input"]) for request in seen] == [3, 3, 1]
+    assert {request["model"] for request in seen} == {"small"}
+    assert (encoder.name, encoder.precision, encoder.dimension) == (f"{url}#small", "api", 16)
+    assert "authorization" not in seen[0]["headers"]
+
+
+def test_permuted_indices_and_lists_of_numbers() -> None:
+    def answer(request: dict, number: int) -> Answer:
+        status, headers, body = answer_with(hashed_vectors(request["input"]), {"model": "m"})
+        record = json.loads(body)
+        record["data"].reverse()
+        return status, headers, json.dumps(record).encode()
+
+    with embedding_server(answer) as (url, _):
+        found = load_encoder(f"{url}#small", cache=None).encode(TEXTS)
+    assert np.array_equal(found, hashed_vectors(TEXTS))
+
+
+def test_the_key_is_sent_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", CANARY)
+    with embedding_server() as (url, seen):
+        encoder = load_encoder(f"{url}#small", dimensions=16, cache=None)
+        encoder.encode(["a"])
+    assert seen[0]["headers"]["authorization"] == f"Bearer {CANARY}"
+    assert seen[0]["dimensions"] == 16
+    assert CANARY not in repr(encoder) + repr(encoder._backend)
+
+
+def test_a_server_that_is_busy_is_asked_again(waits: list[float]) -> None:
+    def answer(request: dict, number: int) -> Answer:
+        if number < 2:
+            return (429, {"Retry-After": "7"}, b"") if number else (503, {}, CANARY.encode())
+        return answer_with(hashed_vectors(request["input"]), request)
+
+    with embedding_server(answer) as (url, seen):
+        load_encoder(f"{url}#small", cache=None).encode(["a"])
+    assert len(seen) == 3
+    assert waits == [0.5, 7.0]
+
+
+def test_a_key_that_is_refused_is_not_tried_again() -> None:
+    with embedding_server(lambda *_: (401, {}, CANARY.encode())) as (url, seen):
+        with pytest.raises(EncoderError, match=r"HTTP 401.*OPENAI_API_KEY") as caught:
+            load_encoder(f"{url}#small", cache=None).encode(["a"])
+        assert len(seen) == 1
+    assert CANARY not in str(caught.value)
+
+
+def test_a_redirect_is_not_followed() -> None:
+    with embedding_server() as (other, seen):
+        moved = (307, {"Location": f"{other}/embeddings"}, b"")
+        with (
+            embedding_server(lambda *_: moved) as (url, _),
+            pytest.raises(EncoderError, match="307"),
+        ):
+            load_encoder(f"{url}#small", cache=None).encode(["a"])
+    assert seen == []
+
+
+def test_nobody_listens() -> None:
+    encoder = load_encoder("http://127.0.0.1:9/v1#small", cache=None, max_retries=1)
+    with pytest.raises(EncoderError, match="ConnectError"):
+        encoder.encode(["a"])
+
+
+def rows(*vectors: object) -> bytes:
+    return json.dumps(
+        {"data": [{"embedding": v, "index": i} for i, v in enumerate(vectors)]}
+    ).encode()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>" + CANARY.encode(),
+        b"[" * 5000,
+        b'{"data": null}',
+        b'{"data": [1, 2]}',
+        rows([1.0, 2.0]),
+        rows([1.0, 2.0], [1.0]),
+        rows([1.0, 2.0], [float("nan"), 1.0]),
+        rows([1.0, 2.0], [1e300, 1.0]),
+        rows([], []),
+        rows("####", "####"),
+        rows(base64.b64encode(b"12345").decode(), base64.b64encode(b"12345").decode()),
+        rows([1.0, 2.0], [CANARY, 1.0]),
+        json.dumps({"data": [{"embedding": [1.0], "index": 0}] * 2}).encode(),
+        json.dumps({"data": [{"embedding": [1.0], "index": i} for i in (0, 5)]}).encode(),
+        json.dumps({"data": [{"embedding": [1.0], "index": i} for i in (False, True)]}).encode(),
+    ],
+    ids=lambda body: body[:24].decode(),
+)  # fmt: skip
+def test_what_is_no_answer(body: bytes) -> None:
+    with (
+        embedding_server(lambda *_: (200, JSON, body)) as (url, _),
+        pytest.raises(EncoderError) as caught,
+    ):
+        load_encoder(f"{url}#small", cache=None).encode(["a", "b"])
+    assert CANARY not in str(caught.value)
+
+
+def test_another_dimension_than_before() -> None:
+    def answer(request: dict, number: int) -> Answer:
+        return answer_with(hashed_vectors(request["input"], 16 if number == 0 else 8), request)
+
+    with embedding_server(answer) as (url, _):
+        encoder = load_encoder(f"{url}#small", batch_size=1, cache=None)
+        with pytest.raises(EncoderError, match="16 dimensions"):
+            encoder.encode(["a", "b"])
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["http://#m", "https://host/v1", "https://host/v1#", f"https://me:{CANARY}@host/v1#m",
+     f"https://host/v1?key={CANARY}#m", "https://host:99999/v1#m"],
+)  # fmt: skip
+def test_what_is_no_endpoint(name: str) -> None:
+    with pytest.raises(InvalidInputError, match="URL#MODEL") as caught:
+        load_encoder(name)
+    assert CANARY not in str(caught.value)
+
+
+def test_the_cache_takes_vectors_of_one_server_alone(tmp_path: Path) -> None:
+    with embedding_server() as (url, seen), embedding_server() as (other, seen_other):
+        for _ in range(2):
+            load_encoder(f"{url}#small", cache=tmp_path).encode(["a"])
+        load_encoder(f"{other}#small", cache=tmp_path).encode(["a"])
+    assert (len(seen), len(seen_other)) == (1, 1)
