@@ -82,6 +82,14 @@ class VectorStore(ABC):
     def info(self) -> StoreInfo:
         """Return what the store says about itself; raises `StoreError` if it is not there."""
 
+    @property
+    def normalises(self) -> bool:
+        """Whether vectors that are read agree with those that were written in direction only, and up to rounding.
+
+        Some databases keep unit vectors for cosines. All others return float32 bit for bit.
+        """
+        return False
+
     @abstractmethod
     def batches(self, size: int = 1000, *, after: str = "") -> Iterator[Batch]:
         """Yield all rows in batches of at most ``size``, behind the cursor ``after``, in bounded memory."""
