@@ -614,6 +614,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
 sys.path.insert(0, str(HERE))
 _experiments = importlib.import_module("experiment_tables")
 TABLES |= {
+    "integrations": importlib.import_module("integration_tables").integrations,
     "textcrafter": _experiments.experiment_table("textcrafter", "TextCrafter's Table I"),
     "textcrafter-claims": _experiments.findings_table("textcrafter"),
     "textcrafter-sentences": _experiments.experiment_table(
