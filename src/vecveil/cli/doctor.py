@@ -24,6 +24,20 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "spacy": ("spacy",),
     "huggingface": ("transformers",),
     "faker": ("faker",),
+    "http": ("httpx",),
+    "serve": ("fastapi", "uvicorn", "prometheus-client"),
+    "langchain": ("langchain-core",),
+    "llama-index": ("llama-index-core",),
+    "haystack": ("haystack-ai",),
+    "litellm": ("litellm",),
+    "chroma": ("chromadb",),
+    "lancedb": ("lancedb",),
+    "qdrant": ("qdrant-client",),
+    "faiss": ("faiss-cpu",),
+    "pgvector": ("pgvector", "psycopg"),
+    "sqlite-vec": ("sqlite-vec",),
+    "milvus": ("pymilvus", "milvus-lite"),
+    "mteb": ("mteb",),
 }
 """Extra that brings them (empty: always there) to packages."""
 
