@@ -1,0 +1,278 @@
+"""Chroma: collections in a folder, or behind a server.
+
+Rows come in the order in which Chroma first got them. Under cosines Chroma keeps unit vectors and lengths apart:
+what is read differs from what was written in the last bits.
+
+The server's token is taken from where Chroma's own client takes it: the variables ``CHROMA_CLIENT_AUTH_PROVIDER`` and
+``CHROMA_CLIENT_AUTH_CREDENTIALS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from vecveil.checks import check_count, check_embeddings
+from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError, message
+from vecveil.stores.failing import check_cursor, database_errors, in_order, only_one
+from vecveil.stores.store import Batch, StoreInfo, VectorStore
+
+__all__ = ["ChromaStore"]
+
+_OWNER = "ChromaStore"
+_SPACES = {"cosine": "cosine", "l2": "euclidean", "ip": "dot"}
+_DIMENSION = "vecveil:dimension"
+_TEXT, _URI = "chroma:document", "chroma:uri"
+_FILE = "chroma.sqlite3"
+_CHUNK = 500
+_AGAIN = "Start the database, and run again: what was done stays done."
+Value = str | int | float | bool
+
+
+class ChromaStore(VectorStore):
+    """One collection of Chroma.
+
+    Fields are the metadata, and under Chroma's own names ``chroma:document`` the text and ``chroma:uri`` the address.
+
+    Args:
+        where: a folder, or ``http://HOST:PORT``.
+        collection: its name; None takes the only one.
+
+    Raises:
+        MissingDependencyError: chromadb is not installed.
+    """
+
+    kind: ClassVar[str] = "chroma"
+
+    def __init__(self, where: str, collection: str | None = None) -> None:
+        try:
+            import chromadb
+        except ImportError:
+            raise MissingDependencyError("Reading Chroma", "chromadb", "chroma") from None
+        self._chroma = chromadb
+        self._where = where
+        self._remote = where.startswith(("http://", "https://"))
+        self._name = collection
+        self._connected: Any = None
+        self._opened: Any = None
+
+    @classmethod
+    def open(cls, where: str, collection: str | None) -> Self:
+        """Return the store; nothing is connected or created yet."""
+        return cls(where, collection)
+
+    def info(self) -> StoreInfo:
+        """Return what the collection says about itself."""
+        collection = self._collection()
+        with self._guard("the collection's description"):
+            count = collection.count()
+        kept = (collection.metadata or {}).get(_DIMENSION, 0)
+        dimension = self._rows(collection, limit=1)[0].shape[1] if count else int(kept)
+        return StoreInfo(self.kind, collection.name, count, dimension, self._metric(collection))
+
+    @property
+    def normalises(self) -> bool:
+        """Whether the collection measures cosines."""
+        return self._metric(self._collection()) == "cosine"
+
+    def batches(self, size: int = 1000, *, after: str = "") -> Iterator[Batch]:
+        """Yield all rows in the order in which they were first written."""
+        size = check_count(size, owner=_OWNER, param="size")
+        offset = check_cursor(after, owner=_OWNER)
+        collection = self._collection()
+        while True:
+            vectors, ids, fields = self._rows(collection, limit=size, offset=offset)
+            if not ids:
+                return
+            offset += len(ids)
+            yield Batch(tuple(ids), vectors, tuple(fields), str(offset))
+
+    def exists(self) -> bool:
+        """Return whether the collection is there; with no name, whether there is just one."""
+        if not self._remote and not (Path(self._where) / _FILE).is_file():
+            return False
+        names = self._names()
+        return len(names) == 1 if self._name is None else self._name in names
+
+    def create(self, dimension: int, *, metric: str | None = None) -> None:
+        """Make an empty collection; without a metric Chroma's own default."""
+        dimension = check_count(dimension, owner=_OWNER, param="dimension")
+        spaces = {ours: theirs for theirs, ours in _SPACES.items()}
+        if metric is not None and metric not in spaces:
+            raise InvalidInputError(
+                message(_OWNER, "metric", "one of " + ", ".join(spaces), repr(metric)[:40])
+            )
+        if self.exists():
+            there = self.info().dimension
+            if there not in (0, dimension):
+                raise StoreError(
+                    message(_OWNER, "dimension", f"{there}, that of the collection", str(dimension),
+                            fix="Name another collection.")
+                )  # fmt: skip
+            return
+        if self._name is None:
+            raise InvalidInputError(
+                message(_OWNER, "location", "one with a collection behind #", "none")
+            )
+        with self._guard("making the collection"):
+            self._opened = self._client().create_collection(
+                self._name,
+                embedding_function=None,
+                metadata={_DIMENSION: dimension},
+                configuration=None if metric is None else {"hnsw": {"space": spaces[metric]}},
+            )
+
+    def write(self, batch: Batch) -> None:
+        """Write the rows; fields that are None are left out, as Chroma has no such value."""
+        collection = self._collection()
+        vectors = check_embeddings(np.asarray(batch.vectors), owner=_OWNER, param="vectors")
+        kept = (collection.metadata or {}).get(_DIMENSION, vectors.shape[1])
+        if vectors.shape[1] != kept:
+            raise StoreError(
+                message(_OWNER, "vectors", f"of dimension {kept}", f"dimension {vectors.shape[1]}")
+            )
+        rows = [_split(fields) for fields in batch.fields]
+        for start in range(0, len(batch), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            ids = list(batch.ids[part])
+            with self._guard("writing rows"):
+                self._forget(collection, ids, rows[part])
+                collection.upsert(
+                    ids=ids,
+                    embeddings=vectors[part],
+                    metadatas=[row[0] or None for row in rows[part]],
+                    **_optional("documents", [row[1] for row in rows[part]]),
+                    **_optional("uris", [row[2] for row in rows[part]]),
+                )
+
+    def read(self, ids: Sequence[str]) -> Batch:
+        """Return the rows of ``ids`` in that order."""
+        collection = self._collection()
+        vectors: list[np.ndarray[Any, Any]] = []
+        fields: list[dict[str, Any]] = []
+        for start in range(0, len(ids), _CHUNK):
+            asked = list(ids[start : start + _CHUNK])
+            X, found, beside = self._rows(collection, ids=list(dict.fromkeys(asked)))
+            order = in_order(asked, found, owner=_OWNER)
+            vectors.append(X[order])
+            fields += [beside[at] for at in order]
+        X = np.concatenate(vectors) if vectors else np.empty((0, 0), dtype=np.float32)
+        return Batch(tuple(ids), X, tuple(fields))
+
+    def close(self) -> None:
+        """Let go of the client."""
+        client, self._connected, self._opened = self._connected, None, None
+        if client is not None and hasattr(client, "close"):
+            client.close()
+
+    def _guard(self, doing: str) -> Any:
+        return database_errors(_OWNER, doing, _AGAIN)
+
+    def _client(self) -> Any:
+        if self._connected is None:
+            with self._guard("the connection"):
+                settings = self._chroma.Settings(anonymized_telemetry=False)
+                if not self._remote:
+                    self._connected = self._chroma.PersistentClient(self._where, settings)
+                    return self._connected
+                from urllib.parse import urlsplit
+
+                parts = urlsplit(self._where)
+                ssl = parts.scheme == "https"
+                self._connected = self._chroma.HttpClient(
+                    host=parts.hostname or "",
+                    port=parts.port or (443 if ssl else 8000),
+                    ssl=ssl,
+                    settings=settings,
+                )
+        return self._connected
+
+    def _names(self) -> list[str]:
+        with self._guard("the list of collections"):
+            return [str(one.name) for one in self._client().list_collections()]
+
+    def _collection(self) -> Any:
+        if self._opened is None:
+            if not self._remote and not (Path(self._where) / _FILE).is_file():
+                raise StoreError(
+                    message(_OWNER, "location", "a folder that Chroma wrote", "another")
+                )
+            name = self._name or only_one(self._names(), owner=_OWNER, what="collection")
+            if name not in self._names():
+                raise StoreError(
+                    message(_OWNER, "collection", "in the database", "a name that is not there")
+                )
+            with self._guard("opening the collection"):
+                self._opened = self._client().get_collection(name, embedding_function=None)
+        return self._opened
+
+    def _metric(self, collection: Any) -> str | None:
+        kept = collection.configuration_json  # `configuration` would load an embedding function
+        index = kept.get("hnsw") or kept.get("spann") or {}
+        return _SPACES.get(index.get("space", ""))
+
+    def _rows(
+        self, collection: Any, **which: Any
+    ) -> tuple[np.ndarray[Any, Any], list[str], list[dict[str, Any]]]:
+        with self._guard("reading rows"):
+            got = collection.get(**which, include=["embeddings", "metadatas", "documents", "uris"])
+        ids = [str(one) for one in got["ids"]]
+        vectors = np.asarray(got["embeddings"], dtype=np.float32)
+        vectors = vectors.reshape(len(ids), vectors.size // max(len(ids), 1))
+        fields: list[dict[str, Any]] = [
+            dict(one or {}) for one in got["metadatas"] or [{}] * len(ids)
+        ]
+        for name, column in ((_TEXT, got["documents"]), (_URI, got["uris"])):
+            for row, value in zip(fields, column or (), strict=False):
+                if value is not None:
+                    row[name] = value
+        return vectors, ids, fields
+
+    def _forget(
+        self, collection: Any, ids: list[str], rows: list[tuple[dict[str, Value], Any, Any]]
+    ) -> None:
+        """Delete the rows of which an upsert would keep something: it merges metadata and leaves old texts."""
+        old = collection.get(ids=ids, include=["metadatas", "documents", "uris"])
+        new = dict(zip(ids, rows, strict=True))
+        gone = []
+        columns = (old["metadatas"], old["documents"], old["uris"])
+        for at, name in enumerate(old["ids"]):
+            metadata, text, uri = (column[at] if column else None for column in columns)
+            fields, new_text, new_uri = new[name]
+            left = set(metadata or {}) - set(fields)
+            if (
+                left
+                or (text is not None and new_text is None)
+                or (uri is not None and new_uri is None)
+            ):
+                gone.append(name)
+        if gone:
+            collection.delete(ids=gone)
+
+
+def _split(fields: Mapping[str, Any]) -> tuple[dict[str, Value], str | None, str | None]:
+    """Return metadata, text and address of one row."""
+    metadata: dict[str, Value] = {}
+    for name, value in fields.items():
+        if name in (_TEXT, _URI) or value is None:
+            continue
+        plain = value.item() if isinstance(value, np.generic) else value
+        simple = (
+            isinstance(plain, list)
+            and plain
+            and all(isinstance(v, str | int | float) for v in plain)
+        )
+        if not isinstance(plain, str | int | float | bool) and not simple:
+            raise InvalidInputError(
+                message(_OWNER, "fields", "texts, numbers, true or false, or lists of these", type(value).__name__,
+                        "Chroma's metadata hold nothing else.", "Leave the field out, or write it as text.")
+            )  # fmt: skip
+        metadata[str(name)] = plain
+    return metadata, fields.get(_TEXT), fields.get(_URI)
+
+
+def _optional(name: str, column: list[str | None]) -> dict[str, list[str | None]]:
+    return {name: column} if any(value is not None for value in column) else {}

@@ -1,0 +1,261 @@
+"""What every vector store holds, whichever database is behind it; the real one, each time."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.store_factories import STORES, StoreCase
+from vecveil.errors import IncompatibleError, InvalidInputError, StoreError, VecveilError
+from vecveil.stores import KINDS, Batch, VectorStore, open_store
+
+Open = Callable[..., VectorStore]
+_names = itertools.count()
+
+
+def present() -> list[str]:
+    """Return the kinds whose module is there."""
+    return [
+        kind
+        for kind, one in KINDS.items()
+        if importlib.util.find_spec(f"vecveil.stores.{one.module}") is not None
+    ]
+
+
+@pytest.fixture(params=present(), scope="module")
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def case(kind: str) -> StoreCase:
+    return STORES[kind]
+
+
+@pytest.fixture(scope="module")
+def folder(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp(kind)
+
+
+@pytest.fixture
+def location(case: StoreCase, folder: Path) -> str:
+    """Return a place where nothing is yet."""
+    return case.locate(folder, f"rows_{next(_names)}")
+
+
+@pytest.fixture
+def store(location: str) -> Iterator[VectorStore]:
+    with open_store(location) as opened:
+        yield opened
+
+
+def rows(count: int, dimension: int = 6, *, seed: int = 0, fields: bool = True) -> Batch:
+    """Return rows whose values use all bits of float32, in no sorted order of ids."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((count, dimension)).astype(np.float32)
+    ids = tuple(str(one) for one in rng.permutation(10 * count)[:count] + 1)
+    beside = tuple({"page": i, "source": f"s{i}"} if fields else {} for i in range(count))
+    return Batch(ids, X, beside)
+
+
+def everything(store: VectorStore, size: int = 1000, after: str = "") -> list[Batch]:
+    return list(store.batches(size, after=after))
+
+
+def ids_of(batches: list[Batch]) -> list[str]:
+    return [one for batch in batches for one in batch.ids]
+
+
+def assert_same_rows(store: VectorStore, written: Batch, read: Batch) -> None:
+    """Assert that ``read`` holds ``written``: bit for bit, or in direction where the store normalises."""
+    place = {name: at for at, name in enumerate(read.ids)}
+    assert set(place) == set(written.ids)
+    assert len(read) == len(written)
+    order = [place[name] for name in written.ids]
+    assert read.vectors.dtype == np.float32
+    if store.normalises:
+        A, B = (X / np.linalg.norm(X, axis=1, keepdims=True) for X in
+                (read.vectors[order].astype(np.float64), written.vectors.astype(np.float64)))  # fmt: skip
+        np.testing.assert_allclose(A, B, atol=1e-6)
+    else:
+        assert read.vectors[order].tobytes() == written.vectors.tobytes()
+    for at, fields in zip(order, written.fields, strict=True):
+        assert dict(read.fields[at]) == dict(fields)
+
+
+def test_every_store_has_a_case() -> None:
+    assert set(present()) <= set(STORES)
+    assert {"chroma", "lancedb", "qdrant"} <= set(present())
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_rows_come_back(store: VectorStore, case: StoreCase, metric: str) -> None:
+    batch = rows(40, fields=case.fields)
+    store.create(6, metric=metric)
+    store.write(batch)
+    assert_same_rows(store, batch, store.read(batch.ids))
+    assert store.read(batch.ids).ids == batch.ids
+    assert_same_rows(store, batch, _joined(everything(store)))
+    info = store.info()
+    assert (info.count, info.dimension) == (40, 6)
+    assert info.metric in (metric, None)
+    if metric == "euclidean":
+        assert not store.normalises, "without cosines vectors come back bit for bit"
+
+
+def test_rows_are_there_for_the_next_who_opens_it(location: str, case: StoreCase) -> None:
+    batch = rows(7, fields=case.fields)
+    with open_store(location) as store:
+        store.create(6, metric="euclidean")
+        store.write(batch)
+    with open_store(location) as again:
+        assert again.exists()
+        assert_same_rows(again, batch, again.read(batch.ids))
+
+
+def test_many_rows_in_a_stable_order(store: VectorStore, case: StoreCase) -> None:
+    batch = rows(3000, fields=case.fields)
+    store.create(6, metric="euclidean")
+    for start in range(0, 3000, 1000):
+        store.write(_part(batch, start, start + 1000))
+    first, second = everything(store, 700), everything(store, 1000)
+    assert [len(one) for one in first] == [700, 700, 700, 700, 200]
+    assert ids_of(first) == ids_of(second)
+    assert_same_rows(store, batch, _joined(first))
+
+
+def test_reading_goes_on_behind_each_batch(store: VectorStore, case: StoreCase) -> None:
+    batch = rows(23, fields=case.fields)
+    store.create(6, metric="euclidean")
+    store.write(batch)
+    whole = everything(store, 5)
+    assert all(isinstance(one.cursor, str) and one.cursor for one in whole)
+    for at, one in enumerate(whole):
+        rest = everything(store, 5, after=one.cursor)
+        assert ids_of(rest) == ids_of(whole[at + 1 :])
+    assert everything(store, 4, after=whole[-1].cursor) == []
+    assert len(ids_of(everything(store, 1))) == 23
+
+
+def test_a_cursor_of_something_else_is_refused(store: VectorStore) -> None:
+    store.create(6)
+    store.write(rows(3, fields=False))
+    with pytest.raises((InvalidInputError, StoreError)):
+        everything(store, after="no cursor: {'}")
+
+
+def test_writing_again_replaces(store: VectorStore, case: StoreCase) -> None:
+    old, new = rows(12, fields=case.fields), rows(12, seed=0, fields=case.fields)
+    store.create(6, metric="euclidean")
+    store.write(old)
+    other = {"page": 99} if case.fields else {}
+    new = Batch(old.ids, np.float32(2) * old.vectors[::-1], ({**other},) * 12)
+    store.write(_part(new, 0, 5))
+    assert store.info().count == 12
+    assert_same_rows(store, _part(new, 0, 5), store.read(old.ids[:5]))
+    assert_same_rows(store, _part(old, 5, 12), store.read(old.ids[5:]))
+    assert sorted(ids_of(everything(store, 5))) == sorted(old.ids)
+
+
+def test_rows_that_are_not_there_are_refused(store: VectorStore) -> None:
+    batch = rows(3, fields=False)
+    store.create(6)
+    store.write(batch)
+    with pytest.raises(StoreError):
+        store.read([batch.ids[0], "987654321"])
+    assert store.read(batch.ids[::-1]).ids == batch.ids[::-1]
+    assert store.read([batch.ids[1], batch.ids[1]]).ids == (batch.ids[1],) * 2
+
+
+def test_a_collection_that_is_not_there(store: VectorStore, location: str) -> None:
+    assert not store.exists()
+    calls: tuple[Callable[[], Any], ...] = (
+        store.info,
+        lambda: everything(store),
+        lambda: store.read(["1"]),
+        lambda: store.write(rows(2, fields=False)),
+    )
+    for call in calls:
+        with pytest.raises(StoreError) as caught:
+            call()
+        assert caught.value.__cause__ is None
+    assert not store.exists(), "looking creates nothing"
+
+
+def test_another_dimension_is_refused(store: VectorStore, location: str) -> None:
+    store.create(6)
+    store.create(6)
+    with pytest.raises((StoreError, IncompatibleError)):
+        store.create(7)
+    store.write(rows(2, fields=False))
+    with open_store(location) as again:
+        with pytest.raises((StoreError, IncompatibleError)):
+            again.create(7)
+        with pytest.raises(VecveilError):
+            again.write(rows(2, 7, seed=1, fields=False))
+        assert again.info().count == 2
+
+
+def test_an_empty_store(store: VectorStore) -> None:
+    store.create(6)
+    assert store.exists()
+    assert store.info().count == 0
+    assert everything(store) == []
+    store.write(Batch((), np.empty((0, 6), dtype=np.float32), ()))
+    assert store.info().count == 0
+    with pytest.raises(StoreError):
+        store.read(["1"])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_is_not_finite_is_refused(store: VectorStore, bad: float) -> None:
+    store.create(6)
+    batch = rows(3, fields=False)
+    batch.vectors[1, 2] = bad
+    with pytest.raises(InvalidInputError):
+        store.write(batch)
+    assert store.info().count == 0, "nothing of the batch is written"
+
+
+def test_ids_and_fields_in_any_writing(store: VectorStore, case: StoreCase) -> None:
+    ids = ("ä/ö", "文書 1", "o'neil\";--", "🙂", "a,b\nc", "7", "x" * 60)
+    X = rows(7).vectors
+    fields: tuple[dict[str, Any], ...] = tuple(
+        {"größe": i, "titel": f"naïve 文 {i}", "flag": i % 2 == 0, "score": i / 3} for i in range(7)
+    )
+    store.create(6, metric="euclidean")
+    if not case.text_ids:
+        with pytest.raises((InvalidInputError, StoreError)):
+            store.write(Batch(ids, X, ({},) * 7))
+        assert store.info().count == 0
+        return
+    batch = Batch(ids, X, fields if case.fields else ({},) * 7)
+    store.write(batch)
+    assert_same_rows(store, batch, store.read(ids))
+    assert_same_rows(store, batch, _joined(everything(store, 2)))
+
+
+def test_an_error_repeats_nothing_of_the_rows(store: VectorStore) -> None:
+    store.create(6)
+    secret = "the-patient-takes-ibuprofen"
+    batch = Batch((secret,), np.full((1, 7), 0.1234567, dtype=np.float32), ({"text": secret},))
+    with pytest.raises(VecveilError) as caught:
+        store.write(batch)
+    assert secret not in str(caught.value)
+    assert "0.12345" not in str(caught.value)
+
+
+def _part(batch: Batch, start: int, stop: int) -> Batch:
+    return Batch(batch.ids[start:stop], batch.vectors[start:stop], batch.fields[start:stop])
+
+
+def _joined(batches: list[Batch]) -> Batch:
+    vectors = np.concatenate([one.vectors for one in batches])
+    fields = tuple(row for one in batches for row in one.fields)
+    return Batch(tuple(ids_of(batches)), vectors, fields)

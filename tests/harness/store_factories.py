@@ -1,0 +1,32 @@
+"""Where the contract suite of vector stores finds an empty place of each kind: one entry a kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["STORES", "StoreCase"]
+
+
+@dataclass(frozen=True)
+class StoreCase:
+    """How the suite treats a kind.
+
+    Attributes:
+        locate: returns the location of a collection that does not exist yet, from a folder of the kind's own that
+            lasts for the session, and a name that no other test has.
+        text_ids: whether ids may be any text; else only whole numbers, and others are refused.
+        fields: whether rows have fields; else only ids and vectors.
+    """
+
+    locate: Callable[[Path, str], str]
+    text_ids: bool = True
+    fields: bool = True
+
+
+STORES: dict[str, StoreCase] = {
+    "chroma": StoreCase(lambda folder, name: f"chroma:{folder}#{name}"),
+    "lancedb": StoreCase(lambda folder, name: f"lancedb:{folder}#{name}"),
+    "qdrant": StoreCase(lambda folder, name: f"qdrant:{folder}#{name}"),
+}
