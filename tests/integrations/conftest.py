@@ -23,7 +23,7 @@ def notes() -> list[str]:
 def protector(notes: list[str]) -> vecveil.Protector:
     """Return the default method, fitted with MiniLM."""
     concept = vecveil.Concept.from_file(CONCEPT_FILE)
-    return vecveil.fit(notes, concept, "minilm", target_utility=0.9, min_texts=1, seed=0)
+    return vecveil.fit(notes, concept, "minilm", target_utility=0.9, seed=0)
 
 
 @pytest.fixture(scope="session")
@@ -61,3 +61,10 @@ def collection_folder(notes: list[str], tmp_path_factory: pytest.TempPathFactory
                 rows.append(f"q{i}\td{i}\t1")
     (folder / "qrels" / "test.tsv").write_text("\n".join(rows) + "\n")
     return folder
+
+
+@pytest.fixture(scope="session")
+def redactor(notes: list[str]) -> vecveil.Protector:
+    """Return a method that rewrites texts and leaves vectors as they are."""
+    concept = vecveil.Concept.from_file(CONCEPT_FILE)
+    return vecveil.fit(notes, concept, "minilm", method="redact", seed=0)
