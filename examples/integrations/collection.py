@@ -17,6 +17,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+# The examples are named like the packages that they show, which must not be looked for in this folder.
+sys.path[:] = [
+    place for place in sys.path if Path(place).resolve() != Path(__file__).parent.resolve()
+]
+
 
 @dataclass(frozen=True)
 class Collection:
