@@ -1,0 +1,125 @@
+"""``vecveil serve``: OpenAI's embeddings API, protected."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vecveil.cli import options as shared
+
+if TYPE_CHECKING:
+    from vecveil.serving import ServeSettings
+
+__all__ = ["command"]
+
+EXAMPLE = """\b
+Examples:
+  vecveil serve -p drug.vecveil --upstream minilm --port 8080
+  vecveil serve -p drug.vecveil --upstream https://api.openai.com/v1#text-embedding-3-small
+  vecveil serve -p drug=drug.vecveil -p names=names.vecveil --key-file noise.key
+  vecveil serve --config serve.yaml
+"""
+
+
+@click.command("serve", epilog=EXAMPLE, short_help="Answer OpenAI's embeddings API, protected.")
+@click.option(
+    "-p",
+    "--protector",
+    "protectors",
+    multiple=True,
+    metavar="[NAME=]FILE",
+    help="Protector file; NAME is the model that clients ask for [default: the file's name].",
+)
+@click.option("--config", type=shared.FILE, help="YAML file with everything, in place of -p.")
+@click.option(
+    "--upstream",
+    metavar="NAME|URL[#MODEL]",
+    help="Encoder, or OpenAI-compatible server [default: each protector's own encoder].",
+)
+@click.option(
+    "--upstream-key",
+    metavar="env:NAME|FILE|forward|none",
+    help="Key for a server [default: the client's].",
+)
+@click.option("--host", help="Address to listen on [default: 127.0.0.1].")
+@click.option("--port", type=click.IntRange(0, 65_535), help="0 takes a free one [default: 8080].")
+@click.option(
+    "--query-protection",
+    type=click.Choice(["same", "stronger", "map-only"]),
+    help="Of queries [default: same].",
+)
+@click.option(
+    "--query-noise", type=float, help="For stronger: times the documents' noise [default: 2]."
+)
+@click.option("--key-file", type=shared.FILE, help="Keyed noise: equal texts get equal vectors.")
+@click.option("--key-env", metavar="VARIABLE", help="Keyed noise with keys in this variable.")
+@click.option("--ledger", type=shared.FILE, help="Count releases of each text and keep to its cap.")
+@click.option(
+    "--api-keys",
+    metavar="env:NAME|FILE",
+    help="Keys of which clients must show one, one a line [default: everybody may ask].",
+)
+@click.option("--no-access-log", is_flag=True, help="No line for each request.")
+def command(config: Path | None, **given: Any) -> None:
+    """Serve POST /v1/embeddings: texts in, protected vectors out, for any client of OpenAI's API.
+
+    Point a program at it by its base URL (http://127.0.0.1:8080/v1). Vectors are those of the
+    upstream, protected; where protection fails, the answer is an error and never a clean vector.
+    Ask for a query with the model NAME:query. Logs go to stderr, without texts, vectors or keys.
+    """
+    from vecveil.serving import run
+
+    run(_from_config(config, given) if config is not None else _from_options(given))
+
+
+def _from_options(given: dict[str, Any]) -> ServeSettings:
+    from vecveil.serving import PolicySettings, ServeSettings, UpstreamSettings
+
+    if not given["protectors"]:
+        raise click.UsageError("Give -p FILE, or --config FILE.")
+    if given["key_file"] is not None and given["key_env"] is not None:
+        raise click.UsageError("Give --key-file or --key-env, not both.")
+    if given["query_noise"] is not None and given["query_protection"] != "stronger":
+        raise click.UsageError("--query-noise needs --query-protection stronger.")
+    key = None if given["key_file"] is None else str(given["key_file"])
+    if given["key_env"] is not None:
+        key = f"env:{given['key_env']}"
+    common: dict[str, Any] = {
+        "key": key,
+        "ledger": None if given["ledger"] is None else str(given["ledger"]),
+        **_set(given, "query_protection", "query_noise"),
+    }
+    policies: dict[str, Any] = {}
+    for one in given["protectors"]:
+        name, _, file = one.rpartition("=") if not Path(one).is_file() else ("", "", one)
+        name = name or Path(file).stem
+        if name in policies:
+            raise click.UsageError(f"Two protectors are named {name!r}: give each a NAME=FILE.")
+        policies[name] = PolicySettings(file, **common)
+    upstream = UpstreamSettings(encoder=given["upstream"], key=given["upstream_key"])
+    return ServeSettings(
+        policies,
+        upstream,
+        access_log=not given["no_access_log"],
+        **_set(given, "host", "port", "api_keys"),
+    )
+
+
+def _from_config(path: Path, given: dict[str, Any]) -> ServeSettings:
+    from vecveil.serving.config import read_config
+
+    changes = _set(given, "host", "port")
+    if given["no_access_log"]:
+        changes["access_log"] = False
+    others = {name for name, value in given.items() if value} - {*changes, "no_access_log"}
+    if others:
+        listed = ", ".join(sorted(f"--{name.replace('_', '-')}" for name in others))
+        raise click.UsageError(f"With --config everything stands in the file; leave out {listed}.")
+    return dataclasses.replace(read_config(path), **changes)
+
+
+def _set(given: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: given[name] for name in names if given[name] is not None}

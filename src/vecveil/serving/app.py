@@ -1,0 +1,158 @@
+"""The application: OpenAI's routes, health and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from vecveil.errors import MissingDependencyError
+from vecveil.serving.api_keys import ApiKeys
+from vecveil.serving.body import read_body, unless_gone
+from vecveil.serving.errors import INVALID, ApiError
+from vecveil.serving.guard import Guard
+from vecveil.serving.requests import parse_request, split_side
+from vecveil.serving.service import ServedPolicy, Service
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter, FastAPI
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+__all__ = ["create_app"]
+
+_HEALTH = "/health"
+
+
+def create_app(
+    service: Service,
+    *,
+    keys: ApiKeys | None = None,
+    routers: Sequence[APIRouter] = (),
+    open_paths: Iterable[str] = (),
+) -> FastAPI:
+    """Return the ASGI application.
+
+    Args:
+        service: that answers; it is closed with the application.
+        keys: of which a client must show one as a bearer token; None lets everybody in.
+        routers: further routes, such as a page at ``/``. What they answer is theirs: hand in none that shows clean
+            vectors.
+        open_paths: paths that need no key, besides ``/health``: a page that a browser opens cannot show one.
+
+    Raises:
+        MissingDependencyError: FastAPI is not installed.
+    """
+    try:
+        from fastapi import FastAPI
+        from fastapi.exceptions import RequestValidationError
+        from starlette.exceptions import HTTPException
+    except ImportError as error:
+        raise MissingDependencyError("Serving", "fastapi", "serve") from error
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await service.start()
+        yield
+        await service.aclose()
+
+    quiet: Any = dict.fromkeys(
+        ("tracing", "metrics", "logs", "operation_spans", "auto_configure"), False
+    )
+    app = FastAPI(
+        title="vecveil",
+        lifespan=lifespan,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        # FastAPI's own telemetry records messages of exceptions and what a client sent; older ones ignore this.
+        telemetry=quiet,
+    )
+    routes = _Routes(service)
+    # Plain routes: checking vectors a second time with pydantic would cost more than protecting them.
+    app.add_route("/v1/embeddings", routes.embeddings, methods=["POST"])
+    app.add_route("/v1/models", routes.models, methods=["GET"])
+    app.add_route("/v1/models/{model:path}", routes.model, methods=["GET"])
+    app.add_route(_HEALTH, routes.health, methods=["GET"])
+    app.add_route("/metrics", routes.figures, methods=["GET"])
+    for router in routers:
+        app.include_router(router)
+    app.add_exception_handler(HTTPException, _as_api_error)
+    app.add_exception_handler(RequestValidationError, _as_api_error)
+    app.add_middleware(
+        Guard, service=service, keys=keys, open_paths=frozenset({_HEALTH, *open_paths})
+    )
+    return app
+
+
+async def _as_api_error(request: Request, error: Exception) -> Response:
+    """Raise the framework's own errors on to the guard, in our words: theirs may repeat what was sent."""
+    status = int(getattr(error, "status_code", 400))
+    known = {
+        404: ("There is no such path; embeddings are at POST /v1/embeddings.", "unknown_path"),
+        405: ("The path does not take this method.", "method_not_allowed"),
+        413: ("The body is too large.", "body_too_large"),
+    }
+    text, code = known.get(status, ("The request is not valid.", "invalid_request"))
+    raise ApiError(status, text, kind=INVALID, code=code) from None
+
+
+class _Routes:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def embeddings(self, request: Request) -> Response:
+        from starlette.responses import Response
+
+        service = self._service
+        headers = request.headers
+        body = await read_body(request.receive, headers, service.limits)
+        asked = parse_request(
+            body, headers, max_inputs=service.limits.inputs, client_ids=service.client_ids
+        )
+        answer = await unless_gone(request.receive, service.answer(asked, headers))
+        return Response(answer, media_type="application/json")
+
+    async def models(self, request: Request) -> Response:
+        listed = [self._model(one) for one in self._service.policies.values()]
+        return _json({"object": "list", "data": listed})
+
+    async def model(self, request: Request) -> Response:
+        name, _ = split_side(request.path_params["model"])
+        found = self._service.policies.get(name)
+        if found is None:
+            raise ApiError(
+                404, "There is no such model; GET /v1/models lists them.", code="model_not_found"
+            )
+        return _json(self._model(found))
+
+    def _model(self, one: ServedPolicy) -> dict[str, Any]:
+        return {
+            "id": one.name,
+            "object": "model",
+            "created": self._service.created,
+            "owned_by": "vecveil",
+            "vecveil": {
+                "method": one.policy.protector.method,
+                "dimensions": one.policy.protector.released_dimension,
+                "query_protection": one.policy.query_protection,
+                "keyed": one.policy.key is not None,
+            },
+        }
+
+    async def health(self, request: Request) -> Response:
+        """Say that the process answers; how many upstreams have been checked is beside it."""
+        total = len(self._service.policies)
+        return _json({"status": "ok", "policies": total, "checked": self._service.checked})
+
+    async def figures(self, request: Request) -> Response:
+        from starlette.responses import Response
+
+        metrics = self._service.metrics
+        return Response(metrics.text(), headers={"content-type": metrics.content_type})
+
+
+def _json(content: Any) -> Response:
+    from starlette.responses import JSONResponse
+
+    return JSONResponse(content)

@@ -1,0 +1,86 @@
+"""Reading a request's body within limits, and noticing a client that goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
+from typing import Any, TypeVar
+
+from vecveil.serving.errors import invalid
+from vecveil.serving.guard import ClientGone
+from vecveil.serving.settings import Limits
+
+__all__ = ["read_body", "unless_gone"]
+
+T = TypeVar("T")
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+
+async def read_body(receive: Receive, headers: Mapping[str, str], limits: Limits) -> bytes:
+    """Return the body of a JSON request; more than the limit is never held.
+
+    Raises:
+        ApiError: 415 no JSON, 413 too large, 408 too slow.
+        ClientGone: it closed the connection.
+    """
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        # Also keeps a web page of somebody else from sending requests here through a browser.
+        raise invalid(
+            "The header Content-Type must be application/json.",
+            code="invalid_content_type",
+            status=415,
+        )
+    too_large = invalid(
+        f"The body must have at most {limits.body_bytes:,} bytes.",
+        code="body_too_large",
+        status=413,
+    )
+    with contextlib.suppress(ValueError):
+        if int(headers.get("content-length", "0")) > limits.body_bytes:
+            raise too_large
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(limits.body_seconds):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGone
+                part = message.get("body", b"")
+                size += len(part)
+                if size > limits.body_bytes:
+                    raise too_large
+                parts.append(part)
+                if not message.get("more_body", False):
+                    return b"".join(parts)
+    except TimeoutError:
+        pass
+    raise invalid("The body did not arrive in time.", code="body_timeout", status=408)
+
+
+async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """Return what ``work`` returns; a client that goes away cancels it.
+
+    Raises:
+        ClientGone: it went away.
+    """
+    working = asyncio.create_task(work)
+    watching = asyncio.create_task(_gone(receive))
+    try:
+        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise ClientGone
+    finally:
+        watching.cancel()
+        if not working.done():
+            working.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await working
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

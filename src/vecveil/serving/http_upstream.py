@@ -1,0 +1,254 @@
+"""A server that speaks OpenAI's ``POST /embeddings``, asked through one pool of connections.
+
+It is not trusted with anything but texts: what it answers is checked as a whole (`parse_embeddings`), bounded in size,
+never followed elsewhere, and never shown to a client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vecveil.encoders.openai_compatible import parse_embeddings
+from vecveil.errors import MissingDependencyError
+from vecveil.serving.errors import INVALID, UpstreamError
+from vecveil.serving.settings import UpstreamSettings
+from vecveil.serving.upstream import Encoded
+
+__all__ = ["HttpUpstream"]
+
+_RETRIED = frozenset({408, 409, 429, 500, 502, 503, 504})
+_FORWARDED = ("authorization", "openai-organization", "openai-project")
+_LONGEST_PAUSE = 5.0
+_TOKENS = re.compile(rb'"prompt_tokens"\s*:\s*(\d{1,12})')
+_FIRST_CHUNK = 65_536
+_KNOWN_CODES = frozenset(
+    {"context_length_exceeded", "model_not_found", "insufficient_quota", "invalid_api_key"}
+)
+
+
+class HttpUpstream:
+    """One model, or with ``model`` None any that a client names, of an OpenAI-compatible server.
+
+    Args:
+        url: the base, such as ``https://api.openai.com/v1``.
+        model: None passes the client's on.
+        settings: timeouts, retries, key.
+        key: sent as a bearer token; None sends none.
+        forward_key: send the client's own ``Authorization`` on.
+
+    Raises:
+        MissingDependencyError: httpx is not installed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str | None,
+        settings: UpstreamSettings,
+        *,
+        key: str | None = None,
+        forward_key: bool = False,
+    ) -> None:
+        try:
+            import httpx
+        except ImportError as error:
+            raise MissingDependencyError("An upstream behind a URL", "httpx", "serve") from error
+        self._httpx = httpx
+        self._url = url.rstrip("/") + "/embeddings"
+        self._model = model
+        self._settings = settings
+        self._forward = forward_key and key is None
+        self.name = url if model is None else f"{url}#{model}"
+        self.encoding_format = settings.encoding_format
+        headers = {
+            "Content-Type": "application/json",
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",  # a small answer must not unpack to a huge one
+        }
+        if key is not None:
+            headers["Authorization"] = f"Bearer {key}"
+        self._client = httpx.AsyncClient(
+            headers=headers,
+            timeout=httpx.Timeout(settings.timeout, connect=settings.connect_timeout),
+            limits=httpx.Limits(
+                max_connections=settings.connections,
+                max_keepalive_connections=settings.connections,
+            ),
+            follow_redirects=False,  # a key and texts must not follow one to another host
+        )
+
+    def __repr__(self) -> str:
+        return f"HttpUpstream({self.name!r})"
+
+    @property
+    def takes_models(self) -> bool:
+        """Whether the client names the model."""
+        return self._model is None
+
+    async def embed(
+        self,
+        texts: Sequence[str],
+        *,
+        model: str,
+        dimension: int | None,
+        headers: Mapping[str, str],
+    ) -> Encoded:
+        """Return the vectors of ``texts``; see `Upstream`."""
+        body: dict[str, Any] = {"model": self._model or model, "input": list(texts)}
+        if self.encoding_format == "base64":
+            body["encoding_format"] = "base64"
+        if self._settings.dimensions is not None:
+            body["dimensions"] = self._settings.dimensions
+        sent = json.dumps(body, ensure_ascii=False).encode()
+        forwarded = (
+            {name: headers[name] for name in _FORWARDED if name in headers} if self._forward else {}
+        )
+        content = await self._post(sent, forwarded)
+        rows = len(texts)
+        if rows > 64:  # decoding many vectors would hold up everybody else
+            X = await asyncio.to_thread(
+                parse_embeddings, content, rows=rows, dimension=dimension, owner="upstream"
+            )
+        else:
+            X = parse_embeddings(content, rows=rows, dimension=dimension, owner="upstream")
+        return Encoded(X, _tokens(content))
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def _post(self, body: bytes, headers: dict[str, str]) -> bytes:
+        tries = self._settings.retries + 1
+        for attempt in range(tries):
+            pause = min(_LONGEST_PAUSE, 0.1 * 2**attempt * (1 + random.random()))
+            failure: UpstreamError
+            try:
+                return await self._once(body, headers)
+            except UpstreamError as error:
+                failure = error
+            again = failure.lost or failure.refused in _RETRIED
+            if failure.retry_after is not None:
+                again = again and failure.retry_after <= _LONGEST_PAUSE
+                pause = max(pause, failure.retry_after)
+            if not again or attempt + 1 == tries:
+                raise failure
+            await asyncio.sleep(pause)
+        raise AssertionError("unreachable")
+
+    async def _once(self, body: bytes, headers: dict[str, str]) -> bytes:
+        httpx = self._httpx
+        failure: UpstreamError
+        # Outside the handlers: an exception of httpx holds the request, and with it the texts.
+        try:
+            async with asyncio.timeout(self._settings.timeout):
+                return await self._exchange(body, headers)
+        except (TimeoutError, httpx.ReadTimeout, httpx.WriteTimeout):
+            failure = UpstreamError(
+                504,
+                f"The upstream did not answer within {self._settings.timeout:g} seconds.",
+                code="upstream_timeout",
+            )
+        except httpx.PoolTimeout:
+            failure = UpstreamError(
+                503, "The upstream has no free connection.", code="upstream_busy", retry_after=1.0
+            )
+        except (httpx.TransportError, httpx.InvalidURL, httpx.DecodingError) as error:
+            failure = UpstreamError(
+                502,
+                f"The upstream cannot be reached, or closed the connection ({type(error).__name__}).",
+                code="upstream_unreachable",
+                lost=True,
+            )
+        raise failure
+
+    async def _exchange(self, body: bytes, headers: dict[str, str]) -> bytes:
+        async with self._client.stream("POST", self._url, content=body, headers=headers) as answer:
+            status = answer.status_code
+            limit = self._settings.max_response_bytes if status == 200 else _FIRST_CHUNK
+            if answer.headers.get("content-encoding", "identity").lower() != "identity":
+                raise UpstreamError(
+                    502,
+                    "The upstream's answer is compressed; it was asked not to.",
+                    code="upstream_invalid",
+                )
+            parts, size = [], 0
+            async for chunk in answer.aiter_raw():
+                size += len(chunk)
+                if size > limit:
+                    if status != 200:
+                        break  # an error's explanation is not worth more
+                    raise UpstreamError(
+                        502,
+                        f"The upstream's answer is larger than {limit:,} bytes.",
+                        code="upstream_invalid",
+                    )
+                parts.append(chunk)
+            content = b"".join(parts)
+            if status == 200:
+                return content
+            raise _refusal(status, content, answer.headers.get("retry-after"))
+
+
+def _refusal(status: int, content: bytes, wait: str | None) -> UpstreamError:
+    """Return what a client is told of an answer that is not 200: the status, and a code if it is one that we know."""
+    code = _known_code(content)
+    named = f" ({code})" if code else ""
+    if status == 429:
+        return UpstreamError(
+            429,
+            f"The upstream takes no more requests at the moment{named}.",
+            code="upstream_rate_limited",
+            kind="rate_limit_error",
+            retry_after=_seconds(wait),
+            refused=status,
+        )
+    if status in (401, 403):
+        return UpstreamError(
+            401,
+            f"The upstream refused the key{named}.",
+            code="upstream_authentication",
+            kind=INVALID,
+            refused=status,
+        )
+    if status in (400, 404, 413, 422):
+        return UpstreamError(
+            404 if status == 404 else 400,
+            f"The upstream refused the request with HTTP {status}{named}: is a text too long for it, or does it not "
+            "know the model?",
+            code="upstream_refused",
+            kind=INVALID,
+            refused=status,
+        )
+    return UpstreamError(
+        502,
+        f"The upstream answered with HTTP {status}.",
+        code="upstream_failed",
+        retry_after=_seconds(wait) if wait else None,
+        refused=status,
+    )
+
+
+def _known_code(content: bytes) -> str | None:
+    try:
+        code = json.loads(content)["error"]["code"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return code if isinstance(code, str) and code in _KNOWN_CODES else None
+
+
+def _seconds(wait: str | None) -> float:
+    try:
+        return min(3600.0, max(0.0, float(wait or 1.0)))
+    except ValueError:  # a date
+        return 1.0
+
+
+def _tokens(content: bytes) -> int:
+    """Return the tokens that the upstream counted; found from the end, without reading the vectors again."""
+    found = _TOKENS.match(content, at) if (at := content.rfind(b'"prompt_tokens"')) >= 0 else None
+    return int(found[1]) if found else 0

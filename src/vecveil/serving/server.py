@@ -1,0 +1,129 @@
+"""Running the application under uvicorn: logs, signals, a graceful end."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import math
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from vecveil.errors import InvalidInputError, MissingDependencyError, message
+from vecveil.serving.api_keys import ApiKeys
+from vecveil.serving.app import create_app
+from vecveil.serving.logs import configure_logging, event
+from vecveil.serving.opening import open_service
+from vecveil.serving.settings import ServeSettings
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+
+    from vecveil.serving.service import Service
+
+__all__ = ["run"]
+
+_KEEP_ALIVE = 65
+"""Seconds: longer than clients keep a connection, so that none of them writes into one that is being closed."""
+
+
+def run(
+    settings: ServeSettings,
+    *,
+    routers: Callable[[Service], Sequence[APIRouter]] | None = None,
+    open_paths: Iterable[str] = (),
+) -> None:
+    """Serve until a signal says to stop; requests that are being answered then get their answer.
+
+    Args:
+        settings: see `ServeSettings`.
+        routers: gives further routes, once the service is open.
+        open_paths: see `create_app`.
+
+    Raises:
+        VecveilError: something that cannot be used; nothing was served.
+        MissingDependencyError: FastAPI or uvicorn is not installed.
+    """
+    try:
+        import uvicorn
+    except ImportError as error:
+        raise MissingDependencyError("Serving", "uvicorn", "serve") from error
+    configure_logging(access=settings.access_log)
+    keys = None if settings.api_keys is None else ApiKeys(settings.api_keys)
+    listening = _bound(settings.host, settings.port)
+    with listening:
+        _warn_if_open(settings)
+        service = open_service(settings)
+        app = create_app(
+            service,
+            keys=keys,
+            routers=() if routers is None else routers(service),
+            open_paths=open_paths,
+        )
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,  # its lines hold paths and queries as clients wrote them
+            lifespan="on",
+            ws="none",
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=_KEEP_ALIVE,
+            timeout_graceful_shutdown=math.ceil(settings.limits.shutdown_seconds),
+        )
+        server = uvicorn.Server(config)
+
+        async def serve() -> None:
+            await service.start()  # before anybody is let in
+            host, port = listening.getsockname()[:2]
+            shown = f"[{host}]" if ":" in host else host
+            event("listening", url=f"http://{shown}:{port}/v1", policies=len(service.policies))
+            await server.serve(sockets=[listening])
+            event("stopped")
+
+        with asyncio.Runner(loop_factory=_loop_factory(config)) as runner:
+            runner.run(serve())
+
+
+def _loop_factory(config: Any) -> Any:
+    factory = getattr(config, "get_loop_factory", None)  # uvicorn before 0.36 has none
+    return None if factory is None else factory()
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """Return a socket bound to the address, so that a port in use is told before an encoder is loaded."""
+    failed: str
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        listening = socket.socket(family, kind, protocol)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+        except OSError:
+            listening.close()
+            raise
+        listening.set_inheritable(False)
+        return listening
+    except OSError as error:
+        failed = error.strerror or type(error).__name__
+    raise InvalidInputError(
+        message("serve", "host and port", "an address to listen on", f"{host}:{port} ({failed})",
+                fix="Choose another --port, or 0 for a free one.")
+    )  # fmt: skip
+
+
+def _warn_if_open(settings: ServeSettings) -> None:
+    if settings.api_keys is not None:
+        return
+    try:
+        local = ipaddress.ip_address(settings.host).is_loopback
+    except ValueError:
+        local = settings.host == "localhost"
+    if not local:
+        event(
+            "warning",
+            level=logging.WARNING,
+            message="Reachable from other machines without a key: set api_keys, and put TLS in front.",
+        )
