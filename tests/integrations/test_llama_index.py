@@ -1,0 +1,259 @@
+"""A LlamaIndex index over protected vectors, its events and what it writes down."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llama_index.core")
+
+from llama_index.core import StorageContext, VectorStoreIndex, load_index_from_storage
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.bridge.pydantic import PrivateAttr, ValidationError
+from llama_index.core.instrumentation import get_dispatcher
+from llama_index.core.instrumentation.event_handlers import BaseEventHandler
+from llama_index.core.schema import TextNode
+from llama_index.core.storage.kvstore import SimpleKVStore
+
+import vecveil
+from harness.http_encoder import hashed_vectors
+from harness.integration_checks import assert_no_secret, run_example, same_direction
+from vecveil.errors import IncompatibleError, InvalidInputError, KeyFileError, LedgerCapError
+from vecveil.integrations.llama_index import ProtectedEmbedding
+from vecveil.integrations.opening import PlaintextWarning
+
+TEXTS = ["She takes amoxicillin for her asthma.", "The train leaves at noon.", "A new roof."]
+_encoder: list[Any] = []
+
+
+def minilm(texts: list[str]) -> np.ndarray:
+    if not _encoder:
+        _encoder.append(vecveil.load_encoder("minilm"))
+    return _encoder[0].encode(texts, show_progress=False)
+
+
+class Inner(BaseEmbedding):
+    """MiniLM as a LlamaIndex embedding, which writes down what it is asked; other vectors on demand."""
+
+    _asked: list[str] = PrivateAttr(default_factory=list)
+    _vectors: Any = PrivateAttr(default=None)
+
+    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        self._asked.extend(texts)
+        found = (self._vectors or minilm)(texts)
+        return found.tolist() if isinstance(found, np.ndarray) else found
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        return self._get_text_embeddings([text])[0]
+
+    _get_query_embedding = _get_text_embedding
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return self._get_text_embedding(query)
+
+    async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        return self._get_text_embeddings(texts)
+
+
+def wrap(protector: Any, inner: BaseEmbedding | None = None, **options: Any) -> ProtectedEmbedding:
+    return ProtectedEmbedding(protector, inner, **{"text_stored": False, **options})
+
+
+def nodes(texts: list[str]) -> list[TextNode]:
+    return [TextNode(text=text, id_=str(i)) for i, text in enumerate(texts)]
+
+
+@pytest.mark.parametrize("inner", [None, Inner], ids=["own encoder", "wrapped"])
+def test_an_index_holds_and_finds_protected_vectors(protector, notes, inner):
+    texts, embedding = notes[:40], wrap(protector, inner and inner())
+    index = VectorStoreIndex(nodes(texts), embed_model=embedding)
+    held = index.vector_store.data.embedding_dict
+    assert len(held) == 40
+    mapped = protector.protect(minilm(texts), noise=False)
+    cosines = same_direction([held[str(i)] for i in range(40)], mapped)
+    assert cosines.max() < 0.99
+    retriever = index.as_retriever(similarity_top_k=3)
+    found = [[hit.node.node_id for hit in retriever.retrieve(texts[i])] for i in range(0, 40, 4)]
+    assert sum(str(4 * i) in ids for i, ids in enumerate(found)) >= 8
+    later = asyncio.run(retriever.aretrieve(texts[0]))
+    assert len(later) == 3
+
+
+@pytest.mark.parametrize("inner", [None, Inner], ids=["own encoder", "wrapped"])
+def test_queries_are_protected_as_they_are_told(protector, inner):
+    mapped = protector.protect(minilm(TEXTS[:1]), noise=False)
+    inner = inner and inner()
+    bare = wrap(protector, inner, query_protection="map-only")
+    assert same_direction([bare.get_query_embedding(TEXTS[0])], mapped)[0] > 0.999
+    assert same_direction([bare.get_text_embedding(TEXTS[0])], mapped)[0] < 0.99
+    noise = {}
+    for side in ("same", "stronger"):
+        embedding = wrap(protector, inner, query_protection=side, query_noise=4.0)
+        drawn = np.array([embedding.get_query_embedding(TEXTS[0]) for _ in range(20)])
+        noise[side] = np.linalg.norm(drawn - mapped[0], axis=1).mean()
+    assert (
+        noise["stronger"] > 2 * noise["same"] > 0
+    )  # 4 to 1; one of 20 means varies by a few percent
+
+
+@pytest.mark.parametrize("inner", [None, Inner], ids=["own encoder", "wrapped"])
+def test_without_waiting_the_same_vectors(protector, key_file, inner):
+    embedding = wrap(protector, inner and inner(), key=key_file, embed_batch_size=2)
+
+    async def all_of_them() -> Any:
+        batch = await embedding.aget_text_embedding_batch(TEXTS)
+        return (
+            batch,
+            await embedding.aget_text_embedding(TEXTS[2]),
+            await embedding.aget_query_embedding(TEXTS[1]),
+        )
+
+    documents, one, query = asyncio.run(all_of_them())
+    assert documents == embedding.get_text_embedding_batch(TEXTS)
+    assert one == documents[2]
+    assert query == embedding.get_query_embedding(TEXTS[1]) == documents[1]
+    assert wrap(protector, inner and inner()).get_query_embedding(TEXTS[1]) != query
+
+
+def test_no_event_shows_a_clean_vector(protector, key_file):
+    """The control: the same listener does see what the wrapped embedding reports by itself."""
+
+    class Listener(BaseEventHandler):
+        def handle(self, event: Any, **_: Any) -> None:
+            seen.extend(getattr(event, "embeddings", []))
+
+    seen: list[list[float]] = []
+    dispatcher = get_dispatcher()
+    dispatcher.add_event_handler(Listener())
+    try:
+        embedding = wrap(protector, Inner(), key=key_file)
+        released = [
+            *embedding.get_text_embedding_batch(TEXTS),
+            embedding.get_query_embedding(TEXTS[0]),
+        ]
+        assert seen == released
+        Inner().get_query_embedding(TEXTS[0])
+        assert same_direction(seen[-1:], minilm(TEXTS[:1]))[0] > 0.999
+    finally:
+        dispatcher.event_handlers.pop()
+
+
+def test_one_warning_about_texts_in_the_index(protector):
+    embedding = wrap(protector, text_stored=True)
+    with pytest.warns(PlaintextWarning, match="text of every node"):
+        VectorStoreIndex(nodes(TEXTS), embed_model=embedding)
+    embedding.get_text_embedding(TEXTS[0])  # a second one would be an error here
+    wrap(protector, text_stored=True).get_query_embedding(TEXTS[0])
+
+
+def test_texts_are_rewritten_before_the_wrapped_embedding_sees_them(redactor):
+    inner = Inner()
+    embedding = wrap(redactor, inner)
+    documents = embedding.get_text_embedding_batch(TEXTS)
+    embedding.get_query_embedding(TEXTS[0])
+    asyncio.run(embedding.aget_text_embedding_batch(TEXTS))
+    asyncio.run(embedding.aget_query_embedding(TEXTS[0]))
+    assert not any("amoxicillin" in text or "asthma" in text for text in inner._asked)
+    assert sum("*" in text for text in inner._asked) == 4
+    assert np.array_equal(documents, redactor.encode(TEXTS))
+
+
+def test_no_key_in_what_is_written_down(protector_file, key_file, tmp_path: Path):
+    embedding = wrap(protector_file, key=key_file, query_protection="stronger")
+    (tmp_path / "json").write_text(
+        embedding.to_json() + repr(embedding) + str(embedding.to_payload())
+    )
+    (tmp_path / "pickle").write_bytes(pickle.dumps(embedding))
+    index = VectorStoreIndex(nodes(TEXTS), embed_model=embedding)
+    index.storage_context.persist(tmp_path / "index")
+    assert_no_secret(tmp_path, key_file)
+    expected = embedding.get_query_embedding(TEXTS[0])
+    for again in (
+        ProtectedEmbedding.from_dict(embedding.to_dict()),
+        ProtectedEmbedding.from_json(embedding.to_json()),
+        pickle.loads((tmp_path / "pickle").read_bytes()),
+    ):
+        assert again.to_dict() == embedding.to_dict()
+        assert again.get_query_embedding(TEXTS[0]) == expected
+    storage = StorageContext.from_defaults(persist_dir=str(tmp_path / "index"))
+    loaded = load_index_from_storage(storage, embed_model=again)
+    assert len(loaded.as_retriever(similarity_top_k=2).retrieve(TEXTS[1])) == 2
+
+
+def test_objects_are_given_again(protector, protector_file, key_file, redactor, tmp_path: Path):
+    keys = vecveil.NoiseKeys.from_file(key_file)
+    embedding = wrap(protector, Inner(), key=keys)
+    (tmp_path / "json").write_text(embedding.to_json())
+    assert_no_secret(tmp_path, key_file)
+    for missing in ({}, {"protector": protector}, {"protector": protector, "key": keys}):
+        with pytest.raises(InvalidInputError, match="given again"):
+            ProtectedEmbedding.from_dict(embedding.to_dict(), **missing)
+    again = {"protector": protector_file, "key": key_file, "embed_model": Inner()}
+    assert ProtectedEmbedding.from_dict(embedding.to_dict(), **again).get_query_embedding(
+        TEXTS[0]
+    ) == embedding.get_query_embedding(TEXTS[0])
+    with pytest.raises(IncompatibleError, match="another"):
+        ProtectedEmbedding.from_dict(
+            embedding.to_dict(), **{**again, "protector": redactor, "key": None}
+        )
+    with pytest.raises(InvalidInputError, match="`protector` must be a path"):
+        pickle.dumps(embedding)
+
+
+def test_the_ledger_counts_documents_and_queries(protector, tmp_path: Path):
+    embedding = wrap(protector, ledger=vecveil.Ledger(tmp_path / "ledger", cap=2))
+    embedding.get_text_embedding_batch(TEXTS)
+    embedding.get_query_embedding(TEXTS[0])
+    with pytest.raises(LedgerCapError):
+        embedding.get_text_embedding_batch(TEXTS)
+    embedding.get_text_embedding_batch(TEXTS[1:])  # nothing was counted of what was refused
+
+
+@pytest.mark.parametrize(
+    ("vectors", "error", "said"),
+    [
+        (lambda texts: hashed_vectors(texts, 384), IncompatibleError, "one fitted for"),
+        (hashed_vectors, IncompatibleError, "dimension 16"),
+        (lambda texts: [[float("nan")] * 384] * len(texts), InvalidInputError, "NaN"),
+        (lambda texts: [[1.0] * 384], InvalidInputError, "1 rows for 12"),
+        (lambda texts: "<html>", InvalidInputError, "encode"),
+    ],
+    ids=["other model", "other dimension", "NaN", "too few", "HTML"],
+)
+def test_an_embedding_that_does_not_fit_releases_nothing(protector, vectors, error, said):
+    inner = Inner()
+    inner._vectors = vectors
+    embedding = wrap(protector, inner)
+    for call in (
+        embedding.get_text_embedding_batch,
+        lambda texts: embedding.get_query_embedding(texts[0]),
+    ):
+        with pytest.raises(error, match=said):
+            call(TEXTS)
+    with pytest.raises(error, match=said):
+        asyncio.run(embedding.aget_query_embedding(TEXTS[0]))
+
+
+def test_what_cannot_be_is_refused(protector, redactor, tmp_path: Path):
+    with pytest.raises(InvalidInputError, match="embed_model"):
+        wrap(protector, vecveil.load_encoder("minilm"))
+    with pytest.raises(InvalidInputError, match="query_protection"):
+        wrap(redactor, query_protection="map-only")
+    with pytest.raises(KeyFileError):
+        wrap(protector, key=tmp_path / "none.key")
+    with pytest.raises(InvalidInputError, match="embeddings_cache"):
+        wrap(protector, query_protection="map-only", embeddings_cache=SimpleKVStore())
+    with pytest.raises(ValidationError, match="frozen"):
+        wrap(protector).query_protection = "map-only"
+    cached = wrap(protector, embeddings_cache=SimpleKVStore())
+    assert cached.get_text_embedding(TEXTS[0]) == cached.get_query_embedding(TEXTS[0])
+
+
+def test_the_example(collection_folder, protector_file):
+    clean, protected = run_example("llama_index", collection_folder, protector_file)
+    assert 0.3 < protected < clean
