@@ -1,0 +1,206 @@
+"""What a migration will do, decided before it writes: which rows, which fields, and whether it may."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from vecveil.errors import IncompatibleError, InvalidInputError, StoreError, message
+from vecveil.progress import progress
+from vecveil.protector import Protector
+from vecveil.release_policy import ReleasePolicy
+from vecveil.stores.fields import OTHERS, Field, matches
+from vecveil.stores.sampling import Reservoir
+from vecveil.stores.signs import Signs, signs_of_protection
+from vecveil.stores.state import MigrationState
+from vecveil.stores.store import StoreInfo, VectorStore
+from vecveil.stores.survey import BadRows, Survey
+
+__all__ = ["Checked", "MigrationOptions", "check_policy", "check_same", "check_source", "key_id_of"]
+
+_OWNER = "migrate"
+_LOOKED_AT = 1000
+
+
+@dataclass(frozen=True)
+class MigrationOptions:
+    """What is asked of a migration.
+
+    Attributes:
+        keep_text: carry fields of texts.
+        keep: fields to carry whatever is in them.
+        drop: fields to leave out.
+        skip_bad: leave out rows without a finite vector of the right dimension.
+    """
+
+    keep_text: bool = False
+    keep: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    skip_bad: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Checked:
+    """What was found in a source.
+
+    Attributes:
+        info: what it says of itself.
+        rows: counted.
+        bad: of them.
+        fields: beside the vectors.
+        carried: names of the fields that are written.
+        withheld: names of those that are not, with why.
+        signs: of protection.
+    """
+
+    info: StoreInfo
+    rows: int
+    bad: BadRows
+    fields: tuple[Field, ...]
+    carried: tuple[str, ...]
+    withheld: dict[str, str]
+    signs: Signs
+
+    @property
+    def personal(self) -> tuple[str, ...]:
+        """Carried fields that look like data of persons."""
+        return tuple(one.name for one in self.fields if one.personal and one.name in self.carried)
+
+    @property
+    def texts_kept(self) -> tuple[str, ...]:
+        """Carried fields that hold what protection hides."""
+        return tuple(one.name for one in self.fields if one.withheld and one.name in self.carried)
+
+
+def check_policy(policy: ReleasePolicy) -> Protector:
+    """Return the protector of ``policy``; refuses one that rewrites texts, as a store has vectors."""
+    if policy.rewrites_texts:
+        raise InvalidInputError(
+            message(_OWNER, "protector", "of a method that protects vectors", repr(policy.protector.method),
+                    "It rewrites texts before they are encoded, and vectors cannot be rewritten.",
+                    "Rewrite and encode the texts, and fill a new store with them.")
+        )  # fmt: skip
+    return policy.protector
+
+
+def check_source(
+    source: VectorStore,
+    protector: Protector,
+    options: MigrationOptions,
+    *,
+    batch: int,
+    show_progress: bool | None,
+) -> Checked:
+    """Return what ``source`` holds, after reading all of it.
+
+    Raises:
+        StoreError: no rows, bad rows (unless they are to be skipped), rows that share an id, or a count that changed.
+        IncompatibleError: another dimension than the protector's.
+        InvalidInputError: a field that is asked for and not there.
+    """
+    info = source.info()
+    if not info.count:
+        raise StoreError(message(_OWNER, "source", "a store with rows", "an empty one"))
+    survey, kept = Survey(protector.dimension), Reservoir(_LOOKED_AT, 0)
+    if info.dimension and info.dimension != protector.dimension:
+        raise IncompatibleError(
+            message(_OWNER, "protector", f"for vectors of dimension {info.dimension}",
+                    f"one for {protector.dimension}", "It belongs to another encoder.",
+                    "Fit a protector on vectors of this store's encoder.")
+        )  # fmt: skip
+    total = -(-info.count // batch)
+    for rows in progress(
+        source.batches(batch), "check", total=total, show=show_progress, unit="batch"
+    ):
+        kept.add(rows, survey.add(rows))
+    _check_rows(info, survey, options)
+    carried, withheld = _chosen(survey.fields, options)
+    signs = signs_of_protection(kept.sample(protector.dimension).vectors)
+    return Checked(info, survey.rows, survey.bad, survey.fields, carried, withheld, signs)
+
+
+def _check_rows(info: StoreInfo, survey: Survey, options: MigrationOptions) -> None:
+    if survey.rows != info.count:
+        raise StoreError(
+            message(_OWNER, "source", "left alone while it is copied",
+                    f"{survey.rows:,} rows where it counts {info.count:,}", "Somebody seems to write to it.",
+                    "Stop that, and start again.")
+        )  # fmt: skip
+    if survey.bad.total == survey.rows or (survey.bad.total and not options.skip_bad):
+        all_bad = survey.bad.total == survey.rows
+        raise StoreError(
+            message(_OWNER, "source", "a store of finite vectors of one dimension",
+                    f"{survey.bad.total:,} bad rows of {survey.rows:,} ({survey.bad})",
+                    "They cannot be protected.",
+                    "There is nothing to copy." if all_bad else "Correct them, or leave them out with --skip-bad.")
+        )  # fmt: skip
+    if shared := survey.equal_ids.count():
+        raise StoreError(
+            message(_OWNER, "source", "a store in which every row has an id of its own",
+                    f"{shared:,} rows that share theirs", "Rows are written by id: one of each would be left.",
+                    "Give them other ids.")
+        )  # fmt: skip
+
+
+def _chosen(
+    fields: Sequence[Field], options: MigrationOptions
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return which fields are carried, and why the others are not."""
+    for param, names in (("keep", options.keep), ("drop", options.drop)):
+        for name in names:
+            if not any(matches(one.name, name) for one in fields):
+                known = ", ".join(repr(one.name) for one in fields) or "none"
+                raise InvalidInputError(
+                    message(_OWNER, param, f"a field of the source ({known})", repr(name)[:80])
+                )
+    carried, withheld = [], {}
+    for one in fields:
+        wanted = any(matches(one.name, name) for name in options.keep)
+        if any(matches(one.name, name) for name in options.drop):
+            withheld[one.name] = "dropped"
+        elif one.name == OTHERS:
+            withheld[one.name] = "too many fields to look at"
+        elif one.withheld is None or wanted or (one.withheld == "text" and options.keep_text):
+            carried.append(one.name)
+        else:
+            withheld[one.name] = one.withheld
+    return tuple(carried), withheld
+
+
+def key_id_of(policy: ReleasePolicy) -> str | None:
+    """Return the id of the key, or None for fresh noise."""
+    if policy.key is None:
+        return None
+    key = policy.key.key() if hasattr(policy.key, "key") else policy.key
+    return str(key.key_id)
+
+
+def check_same(
+    state: MigrationState,
+    *,
+    names: tuple[str, str],
+    protector: Protector,
+    key_id: str | None,
+    options: MigrationOptions | None,
+) -> None:
+    """Refuse to go on with another source, destination, protector, key or other options than `state` was made with."""
+    source, dest = names
+    pairs: list[tuple[str, object, object]] = [
+        ("source", state.source, source),
+        ("dest", state.dest, dest),
+        ("protector", state.protector[:12], protector.fingerprint[:12]),
+        ("key", state.key_id, key_id),
+    ]
+    if options is not None:
+        pairs.append(("options", _as_json(state.options), _as_json(asdict(options))))
+    for param, former, now in pairs:
+        if former != now:
+            raise StoreError(
+                message(_OWNER, param, f"that of the migration that is under way ({former})", now,
+                        "The destination would hold rows of two migrations.",
+                        "Repeat the former command, or give another destination and another --state.")
+            )  # fmt: skip
+
+
+def _as_json(options: dict[str, object]) -> dict[str, object]:
+    return {k: list(v) if isinstance(v, tuple | list) else v for k, v in sorted(options.items())}

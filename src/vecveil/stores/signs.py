@@ -1,0 +1,86 @@
+"""Signs by which protected vectors differ from those of an encoder, seen without protector, text or encoder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Signs", "signs_of_protection"]
+
+FEWEST_VALUES = 10_000
+_BITS = 24  # of a float32's significand
+_MOST_ABOVE = 8  # bits between the grid and the smallest value
+_FEWEST_BITS = 13  # bfloat16 has 8, float16 has 11
+_SINGULAR = 1e-5
+_UNIT = 1e-3
+
+
+@dataclass(frozen=True)
+class Signs:
+    """What was seen of protection in some vectors.
+
+    Attributes:
+        grid_step: the power of two that all values are multiples of, if no encoder gives such values; else None.
+        rank: dimensions that the vectors span, if fewer than they could; else None.
+        unit: whether all norms are 1 within 0.001.
+        rows: vectors that were looked at.
+    """
+
+    grid_step: float | None
+    rank: int | None
+    unit: bool
+    rows: int
+
+    @property
+    def verdict(self) -> str:
+        """``seen`` if there are signs; ``none`` for plain unit vectors, as encoders give them; else ``unknown``."""
+        if self.grid_step is not None or self.rank is not None:
+            return "seen"
+        return "none" if self.unit and self.rows else "unknown"
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the signs as JSON values."""
+        return {
+            "verdict": self.verdict,
+            "grid_step": self.grid_step,
+            "rank": self.rank,
+            "rows": self.rows,
+        }
+
+
+def signs_of_protection(vectors: npt.NDArray[np.float32]) -> Signs:
+    """Return the signs in ``vectors`` (N, n), finite float32.
+
+    Noise that vecveil adds is rounded to a grid, and maps that erase directions leave fewer than n. Both are signs
+    and no proof: other programs round and project too; and there are methods without either.
+    """
+    norms = np.linalg.norm(vectors.astype(np.float64), axis=1)
+    unit = bool(len(norms)) and bool(np.all(np.abs(norms - 1) < _UNIT))
+    return Signs(_grid(vectors), _rank(vectors), unit, len(vectors))
+
+
+def _grid(vectors: npt.NDArray[np.float32]) -> float | None:
+    values = np.abs(vectors[vectors != 0])
+    if len(values) < FEWEST_VALUES:
+        return None
+    fraction, exponent = np.frexp(values.astype(np.float64))
+    significand = np.ldexp(fraction, _BITS).astype(np.int64)
+    trailing = np.log2((significand & -significand).astype(np.float64)).astype(np.int64)
+    lowest = int((exponent.astype(np.int64) - _BITS + trailing).min())
+    smallest = int(exponent.min())
+    if smallest - lowest > _MOST_ABOVE or int((_BITS - trailing).max()) < _FEWEST_BITS:
+        return None
+    return float(2.0**lowest)
+
+
+def _rank(vectors: npt.NDArray[np.float32]) -> int | None:
+    rows = np.unique(vectors, axis=0).astype(np.float64)
+    most = min(len(rows) - 1, vectors.shape[1])
+    if most < 8:
+        return None
+    spread = np.linalg.svd(rows - rows.mean(axis=0), compute_uv=False)
+    rank = int((spread > _SINGULAR * spread[0]).sum())
+    return rank if rank < most else None
