@@ -63,7 +63,18 @@ Examples:
     help="Keys of which clients must show one, one a line [default: everybody may ask].",
 )
 @click.option("--no-access-log", is_flag=True, help="No line for each request.")
-def command(config: Path | None, **given: Any) -> None:
+@click.option(
+    "--page/--no-page",
+    default=True,
+    show_default=True,
+    help="At /, show what an attacker reads before and after.",
+)
+@click.option(
+    "--page-texts",
+    type=shared.FILE,
+    help="Texts that the page's attacker learns from [default: bundled notes].",
+)
+def command(config: Path | None, page: bool, page_texts: Path | None, **given: Any) -> None:
     """Serve POST /v1/embeddings: texts in, protected vectors out, for any client of OpenAI's API.
 
     Point a program at it by its base URL (http://127.0.0.1:8080/v1). Vectors are those of the
@@ -72,7 +83,16 @@ def command(config: Path | None, **given: Any) -> None:
     """
     from vecveil.serving import run
 
-    run(_from_config(config, given) if config is not None else _from_options(given))
+    settings = _from_config(config, given) if config is not None else _from_options(given)
+    if not page:
+        if page_texts is not None:
+            raise click.UsageError("--page-texts is for the page; leave out --no-page.")
+        run(settings)
+        return
+    from vecveil.cli.serve_page import page_routers
+    from vecveil.serving.page_routes import PAGE_OPEN_PATHS
+
+    run(settings, routers=page_routers(page_texts), open_paths=PAGE_OPEN_PATHS)
 
 
 def _from_options(given: dict[str, Any]) -> ServeSettings:
