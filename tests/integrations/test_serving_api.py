@@ -1,0 +1,448 @@
+"""The server on a real socket, asked by the clients that people have: OpenAI's own, LangChain's, LlamaIndex's."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import openai
+import pytest
+
+import vecveil
+from harness.serving import (
+    DIMENSION,
+    FakeEncoder,
+    Misbehaving,
+    answer_to,
+    clean_vectors,
+    fake_protector,
+    respond,
+    served,
+)
+from vecveil.release_policy import ReleasePolicy
+from vecveil.serving import Limits, Service, UpstreamSettings
+from vecveil.serving.api_keys import ApiKeys
+from vecveil.serving.http_upstream import HttpUpstream
+from vecveil.serving.local_upstream import LocalUpstream
+from vecveil.serving.service import ServedPolicy
+
+TEXTS = ["The patient takes alphamab.", "Nothing to see here."]
+
+
+@pytest.fixture(scope="module")
+def laplace() -> vecveil.Protector:
+    return fake_protector()
+
+
+@pytest.fixture(scope="module")
+def subspace() -> vecveil.Protector:
+    given = {"rank": 2, "kept": 12, "flattening": 0.0, "pairs": True}
+    return fake_protector("subspace", output="reduced", **given)
+
+
+@pytest.fixture(scope="module")
+def keys(key_file: Path) -> vecveil.NoiseKeys:
+    return vecveil.NoiseKeys.from_file(key_file)
+
+
+def local(*policies: tuple[str, ReleasePolicy], **given: Any) -> Service:
+    upstream = LocalUpstream(FakeEncoder())
+    return Service([ServedPolicy(name, policy, upstream) for name, policy in policies], **given)
+
+
+@pytest.fixture(scope="module")
+def url(
+    laplace: vecveil.Protector, subspace: vecveil.Protector, keys: vecveil.NoiseKeys
+) -> Iterator[str]:
+    """A server of three policies over one encoder."""
+    service = local(
+        ("drug", ReleasePolicy(laplace, key=keys)),
+        ("reduced", ReleasePolicy(subspace, query_protection="map-only")),
+        ("stronger", ReleasePolicy(laplace, query_protection="stronger", query_noise=20.0)),
+    )
+    with served(service) as base:
+        yield base
+
+
+@pytest.fixture(scope="module")
+def client(url: str) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="unused", max_retries=0) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def drug(laplace: vecveil.Protector, keys: vecveil.NoiseKeys) -> Callable[..., np.ndarray]:
+    """What the keyed policy lets out, worked out here."""
+    policy = ReleasePolicy(laplace, key=keys)
+    return lambda texts: policy.documents(clean_vectors(texts), texts=texts)
+
+
+def rows(answer: Any) -> np.ndarray:
+    return np.array([one.embedding for one in answer.data], dtype=np.float32)
+
+
+def test_the_official_client_gets_what_the_policy_lets_out(
+    client: openai.OpenAI, drug: Callable[..., np.ndarray]
+) -> None:
+    expected = drug(TEXTS)
+    assert (np.abs(expected - clean_vectors(TEXTS)) > 1e-6).any(axis=1).all()  # control
+    by_default = client.embeddings.create(model="drug", input=TEXTS)  # base64 on the wire
+    as_numbers = client.embeddings.create(model="drug", input=TEXTS, encoding_format="float")
+    as_base64 = client.embeddings.create(model="drug", input=TEXTS, encoding_format="base64")
+    assert isinstance(as_base64.data[0].embedding, str)
+    np.testing.assert_array_equal(rows(by_default), expected)
+    np.testing.assert_array_equal(rows(as_numbers), expected)
+    one = client.embeddings.create(model="drug", input=TEXTS[1], dimensions=DIMENSION)
+    np.testing.assert_array_equal(rows(one), expected[1:])
+    assert (one.object, one.model, one.data[0].index) == ("list", "drug", 0)
+
+
+def test_the_asynchronous_client_too(url: str, drug: Callable[..., np.ndarray]) -> None:
+    import asyncio
+
+    async def ask() -> Any:
+        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused") as one:
+            return await one.embeddings.create(model="drug", input=TEXTS)
+
+    np.testing.assert_array_equal(rows(asyncio.run(ask())), drug(TEXTS))
+
+
+def test_langchain_needs_its_base_url_changed(url: str, drug: Callable[..., np.ndarray]) -> None:
+    from langchain_openai import OpenAIEmbeddings
+
+    given: dict[str, Any] = {"base_url": f"{url}/v1", "api_key": "unused", "max_retries": 0}
+    embeddings = OpenAIEmbeddings(model="drug", check_embedding_ctx_length=False, **given)
+    found = np.array(embeddings.embed_documents(TEXTS), dtype=np.float32)
+    np.testing.assert_array_equal(found, drug(TEXTS))
+    query = np.array(embeddings.embed_query(TEXTS[0]), dtype=np.float32)
+    np.testing.assert_array_equal(query, drug(TEXTS)[0])
+
+
+def test_langchain_by_default_sends_token_ids_and_is_told(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import langchain_openai.embeddings.base as module
+
+    class Tokens:
+        """In the place of tiktoken's, which would be loaded from the network."""
+
+        def encode(self, text: str, **_: Any) -> list[int]:
+            return [len(word) for word in text.split()]
+
+        encode_ordinary = encode
+
+    monkeypatch.setattr(module.tiktoken, "encoding_for_model", lambda _: Tokens())
+    monkeypatch.setattr(module.tiktoken, "get_encoding", lambda _: Tokens())
+    embeddings = module.OpenAIEmbeddings(
+        model="drug",
+        base_url=f"{url}/v1",
+        api_key="unused",  # type: ignore[arg-type]
+        max_retries=0,
+    )
+    with pytest.raises(openai.BadRequestError, match="check_embedding_ctx_length=False"):
+        embeddings.embed_documents(TEXTS)
+
+
+def test_llama_index_needs_its_base_url_changed(url: str, drug: Callable[..., np.ndarray]) -> None:
+    from llama_index.embeddings.openai_like import OpenAILikeEmbedding
+
+    embedding = OpenAILikeEmbedding(
+        model_name="drug", api_base=f"{url}/v1", api_key="unused", max_retries=0
+    )
+    found = np.array(embedding.get_text_embedding_batch(TEXTS), dtype=np.float32)
+    np.testing.assert_array_equal(found, drug(TEXTS))
+    query = np.array(embedding.get_query_embedding(TEXTS[1]), dtype=np.float32)
+    np.testing.assert_array_equal(query, drug(TEXTS)[1])
+
+
+def test_a_header_or_the_models_name_chooses_the_policy(
+    client: openai.OpenAI, subspace: vecveil.Protector
+) -> None:
+    assert rows(client.embeddings.create(model="drug", input="a")).shape == (1, DIMENSION)
+    named = client.embeddings.create(model="reduced", input="a")
+    assert rows(named).shape == (1, subspace.released_dimension) == (1, 12)
+    by_header = client.embeddings.create(
+        model="drug", input="a", extra_headers={"X-Vecveil-Policy": "reduced"}
+    )
+    assert rows(by_header).shape == (1, 12)
+
+
+def test_unknown_models_are_refused_when_there_are_several(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.embeddings.create(model="text-embedding-3-small", input="a")
+    assert caught.value.code == "model_not_found"
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.embeddings.create(model="drug", input="a", extra_headers={"X-Vecveil-Policy": "x"})
+    assert caught.value.code == "policy_not_found"
+
+
+def test_queries_pass_the_map_and_documents_the_noise(
+    client: openai.OpenAI, subspace: vecveil.Protector
+) -> None:
+    expected = subspace.protect(clean_vectors(TEXTS), noise=False)
+    headers = {"X-Vecveil-Input": "query"}
+    for given in (
+        {"model": "reduced:query"},
+        {"model": "reduced", "extra_headers": headers},
+        {"model": "reduced", "extra_body": {"input_type": "query"}},
+    ):
+        found = rows(client.embeddings.create(input=TEXTS, **given))  # type: ignore[call-overload]
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    document = rows(client.embeddings.create(model="reduced:document", input=TEXTS))
+    assert (np.abs(document - expected) > 1e-6).any(axis=1).all()
+
+
+def test_stronger_queries_move_further(client: openai.OpenAI) -> None:
+    # 20 times the noise in 16 dimensions and 64 rows: the means would have to differ by a factor of 10 from what
+    # they are for this to fail, which for a sum of 64 × 16 Laplace draws has a probability far below 1e-6.
+    texts = [f"text {i}" for i in range(64)]
+    clean = clean_vectors(texts)
+
+    def moved(model: str) -> float:
+        found = rows(client.embeddings.create(model=model, input=texts))
+        return float(np.linalg.norm(found - clean, axis=1).mean())
+
+    assert moved("stronger:query") > 2 * moved("stronger")
+
+
+def test_keyed_noise_repeats_and_fresh_noise_does_not(client: openai.OpenAI) -> None:
+    def twice(model: str) -> bool:
+        first, second = (rows(client.embeddings.create(model=model, input=TEXTS)) for _ in "ab")
+        return bool((first == second).all())
+
+    assert twice("drug")
+    assert not twice("stronger")
+    alone = rows(client.embeddings.create(model="drug", input=TEXTS[1]))
+    together = rows(client.embeddings.create(model="drug", input=[*TEXTS, "c"]))
+    np.testing.assert_array_equal(alone[0], together[1])
+
+
+def test_dimensions_must_be_those_that_are_released(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.embeddings.create(model="drug", input="a", dimensions=8)
+    assert caught.value.param == "dimensions"
+    assert str(DIMENSION) in str(caught.value)
+
+
+def test_models_are_listed(client: openai.OpenAI) -> None:
+    listed = {one.id: one for one in client.models.list()}
+    assert set(listed) == {"drug", "reduced", "stronger"}
+    assert client.models.retrieve("reduced:query").id == "reduced"
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("none")
+
+
+def test_every_answer_has_an_id_of_ours(url: str) -> None:
+    sent = {"X-Request-ID": "zyxcanary"}
+    found = {
+        httpx.get(f"{url}/{path}", headers=sent).headers["x-request-id"]
+        for path in ("health", "no")
+    }
+    assert len(found) == 2
+    assert all(one.startswith("req-") for one in found)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/v1/embeddings", 405), ("POST", "/v1/chat/completions", 404), ("GET", "/openapi.json", 404),
+     ("GET", "/docs", 404), ("GET", "/v1/zyxcanary?q=zyxcanary", 404), ("DELETE", "/health", 405)],
+)  # fmt: skip
+def test_other_paths_are_errors_in_openais_shape(
+    url: str, method: str, path: str, status: int
+) -> None:
+    answer = httpx.request(method, url + path)
+    assert answer.status_code == status
+    assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+    assert "zyxcanary" not in answer.text
+
+
+def test_the_ledgers_cap_is_an_error_that_clients_do_not_repeat(
+    laplace: vecveil.Protector, tmp_path: Path
+) -> None:
+    ledger = vecveil.Ledger(tmp_path / "releases.ledger", cap=2)
+    service = local(("drug", ReleasePolicy(laplace, ledger=ledger)))
+    with served(service) as url, openai.OpenAI(base_url=f"{url}/v1", api_key="x") as client:
+        for _ in range(2):
+            client.embeddings.create(model="any", input="a")
+        with pytest.raises(openai.PermissionDeniedError) as caught:
+            client.embeddings.create(model="any", input=["b", "a"])
+        assert caught.value.code == "release_cap_reached"
+        metrics = httpx.get(f"{url}/metrics").text
+    assert ledger.total == 2  # of a batch that is refused nothing is counted
+    assert 'vecveil_errors_total{code="release_cap_reached"} 1.0' in metrics
+
+
+def test_clients_name_items_only_where_they_may(
+    laplace: vecveil.Protector, keys: vecveil.NoiseKeys
+) -> None:
+    service = local(("drug", ReleasePolicy(laplace, key=keys)), client_ids=True)
+    with served(service) as url, openai.OpenAI(base_url=f"{url}/v1", api_key="x") as client:
+
+        def ask(*ids: str) -> np.ndarray:
+            body = {"vecveil_ids": list(ids)} if ids else {}
+            return rows(client.embeddings.create(model="any", input="a", extra_body=body))
+
+        np.testing.assert_array_equal(ask("one"), ask("one"))
+        assert (ask("one") != ask("two")).any()
+
+
+def test_a_method_that_rewrites_texts_sends_no_term_upstream() -> None:
+    protector = fake_protector("redact")
+    with Misbehaving(lambda _, body, writer: respond(writer, answer_to(body))).running() as up:
+        upstream = HttpUpstream(up.url, "m", UpstreamSettings())
+        service = Service([ServedPolicy("drug", ReleasePolicy(protector), upstream)])
+        with served(service) as url, openai.OpenAI(base_url=f"{url}/v1", api_key="x") as client:
+            found = rows(client.embeddings.create(model="any", input=TEXTS))
+        np.testing.assert_allclose(found, clean_vectors(protector.rewrite(TEXTS)), rtol=1e-6)
+        assert b"patient" in up.bodies[-1]
+        assert not any(b"alphamab" in body for body in up.bodies)
+
+
+def test_a_key_is_asked_for_where_keys_are_set(laplace: vecveil.Protector, tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text("a-key-of-a-client\n")
+    path.chmod(0o600)
+    service = local(("drug", ReleasePolicy(laplace)))
+    with served(service, keys=ApiKeys(str(path))) as url:
+
+        def status(key: str | None, path: str = "/v1/models") -> int:
+            headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+            return httpx.get(url + path, headers=headers).status_code
+
+        assert status("a-key-of-a-client") == 200
+        assert status("another-key-of-a-client") == status(None) == status(None, "/metrics") == 401
+        assert status(None, "/nothing") == 401  # what is there is not told
+        assert status(None, "/health") == 200
+        with (
+            openai.OpenAI(base_url=f"{url}/v1", api_key="wrong") as client,
+            pytest.raises(openai.AuthenticationError),
+        ):
+            client.embeddings.create(model="any", input="a")
+
+
+@contextlib.contextmanager
+def limited(laplace: vecveil.Protector, **limits: Any) -> Iterator[str]:
+    with served(local(("drug", ReleasePolicy(laplace)), limits=Limits(**limits))) as url:
+        yield url
+
+
+def test_large_bodies_are_refused_while_they_arrive(laplace: vecveil.Protector) -> None:
+    with limited(laplace, body_bytes=2000, inputs=3) as url:
+
+        def post(content: Any, kind: str = "application/json") -> httpx.Response:
+            target = f"{url}/v1/embeddings"
+            return httpx.post(target, content=content, headers={"Content-Type": kind})
+
+        small = json.dumps({"model": "m", "input": "a"}).encode()
+        assert post(small).status_code == 200
+        assert post(small, "text/plain").status_code == 415
+        assert post(b" " * 2001).status_code == 413
+        # Without a length the server learns of the size as it comes.
+        assert post(iter([small, *[b" " * 500] * 5])).status_code == 413
+        assert post(iter([small[:5], small[5:]])).status_code == 200
+        answer = post(json.dumps({"model": "m", "input": ["a"] * 4}).encode())
+        assert answer.json()["error"]["code"] == "too_many_inputs"
+        assert post(gzip.compress(small)).json()["error"]["code"] == "invalid_json"
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(laplace: vecveil.Protector) -> None:
+    with limited(laplace, body_seconds=0.2) as url:
+        host, port = url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as slow:
+            slow.sendall(
+                b"POST /v1/embeddings HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+                b"Content-Length: 100\r\n\r\n{"
+            )
+            assert b" 408 " in slow.recv(4096)
+
+
+class Slow(FakeEncoder):
+    """Encodes when it is told to, and remembers what."""
+
+    def __init__(self) -> None:
+        self.go, self.waiting = threading.Event(), threading.Event()
+        self.seen: list[str] = []
+
+    def encode(self, texts: Any) -> np.ndarray:
+        if any("slow" in text for text in texts):
+            self.waiting.set()
+            self.go.wait(10)
+        self.seen += texts
+        return super().encode(texts)
+
+
+def test_more_requests_at_once_than_allowed_are_told_to_wait(laplace: vecveil.Protector) -> None:
+    encoder = Slow()
+    policy = ServedPolicy("drug", ReleasePolicy(laplace), LocalUpstream(encoder))
+    with served(Service([policy], limits=Limits(concurrent=1))) as url:
+        target = f"{url}/v1/embeddings"
+        body = {"model": "m", "input": "slow"}
+        statuses: list[int] = []
+        thread = threading.Thread(
+            target=lambda: statuses.append(httpx.post(target, json=body).status_code)
+        )
+        thread.start()
+        assert encoder.waiting.wait(10)
+        refused = httpx.post(target, json={"model": "m", "input": "b"})
+        assert refused.status_code == 429
+        assert refused.headers["retry-after"] == "1"
+        assert refused.json()["error"]["code"] == "too_many_requests"
+        assert httpx.get(f"{url}/health").status_code == 200  # which is always answered
+        encoder.go.set()
+        thread.join(10)
+        assert statuses == [200]
+
+
+def test_a_client_that_goes_away_takes_its_work_with_it(laplace: vecveil.Protector) -> None:
+    encoder = Slow()
+    policy = ServedPolicy("drug", ReleasePolicy(laplace), LocalUpstream(encoder))
+    with served(Service([policy])) as url:
+        target = f"{url}/v1/embeddings"
+        blocker = threading.Thread(
+            target=httpx.post, args=(target,), kwargs={"json": {"model": "m", "input": "slow"}}
+        )
+        blocker.start()
+        assert encoder.waiting.wait(10)
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(target, json={"model": "m", "input": "given up"}, timeout=0.5)
+        deadline = time.monotonic() + 10
+        while 'errors_total{code="client_gone"} 1.0' not in httpx.get(f"{url}/metrics").text:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        encoder.go.set()
+        blocker.join(10)
+        assert httpx.post(target, json={"model": "m", "input": "next"}).status_code == 200
+    assert encoder.seen[-2:] == ["slow", "next"]
+
+
+def test_further_routes_stand_beside(laplace: vecveil.Protector) -> None:
+    from fastapi import APIRouter
+
+    router = APIRouter()
+
+    @router.get("/")
+    def page() -> dict[str, str]:
+        return {"page": "here"}
+
+    @router.get("/broken")
+    def broken(count: int) -> None:
+        raise ValueError("zyxcanary")
+
+    with served(local(("drug", ReleasePolicy(laplace))), routers=[router]) as url:
+        assert httpx.get(url).json() == {"page": "here"}
+        answer = httpx.get(f"{url}/broken", params={"count": 1})
+        assert answer.status_code == 500
+        assert answer.json()["error"]["code"] == "internal_error"
+        assert "zyxcanary" not in answer.text
+        answer = httpx.get(f"{url}/broken", params={"count": "zyxcanary"})
+        assert answer.status_code == 400
+        assert "zyxcanary" not in answer.text
