@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +26,17 @@ class StoreCase:
     fields: bool = True
 
 
+@functools.cache
+def _postgres() -> str:
+    """Return a database of the session."""
+    from harness.postgres import fresh_database
+
+    return fresh_database()
+
+
 STORES: dict[str, StoreCase] = {
     "chroma": StoreCase(lambda folder, name: f"chroma:{folder}#{name}"),
     "lancedb": StoreCase(lambda folder, name: f"lancedb:{folder}#{name}"),
     "qdrant": StoreCase(lambda folder, name: f"qdrant:{folder}#{name}"),
+    "pgvector": StoreCase(lambda folder, name: f"pgvector:{_postgres()}#{name}"),
 }
