@@ -1,0 +1,250 @@
+"""Haystack: components that protect what an embedder gives, before a writer or a retriever takes it.
+
+    embedder ─► DocumentProtector ─► DocumentWriter          text embedder ─► QueryProtector ─► retriever
+
+A method that rewrites texts stands in front of the embedder instead: `DocumentProtector`, and `QueryRewriter`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from vecveil.encoders.protocol import checked_vectors
+from vecveil.errors import InvalidInputError, MissingDependencyError, message
+from vecveil.integrations.opening import KeySource, open_policy, policy_config, warn_plaintext
+from vecveil.release_policy import STRONGER, QueryProtection
+
+try:
+    from haystack import Document, component, default_from_dict, default_to_dict
+except ImportError:
+    raise MissingDependencyError("Haystack components", "haystack-ai", "haystack") from None
+
+if TYPE_CHECKING:
+    from vecveil.accounting import Ledger
+    from vecveil.protector import Protector
+
+__all__ = ["DocumentProtector", "QueryProtector", "QueryRewriter"]
+
+_CLEAR = "Drop it with keep_content=False, or guard the store as you guard the texts."
+
+
+@component
+class DocumentProtector:
+    """Returns documents whose embeddings are protected; put it between embedder and writer.
+
+    With a method that rewrites texts it returns documents whose content is rewritten; put it before the embedder.
+
+    Args:
+        protector: or the path of its file.
+        keep_content: whether documents keep what the embedding was made of. Then the store holds it beside the
+            vector, and the first documents give a warning. False drops content, blob and sparse embedding; the id
+            and meta stay.
+        key: keys, the path of a key file, or ``env:NAME``. Documents are named by their ids.
+        ledger: or the path of its file.
+
+    A pipeline that is written down holds names of files, never what is in them; objects in memory are refused.
+    """
+
+    def __init__(
+        self,
+        protector: Protector | str | os.PathLike[str],
+        *,
+        keep_content: bool = True,
+        key: KeySource = None,
+        ledger: Ledger | str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._policy = open_policy(protector, key=key, ledger=ledger)
+        self._given = {"protector": protector, "key": key, "ledger": ledger}
+        self._keep_content, self._warned = keep_content, False
+        if self._policy.rewrites_texts and not keep_content:
+            raise InvalidInputError(
+                message("DocumentProtector", "keep_content", "True for a method that rewrites texts", False,
+                        "The embedder behind it needs the rewritten content.")
+            )  # fmt: skip
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the names of files that make it anew."""
+        kept = policy_config(
+            **self._given, query_protection="same", query_noise=STRONGER, owner="DocumentProtector"
+        )
+        kept = {name: kept[name] for name in ("protector", "key", "ledger") if name in kept}
+        return _plain(default_to_dict(self, keep_content=self._keep_content, **kept))
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> DocumentProtector:
+        """Return the component that `to_dict` wrote down."""
+        made: DocumentProtector = default_from_dict(cls, data)
+        return made
+
+    @component.output_types(documents=list[Document])
+    def run(self, documents: list[Document]) -> dict[str, list[Document]]:
+        """Return ``documents`` protected; those that came in stay as they are.
+
+        Raises:
+            InvalidInputError: a document without embedding, or with NaN in it; for a method that rewrites texts one
+                without content or with an embedding. Nothing is returned.
+            IncompatibleError: another dimension than the protector's.
+        """
+        if not documents:
+            return {"documents": []}
+        if self._policy.rewrites_texts:
+            return {"documents": self._rewritten(documents)}
+        missing = sum(document.embedding is None for document in documents)
+        if missing:
+            raise InvalidInputError(
+                message("DocumentProtector.run", "documents", "documents with embeddings",
+                        f"{missing} without", fix="Put the component behind a document embedder.")
+            )  # fmt: skip
+        self._warn(documents)
+        vectors = checked_vectors(
+            [document.embedding for document in documents], rows=len(documents), owner="DocumentProtector.run"
+        )  # fmt: skip
+        texts = [document.content for document in documents if document.content is not None]
+        released = self._policy.documents(
+            vectors,
+            ids=[document.id for document in documents],
+            texts=texts if len(texts) == len(documents) else None,
+        )
+        gone: dict[str, Any] = (
+            {} if self._keep_content else {"content": None, "blob": None, "sparse_embedding": None}
+        )
+        return {
+            "documents": [
+                replace(document, embedding=row.tolist(), **gone)
+                for document, row in zip(documents, released, strict=True)
+            ]
+        }
+
+    def _rewritten(self, documents: list[Document]) -> list[Document]:
+        wrong = sum(one.content is None or one.embedding is not None for one in documents)
+        if wrong:
+            raise InvalidInputError(
+                message("DocumentProtector.run", "documents", "documents with content and without embeddings",
+                        f"{wrong} others", "The method rewrites texts before they are embedded.",
+                        "Put the component before the document embedder.")
+            )  # fmt: skip
+        texts = self._policy.protector.rewrite([one.content or "" for one in documents])
+        return [replace(one, content=text) for one, text in zip(documents, texts, strict=True)]
+
+    def _warn(self, documents: list[Document]) -> None:
+        if self._warned:
+            return
+        if self._keep_content:
+            if any(one.content or one.blob or one.sparse_embedding for one in documents):
+                self._warned = True
+                warn_plaintext("the documents that Haystack writes", _CLEAR, stacklevel=4)
+        elif any(one.content and one.id == _own_id(one) for one in documents):
+            self._warned = True
+            warn_plaintext(
+                "the documents that Haystack writes, as their ids: a plain hash, which tells whoever guesses a text",
+                "Give documents ids of your own.",
+                stacklevel=4,
+            )
+
+
+@component
+class QueryProtector:
+    """Returns the embedding of a query as it is compared with protected ones; put it before the retriever.
+
+    Args:
+        protector: or the path of its file; no method that rewrites texts, which needs a `QueryRewriter`.
+        query_protection: ``same``, ``stronger`` or ``map-only``; see `vecveil.release_policy`.
+        query_noise: times the documents' noise, for ``stronger``.
+        key: keys, the path of a key file, or ``env:NAME``; queries are named by their embedding.
+        ledger: or the path of its file.
+    """
+
+    def __init__(
+        self,
+        protector: Protector | str | os.PathLike[str],
+        *,
+        query_protection: QueryProtection = "same",
+        query_noise: float = STRONGER,
+        key: KeySource = None,
+        ledger: Ledger | str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._policy = open_policy(
+            protector, query_protection=query_protection, query_noise=query_noise, key=key, ledger=ledger
+        )  # fmt: skip
+        if self._policy.rewrites_texts:
+            raise InvalidInputError(
+                message("QueryProtector", "protector", "one that protects vectors", "one that rewrites texts",
+                        "An embedding comes too late for it.", "Put a QueryRewriter before the text embedder.")
+            )  # fmt: skip
+        self._given = {"protector": protector, "key": key, "ledger": ledger}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the names of files that make it anew."""
+        kept = policy_config(
+            **self._given,
+            query_protection=self._policy.query_protection,
+            query_noise=self._policy.query_noise,
+            owner="QueryProtector",
+        )
+        return _plain(default_to_dict(self, **kept))
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> QueryProtector:
+        """Return the component that `to_dict` wrote down."""
+        made: QueryProtector = default_from_dict(cls, data)
+        return made
+
+    @component.output_types(embedding=list[float])
+    def run(self, embedding: list[float]) -> dict[str, list[float]]:
+        """Return the clean ``embedding`` of a query protected.
+
+        Raises:
+            InvalidInputError: no finite vector.
+            IncompatibleError: another dimension than the protector's.
+        """
+        vectors = checked_vectors([embedding], rows=1, owner="QueryProtector.run")
+        return {"embedding": self._policy.queries(vectors)[0].tolist()}
+
+
+@component
+class QueryRewriter:
+    """Returns a query's text rewritten by a method that rewrites texts; put it before the text embedder.
+
+    Args:
+        protector: or the path of its file.
+    """
+
+    def __init__(self, protector: Protector | str | os.PathLike[str]) -> None:
+        self._policy = open_policy(protector)
+        if not self._policy.rewrites_texts:
+            raise InvalidInputError(
+                message("QueryRewriter", "protector", "one that rewrites texts", "one that protects vectors",
+                        fix="Put a QueryProtector behind the text embedder.")
+            )  # fmt: skip
+        self._given = {"protector": protector, "key": None, "ledger": None}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the name of the file that makes it anew."""
+        kept = policy_config(
+            **self._given, query_protection="same", query_noise=STRONGER, owner="QueryRewriter"
+        )
+        return _plain(default_to_dict(self, protector=kept["protector"]))
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> QueryRewriter:
+        """Return the component that `to_dict` wrote down."""
+        made: QueryRewriter = default_from_dict(cls, data)
+        return made
+
+    @component.output_types(text=str)
+    def run(self, text: str) -> dict[str, str]:
+        """Return ``text`` rewritten."""
+        return {"text": self._policy.protector.rewrite([text])[0]}
+
+
+def _own_id(document: Document) -> str:
+    """Return the id that Haystack gives by itself before a document is embedded: a hash of what it holds."""
+    hashed: str = replace(document, id="", embedding=None, sparse_embedding=None, score=None).id
+    return hashed
+
+
+def _plain(data: Any) -> dict[str, Any]:
+    plain: dict[str, Any] = data
+    return plain
