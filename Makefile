@@ -37,9 +37,10 @@ $(STAMP): pyproject.toml setup.py src/vecveil/randomness/_kernel.c
 demo: venv
 	$(BIN)/vecveil demo --out vecveil-demo
 
+# In the order of the folders: those of whole programs come first, so that no process is left alone with them.
 test: venv
 	@$(MAKE) --no-print-directory browser
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # The report page is looked at in headless Chromium; without it those tests are skipped.
 .PHONY: browser
