@@ -1,0 +1,256 @@
+"""sentence-transformers: the last module of a model, which lets protected vectors out only, and is saved with it.
+
+    model = SentenceTransformer("all-MiniLM-L6-v2")
+    protect_model(model, "drug.vecveil")
+    model.save("protected-model")
+    SentenceTransformer("protected-model", trust_remote_code=True)
+
+The library imports no module class of another package without ``trust_remote_code=True``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError, message
+from vecveil.integrations.opening import KeySource, open_policy, policy_config
+from vecveil.integrations.wrapped import WrappedEmbedder
+from vecveil.release_policy import STRONGER, QueryProtection, ReleasePolicy
+
+try:
+    import torch
+    from sentence_transformers.util import load_file_path
+
+    try:
+        from sentence_transformers.base.modules import Module
+    except ImportError:  # before version 6
+        from sentence_transformers.models import Module
+except ImportError:
+    raise MissingDependencyError(
+        "A module of a model", "sentence-transformers", "sentence-transformers"
+    ) from None
+
+if TYPE_CHECKING:
+    from vecveil.accounting import Ledger
+    from vecveil.protector import Protector
+
+__all__ = ["ProtectionModule", "protect_model"]
+
+_OWNER = "ProtectionModule"
+_CONFIG = "config.json"
+_FILE = "protector.vecveil"
+
+
+def protect_model(
+    model: Any, protector: Protector | str | os.PathLike[str], **options: Any
+) -> ProtectionModule:
+    """Append a `ProtectionModule` to ``model`` and return it, after it is known that they belong together.
+
+    Args:
+        model: a ``SentenceTransformer``; it embeds a dozen fixed sentences.
+        protector: or the path of its file.
+        options: of `ProtectionModule`.
+
+    Raises:
+        IncompatibleError: the protector was fitted for another model.
+        InvalidInputError: the model is protected already, or what `ProtectionModule` refuses.
+    """
+    module = ProtectionModule(protector, **options)
+    module.on_model_ready(model)
+    model.append(module)
+    return module
+
+
+class ProtectionModule(Module):  # type: ignore[misc, unused-ignore]
+    """The last module of a SentenceTransformer: ``sentence_embedding`` comes out protected, and nothing else does.
+
+    ``encode`` and ``encode_document`` protect texts as documents, ``encode_query`` as queries. Token embeddings and
+    token ids, which `encode` gives on request, are held back. The module stands behind every other whose output the
+    protector was fitted on, such as ``Normalize``.
+
+    Args:
+        protector: or the path of its file; no method that rewrites texts: a module of vectors comes too late for it.
+        query_protection: ``same``, ``stronger`` or ``map-only``; see `vecveil.release_policy`.
+        query_noise: times the documents' noise, for ``stronger``.
+        key: keys, the path of a key file, or ``env:NAME``. A saved model holds the name alone, and is not loaded
+            without the key; keys in memory are not saved.
+        ledger: or the path of its file. With a key or a ledger a text is named by its token ids.
+
+    Raises:
+        InvalidInputError: a method that rewrites texts, or what `open_policy` refuses.
+    """
+
+    forward_kwargs = {"task"}  # noqa: RUF012 - the library's name and type
+    save_in_root = False
+
+    def __init__(
+        self,
+        protector: Protector | str | os.PathLike[str],
+        *,
+        query_protection: QueryProtection = "same",
+        query_noise: float = STRONGER,
+        key: KeySource = None,
+        ledger: Ledger | str | os.PathLike[str] | None = None,
+    ) -> None:
+        super().__init__()
+        self._named: dict[str, Any] = {
+            "query_protection": query_protection,
+            "query_noise": query_noise,
+            "key": key,
+            "ledger": ledger,
+        }
+        self._policy = open_policy(protector, **self._named)
+        if self._policy.rewrites_texts:
+            raise InvalidInputError(
+                message(_OWNER, "protector", "one that protects vectors", "one that rewrites texts",
+                        "A module behind the model has vectors alone.",
+                        "Call model.encode(protector.rewrite(texts)).")
+            )  # fmt: skip
+
+    @property
+    def policy(self) -> ReleasePolicy:
+        """How documents and queries are released."""
+        return self._policy
+
+    def extra_repr(self) -> str:
+        """Return what torch shows of the module."""
+        return (
+            f"{self._policy.protector.method!r}, query_protection={self._policy.query_protection!r}"
+        )
+
+    def get_embedding_dimension(self) -> int:
+        """Return the dimension of what comes out."""
+        return self._policy.protector.released_dimension
+
+    get_sentence_embedding_dimension = get_embedding_dimension
+
+    def on_model_ready(self, model: Any) -> None:
+        """Compare the vectors of the modules before this one with the protector's encoder; called by the library.
+
+        Raises:
+            IncompatibleError: the protector was fitted for another model.
+            InvalidInputError: another module of this kind stands before this one.
+        """
+        before = []
+        for module in model.children():
+            if module is self:
+                break
+            before.append(module)
+        if any(isinstance(module, ProtectionModule) for module in before):
+            raise InvalidInputError(
+                message(_OWNER, "model", "one that is not protected yet", "one with a ProtectionModule",
+                        "Vectors are protected once.")
+            )  # fmt: skip
+        wrapped = WrappedEmbedder(self._policy, owner=_OWNER)
+        if not (sentences := wrapped.probe()):
+            return
+        model.eval()
+        with torch.inference_mode():
+            features = model.preprocess(sentences)
+            device = model.device
+            features = {
+                name: value.to(device) if isinstance(value, torch.Tensor) else value
+                for name, value in features.items()
+            }
+            for module in before:
+                features = module(features)
+        wrapped.compare(self._clean(features))
+
+    def _clean(self, features: dict[str, Any]) -> torch.Tensor:
+        clean = features.get("sentence_embedding")
+        if not isinstance(clean, torch.Tensor):
+            raise InvalidInputError(
+                message(_OWNER, "features", "those of a model with pooling", "none called sentence_embedding",
+                        fix="Append the module behind the pooling.")
+            )  # fmt: skip
+        return clean
+
+    def forward(self, features: dict[str, Any], task: str | None = None) -> dict[str, Any]:
+        """Return ``sentence_embedding`` of ``features`` protected, as a query where ``task`` says so.
+
+        Raises:
+            InvalidInputError: the model is being trained, or vectors with NaN.
+            IncompatibleError: another dimension than the protector's.
+        """
+        clean = self._clean(features)
+        if self.training and clean.requires_grad:
+            raise InvalidInputError(
+                message(_OWNER, "model", "in evaluation mode", "a model in training",
+                        "No gradient passes the protection.", "Train the model first, then protect it.")
+            )  # fmt: skip
+        X = clean.detach().to("cpu", torch.float32).numpy()
+        named = self._policy.key is not None or self._policy.ledger is not None
+        texts = _token_names(features, len(X)) if named else None
+        query = task == "query"
+        released = (self._policy.queries if query else self._policy.documents)(
+            np.ascontiguousarray(X), texts=texts
+        )
+        return {"sentence_embedding": torch.from_numpy(released).to(clean.device, clean.dtype)}
+
+    def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
+        """Write the protector and the names of key and ledger into ``output_path``.
+
+        Raises:
+            InvalidInputError: key or ledger are objects, which are not written.
+        """
+        config = policy_config(None, owner=_OWNER, **self._named)
+        folder = Path(output_path)
+        self._policy.protector.save(folder / _FILE)
+        (folder / _CONFIG).write_text(json.dumps(config, indent=2), "utf-8")
+
+    @classmethod
+    def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> ProtectionModule:
+        """Return the module in a saved model; called by the library.
+
+        Raises:
+            KeyFileError: the key that the model was saved with is not where its name says.
+            IncompatibleError: the folder lacks a file.
+        """
+        places = ("token", "cache_folder", "revision", "local_files_only")
+        found = {name: kwargs[name] for name in places if name in kwargs}
+        files = {}
+        for name in (_CONFIG, _FILE):
+            path = load_file_path(model_name_or_path, filename=name, subfolder=subfolder, **found)
+            if path is None:
+                raise IncompatibleError(
+                    message(_OWNER, "model", f"saved with {name} in its folder", "a folder without it")
+                )  # fmt: skip
+            files[name] = path
+        config = json.loads(Path(files[_CONFIG]).read_text("utf-8"))
+        return cls(files[_FILE], **config)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what goes to another process: the protector and names; keys in memory refuse to go."""
+        state = {**self.__dict__, "_protector": replace(self._policy.protector, encoder=None)}
+        del state["_policy"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Open the policy again from its names."""
+        protector = state.pop("_protector")
+        super().__setstate__(state)
+        self._policy = open_policy(protector, **self._named)
+
+
+def _token_names(features: dict[str, Any], rows: int) -> list[str]:
+    """Return a name for each text: its token ids without padding.
+
+    Raises:
+        InvalidInputError: the model has no token ids for each text.
+    """
+    ids, mask = features.get("input_ids"), features.get("attention_mask")
+    fits = all(
+        isinstance(one, torch.Tensor) and one.ndim == 2 and len(one) == rows for one in (ids, mask)
+    )
+    if not fits or ids is None or mask is None or ids.shape != mask.shape:
+        raise InvalidInputError(
+            message(_OWNER, "model", "one that gives token ids for a key or a ledger", "one without")
+        )  # fmt: skip
+    kept = zip(ids.cpu().tolist(), mask.cpu().tolist(), strict=True)
+    return [" ".join(str(i) for i, seen in zip(row, on, strict=True) if seen) for row, on in kept]
