@@ -12,14 +12,13 @@ from typing import Any, Literal
 
 from vecveil.errors import VecveilError
 from vecveil.serving.errors import ApiError, invalid
+from vecveil.serving.logs import event
 
 __all__ = ["Job", "PageJobs", "Report"]
 
 Report = Callable[[float, str], None]
 Work = Callable[[Report], dict[str, Any]]
 State = Literal["running", "done", "failed", "cancelled"]
-
-_log = logging.getLogger("vecveil.serving.page")
 
 
 class _StoppedError(Exception):
@@ -140,7 +139,7 @@ class PageJobs:
             job.error, job.state = str(error), "failed"
         except Exception as error:  # its words may hold a text
             job.error, job.state = "Something unexpected failed.", "failed"
-            _log.error("preview failed: %s", type(error).__name__)
+            event("preview failed", level=logging.ERROR, exception=type(error).__name__)
         timer = threading.Timer(self._kept, self._forget, (job,))
         timer.daemon = True
         timer.start()

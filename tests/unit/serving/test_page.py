@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -160,9 +161,9 @@ def test_another_visitors_job_cannot_be_seen_or_stopped(
 ) -> None:
     guesser.go.clear()
     id = start(client).json()["id"]
-    for other in ("", "x", id[:-1]):
-        assert client.get(f"/page/jobs/{other}").status_code in (404, 405)
-        assert client.delete(f"/page/jobs/{other}").status_code in (404, 405)
+    for other in ("x", id[:-1]):
+        assert code(client.get(f"/page/jobs/{other}")) == (404, "no_such_job")
+        assert code(client.delete(f"/page/jobs/{other}")) == (404, "no_such_job")
     guesser.go.set()
     assert ended(client, id)["state"] == "done"
 
@@ -248,7 +249,7 @@ def test_what_is_too_much_or_not_there_is_refused(
 def test_bodies_of_another_kind_or_size_are_refused(client: httpx.Client) -> None:
     headers = {"Content-Type": "application/json"}
     assert code(client.post("/page/jobs", content=b"{", headers=headers)) == (400, "invalid_json")
-    assert code(client.post("/page/jobs", content=b"[" * 9000, headers=headers)) == (
+    assert code(client.post("/page/jobs", content=b"[" * 6000, headers=headers)) == (
         400,
         "invalid_json",
     )
@@ -283,7 +284,7 @@ def test_a_protector_file_is_loaded_and_used_and_listed_to_nobody(
     client: httpx.Client, guesser: Guesser, tmp_path: Path, protector: vecveil.Protector
 ) -> None:
     stronger = protector.rescaled(3.0)
-    answer = upload(client, saved(stronger, tmp_path), "../<b>ä.vecveil")
+    answer = upload(client, saved(stronger, tmp_path), "../<b>.vecveil")
     assert answer.status_code == 201
     one = answer.json()
     assert one["method"] == "laplace"
@@ -307,13 +308,15 @@ def test_only_a_few_files_are_held(
 
 
 def test_what_is_no_protector_of_this_servers_encoder_is_refused(
-    client: httpx.Client, tmp_path: Path, protector: vecveil.Protector
+    client: httpx.Client,
+    tmp_path: Path,
+    protector: vecveil.Protector,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     content = saved(protector, tmp_path)
-    damaged = content[:-8] + bytes(8)
+    damaged = content[:200] + bytes([content[200] ^ 1]) + content[201:]
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     for wrong in (b"", b"PK\x03\x04", b"\x80\x04K\x01.", content[:-9], damaged):
-        if wrong == content:
-            continue
         assert code(upload(client, wrong)) == (400, "not_a_protector")
     assert code(upload(client, bytes(LIMITS.file_bytes + 1))) == (413, "body_too_large")
     other = replace(
@@ -321,7 +324,7 @@ def test_what_is_no_protector_of_this_servers_encoder_is_refused(
     )
     answer = upload(client, saved(other, tmp_path))
     assert code(answer) == (400, "another_encoder")
-    assert not list(tmp_path.parent.glob("vecveil-page-*"))
+    assert not list(tmp_path.glob("vecveil-page-*"))
 
 
 def test_another_site_is_refused(client: httpx.Client) -> None:
