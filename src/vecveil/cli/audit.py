@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vecveil.cli import options as shared
+from vecveil.cli.reports import report_files, report_options, write_reports
 from vecveil.errors import DataFileError, InvalidInputError, message
 
 if TYPE_CHECKING:
@@ -24,31 +25,6 @@ Examples:
   vecveil audit sample.csv --vectors store.npy --row-column row --concept concept.yaml --html leaks.html
 """
 FAMILIES = ("probe", "candidates", "averaging", "alignment", "reconstruction", "held-out-terms")
-
-report_options = shared.stacked(
-    click.option(
-        "--json", "json_file", type=shared.FILE, help="Write the record to this file; - is stdout."
-    ),
-    click.option(
-        "--html", "html_file", type=shared.FILE, help="Write the report page to this file."
-    ),
-    click.option(
-        "--md", "md_file", type=shared.FILE, help="Write the report as Markdown to this file."
-    ),
-    click.option(
-        "--csv", "csv_file", type=shared.FILE, help="Write every figure to this CSV file."
-    ),
-    click.option(
-        "--show-terms",
-        is_flag=True,
-        help="Write the concept's words into the record and the reports.",
-    ),
-    click.option(
-        "--show-reconstructions",
-        is_flag=True,
-        help="Write texts and what attacks wrote of them into the record and the reports (tier full).",
-    ),
-)
 
 attack_options = shared.stacked(
     click.option(
@@ -144,24 +120,14 @@ def command(
     who knows the texts of a part of it.
     """
     from vecveil.cli.inputs import TableFormat
-    from vecveil.cli.outputs import check_new_file, writing
     from vecveil.cli.printing import data, note
 
-    to_stdout = json_file is not None and str(json_file) == "-"
-    reports = {"save": json_file, "to_html": html_file, "to_markdown": md_file, "to_csv": csv_file}
-    for name, path in (("html", html_file), ("md", md_file), ("csv", csv_file)):
-        if path is not None and str(path) == "-":
-            raise InvalidInputError(message("audit", name, "a file", "-", "Stdout is for --json."))
-    files = {how: path for how, path in reports.items() if path is not None and str(path) != "-"}
-    if len({path.absolute() for path in files.values()}) < len(files):
-        raise InvalidInputError(
-            message("audit", "output", "a file of its own for each report", "one file twice")
-        )
-    inputs = (input, protector_file, concept, vectors_file, given["corpus"])
-    for path in files.values():  # an earlier report may be replaced, an input never
-        check_new_file(path, force=True, inputs=inputs)
+    to_stdout, files = report_files(
+        "audit", json_file, html_file, md_file, csv_file,
+        inputs=(input, protector_file, concept, vectors_file, given["corpus"]),
+    )  # fmt: skip
     form = TableFormat(text_column, format, encoding, delimiter)
-    given["corpus"] = _corpus(given["corpus"])
+    given["corpus"] = corpus_texts(given["corpus"])
     if protector_file is None:
         from vecveil.cli.audit_store import audited_store
 
@@ -175,9 +141,7 @@ def command(
         )  # fmt: skip
     else:
         result = _audited(input, protector_file, concept, form, given)
-    for how, path in files.items():
-        with writing(path):
-            getattr(result, how)(path)
+    write_reports(result, files)
     if to_stdout:
         click.echo(json.dumps(result.to_record(), indent=1, allow_nan=False))
     (note if to_stdout else data)(result.summary())
@@ -213,7 +177,8 @@ def audit_arguments(given: dict[str, Any], rows: Rows) -> dict[str, Any]:
     }
 
 
-def _corpus(path: Path | None) -> tuple[str, ...]:
+def corpus_texts(path: Path | None) -> tuple[str, ...]:
+    """Return the texts that are not blank of the file of --corpus."""
     if path is None:
         return ()
     from vecveil.tables import read_texts

@@ -9,7 +9,8 @@ import click
 __all__ = ["COMMANDS", "vecveil"]
 
 COMMANDS = (
-    "demo", "fit", "protect", "audit", "experiment", "serve", "curves", "key", "ledger", "methods", "doctor",
+    "demo", "fit", "protect", "audit", "experiment", "serve", "scan", "migrate", "curves", "key", "ledger",
+    "methods", "doctor",
 )  # fmt: skip
 
 

@@ -92,6 +92,8 @@ def _left_behind(arguments: Sequence[str]) -> str:
                 f"What the policy had learnt by its last finished epoch is kept in {work}: the same command goes on "
                 "from there."
             )
+    if arguments[:1] == ["migrate"]:
+        return "Rows that the destination confirmed are counted in the state file: the same command goes on from there."
     if arguments[:2] == ["experiment", "run"]:
         return "Every finished cell is recorded: the same command goes on from there."
     if not arguments or arguments[0] != "audit":

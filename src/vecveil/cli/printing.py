@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -12,13 +13,17 @@ import click
 __all__ = ["as_typed", "data", "data_json", "note", "number", "share", "warn"]
 
 
-def as_typed() -> str:
+def as_typed(shown: Mapping[str, str] | None = None) -> str:
     """Return the command line of this run, for the record of a result; of paths the last name alone.
 
     A record is handed on, and folders tell of users and projects.
+
+    Args:
+        shown: what stands for an argument that must not be repeated, such as a location with a password.
     """
     typed = click.get_current_context().find_root().obj or ()
-    return shlex.join(["vecveil", *map(_without_folders, typed)])
+    shown = shown or {}
+    return shlex.join(["vecveil", *(shown.get(one) or _without_folders(one) for one in typed)])
 
 
 def _without_folders(argument: str) -> str:

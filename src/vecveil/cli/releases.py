@@ -20,14 +20,9 @@ if TYPE_CHECKING:
     from vecveil.tables import RowItems
     from vecveil.types import Embeddings
 
-__all__ = ["Release", "release_options"]
+__all__ = ["Release", "named_options", "release_options"]
 
-release_options = shared.stacked(
-    click.option(
-        "--id-column",
-        metavar="NAME",
-        help="Column that names each row's item, for keys and ledger [of .npy: the row's number].",
-    ),
+named_options = shared.stacked(
     click.option(
         "--key-file",
         type=shared.FILE,
@@ -52,6 +47,16 @@ release_options = shared.stacked(
         help="Of the ledger: refuse to release an item more often.",
     ),
 )
+"""Of commands whose rows have ids of their own."""
+
+release_options = shared.stacked(
+    click.option(
+        "--id-column",
+        metavar="NAME",
+        help="Column that names each row's item, for keys and ledger [of .npy: the row's number].",
+    ),
+    named_options,
+)
 
 
 @dataclass(frozen=True)
@@ -70,8 +75,9 @@ class Release:
     @classmethod
     def of(cls, given: dict[str, Any], *, noise: bool) -> Release:
         """Take the options out of ``given``; refuses combinations that cannot mean anything."""
-        names = ("id_column", "key_file", "key_env", "key_id", "ledger_file", "cap", "raise_cap")
-        one = cls(noise, **{name: given.pop(name) for name in names})
+        names = ("key_file", "key_env", "key_id", "ledger_file", "cap", "raise_cap")
+        column = given.pop("id_column", None)
+        one = cls(noise, column, **{name: given.pop(name) for name in names})
         if one.key_file is not None and one.key_env is not None:
             raise click.UsageError("Give --key-file or --key-env, not both.")
         keyed = one.key_file is not None or one.key_env is not None

@@ -11,9 +11,11 @@ from vecveil.stores.fields import Field
 if TYPE_CHECKING:
     from vecveil.stores.scanning import Scan
 
-__all__ = ["SEVERITIES", "Finding", "Severity", "findings_of", "in_order"]
+__all__ = ["SEVERITIES", "SIGN_CODES", "Finding", "Severity", "findings_of", "in_order"]
 
 Severity = Literal["high", "medium", "low", "info"]
+SIGN_CODES = ("looks-protected", "no-sign-of-protection", "protection-unknown")
+"""Of the finding that signs of protection give; one of them is always there."""
 SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
 _LOOKS = {
     "email": "e-mail addresses",

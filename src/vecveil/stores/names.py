@@ -6,11 +6,13 @@ import hashlib
 import os
 import re
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 __all__ = ["default_state_file", "is_local", "public_name", "short_name"]
 
-_SAFE_KEYWORDS = re.compile(r"\b(host|hostaddr|port|dbname)\s*=\s*([\w.:/-]+)")
+_SAFE = ("host", "hostaddr", "port", "dbname")
+_KEYWORDS = re.compile(rf"(?:^|\s)({'|'.join(_SAFE)})\s*=\s*([\w.:/-]+)")
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'?")
 _HIDDEN = "…"
 
 
@@ -32,7 +34,8 @@ def public_name(location: str) -> str:
         place = _public_url(where)
     else:
         place = (
-            " ".join(f"{key}={value}" for key, value in _SAFE_KEYWORDS.findall(where)) or _HIDDEN
+            " ".join(f"{key}={value}" for key, value in _KEYWORDS.findall(_QUOTED.sub("", where)))
+            or _HIDDEN
         )
     return f"{kind}:{place}#{collection}" if collection else f"{kind}:{place}"
 
@@ -60,9 +63,10 @@ def _public_url(url: str) -> str:
         port = "" if parts.port is None else f":{parts.port}"
     except ValueError:  # its message holds what it could not read
         return _HIDDEN
-    if parts.hostname is None and not parts.path:
+    if not parts.netloc and not parts.path:
         return _HIDDEN
-    return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
+    options = [(key, value) for key, value in parse_qsl(parts.query) if key in _SAFE]
+    return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}{'?' if options else ''}{urlencode(options)}"
 
 
 def default_state_file(location: str) -> Path:

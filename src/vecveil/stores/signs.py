@@ -10,12 +10,16 @@ import numpy.typing as npt
 
 __all__ = ["Signs", "signs_of_protection"]
 
-FEWEST_VALUES = 10_000
+FEWEST_VALUES = 2_000
 _BITS = 24  # of a float32's significand
-_MOST_ABOVE = 8  # bits between the grid and the smallest value
+_MOST_BELOW = 18  # bits of the smallest value: a float's own would be 24
+_MORE_ABOVE = (
+    4  # the largest values have more bits on a grid, and as many as others in any float format
+)
 _FEWEST_BITS = 13  # bfloat16 has 8, float16 has 11
 _SINGULAR = 1e-5
 _UNIT = 1e-3
+_FEWEST_DIMENSIONS = 8
 
 
 @dataclass(frozen=True)
@@ -70,16 +74,21 @@ def _grid(vectors: npt.NDArray[np.float32]) -> float | None:
     significand = np.ldexp(fraction, _BITS).astype(np.int64)
     trailing = np.log2((significand & -significand).astype(np.float64)).astype(np.int64)
     lowest = int((exponent.astype(np.int64) - _BITS + trailing).min())
-    smallest = int(exponent.min())
-    if smallest - lowest > _MOST_ABOVE or int((_BITS - trailing).max()) < _FEWEST_BITS:
+    below = int(exponent.min()) - lowest
+    most = int((_BITS - trailing).max())
+    if below > _MOST_BELOW or most < max(_FEWEST_BITS, below + _MORE_ABOVE):
         return None
     return float(2.0**lowest)
 
 
 def _rank(vectors: npt.NDArray[np.float32]) -> int | None:
     rows = np.unique(vectors, axis=0).astype(np.float64)
-    most = min(len(rows) - 1, vectors.shape[1])
-    if most < 8:
+    spreads = rows.std(axis=0) if len(rows) else np.zeros(0)
+    rows = rows[
+        :, spreads > _SINGULAR * spreads.max(initial=0.0)
+    ]  # some encoders leave coordinates constant
+    most = min(len(rows) - 1, rows.shape[1])
+    if most < _FEWEST_DIMENSIONS:
         return None
     spread = np.linalg.svd(rows - rows.mean(axis=0), compute_uv=False)
     rank = int((spread > _SINGULAR * spread[0]).sum())

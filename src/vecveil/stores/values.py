@@ -22,6 +22,7 @@ _UNSPACED = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 )
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]*[A-Za-z]{2,}")
+_ADDRESS = re.compile(r"\w+://\S+|\S+@\S+")
 _PHONE = re.compile(r"(?:\+|\(?\d)[\d\s()./-]{6,}\d")
 _NO_PHONE = re.compile(
     r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}\b.*|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}|(?:\d{1,3}\.){3}\d{1,3}|\d+|\d+[./]\d+"
@@ -71,8 +72,8 @@ def is_vector(value: Any) -> bool:
 
 
 def words_of(text: str) -> int:
-    """Return how many words of at least two letters the beginning of ``text`` has."""
-    start = text[:_LOOKED_AT]
+    """Return how many words of at least two letters the beginning of ``text`` has; those of addresses do not count."""
+    start = _ADDRESS.sub(" ", text[:_LOOKED_AT])
     signs = len(_UNSPACED.findall(start))
     if signs >= _FEWEST_SIGNS:
         return max(FEWEST_WORDS, signs // 2)

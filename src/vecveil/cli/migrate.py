@@ -1,0 +1,213 @@
+"""``vecveil migrate``: copy a vector database to a protected one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vecveil.cli import options as shared
+from vecveil.cli.releases import Release, named_options
+from vecveil.errors import StoreError
+
+if TYPE_CHECKING:
+    from vecveil.protector import Protector
+    from vecveil.stores import VectorStore
+    from vecveil.stores.migrating import Migration
+    from vecveil.stores.planning import Checked
+
+__all__ = ["command"]
+
+EXAMPLE = """\b
+Examples:
+  vecveil migrate chroma:db#notes chroma:db#notes-protected -p drug.vecveil
+  vecveil migrate faiss:notes.faiss pgvector:postgresql://writer@db/app#notes -p drug.vecveil \\
+      --key-file noise.key --ledger releases.ledger --cap 1 --drop author
+  vecveil migrate chroma:db#notes chroma:db#notes-protected --verify-only
+
+Locations are written as for `vecveil scan`. A password is best left to what the database's own
+client reads, such as PGPASSWORD: command lines are seen by others on the machine.
+"""
+
+
+@click.command("migrate", epilog=EXAMPLE, short_help="Copy a vector database to a protected one.")
+@click.argument("source")
+@click.argument("dest")
+@click.option("-p", "--protector", "protector_file", type=shared.FILE, help="Protector file.")
+@click.option(
+    "--keep-text", is_flag=True, help="Also write fields of texts beside the protected vectors."
+)
+@click.option(
+    "--keep",
+    multiple=True,
+    metavar="FIELD",
+    help="Write this field whatever it holds (can be given again).",
+)
+@click.option(
+    "--drop", multiple=True, metavar="FIELD", help="Leave out this field (can be given again)."
+)
+@click.option(
+    "--skip-bad",
+    is_flag=True,
+    help="Leave out rows without a finite vector of the right dimension.",
+)
+@click.option(
+    "--batch",
+    type=click.IntRange(min=1),
+    default=1000,
+    show_default=True,
+    help="Rows to write at once.",
+)
+@click.option(
+    "--state",
+    "state_file",
+    type=shared.FILE,
+    help="File that holds how far it is [default: beside DEST].",
+)
+@click.option(
+    "--verify-only", is_flag=True, help="Read a copy that is finished, and check it again."
+)
+@named_options
+@shared.json_option
+def command(
+    source: str,
+    dest: str,
+    protector_file: Path | None,
+    keep_text: bool,
+    keep: tuple[str, ...],
+    drop: tuple[str, ...],
+    skip_bad: bool,
+    batch: int,
+    state_file: Path | None,
+    verify_only: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Copy the rows of SOURCE to DEST with protected vectors, and verify the copy.
+
+    DEST is made, or must be empty. Fields of texts, lists of numbers and binary values are left out; other fields and
+    the ids are written as they are. Whatever stops the copy, the same command goes on with it. SOURCE is not changed.
+    """
+    from vecveil.cli.printing import data_json, note
+    from vecveil.stores import open_store
+    from vecveil.stores.names import default_state_file, public_name, short_name
+
+    release = Release.of(given, noise=True)
+    if protector_file is None and not verify_only:
+        raise click.UsageError("Missing option '-p' / '--protector'.")
+    names = (public_name(source), public_name(dest))
+    state_file = state_file or default_state_file(dest)
+    with open_store(source) as opened, open_store(dest) as made:
+        if verify_only:
+            from vecveil.stores.migrating import verify_migration
+
+            there = _if_there(opened)
+            if there is None:
+                note("The source is not there: vectors are not compared with clean ones.")
+            done = verify_migration(made, there, state_file, names=names, batch=batch)
+        else:
+            assert protector_file is not None
+            done = _migrated(
+                opened, made, protector_file, release, state_file, names, batch,
+                {"keep_text": keep_text, "keep": keep, "drop": drop, "skip_bad": skip_bad},
+            )  # fmt: skip
+    _tell(done, short_name(dest), state_file, verify_only=verify_only)
+    if as_json:
+        data_json({"source": short_name(source), "dest": short_name(dest), **done.to_record()})
+    if not done.verification.ok:
+        raise StoreError(
+            f"migrate: verification failed. {' '.join(done.verification.failures)} "
+            "Do not use the destination: remove it and the state file, and start anew."
+        )
+
+
+def _if_there(source: VectorStore) -> VectorStore | None:
+    try:
+        return source if source.exists() else None
+    except StoreError:
+        return None
+
+
+def _migrated(
+    source: VectorStore,
+    dest: VectorStore,
+    protector_file: Path,
+    release: Release,
+    state_file: Path,
+    names: tuple[str, str],
+    batch: int,
+    options: dict[str, Any],
+) -> Migration:
+    from vecveil.protector import load
+    from vecveil.release_policy import ReleasePolicy
+    from vecveil.stores.migrating import migrate
+    from vecveil.stores.planning import MigrationOptions
+
+    protector = load(protector_file)
+    with release.ledger() as ledger:
+        policy = ReleasePolicy(protector, key=release.key(), ledger=ledger)
+        done = migrate(
+            source, dest, policy, state_file, names=names, batch=batch, options=MigrationOptions(**options),
+            on_checked=lambda checked: _plan(checked, state_file),
+        )  # fmt: skip
+    _queries(protector, protector_file)
+    return done
+
+
+def _plan(checked: Checked, state_file: Path) -> None:
+    """Say what is about to be written."""
+    from vecveil.cli.printing import note, warn
+
+    note(f"{checked.rows:,} rows of {checked.info.dimension} dimensions. Bad rows: {checked.bad}.")
+    left_out = ", ".join(f"{name} ({why})" for name, why in checked.withheld.items()) or "none"
+    note(
+        f"Fields carried as they are: {', '.join(checked.carried) or 'none'}. Left out: {left_out}."
+    )
+    note(f"State: {state_file}")
+    for name in checked.texts_kept:
+        warn(
+            f"field {name!r} lies beside the protected vectors: whoever reads the store needs no attack."
+        )
+    for name in checked.personal:
+        warn(
+            f"field {name!r} looks like data of persons, and is carried; leave it out with --drop {name}."
+        )
+    if checked.signs.verdict == "seen":
+        warn(
+            "the source looks protected already: more noise on top of noise protects worse than it costs."
+        )
+
+
+def _queries(protector: Protector, protector_file: Path) -> None:
+    """Say how queries must be made from now on."""
+    from vecveil.cli.printing import note
+
+    name = protector_file.name
+    note(
+        f"Queries must pass the same protector from now on: as documents do (vecveil protect QUERIES -p {name}), or "
+        "through its map alone where they stay on the trusted side (--no-noise; query_protection='map-only' in "
+        f"integrations and server). They have {protector.released_dimension} dimensions then."
+    )
+
+
+def _tell(done: Migration, dest: str, state_file: Path, *, verify_only: bool) -> None:
+    from vecveil.cli.printing import note
+
+    state, found = done.state, done.verification
+    if not verify_only:
+        before = f", {done.resumed:,} of them before this run" if done.resumed else ""
+        note(f"{state.rows:,} rows written to {dest}{before}; {state.skipped:,} left out.")
+    if not found.ok:
+        return
+    how = "Verified: count and checksum"
+    if found.directions:
+        how += " (this store keeps directions: written and kept vectors were compared by direction, within 0.00001)"
+    compared = (
+        "no row is its clean vector"
+        if found.clean is not None
+        else "rows were not compared with clean vectors"
+    )
+    note(
+        f"{how}; {compared}. The state file {state_file.name} holds the checksum for --verify-only."
+    )
