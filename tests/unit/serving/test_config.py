@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.documents import ROOT, blocks
 from vecveil.errors import DataFileError, InvalidInputError, VecveilError
 from vecveil.serving.config import read_config
 from vecveil.serving.settings import Limits, PolicySettings, ServeSettings
@@ -104,3 +105,12 @@ def test_settings_refuse_what_cannot_be() -> None:
         ServeSettings({"a": PolicySettings("a")}, port=70_000)
     with pytest.raises(InvalidInputError, match="ASCII"):
         ServeSettings({"ä": PolicySettings("a")})
+
+
+def test_the_file_of_the_page_is_one(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+    (block,) = [one.code for one in blocks(page, "yaml")]
+    found = read_config(written(tmp_path, block))
+    assert list(found.policies) == ["drug", "names"]
+    assert found.limits == Limits()  # the page shows the defaults
+    assert (found.host, found.port) == ("127.0.0.1", 8080)

@@ -18,11 +18,12 @@ import pytest
 
 import vecveil
 from harness.serving import FakeEncoder, fake_protector, served
-from vecveil.errors import InvalidInputError
+from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.protector import EncoderInfo
 from vecveil.release_policy import ReleasePolicy
 from vecveil.serving import Service
 from vecveil.serving.api_keys import ApiKeys
+from vecveil.serving.errors import UpstreamError
 from vecveil.serving.local_upstream import LocalUpstream
 from vecveil.serving.page_jobs import PageJobs
 from vecveil.serving.page_requests import PageLimits, parse_job
@@ -354,3 +355,25 @@ def test_with_keys_the_page_opens_and_everything_behind_it_asks_for_one(
         client.headers["Authorization"] = "Bearer " + "k" * 40
         assert client.get("/page/state").status_code == 200
         assert ended(client, start(client).json()["id"])["state"] == "done"
+
+
+def test_a_corpus_that_is_too_small_is_refused_before_anything_is_served(tmp_path: Path) -> None:
+    from vecveil.cli.serve_page import page_routers
+
+    file = tmp_path / "few.txt"
+    file.write_text("one text\n" * 5, encoding="utf-8")
+    with pytest.raises(DataFileError, match="at least 60 texts"):
+        page_routers(file)
+
+
+def test_an_upstream_that_wants_a_key_is_told_as_such(
+    client: httpx.Client, guesser: Guesser
+) -> None:
+    guesser.fails = UpstreamError(
+        401, "The upstream refused the key.", code="upstream_authentication"
+    )
+    state = ended(client, start(client).json()["id"])
+    assert (state["error"], state["code"]) == (
+        "The upstream refused the key.",
+        "upstream_authentication",
+    )
