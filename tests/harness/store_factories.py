@@ -39,4 +39,6 @@ STORES: dict[str, StoreCase] = {
     "lancedb": StoreCase(lambda folder, name: f"lancedb:{folder}#{name}"),
     "qdrant": StoreCase(lambda folder, name: f"qdrant:{folder}#{name}"),
     "pgvector": StoreCase(lambda folder, name: f"pgvector:{_postgres()}#{name}"),
+    "faiss": StoreCase(lambda folder, name: f"faiss:{folder / name}.index"),
+    "sqlite-vec": StoreCase(lambda folder, name: f"sqlite-vec:{folder}/rows.db#{name}"),
 }
