@@ -35,7 +35,7 @@ SHOWN = 5
 _OWNER = "Preview"
 _ROWS = 2000  # training rows of the attacker: more read a little more, at the cube of the cost
 _SHARES = (0.6, 0.1, 0.3)  # of the practice texts: learnt from, settings chosen on, judged on
-_BATCH = 128
+_BATCH = 32  # small: other requests wait behind it
 _ENCODING = 0.4  # of the time, about
 
 

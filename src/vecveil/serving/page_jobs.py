@@ -35,6 +35,7 @@ class Job:
     what: str = "waiting"
     result: dict[str, Any] | None = None
     error: str | None = None
+    code: str | None = None
     asked: float = field(default_factory=time.monotonic)
     stop: bool = False
 
@@ -46,6 +47,7 @@ class Job:
             "share": self.share,
             "what": self.what,
             "error": self.error,
+            "code": self.code,
             "result": self.result,
         }
 
@@ -54,11 +56,11 @@ class PageJobs:
     """Runs one job at a time; keeps nothing but the last result, until it is fetched or too old.
 
     Args:
-        abandoned: seconds without a poll after which a job is stopped.
+        abandoned: seconds without a poll after which a job is stopped; browsers let a hidden page poll once a minute.
         kept: seconds that a result waits to be fetched.
     """
 
-    def __init__(self, *, abandoned: float = 60.0, kept: float = 300.0) -> None:
+    def __init__(self, *, abandoned: float = 150.0, kept: float = 300.0) -> None:
         self._abandoned, self._kept = abandoned, kept
         self._lock = threading.Lock()
         self._job: Job | None = None
@@ -134,7 +136,7 @@ class PageJobs:
         except _StoppedError:
             job.state = "cancelled"
         except ApiError as error:
-            job.error, job.state = error.text, "failed"
+            job.error, job.code, job.state = error.text, error.code, "failed"
         except VecveilError as error:
             job.error, job.state = str(error), "failed"
         except Exception as error:  # its words may hold a text

@@ -147,6 +147,35 @@ def test_a_record_holds_words_and_no_text(protector: vecveil.Protector) -> None:
     assert len(memory) == encoded + 1, "texts that are asked about are not kept"
 
 
+@pytest.mark.parametrize(
+    ("method", "given", "levels"),
+    [
+        (
+            "subspace",
+            {"noise_to_signal": 0.3, "rank": 4, "kept": 20, "flattening": 0.0, "output": "reduced"},
+            2,
+        ),
+        ("covariance", {"noise_to_signal": 0.3}, 2),
+        ("purkayastha", {"noise_to_signal": 0.3}, 2),
+        ("gaussian", {"sigma": 0.05}, 2),
+        ("ldp-gaussian", {"epsilon": 50.0, "delta": 1e-5}, 2),
+        ("shuffle", {}, 1),
+    ],
+)
+def test_every_kind_of_release_is_guessed(method: str, given: dict[str, Any], levels: int) -> None:
+    words = WordList(WORDS)
+    made = practice_texts(background(), words)
+    positive, negative = of_words(made.texts), of_words(made.without)
+    protector = vecveil.fit_pairs(positive, negative, method=method, seed=0, **given)
+    preview = Preview(protector, background(80), WORDS, encode=of_words, factors=(2,))
+    result = preview.run(["river lupus 1."])
+    assert len(result.levels) == levels
+    for level in result.levels:
+        assert 0 <= level.leakage.value <= 1
+        assert len(level.guesses[0]) == 5
+        assert all(0 <= score <= 1 for _, score in level.guesses[0])
+
+
 def test_a_method_that_rewrites_texts_has_one_level() -> None:
     texts = background()
     concept = vecveil.Concept.from_terms("illness", WORDS)

@@ -165,7 +165,10 @@ async function guess() {
 async function watch() {
   for (;;) {
     const state = await ask(`/page/jobs/${job}`);
-    if (state.state === "failed") throw new Refused(0, state.error);
+    if (state.state === "failed") {
+      if (state.code === "upstream_authentication") find("access").hidden = false; // the server sends the client's key on
+      throw new Refused(0, state.error);
+    }
     if (state.state === "cancelled") { find("status").textContent = "Cancelled."; return null; }
     if (state.state === "done") { find("status").textContent = "Done."; return state.result; }
     find("progress").value = state.share;
