@@ -1,0 +1,219 @@
+"""scikit-learn: a transformer that protects embeddings in a pipeline, around a protector or fitting one.
+
+make_pipeline(ProtectorTransformer("drug.vecveil"), LogisticRegression())
+ProtectorTransformer(method="subspace", target_utility=0.9).fit(X, labels)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vecveil.checks import check_texts
+from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError, message
+from vecveil.integrations.opening import KeySource, open_policy, open_protector
+from vecveil.mechanisms import Gaussian, Laplace
+from vecveil.protector import Protector, fit_labels
+from vecveil.protector.fitting_vectors import MIN_PAIRS
+from vecveil.release_policy import STRONGER, QueryProtection, ReleasePolicy
+from vecveil.sensitivity.shapes import NoiseShape
+
+try:
+    from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+    from sklearn.utils import check_random_state
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError:
+    raise MissingDependencyError("A scikit-learn transformer", "scikit-learn", "sklearn") from None
+
+if TYPE_CHECKING:
+    from vecveil.accounting import Ledger
+
+__all__ = ["ProtectorTransformer"]
+
+_OWNER = "ProtectorTransformer"
+_DTYPES = (np.float64, np.float32)
+
+
+class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc, unused-ignore]
+    """Protects embeddings: `transform` as documents, `transform_queries` as queries.
+
+    Args:
+        protector: or the path of its file; `fit` then learns nothing. With a method that rewrites texts, `transform`
+            takes texts and returns them rewritten, for a vectoriser behind it. None fits a protector.
+        method: what to fit: ``laplace`` with ``epsilon`` and ``gaussian`` with ``sigma`` learn nothing and need no
+            labels; every other method and scale hides what ``y`` says, see `vecveil.fit_labels`.
+        epsilon, sigma, noise_to_signal, target_utility: the scale, one of them.
+        output: ``full``, or ``reduced`` for the kept coordinates alone.
+        options: further arguments of `vecveil.fit_labels`.
+        query_protection: ``same``, ``stronger`` or ``map-only``; see `vecveil.release_policy`.
+        query_noise: times the documents' noise, for ``stronger``.
+        key: the path of a key file, or ``env:NAME``: a row gets the same release every time. Keys in memory work,
+            but such a transformer is neither cloned nor pickled.
+        ledger: or the path of its file; rows are named by their values.
+        random_state: None draws from a cryptographic generator. An int is repeatable and insecure, for experiments:
+            the noise of a call then depends on it and on all rows of the call.
+
+    Attributes:
+        protector_: the protector; a pickle holds it, and never a key.
+    """
+
+    def __init__(
+        self,
+        protector: Protector | str | os.PathLike[str] | None = None,
+        *,
+        method: str = "subspace",
+        epsilon: float | None = None,
+        sigma: float | None = None,
+        noise_to_signal: float | None = None,
+        target_utility: float | None = None,
+        output: str = "full",
+        options: dict[str, Any] | None = None,
+        query_protection: QueryProtection = "same",
+        query_noise: float = STRONGER,
+        key: KeySource = None,
+        ledger: Ledger | str | os.PathLike[str] | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.protector = protector
+        self.method = method
+        self.epsilon = epsilon
+        self.sigma = sigma
+        self.noise_to_signal = noise_to_signal
+        self.target_utility = target_utility
+        self.output = output
+        self.options = options
+        self.query_protection = query_protection
+        self.query_noise = query_noise
+        self.key = key
+        self.ledger = ledger
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = self.random_state is None and self.key is None
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        tags.target_tags.required = self.protector is None and not self._learns_nothing()
+        return tags
+
+    def _learns_nothing(self) -> bool:
+        scales = {
+            name
+            for name in ("epsilon", "sigma", "noise_to_signal", "target_utility")
+            if getattr(self, name) is not None
+        }
+        alone = (("laplace", {"epsilon"}), ("gaussian", {"sigma"}))
+        return (self.method, scales) in alone and not self.options and self.output == "full"
+
+    def fit(self, X: Any, y: Any = None) -> ProtectorTransformer:
+        """Fit the protector if none was given, and return self.
+
+        Args:
+            X: (N, n) clean embeddings, or texts for a method that rewrites them.
+            y: labels to hide, ten rows each at least.
+
+        Raises:
+            InvalidInputError: labels that are missing or do not fit, and what `vecveil.fit_labels` refuses.
+            IncompatibleError: another dimension than the protector's.
+        """
+        self.__dict__.pop("_opened", None)
+        if self.protector is not None:
+            self.protector_ = replace(open_protector(self.protector), encoder=None)
+            if self.protector_.rewriter is not None:
+                self._policy()
+                return self
+        learns = self.protector is None and not self._learns_nothing()
+        X = validate_data(self, X, dtype=_DTYPES, order="C")
+        if learns and len(X) < MIN_PAIRS:
+            raise InvalidInputError(
+                message(f"{_OWNER}.fit", "X", f"at least {MIN_PAIRS} rows",
+                        f"n_samples={len(X)}, n_features={X.shape[1]}",
+                        "From so few nothing reliable can be learnt.")
+            )  # fmt: skip
+        n = X.shape[1]
+        if self.protector is not None:
+            if n != self.protector_.dimension:
+                raise IncompatibleError(
+                    message(f"{_OWNER}.fit", "X", f"of dimension {self.protector_.dimension}", f"dimension {n}",
+                            "The protector was fitted for vectors of another encoder.",
+                            "Use the encoder it was fitted with, or fit a new protector.")
+                )  # fmt: skip
+        elif not learns:
+            mechanism = (
+                Laplace(n, self.epsilon)
+                if self.method == "laplace"
+                else Gaussian(NoiseShape.isotropic(n), self.sigma)
+            )
+            self.protector_ = Protector(self.method, mechanism)
+        else:
+            self.protector_ = self._fitted(X, y)
+        self._n_features_out = self.protector_.released_dimension
+        self._policy()
+        return self
+
+    def _fitted(self, X: Any, y: Any) -> Protector:
+        if y is None:
+            raise InvalidInputError(
+                message(f"{_OWNER}.fit", "y", "labels to hide", None,
+                        "requires y to be passed, but the target y is None.",
+                        "Pass labels, or give protector=.")
+            )  # fmt: skip
+        labels = np.asarray(y)
+        if labels.dtype.kind == "f" and np.array_equal(labels, labels.round()):
+            labels = labels.astype(np.int64)  # classes that a pipeline has made numbers of
+        seed = {} if self.random_state is None else {"seed": int(self._draw().integers(2**31))}
+        return fit_labels(
+            X,
+            labels.tolist() if labels.ndim == 1 else labels,
+            method=self.method,
+            epsilon=self.epsilon,
+            sigma=self.sigma,
+            noise_to_signal=self.noise_to_signal,
+            target_utility=self.target_utility,
+            output=self.output,  # type: ignore[arg-type]
+            show_progress=False,
+            **{**seed, **(self.options or {})},
+        )
+
+    def transform(self, X: Any) -> Any:
+        """Return ``X`` (N, n) protected as documents, (N, m); texts rewritten for a method that does so."""
+        return self._released(X, query=False)
+
+    def transform_queries(self, X: Any) -> Any:
+        """Return ``X`` (N, n) protected as queries that are compared with transformed rows."""
+        return self._released(X, query=True)
+
+    def _released(self, X: Any, *, query: bool) -> Any:
+        check_is_fitted(self, "protector_")
+        policy = self._policy()
+        if policy.rewrites_texts:
+            return policy.protector.rewrite(check_texts(X, owner=f"{_OWNER}.transform", min_rows=0))
+        X = validate_data(self, X, reset=False, dtype=_DTYPES, order="C")
+        rng = None if self.random_state is None else self._draw(X)
+        return (policy.queries if query else policy.documents)(X, rng)
+
+    def _draw(self, X: Any = None) -> np.random.Generator:
+        """Return the generator of one call: rows of another call never get the same noise."""
+        words = check_random_state(self.random_state).randint(2**32, size=4, dtype=np.uint32)
+        digest = hashlib.sha256(words.tobytes() + (b"" if X is None else X.tobytes())).digest()
+        return np.random.default_rng(np.frombuffer(digest, dtype=np.uint32))
+
+    def _policy(self) -> ReleasePolicy:
+        if "_opened" not in self.__dict__:
+            self._opened = open_policy(
+                self.protector_,
+                query_protection=self.query_protection,
+                query_noise=self.query_noise,
+                key=self.key,
+                ledger=self.ledger,
+            )
+        return self._opened
+
+    def __getstate__(self) -> Any:
+        """Return everything but the opened key and ledger; their names stay."""
+        state = dict(super().__getstate__())
+        state.pop("_opened", None)
+        return state
