@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 from serving_upstream import DIMENSION, Hashed
 
 import vecveil
@@ -114,17 +115,29 @@ def body_of(*texts: str) -> bytes:
     return json.dumps(content).encode()
 
 
-async def cost(bare: int, proxy: int, requests: int, texts: list[str]) -> dict[str, Any]:
+def processor_seconds(process: subprocess.Popen[str]) -> float:
+    """Return what a process has used, which the machine's other work changes less than times."""
+    used = psutil.Process(process.pid).cpu_times()
+    return float(used.user + used.system)
+
+
+async def cost(
+    bare: int, proxy: int, requests: int, texts: list[str], process: subprocess.Popen[str]
+) -> dict[str, Any]:
     """Measure both by turns."""
     one = {"bare": Connection(bare), "proxy": Connection(proxy)}
     times: dict[str, list[float]] = {"bare": [], "proxy": []}
+    used = 0.0
     for i in range(requests + 50):
+        if i == 50:
+            used = processor_seconds(process)
         for name in ("bare", "proxy") if i % 2 else ("proxy", "bare"):
             started = time.perf_counter()
             status, _ = await one[name].post(body_of(texts[i % len(texts)]))
             assert status == 200
             if i >= 50:
                 times[name].append(1000 * (time.perf_counter() - started))
+    used = processor_seconds(process) - used
     seconds = {"bare": 0.0, "proxy": 0.0}
     ports = {"bare": bare, "proxy": proxy}
     share = requests // ROUNDS // THROUGHPUT_CLIENTS
@@ -150,6 +163,7 @@ async def cost(bare: int, proxy: int, requests: int, texts: list[str]) -> dict[s
         "bare_p50_ms": median["bare"],
         "proxy_p50_ms": median["proxy"],
         "overhead_p50_ms": median["proxy"] - median["bare"],
+        "proxy_processor_ms": 1000 * used / requests,
         "throughput_clients": THROUGHPUT_CLIENTS,
         "bare_per_second": done / seconds["bare"],
         "proxy_per_second": done / seconds["proxy"],
@@ -172,7 +186,7 @@ def measure_cost(requests: int) -> dict[str, Any]:
         up, port = upstream("minilm")
         proxy, at = server(folder, port)
         try:
-            return asyncio.run(cost(port, at, requests, notes))
+            return asyncio.run(cost(port, at, requests, notes, proxy))
         finally:
             stop(proxy)
             stop(up)
