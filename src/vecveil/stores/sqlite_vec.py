@@ -128,10 +128,9 @@ class SqliteVecStore(VectorStore):
 
     def read(self, ids: Sequence[str]) -> Batch:
         """Return the rows of ``ids`` in that order."""
-        parts = [
-            self._select("SELECT rowid, id FROM {rowids} WHERE COALESCE(id, rowid) = ?", [one])
-            for one in dict.fromkeys(ids)
-        ]
+        number = "(id IS NULL AND rowid = CAST(?1 AS INTEGER))"  # where the key is no text
+        which = "SELECT rowid, id FROM {rowids} WHERE id = ?1 OR " + number
+        parts = [self._select(which, [one]) for one in dict.fromkeys(ids)]
         found = [part for part in parts if len(part)]
         order = in_order(ids, [part.ids[0] for part in found], owner=_OWNER)
         vectors = [found[at].vectors for at in order]
