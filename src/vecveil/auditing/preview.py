@@ -161,9 +161,17 @@ class Preview:
         attack = (TransplantAttack if given is clean else KernelAttack)(rows=_ROWS)
         setting = attack.choose(train, validation, knowledge, rng)
         model = attack.learn([train, validation], setting, knowledge, rng)
-        rates = labels[np.concatenate([learnt, tried])].mean(axis=0)
-        leakage = r_precision(
-            model(seen), labels[judged], groups[judged], base_rates=rates, seed=self.seed
+        scores = model(seen)
+        frequent = labels[np.concatenate([learnt, tried])].mean(axis=0)
+        # Words are put in equally often, so those rarer here are more frequent there: blind guessing may find more.
+        leakage = max(
+            (
+                r_precision(
+                    scores, labels[judged], groups[judged], base_rates=rates, seed=self.seed
+                )
+                for rates in (frequent, np.zeros(len(self.words)))
+            ),
+            key=lambda estimate: estimate.chance or 0.0,
         )
         return PreviewLevel(
             factor, self._utility(clean, given, protector, rng), leakage, _best(model(asked))

@@ -213,7 +213,7 @@ function describeMethod(result, protector) {
     + `others, and in a copy of each of these, a word was put in, so that every word occurs. It learnt from ${learnt} such texts; the figures `
     + `are measured on ${judged} others. Before: kernel ridge regression on clean vectors and on made-up ones, to which the difference that `
     + `a word makes was moved from another text (the attack "transplant"). ${after} Words read: the share of a text's k words `
-    + `among the attacker's k best guesses (R-precision). Chance: guessing by how frequent a word is. Similarity kept: the correlation of `
+    + `among the attacker's k best guesses (R-precision). Chance: guessing by how frequent a word is, or blindly, whichever finds more. Similarity kept: the correlation of `
     + `cosines between texts with the clean ones, noise on both sides. Measured for ${protector.name}, on these texts, with a fixed seed.`;
 }
 
