@@ -28,6 +28,7 @@ Examples:
   vecveil scan pgvector:postgresql://reader@db/app#notes --texts notes.csv --id-column id \\
       --concept concept.yaml --html leaks.html
 
+\b
 STORE is KIND:WHERE#COLLECTION:
   chroma:FOLDER#COLLECTION      chroma:http://HOST:8000#COLLECTION
   lancedb:FOLDER#TABLE          qdrant:FOLDER#COLLECTION   qdrant:http://HOST:6333#COLLECTION

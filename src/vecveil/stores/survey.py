@@ -60,7 +60,7 @@ def judged(batch: Batch, dimension: int) -> tuple[npt.NDArray[np.bool_], BadRows
         empty = batch.vectors.shape[1] == 0
         bad = BadRows(without_vector=rows) if empty else BadRows(other_dimension=rows)
         return np.zeros(rows, dtype=bool), bad
-    good = np.isfinite(batch.vectors).all(axis=1)
+    good = np.asarray(np.isfinite(batch.vectors).all(axis=1), dtype=bool)
     absent = int(np.isnan(batch.vectors).all(axis=1).sum())
     return good, BadRows(without_vector=absent, not_finite=int((~good).sum()) - absent)
 

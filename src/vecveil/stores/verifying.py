@@ -119,7 +119,8 @@ def as_clean(
     """Return for each row whether the two are one vector, or differ in length only."""
     if released.shape != clean.shape:
         return np.zeros(len(released), dtype=bool)
-    return np.abs(_units(released) - _units(clean)).max(axis=1, initial=0.0) <= _SAME
+    apart = np.abs(_units(released) - _units(clean)).max(axis=1, initial=0.0)
+    return np.asarray(apart <= _SAME, dtype=bool)
 
 
 def same_directions(
@@ -128,7 +129,8 @@ def same_directions(
     """Return for each row whether what a store kept has the direction of what was written."""
     if written.shape != kept.shape:
         return np.zeros(len(written), dtype=bool)
-    return np.abs(_units(written) - _units(kept)).max(axis=1, initial=0.0) <= DIRECTION
+    apart = np.abs(_units(written) - _units(kept)).max(axis=1, initial=0.0)
+    return np.asarray(apart <= DIRECTION, dtype=bool)
 
 
 def _units(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:

@@ -1,0 +1,353 @@
+"""``vecveil scan`` and ``vecveil migrate`` on real Chroma collections and a real PostgreSQL."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vecveil
+from harness.command_line import CANARY, SECRET, Outcome, command, environment, run, write_csv
+from vecveil.stores import Batch, VectorStore, open_store
+
+pytest.importorskip("chromadb")
+
+ROWS, N = 120, 32
+PASSWORD = "hunter2swordfish"
+TEXT = "chroma:document"
+
+
+def fill(
+    location: str,
+    vectors: np.ndarray,
+    fields: list[dict[str, Any]],
+    *,
+    metric: str | None = "euclidean",
+) -> None:
+    """Write rows ``n0`` on to a new collection."""
+    with open_store(location) as store:
+        store.create(vectors.shape[1], metric=metric)
+        ids = tuple(f"n{i}" for i in range(len(vectors)))
+        store.write(Batch(ids, vectors.astype(np.float32), tuple(fields)))
+
+
+def rows_of(location: str) -> dict[str, tuple[bytes, dict[str, Any]]]:
+    with open_store(location) as store:
+        return {
+            one: (vector.tobytes(), dict(fields))
+            for batch in store.batches(50)
+            for one, vector, fields in zip(batch.ids, batch.vectors, batch.fields, strict=True)
+        }
+
+
+def clean_of(done: Outcome) -> None:
+    """Assert that nothing that was planted is in what a command said."""
+    said = (done.out + done.err).lower()
+    assert CANARY not in said
+    assert not any(word.lower() in said for word in SECRET.split() if len(word) > 4)
+    assert PASSWORD not in said
+    assert "traceback" not in said
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("stores")
+
+
+@pytest.fixture(scope="module")
+def source(folder: Path) -> str:
+    """A collection of clean vectors with texts, names and pages."""
+    vectors = np.random.default_rng(1).standard_normal((ROWS, N)).astype(np.float32)
+    fields = [
+        {TEXT: f"{CANARY} number {i} is what {SECRET} was given", "page": i, "mail": f"{CANARY}{i}@example.org"}
+        for i in range(ROWS)
+    ]  # fmt: skip
+    location = f"chroma:{folder}/clean#notes"
+    fill(location, vectors, fields)
+    return location
+
+
+@pytest.fixture(scope="module")
+def key(folder: Path) -> Path:
+    assert run("key", "new", folder / "noise.key", "--id", "one").code == 0
+    return folder / "noise.key"
+
+
+def test_a_collection_is_scanned(source: str, tmp_path: Path) -> None:
+    done = run("scan", source, "--json", tmp_path / "scan.json")
+    assert done.code == 0, done.err
+    clean_of(done)
+    assert "120 rows of 32 dimensions, metric euclidean" in done.out
+    assert "Field 'chroma:document' holds texts beside the vectors, in 100% of the rows" in done.out
+    assert "Not tested: What attackers read from the vectors: no concept" in done.out
+    text = (tmp_path / "scan.json").read_text()
+    assert CANARY not in text
+    record = json.loads(text)
+    assert list(record)[:4] == ["schema", "vecveil", "created", "command"]
+    assert (record["schema"], record["store"]["name"]) == ("vecveil.scan/1", "chroma:clean#notes")
+    assert str(tmp_path.parent) not in text
+    assert [one["code"] for one in record["findings"]] == [
+        "plaintext-beside-vectors", "personal-data-beside-vectors", "protection-unknown",
+    ]  # fmt: skip
+    assert record["audit"] is None
+    piped = run("scan", source, "--json", "-", "--limit", 50)
+    assert (piped.json["rows"], piped.json["complete"]) == (50, False)
+    assert "50" in piped.json["not_tested"][0]
+
+
+@pytest.fixture(scope="module")
+def known(notes: Path, folder: Path) -> tuple[list[dict[str, str]], str, str, np.ndarray]:
+    """Notes; collections of their MiniLM vectors with the texts beside, and of 24 dimensions of these alone."""
+    with notes.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    vectors = np.asarray(vecveil.load_encoder("minilm").encode([row["text"] for row in rows]))
+    turned = np.linalg.qr(np.random.default_rng(0).standard_normal((vectors.shape[1], 24)))[0]
+    small = (vectors @ turned).astype(np.float32)
+    beside, alone = f"chroma:{folder}/known#beside", f"chroma:{folder}/known#alone"
+    fill(beside, vectors, [{TEXT: row["text"], "group": row["id"]} for row in rows])
+    fill(alone, small, [{"group": row["id"]} for row in rows])
+    return rows, beside, alone, small
+
+
+def test_vectors_of_the_encoder_are_told(known: tuple[Any, ...]) -> None:
+    done = run("scan", known[1], "--encoder", "minilm", "--sample", 50, "--json", "-")
+    assert done.code == 0, done.err
+    codes = {one["code"] for one in done.json["findings"]}
+    assert "vectors-not-protected" in codes
+    assert "no-sign-of-protection" not in codes
+
+
+def test_a_sample_is_audited_with_texts_of_a_file(
+    notes: Path, known: tuple[Any, ...], tmp_path: Path
+) -> None:
+    rows, _, alone, _ = known
+    table = write_csv(
+        tmp_path / "t.csv",
+        ["key", "text"],
+        [(f"n{i}", row["text"]) for i, row in enumerate(rows)][:400],
+    )
+    families = ("probe", "candidates", "averaging", "alignment", "reconstruction", "held-out-terms")
+    skipped = [word for family in families for word in ("--skip", family)]
+    done = run(
+        "scan", alone, "--concept", notes.with_name("concept.yaml"), *skipped, "--texts", table, "--id-column", "key",
+        "--sample", 300, "--html", tmp_path / "a.html", "--audit-json", tmp_path / "a.json", "--json", "-",
+        "--group-field", "group",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert "concept-leaks" in {one["code"] for one in done.json["findings"]}
+    assert "300 that were attacked" in done.json["not_tested"][0]
+    audit = json.loads((tmp_path / "a.json").read_text())
+    assert done.json["audit"] == audit
+    assert (audit["schema"], audit["kind"], audit["texts"]["total"]) == (
+        "vecveil.audit/2",
+        "store",
+        300,
+    )
+    assert audit["split"]["unit"] == "group of texts with one id"
+    assert "<html" in (tmp_path / "a.html").read_text()
+    assert "'chroma:known#alone'" in audit["command"]
+
+
+def test_each_text_is_audited_with_its_own_vector(
+    notes: Path, known: tuple[Any, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the audit is given: the join by id, the field beside, and what is refused."""
+    import vecveil.auditing
+    from vecveil.errors import ConceptError
+
+    rows, beside, alone, small = known
+    asked: list[tuple[np.ndarray, list[str], dict[str, Any]]] = []
+
+    def audit(vectors: np.ndarray, texts: list[str], concept: object, **more: Any) -> None:
+        asked.append((vectors, texts, more))
+        raise ConceptError("Too few texts.")
+
+    monkeypatch.setattr(vecveil.auditing, "audit_store", audit)
+    concept = ("--concept", notes.with_name("concept.yaml"))
+    order = np.random.default_rng(0).permutation(len(rows))[:200]
+    table = write_csv(
+        tmp_path / "t.csv",
+        ["key", "text"],
+        [(f"n{i}", rows[i]["text"]) for i in order] + [("x", "y")],
+    )
+    joined = run(
+        "scan",
+        alone,
+        *concept,
+        "--texts",
+        table,
+        "--id-column",
+        "key",
+        "--sample",
+        90,
+        "--json",
+        "-",
+    )
+    assert (joined.code, joined.json["audit"]) == (1, None)
+    assert "Too few texts." in joined.err  # what was counted is said all the same
+    vectors, texts, more = asked.pop()
+    place = {small[i].tobytes(): rows[i]["text"] for i in order}
+    assert texts == [place[vector.tobytes()] for vector in vectors]
+    assert (len(set(texts)), more["lint"]) == (90, [])
+    run("scan", beside, *concept, "--sample", 60)
+    vectors, texts, more = asked.pop()
+    assert set(texts) <= {row["text"] for row in rows}
+    assert [one["code"] for one in more["lint"]] == ["plaintext-beside-vectors"]
+    assert vectors.shape == (60, 384)
+    refused = run("scan", alone, *concept, "--json", "-")
+    assert (refused.code, asked) == (1, [])
+    assert "no texts" in refused.err
+    other = write_csv(tmp_path / "u.csv", ["key", "text"], [("absent", "text")])
+    strange = run("scan", alone, *concept, "--texts", other, "--id-column", "key")
+    assert (strange.code, "none of their ids" in strange.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "match"),
+    [
+        (["--texts", "x.csv"], 2, "go together"),
+        (["--html", "x.html"], 2, "--concept"),
+        (["--concept", "none.yaml"], 1, "none.yaml"),
+        (["--texts", "none.csv", "--id-column", "id"], 1, "none.csv"),
+        (["--text-field", "absent"], 1, "a field of the store"),
+        (["--json", "a.json", "--sample", "1"], 2, "--sample"),
+    ],
+)
+def test_misused_scans(source: str, arguments: list[str], code: int, match: str) -> None:
+    done = run("scan", source, *arguments)
+    assert (done.code, match in done.err) == (code, True), done.err
+    clean_of(done)
+
+
+@pytest.mark.parametrize("name", ["scan", "migrate"])
+def test_locations_that_lead_nowhere(name: str, tmp_path: Path, vectors_protector: Path) -> None:
+    for location in (
+        f"chroma:{tmp_path}/absent#c", "nonsense", f"oracle:{PASSWORD}", "chroma:",
+        f"pgvector:postgresql://ann:{PASSWORD}@127.0.0.1:1/none#t",
+        f"pgvector:postgresql://ann:{PASSWORD}x@y@127.0.0.1:1/none#t",
+        f"pgvector:postgresql://ann:#{PASSWORD}@127.0.0.1:1/none#t",
+        f"pgvector:host=127.0.0.1 port=1 user=ann password={PASSWORD}#t",
+    ):  # fmt: skip
+        more = () if name == "scan" else (f"chroma:{tmp_path}/out#c", "-p", vectors_protector)
+        done = run(name, location, *more)
+        assert done.code == 1, location
+        assert len(done.errors) == 1, done.err
+        clean_of(done)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_collection_is_migrated_and_checked_again(
+    source: str, tmp_path: Path, vectors_protector: Path, key: Path
+) -> None:
+    dest = f"chroma:{tmp_path}/safe#notes"
+    given = ("migrate", source, dest, "-p", vectors_protector, "--key-file", key, "--batch", 50)
+    done = run(*given, "--ledger", tmp_path / "l.ledger", "--cap", 1, "--json")
+    assert done.code == 0, done.err
+    clean_of(done)
+    assert done.json["verification"]["ok"]
+    assert (done.json["rows"], done.json["withheld"]) == (ROWS, {TEXT: "text"})
+    assert "query_protection='map-only'" in done.err
+    assert "field 'mail' looks like data of persons" in done.err
+    before, after = rows_of(source), rows_of(dest)
+    assert {one: fields for one, (_, fields) in after.items()} == {
+        one: {name: value for name, value in fields.items() if name != TEXT} for one, (_, fields) in before.items()
+    }  # fmt: skip
+    assert not any(before[one][0] == after[one][0] for one in before)
+    state = (tmp_path / "safe.notes.migration.json").read_text()
+    assert CANARY not in state
+    again = run(*given, "--ledger", tmp_path / "l.ledger")
+    assert again.code == 0, again.err
+    assert "120 of them before this run" in again.err
+    assert rows_of(dest) == after
+    assert run("migrate", source, dest, "--verify-only").code == 0
+    with open_store(dest) as store:
+        one = store.read(["n7"])
+        store.write(Batch(one.ids, one.vectors + np.float32(1e-3), one.fields))
+    wrong = run("migrate", source, dest, "--verify-only", "--json")
+    assert (wrong.code, wrong.json["verification"]["checksum"]) == (1, False)
+    assert "verification failed" in wrong.err
+    other = run(*given, "--keep-text")
+    assert other.code == 1
+    assert "`options`" in other.err
+
+
+def test_texts_are_kept_only_when_asked_for(
+    source: str, tmp_path: Path, vectors_protector: Path
+) -> None:
+    for name, options, kept in (
+        ("a", ["--drop", "mail"], {"page"}),
+        ("b", ["--keep-text"], {"page", "mail", TEXT}),
+    ):
+        dest = f"chroma:{tmp_path}/{name}#notes"
+        done = run("migrate", source, dest, "-p", vectors_protector, *options)
+        assert done.code == 0, done.err
+        clean_of(done)
+        assert ("needs no attack" in done.err) == (name == "b")
+        assert set(rows_of(dest)["n3"][1]) == kept
+        content = b"".join(
+            path.read_bytes() for path in (tmp_path / name).rglob("*") if path.is_file()
+        )
+        assert (CANARY.encode() in content) == (name == "b")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["kill", "Ctrl-C"])
+def test_stopped_in_the_middle_and_gone_on_with(
+    number: signal.Signals, source: str, tmp_path: Path, vectors_protector: Path, key: Path
+) -> None:
+    """A process of its own is stopped when its state counts a first batch; the same command ends it."""
+    dest, state = f"chroma:{tmp_path}/safe#notes", tmp_path / "safe.notes.migration.json"
+    given = ("migrate", source, dest, "-p", vectors_protector, "--key-file", key, "--batch", 1)
+    process = subprocess.Popen(
+        command(*given), env=environment(), stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    while process.poll() is None and not (
+        state.exists() and json.loads(state.read_text())["rows"] > 5
+    ):
+        time.sleep(0.002)
+    os.kill(process.pid, number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == (-9 if number == signal.SIGKILL else 130), said
+    counted = json.loads(state.read_text())["rows"]
+    assert 5 < counted < ROWS
+    if number == signal.SIGINT:
+        assert "the same command goes on from there" in said
+    done = run(*given[:-1], 50, "--json")
+    assert done.code == 0, done.err
+    assert (done.json["resumed"], done.json["verification"]["ok"]) == (counted, True)
+    whole = f"chroma:{tmp_path}/whole#notes"
+    straight = run("migrate", source, whole, *given[3:], "--json")
+    assert straight.json["checksum"] == done.json["checksum"]
+    assert rows_of(whole) == rows_of(dest)
+
+
+def test_to_postgresql_with_a_password_in_the_location(
+    source: str, tmp_path: Path, vectors_protector: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pgserver")
+    from harness.postgres import fresh_database
+
+    monkeypatch.chdir(tmp_path)
+    dest = "pgvector:" + fresh_database().replace("postgres:@", f"postgres:{PASSWORD}@") + "#notes"
+    assert PASSWORD in dest
+    done = run("migrate", source, dest, "-p", vectors_protector, "--json")
+    assert done.code == 0, done.err
+    clean_of(done)
+    assert done.json["verification"]["ok"]
+    (state,) = tmp_path.glob("*.json")
+    assert PASSWORD not in state.name + state.read_text()
+    seen = run("scan", dest, "--json", "-")
+    assert seen.code == 0, seen.err
+    clean_of(seen)
+    assert seen.json["store"]["count"] == ROWS
+    assert "plaintext-beside-vectors" not in {one["code"] for one in seen.json["findings"]}
+    store: VectorStore
+    with open_store(dest) as store:
+        assert store.info().metric == "euclidean"
