@@ -12,12 +12,15 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from vecveil.encoders.openai_compatible import parse_embeddings
 from vecveil.errors import MissingDependencyError
 from vecveil.serving.errors import INVALID, UpstreamError
 from vecveil.serving.settings import UpstreamSettings
 from vecveil.serving.upstream import Encoded
+from vecveil.version import __version__
 
 __all__ = ["HttpUpstream"]
 
@@ -59,27 +62,32 @@ class HttpUpstream:
         except ImportError as error:
             raise MissingDependencyError("An upstream behind a URL", "httpx", "serve") from error
         self._httpx = httpx
-        self._url = url.rstrip("/") + "/embeddings"
+        self._url = httpx.URL(url.rstrip("/") + "/embeddings")
         self._model = model
         self._settings = settings
         self._forward = forward_key and key is None
         self.name = url if model is None else f"{url}#{model}"
         self.encoding_format = settings.encoding_format
-        headers = {
+        self._headers = {
+            "Host": self._url.netloc.decode(),
             "Content-Type": "application/json",
             "Accept": "application/json",
             "Accept-Encoding": "identity",  # a small answer must not unpack to a huge one
+            "User-Agent": f"vecveil/{__version__}",
         }
         if key is not None:
-            headers["Authorization"] = f"Bearer {key}"
-        self._client = httpx.AsyncClient(
-            headers=headers,
-            timeout=httpx.Timeout(settings.timeout, connect=settings.connect_timeout),
+            self._headers["Authorization"] = f"Bearer {key}"
+        timeout = httpx.Timeout(settings.timeout, connect=settings.connect_timeout)
+        self._extensions = {"timeout": timeout.as_dict()}
+        # The transport without httpx' client: that would keep cookies and follow what an upstream says, and takes
+        # as long as everything else here together. A key and texts must not follow a redirect to another host.
+        self._transport = httpx.AsyncHTTPTransport(
             limits=httpx.Limits(
                 max_connections=settings.connections,
                 max_keepalive_connections=settings.connections,
+                keepalive_expiry=30.0,
             ),
-            follow_redirects=False,  # a key and texts must not follow one to another host
+            proxy=_proxy(url),
         )
 
     def __repr__(self) -> str:
@@ -120,7 +128,7 @@ class HttpUpstream:
 
     async def aclose(self) -> None:
         """Close the connections."""
-        await self._client.aclose()
+        await self._transport.aclose()
 
     async def _post(self, body: bytes, headers: dict[str, str]) -> bytes:
         tries = self._settings.retries + 1
@@ -167,31 +175,53 @@ class HttpUpstream:
         raise failure
 
     async def _exchange(self, body: bytes, headers: dict[str, str]) -> bytes:
-        async with self._client.stream("POST", self._url, content=body, headers=headers) as answer:
-            status = answer.status_code
-            limit = self._settings.max_response_bytes if status == 200 else _FIRST_CHUNK
-            if answer.headers.get("content-encoding", "identity").lower() != "identity":
+        request = self._httpx.Request(
+            "POST",
+            self._url,
+            headers={**self._headers, **headers},
+            content=body,
+            extensions=self._extensions,
+        )
+        answer = await self._transport.handle_async_request(request)
+        try:
+            return await self._read(answer)
+        finally:
+            await answer.aclose()
+
+    async def _read(self, answer: Any) -> bytes:
+        status = answer.status_code
+        limit = self._settings.max_response_bytes if status == 200 else _FIRST_CHUNK
+        if answer.headers.get("content-encoding", "identity").lower() != "identity":
+            raise UpstreamError(
+                502,
+                "The upstream's answer is compressed; it was asked not to.",
+                code="upstream_invalid",
+            )
+        parts, size = [], 0
+        async for chunk in answer.stream:
+            size += len(chunk)
+            if size > limit:
+                if status != 200:
+                    break  # an error's explanation is not worth more
                 raise UpstreamError(
                     502,
-                    "The upstream's answer is compressed; it was asked not to.",
+                    f"The upstream's answer is larger than {limit:,} bytes.",
                     code="upstream_invalid",
                 )
-            parts, size = [], 0
-            async for chunk in answer.aiter_raw():
-                size += len(chunk)
-                if size > limit:
-                    if status != 200:
-                        break  # an error's explanation is not worth more
-                    raise UpstreamError(
-                        502,
-                        f"The upstream's answer is larger than {limit:,} bytes.",
-                        code="upstream_invalid",
-                    )
-                parts.append(chunk)
-            content = b"".join(parts)
-            if status == 200:
-                return content
-            raise _refusal(status, content, answer.headers.get("retry-after"))
+            parts.append(chunk)
+        content = b"".join(parts)
+        if status == 200:
+            return content
+        raise _refusal(status, content, answer.headers.get("retry-after"))
+
+
+def _proxy(url: str) -> str | None:
+    """Return the proxy that the environment names for ``url`` (HTTPS_PROXY, NO_PROXY, ...)."""
+    parts = urlsplit(url)
+    if proxy_bypass(parts.hostname or ""):
+        return None
+    known = getproxies()
+    return known.get(parts.scheme) or known.get("all")
 
 
 def _refusal(status: int, content: bytes, wait: str | None) -> UpstreamError:
