@@ -41,4 +41,5 @@ STORES: dict[str, StoreCase] = {
     "pgvector": StoreCase(lambda folder, name: f"pgvector:{_postgres()}#{name}"),
     "faiss": StoreCase(lambda folder, name: f"faiss:{folder / name}.index"),
     "sqlite-vec": StoreCase(lambda folder, name: f"sqlite-vec:{folder}/rows.db#{name}"),
+    "milvus": StoreCase(lambda folder, name: f"milvus:{folder}/rows.db#{name}"),
 }
