@@ -123,17 +123,17 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
             policy.protector.encoder_info.name if embed_model is None else embed_model.model_name
         )
         options.setdefault("model_name", f"vecveil/{policy.protector.method}/{encoder}")
-        super().__init__(
-            protector=_name(protector),
-            protector_fingerprint=policy.protector.fingerprint,
-            wraps=None if embed_model is None else embed_model.class_name(),
-            query_protection=query_protection,
-            query_noise=query_noise,
-            key=_name(key),
-            ledger=_name(ledger),
-            text_stored=text_stored,
-            **options,
-        )
+        fields: dict[str, Any] = {
+            "protector": _name(protector),
+            "protector_fingerprint": policy.protector.fingerprint,
+            "wraps": None if embed_model is None else embed_model.class_name(),
+            "query_protection": query_protection,
+            "query_noise": query_noise,
+            "key": _name(key),
+            "ledger": _name(ledger),
+            "text_stored": text_stored,
+        }
+        super().__init__(**fields, **options)
         self._policy, self._inner = policy, embed_model
         self._given = given
         self._wrapped = WrappedEmbedder(policy, owner=_OWNER)

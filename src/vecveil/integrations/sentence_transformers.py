@@ -28,9 +28,9 @@ try:
     from sentence_transformers.util import load_file_path
 
     try:
-        from sentence_transformers.base.modules import Module
+        from sentence_transformers.base.modules import Module as _Module
     except ImportError:  # before version 6
-        from sentence_transformers.models import Module
+        from sentence_transformers.models import Module as _Module  # type: ignore[no-redef, unused-ignore]
 except ImportError:
     raise MissingDependencyError(
         "A module of a model", "sentence-transformers", "sentence-transformers"
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ProtectionModule", "protect_model"]
 
+_Base: Any = _Module  # the library's signatures differ between its versions
 _OWNER = "ProtectionModule"
 _CONFIG = "config.json"
 _FILE = "protector.vecveil"
@@ -67,7 +68,7 @@ def protect_model(
     return module
 
 
-class ProtectionModule(Module):  # type: ignore[misc, unused-ignore]
+class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
     """The last module of a SentenceTransformer: ``sentence_embedding`` comes out protected, and nothing else does.
 
     ``encode`` and ``encode_document`` protect texts as documents, ``encode_query`` as queries. Token embeddings and

@@ -16,7 +16,7 @@ import numpy as np
 from vecveil.checks import check_texts
 from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError, message
 from vecveil.integrations.opening import KeySource, open_policy, open_protector
-from vecveil.mechanisms import Gaussian, Laplace
+from vecveil.mechanisms import Gaussian, Laplace, Mechanism
 from vecveil.protector import Protector, fit_labels
 from vecveil.protector.fitting_vectors import MIN_PAIRS
 from vecveil.release_policy import STRONGER, QueryProtection, ReleasePolicy
@@ -142,10 +142,11 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
                             "Use the encoder it was fitted with, or fit a new protector.")
                 )  # fmt: skip
         elif not learns:
-            mechanism = (
-                Laplace(n, self.epsilon)
+            scale: Any = self.epsilon if self.method == "laplace" else self.sigma
+            mechanism: Mechanism = (
+                Laplace(n, scale)
                 if self.method == "laplace"
-                else Gaussian(NoiseShape.isotropic(n), self.sigma)
+                else Gaussian(NoiseShape.isotropic(n), scale)
             )
             self.protector_ = Protector(self.method, mechanism)
         else:
