@@ -8,6 +8,7 @@ milvus.search("notes", ["a question"], limit=10)
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -226,7 +227,7 @@ def _opened(where: str, token: str) -> Any:
         from pymilvus import MilvusClient
 
         if "://" not in where:
-            import milvus_lite  # noqa: F401 - so that it fails here with its name
+            importlib.import_module("milvus_lite")  # so that it fails here with its name
     except ImportError as error:
         missing = "milvus-lite" if error.name == "milvus_lite" else "pymilvus"
         raise MissingDependencyError("A Milvus client", missing, "milvus") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import re
 from collections.abc import Iterator
@@ -124,10 +125,9 @@ def _loadable() -> Any:
     if hasattr(sqlite3.Connection, "enable_load_extension"):
         return sqlite3
     try:
-        import pysqlite3
+        return importlib.import_module("pysqlite3")
     except ImportError:
         raise _missing() from None
-    return pysqlite3
 
 
 def _missing() -> MissingDependencyError:

@@ -158,7 +158,7 @@ class FaissStore(VectorStore):
         )
         if self._index is None or stamp != self._stamp:
             with database_errors(_OWNER, "reading the index", _AGAIN):
-                index = self._faiss.read_index(str(self._path))
+                index: Any = self._faiss.read_index(str(self._path))
             ids, fields, metric = self._lines(index.ntotal)
             if self._maps(index):
                 ids = [str(one) for one in self._faiss.vector_to_array(index.id_map)]

@@ -5,6 +5,7 @@ Rows are read by primary key, in its order. The server's token is taken from the
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import json
 import os
@@ -50,7 +51,7 @@ class MilvusStore(VectorStore):
             import pymilvus
 
             if not self._remote:
-                import milvus_lite  # noqa: F401 - so that it fails here with its name
+                importlib.import_module("milvus_lite")  # so that it fails here with its name
         except ImportError as error:
             missing = "milvus-lite" if error.name == "milvus_lite" else "pymilvus"
             raise MissingDependencyError("Reading Milvus", missing, "milvus") from None

@@ -6,6 +6,7 @@ its own, fields of their names go there.
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -230,11 +231,10 @@ def _loadable() -> Any:
     if hasattr(sqlite3.Connection, "enable_load_extension"):
         return sqlite3
     try:
-        import pysqlite3
+        return importlib.import_module("pysqlite3")
     except ImportError:
         feature = "sqlite-vec with this Python, whose sqlite3 cannot load extensions,"
         raise MissingDependencyError(feature, "pysqlite3-binary", "sqlite-vec") from None
-    return pysqlite3
 
 
 def _quoted(name: str) -> str:
