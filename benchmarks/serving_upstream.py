@@ -56,6 +56,8 @@ class Application:
         body = b""
         while True:
             message = await receive()
+            if message["type"] == "http.disconnect":
+                return
             body += message.get("body", b"")
             if not message.get("more_body"):
                 break

@@ -28,7 +28,9 @@ from vecveil.encoders.probe import PROBE_SENTENCES
 from vecveil.errors import EncoderError, IncompatibleError
 from vecveil.release_policy import ReleasePolicy
 from vecveil.serving import Service, UpstreamSettings
+from vecveil.serving.errors import ApiError
 from vecveil.serving.http_upstream import HttpUpstream
+from vecveil.serving.requests import parse_request
 from vecveil.serving.service import ServedPolicy
 
 CANARY = "zyxcanary takes alphamab"
@@ -388,3 +390,28 @@ def test_clean_queries_are_told_at_the_start(
         started(ReleasePolicy(protector, query_protection="map-only"), up.url)
     said = [getattr(record, "fields", {}).get("message", "") for record in caplog.records]
     assert any("the encoder's own, unprotected" in text for text in said)
+
+
+def test_clients_that_wait_for_a_check_wait_for_one(policy: ReleasePolicy) -> None:
+    """With an upstream that hangs everybody is told after one timeout, not after each other's."""
+    with Misbehaving(hang).running() as up:
+        upstream = HttpUpstream(up.url, "up", UpstreamSettings(timeout=1.0, retries=0))
+        service = Service([ServedPolicy("drug", policy, upstream)])
+        asked = parse_request(b'{"model": "m", "input": "a"}', {}, max_inputs=1)
+
+        async def ask(headers: dict[str, str]) -> Any:
+            try:
+                return await service.answer(asked, headers)
+            except ApiError as error:
+                return error.code
+
+        async def main() -> list[Any]:
+            answers = (ask({"authorization": f"Bearer {i % 2}"}) for i in range(20))
+            try:
+                return list(await asyncio.gather(*answers))
+            finally:
+                await service.aclose()
+
+        assert asyncio.run(main()) == ["upstream_timeout"] * 20
+        assert len(up.bodies) == 2  # one question for each key
+        assert all(map(is_probe, up.bodies))

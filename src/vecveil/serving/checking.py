@@ -42,7 +42,7 @@ class EncoderCheck:
         self._policy, self._protector, self._upstream = policy, protector, upstream
         self._passed: OrderedDict[str, None] = OrderedDict()
         self._refused: OrderedDict[str, float] = OrderedDict()
-        self._lock = asyncio.Lock()
+        self._running: dict[tuple[str, str | None], asyncio.Task[None]] = {}
 
     @property
     def passed(self) -> bool:
@@ -53,8 +53,16 @@ class EncoderCheck:
         """Check again before the next release: whatever comes back may be another encoder."""
         self._passed.clear()
 
+    def close(self) -> None:
+        """Ask no more."""
+        for task in self._running.values():
+            task.cancel()
+
     async def ensure(self, model: str, headers: Mapping[str, str]) -> None:
         """Return once ``model`` of the upstream has passed.
+
+        Requests that wait for the same answer share one question, so that an upstream that is away keeps nobody
+        waiting for longer than one of them.
 
         Raises:
             IncompatibleError: it is another encoder.
@@ -63,25 +71,36 @@ class EncoderCheck:
         name = model if self._upstream.takes_models else ""
         if name in self._passed:
             return
-        async with self._lock:
-            if name in self._passed:
-                return
-            if time.monotonic() < self._refused.get(name, 0.0):
-                self._refuse("another encoder, found a moment ago")
-            try:
-                await self._check(model, headers)
-            except IncompatibleError:
-                self._refused[name] = time.monotonic() + _REFUSED_SECONDS
-                _shorten(self._refused)
-                event(
-                    "another encoder",
-                    level=logging.ERROR,
-                    policy=self._policy,
-                    upstream=self._upstream.name,
-                )
-                raise
-            self._passed[name] = None
-            _shorten(self._passed)
+        if time.monotonic() < self._refused.get(name, 0.0):
+            self._refuse("another encoder, found a moment ago")
+        asked = (name, headers.get("authorization"))  # one client's wrong key is not another's
+        running = self._running.get(asked)
+        if running is None:
+            running = asyncio.create_task(self._ask(name, model, dict(headers)))
+            self._running[asked] = running
+            running.add_done_callback(lambda done: self._done(asked, done))
+        await asyncio.shield(running)  # a client that goes away does not end it for the others
+
+    def _done(self, asked: tuple[str, str | None], task: asyncio.Task[None]) -> None:
+        del self._running[asked]
+        if not task.cancelled():
+            task.exception()  # seen, though everybody who asked may be gone
+
+    async def _ask(self, name: str, model: str, headers: Mapping[str, str]) -> None:
+        try:
+            await self._check(model, headers)
+        except IncompatibleError:
+            self._refused[name] = time.monotonic() + _REFUSED_SECONDS
+            _shorten(self._refused)
+            event(
+                "another encoder",
+                level=logging.ERROR,
+                policy=self._policy,
+                upstream=self._upstream.name,
+            )
+            raise
+        self._passed[name] = None
+        _shorten(self._passed)
 
     async def _check(self, model: str, headers: Mapping[str, str]) -> None:
         protector, upstream = self._protector, self._upstream

@@ -113,9 +113,10 @@ class HttpUpstream:
         if self._settings.dimensions is not None:
             body["dimensions"] = self._settings.dimensions
         sent = json.dumps(body, ensure_ascii=False).encode()
-        forwarded = (
-            {name: headers[name] for name in _FORWARDED if name in headers} if self._forward else {}
-        )
+        forwarded = {}
+        if self._forward:
+            given = ((name, headers.get(name, "")) for name in _FORWARDED)
+            forwarded = {name: value for name, value in given if value and value.isascii()}
         content = await self._post(sent, forwarded)
         rows = len(texts)
         if rows > 64:  # decoding many vectors would hold up everybody else

@@ -109,6 +109,8 @@ class Service:
 
     async def aclose(self) -> None:
         """Release threads and connections."""
+        for check in self._checks.values():
+            check.close()
         for upstream in {id(one.upstream): one.upstream for one in self.policies.values()}.values():
             await upstream.aclose()
         self._threads.shutdown(wait=False, cancel_futures=True)
