@@ -121,8 +121,9 @@ class ProtectedEmbeddingFunction(EmbeddingFunction[Documents]):
 
     def __call__(self, input: Documents) -> Embeddings:
         """Return the protected vectors of documents; called by Chroma, which stores their texts beside them."""
+        release = self.release()
         self._warn()
-        return list(self.release().documents(input))
+        return list(release.documents(input))
 
     def embed_query(self, input: Any) -> Any:
         """Return the vectors of a list of queries; of a single text the numbers alone, for LangChain."""
@@ -132,8 +133,9 @@ class ProtectedEmbeddingFunction(EmbeddingFunction[Documents]):
 
     def embed_documents(self, texts: Sequence[str]) -> list[list[float]]:
         """Return the protected vectors of documents as lists: what LangChain's Chroma class calls."""
+        release = self.release()
         self._warn()
-        vectors: list[list[float]] = self.release().documents(texts).tolist()
+        vectors: list[list[float]] = release.documents(texts).tolist()
         return vectors
 
     def release(self) -> TextRelease:

@@ -165,7 +165,13 @@ class ChromaStore(VectorStore):
     def close(self) -> None:
         """Let go of the client."""
         client, self._connected, self._opened = self._connected, None, None
-        if client is not None and hasattr(client, "close"):
+        if client is None:
+            return
+        # Chroma's own close leaves the sockets of a remote client open; no other client shares them.
+        session = getattr(getattr(client, "_server", None), "_session", None)
+        if self._remote and session is not None:
+            session.close()
+        if hasattr(client, "close"):
             client.close()
 
     def _guard(self, doing: str) -> Any:
