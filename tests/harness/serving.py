@@ -22,6 +22,7 @@ from vecveil.protector import EncoderInfo
 
 __all__ = [
     "DIMENSION",
+    "Connection",
     "FakeEncoder",
     "Misbehaving",
     "answer_to",
@@ -145,6 +146,31 @@ def respond(
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
     head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
     writer.write(f"{head}{headers}\r\n".encode() + body)
+
+
+class Connection:
+    """A client that costs little: one kept connection, one request at a time."""
+
+    def __init__(self, port: int, headers: str = "") -> None:
+        self._port, self._headers = port, headers
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def post(self, content: Any) -> tuple[int, Any]:
+        """Return status and JSON of the answer to ``POST /v1/embeddings``."""
+        if self._streams is None:
+            self._streams = await asyncio.open_connection("127.0.0.1", self._port)
+        reader, writer = self._streams
+        body = json.dumps(content).encode()
+        head = "POST /v1/embeddings HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        writer.write(f"{head}{self._headers}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        answered = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        length = int(answered.split("content-length:")[1].split("\r\n")[0])
+        return int(answered.split()[1]), json.loads(await reader.readexactly(length))
+
+    async def close(self) -> None:
+        if self._streams is not None:
+            self._streams[1].close()
+            await self._streams[1].wait_closed()
 
 
 @contextlib.contextmanager

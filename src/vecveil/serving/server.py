@@ -76,6 +76,7 @@ def run(
 
         async def serve() -> None:
             await service.start()  # before anybody is let in
+            listening.listen(config.backlog)  # from now on nobody is turned away
             host, port = listening.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
             event("listening", url=f"http://{shown}:{port}/v1", policies=len(service.policies))

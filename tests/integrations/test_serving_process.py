@@ -1,0 +1,272 @@
+"""``vecveil serve`` as people start it: under load with its upstream killed and slowed, and what its logs hold."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from harness.command_line import command, environment, run
+from harness.documents import ROOT
+from harness.serving import Connection, clean_vectors, fake_protector
+from vecveil.randomness import NoiseKeys
+from vecveil.release_policy import ReleasePolicy
+
+CANARY = "zyxcanary takes alphamab"
+API_KEY = "an-api-key-of-a-zyxclient"
+CLIENTS, REQUESTS = 32, 1500
+
+
+class Process:
+    """A process whose first line of stdout or stderr that says so tells its port."""
+
+    def __init__(self, words: list[str], stream: str) -> None:
+        env = environment()
+        env["PYTHONPATH"] += os.pathsep + str(ROOT / "tests")
+        self.lines: list[str] = []
+        self.process = subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
+        )
+        self._ready = threading.Event()
+        self.port = 0
+        self._threads = [
+            threading.Thread(target=self._read, args=(name, stream))
+            for name in ("stdout", "stderr")
+        ]
+        for thread in self._threads:
+            thread.start()
+        assert self._ready.wait(60), self.lines
+        assert self.port, self.lines
+
+    def _read(self, name: str, stream: str) -> None:
+        for line in getattr(self.process, name):
+            self.lines.append(line)
+            if name == stream and not self.port:
+                if line.strip().isdigit():
+                    self.port = int(line)
+                elif '"listening"' in line:
+                    self.port = int(json.loads(line)["url"].split(":")[2].split("/")[0])
+                if self.port:
+                    self._ready.set()
+        self._ready.set()
+
+    def end(self, number: int = signal.SIGKILL) -> int:
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(number)
+        code = self.process.wait(30)
+        for thread in self._threads:
+            thread.join(10)
+        for stream in (self.process.stdout, self.process.stderr):
+            assert stream is not None
+            stream.close()
+        return code
+
+
+def upstream_process(port: int = 0, slow: float = 8.0) -> Process:
+    words = [sys.executable, "-m", "harness.upstream_process", str(port), str(slow)]
+    return Process(words, "stdout")
+
+
+class Setting:
+    """The server, its upstream, and what the policy lets out."""
+
+    def __init__(self, folder: Path) -> None:
+        self.upstream = upstream_process()
+        self.keys = NoiseKeys.create(folder / "noise.key", "2026")
+        protector = fake_protector()
+        protector.save(folder / "drug.vecveil")
+        self.policy = ReleasePolicy(protector, key=self.keys)
+        (folder / "api.keys").write_text(API_KEY)
+        (folder / "api.keys").chmod(0o600)
+        (folder / "serve.yaml").write_text(
+            f"port: 0\napi_keys: api.keys\n"
+            f"upstream: {{encoder: 'http://127.0.0.1:{self.upstream.port}/v1#up', key: none, timeout: 5, "
+            "retries: 1}\n"
+            "policies: {drug: {protector: drug.vecveil, key: noise.key}}\n"
+        )
+        self.server = Process(command("serve", "--config", folder / "serve.yaml"), "stderr")
+        self.url = f"http://127.0.0.1:{self.server.port}"
+
+    def expected(self, texts: list[str]) -> np.ndarray:
+        return self.policy.documents(clean_vectors(texts), texts=texts)
+
+    def post(
+        self, content: Any, key: str = API_KEY, path: str = "/v1/embeddings"
+    ) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {key}"}
+        return httpx.post(self.url + path, json=content, headers=headers, timeout=30)
+
+
+@pytest.fixture(scope="module")
+def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
+    one = Setting(tmp_path_factory.mktemp("serving"))
+    try:
+        yield one
+    finally:
+        for process in (one.server, one.upstream):
+            if process.process.returncode is None:
+                process.end()
+
+
+def test_every_answer_under_load_is_protected_or_an_error(setting: Setting) -> None:
+    texts = [f"{CANARY} {i}" for i in range(40)]
+    expected = setting.expected(texts)
+    clean = clean_vectors(texts)
+    assert (np.abs(expected - clean) > 1e-6).any(axis=1).all()  # control
+    statuses: Counter[int] = Counter()
+    codes: Counter[str] = Counter()
+    done = 0
+
+    async def client(share: range) -> None:
+        nonlocal done
+        mine = Connection(setting.server.port, f"Authorization: Bearer {API_KEY}\r\n")
+        for i in share:
+            at = [i % 40, (i + 7) % 40]
+            body = {"model": "m", "input": [texts[j] for j in at], "encoding_format": "base64"}
+            status, content = await mine.post(body)
+            statuses[status] += 1
+            if status == 200:
+                rows = [base64.b64decode(row["embedding"]) for row in content["data"]]
+                found = np.array([np.frombuffer(row, "<f4") for row in rows])
+                assert np.array_equal(found, expected[at])
+            else:
+                assert set(content["error"]) == {"message", "type", "param", "code"}
+                codes[content["error"]["code"]] += 1
+                await asyncio.sleep(0.02)
+            done += 1
+        await mine.close()
+
+    async def trouble() -> None:
+        async def until(count: int) -> None:
+            while done < count:
+                await asyncio.sleep(0.005)
+
+        await until(REQUESTS // 5)
+        setting.upstream.process.send_signal(signal.SIGUSR1)  # slower than the server waits
+        while not codes["upstream_timeout"]:
+            await asyncio.sleep(0.05)
+        setting.upstream.process.send_signal(signal.SIGUSR2)
+        await until(REQUESTS // 2)
+        port = setting.upstream.port
+        await asyncio.to_thread(setting.upstream.end)
+        await until(done + 100)
+        setting.upstream = await asyncio.to_thread(upstream_process, port)
+
+    async def main() -> None:
+        shares = [range(i, REQUESTS, CLIENTS) for i in range(CLIENTS)]
+        await asyncio.gather(trouble(), *map(client, shares))
+
+    asyncio.run(main())
+    assert sum(statuses.values()) == REQUESTS
+    assert set(statuses) == {200, 502, 504}, statuses
+    assert set(codes) == {"upstream_timeout", "upstream_unreachable"}
+    assert statuses[200] > REQUESTS // 4, statuses
+    assert setting.post({"model": "m", "input": texts[0]}).status_code == 200
+
+
+def test_no_text_key_or_vector_in_logs_errors_and_metrics(setting: Setting) -> None:
+    said = [
+        setting.post(content, path=path, key=key)
+        for content, path, key in [
+            (
+                {"model": CANARY, "input": CANARY, "user": CANARY, CANARY: CANARY},
+                "/v1/embeddings",
+                API_KEY,
+            ),
+            ({"model": "m", "input": [CANARY, ""]}, "/v1/embeddings", API_KEY),
+            ({"model": "m", "input": CANARY, "dimensions": CANARY}, "/v1/embeddings", API_KEY),
+            ({"model": "m", "input": CANARY, "vecveil_ids": [CANARY]}, "/v1/embeddings", API_KEY),
+            ({"model": "m", "input": CANARY}, "/v1/embeddings", CANARY.replace(" ", "")),
+            ({"model": "m", "input": CANARY}, f"/v1/zyxcanary?q={API_KEY}", API_KEY),
+        ]
+    ]
+    assert [answer.status_code for answer in said] == [200, 400, 400, 400, 401, 404]
+    headers = {"Authorization": f"Bearer {API_KEY}"}
+    metrics = httpx.get(f"{setting.url}/metrics", headers=headers).text
+    assert 'vecveil_vectors_released_total{policy="drug",side="document"}' in metrics
+    assert setting.server.end(signal.SIGTERM) == 143
+    log = "".join(setting.server.lines)
+    requests = [line for line in setting.server.lines if '"event": "request"' in line]
+    assert len(requests) > REQUESTS
+    record = json.loads(requests[-1])
+    assert set(record) >= {"time", "id", "method", "route", "status", "ms"}
+    secret = setting.keys.key().secret_for_noise()
+    clean = clean_vectors([CANARY])
+    planted = ["zyxc", "alphamab", API_KEY, secret.hex(), base64.b64encode(secret).decode()]
+    planted += [base64.b64encode(clean.tobytes()).decode()[:20]]
+    planted += [str(float(value))[:8] for value in clean[0]]
+    for text in (log, metrics, *(answer.text for answer in said[1:])):
+        assert not [form for form in planted if form in text]
+    # Control: the first answer echoes the model's name as OpenAI does, and so would be found.
+    assert "zyxc" in said[0].text
+
+
+def test_an_answer_that_is_being_made_is_given_before_the_end(tmp_path: Path) -> None:
+    upstream = upstream_process(slow=3.0)
+    fake_protector().save(tmp_path / "drug.vecveil")
+    server = Process(
+        command("serve", "-p", tmp_path / "drug.vecveil", "--port", 0, "--no-access-log",
+                "--upstream", f"http://127.0.0.1:{upstream.port}/v1#up"), "stderr",
+    )  # fmt: skip
+    try:
+        url = f"http://127.0.0.1:{server.port}/v1/embeddings"
+        body = {"model": "m", "input": "a"}
+        assert httpx.post(url, json=body).status_code == 200
+        upstream.process.send_signal(signal.SIGUSR1)
+        statuses: list[int] = []
+
+        def ask() -> None:
+            statuses.append(httpx.post(url, json=body, timeout=30).status_code)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        figures = url.replace("v1/embeddings", "metrics")
+        while "in_progress 2.0" not in httpx.get(figures).text:  # one, and the one for the figures
+            time.sleep(0.02)
+        assert server.end(signal.SIGTERM) == 143
+        asking.join(30)
+        assert statuses == [200]
+    finally:
+        for process in (server, upstream):
+            if process.process.returncode is None:
+                process.end()
+    assert not any('"event": "request"' in line for line in server.lines)
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "code"),
+    [
+        ([], "Give -p FILE", 2),
+        (["-p", "none.vecveil"], "none.vecveil", 1),
+        (["--config", "none.yaml"], "FileNotFoundError", 1),
+        (["--config", "a.yaml", "--ledger", "b"], "--ledger", 2),
+        (["-p", "a=x", "-p", "a=y"], "two", 2),
+        (["-p", "x", "--key-file", "a", "--key-env", "B"], "not both", 2),
+        (["-p", "x", "--query-noise", "2"], "--query-protection", 2),
+        (["-p", "x", "--api-keys", "env:NOT_SET_ANYWHERE"], "NOT_SET_ANYWHERE", 1),
+        (["-p", "x", "--host", "256.1.1.1"], "address", 1),
+    ],
+)
+def test_misuse_is_one_sentence(
+    words: list[str], said: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run("serve", *words)
+    assert done.code == code
+    assert said.lower() in done.err.lower()
+    assert "Traceback" not in done.err
