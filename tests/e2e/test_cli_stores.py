@@ -8,13 +8,13 @@ import os
 import signal
 import subprocess
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-import vecveil
 from harness.command_line import CANARY, SECRET, Outcome, command, environment, run, write_csv
 from vecveil.stores import Batch, VectorStore, open_store
 
@@ -103,26 +103,53 @@ def test_a_collection_is_scanned(source: str, tmp_path: Path) -> None:
     assert "50" in piped.json["not_tested"][0]
 
 
+def bags(texts: list[str], dimension: int = 96) -> np.ndarray:
+    """Return unit vectors that are sums of a drawn vector for each word: an encoder that costs nothing."""
+    drawn = {
+        word: np.random.default_rng(zlib.crc32(word.encode()))
+        for text in texts
+        for word in text.split()
+    }
+    of_word = {word: rng.standard_normal(dimension) for word, rng in drawn.items()}
+    X = np.stack([sum(of_word[word] for word in text.split()) for text in texts])
+    return np.asarray(X / np.linalg.norm(X, axis=1, keepdims=True), dtype=np.float32)
+
+
 @pytest.fixture(scope="module")
 def known(notes: Path, folder: Path) -> tuple[list[dict[str, str]], str, str, np.ndarray]:
-    """Notes; collections of their MiniLM vectors with the texts beside, and of 24 dimensions of these alone."""
+    """Notes; two collections of their vectors, with the texts beside and without."""
     with notes.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    vectors = np.asarray(vecveil.load_encoder("minilm").encode([row["text"] for row in rows]))
-    turned = np.linalg.qr(np.random.default_rng(0).standard_normal((vectors.shape[1], 24)))[0]
-    small = (vectors @ turned).astype(np.float32)
+    vectors = bags([row["text"] for row in rows])
     beside, alone = f"chroma:{folder}/known#beside", f"chroma:{folder}/known#alone"
     fill(beside, vectors, [{TEXT: row["text"], "group": row["id"]} for row in rows])
-    fill(alone, small, [{"group": row["id"]} for row in rows])
-    return rows, beside, alone, small
+    fill(alone, vectors, [{"group": row["id"]} for row in rows])
+    return rows, beside, alone, vectors
 
 
-def test_vectors_of_the_encoder_are_told(known: tuple[Any, ...]) -> None:
-    done = run("scan", known[1], "--encoder", "minilm", "--sample", 50, "--json", "-")
-    assert done.code == 0, done.err
-    codes = {one["code"] for one in done.json["findings"]}
-    assert "vectors-not-protected" in codes
-    assert "no-sign-of-protection" not in codes
+class Bags:
+    """`bags` as an encoder."""
+
+    def encode(self, texts: list[str]) -> np.ndarray:
+        return bags(texts)
+
+
+def test_vectors_of_the_encoder_are_told(
+    known: tuple[Any, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vecveil.cli.inputs.load_encoder_named", lambda *given: Bags())
+    texts = [row["text"] for row in known[0][:50]]
+    vectors = bags(texts)
+    for name, X, is_clean in (("clean", vectors, True), ("other", vectors[:, ::-1], False)):
+        location = f"chroma:{tmp_path}/{name}#notes"
+        fill(location, X, [{TEXT: text} for text in texts])
+        done = run("scan", location, "--encoder", "bags", "--json", "-")
+        assert done.code == 0, done.err
+        codes = {one["code"] for one in done.json["findings"]}
+        assert ("vectors-not-protected" in codes, "no-sign-of-protection" in codes) == (
+            is_clean,
+            not is_clean,
+        )
 
 
 def test_a_sample_is_audited_with_texts_of_a_file(
@@ -163,7 +190,7 @@ def test_each_text_is_audited_with_its_own_vector(
     import vecveil.auditing
     from vecveil.errors import ConceptError
 
-    rows, beside, alone, small = known
+    rows, beside, alone, clean = known
     asked: list[tuple[np.ndarray, list[str], dict[str, Any]]] = []
 
     def audit(vectors: np.ndarray, texts: list[str], concept: object, **more: Any) -> None:
@@ -194,14 +221,14 @@ def test_each_text_is_audited_with_its_own_vector(
     assert (joined.code, joined.json["audit"]) == (1, None)
     assert "Too few texts." in joined.err  # what was counted is said all the same
     vectors, texts, more = asked.pop()
-    place = {small[i].tobytes(): rows[i]["text"] for i in order}
+    place = {clean[i].tobytes(): rows[i]["text"] for i in order}
     assert texts == [place[vector.tobytes()] for vector in vectors]
     assert (len(set(texts)), more["lint"]) == (90, [])
     run("scan", beside, *concept, "--sample", 60)
     vectors, texts, more = asked.pop()
     assert set(texts) <= {row["text"] for row in rows}
     assert [one["code"] for one in more["lint"]] == ["plaintext-beside-vectors"]
-    assert vectors.shape == (60, 384)
+    assert vectors.shape == (60, 96)
     refused = run("scan", alone, *concept, "--json", "-")
     assert (refused.code, asked) == (1, [])
     assert "no texts" in refused.err
@@ -323,7 +350,7 @@ def test_stopped_in_the_middle_and_gone_on_with(
     assert done.code == 0, done.err
     assert (done.json["resumed"], done.json["verification"]["ok"]) == (counted, True)
     whole = f"chroma:{tmp_path}/whole#notes"
-    straight = run("migrate", source, whole, *given[3:], "--json")
+    straight = run("migrate", source, whole, *given[3:-1], 50, "--json")
     assert straight.json["checksum"] == done.json["checksum"]
     assert rows_of(whole) == rows_of(dest)
 
