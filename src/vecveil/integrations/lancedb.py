@@ -25,7 +25,7 @@ except ImportError:
 __all__ = ["ProtectedEmbeddingFunction"]
 
 
-@register("vecveil")
+@register("vecveil")  # type: ignore[no-untyped-call, unused-ignore]
 class ProtectedEmbeddingFunction(TextEmbeddingFunction):  # type: ignore[misc, unused-ignore]
     """Protected vectors for LanceDB; queries as the policy says.
 

@@ -52,7 +52,7 @@ class ChromaStore(VectorStore):
             import chromadb
         except ImportError:
             raise MissingDependencyError("Reading Chroma", "chromadb", "chroma") from None
-        self._chroma = chromadb
+        self._chroma: Any = chromadb
         self._where = where
         self._remote = where.startswith(("http://", "https://"))
         self._name = collection
@@ -180,7 +180,7 @@ class ChromaStore(VectorStore):
     def _client(self) -> Any:
         if self._connected is None:
             with self._guard("the connection"):
-                settings = self._chroma.Settings(anonymized_telemetry=False)
+                settings = self._chroma.config.Settings(anonymized_telemetry=False)
                 if not self._remote:
                     self._connected = self._chroma.PersistentClient(self._where, settings)
                     return self._connected
