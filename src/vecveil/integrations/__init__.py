@@ -50,7 +50,7 @@ INTEGRATIONS: tuple[Integration, ...] = (
         "DocumentProtector",
         "haystack",
         "haystack-ai",
-        "components behind document and query embedder",
+        "components behind the embedders of documents and queries",
     ),
     Integration(
         "sentence-transformers",
@@ -74,7 +74,7 @@ INTEGRATIONS: tuple[Integration, ...] = (
         "ProtectEmbeddings",
         "litellm",
         "litellm",
-        "callback that protects embedding calls",
+        "callback for asynchronous calls, functions for both",
     ),
     Integration(
         "Chroma",

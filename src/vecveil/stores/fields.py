@@ -150,13 +150,19 @@ def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-def carried(fields: Mapping[str, Any], names: Set[str]) -> dict[str, Any]:
-    """Return ``fields`` with nothing but the values of these names in them."""
-    return {
+def carried(fields: Mapping[str, Any], names: Set[str]) -> Mapping[str, Any]:
+    """Return ``fields`` with nothing but the values of these names in them.
+
+    Fields that know more of where they come from, such as the types of a table's columns, say how to keep it:
+    ``fields.with_values(values)``.
+    """
+    kept = {
         key: inner
         for key, value in fields.items()
         if (inner := _pruned(value, str(key), names)) is not None
     }
+    of_the_store = getattr(fields, "with_values", None)
+    return kept if of_the_store is None else of_the_store(kept)
 
 
 def _pruned(value: Any, name: str, names: Set[str]) -> Any:

@@ -72,6 +72,10 @@ class Row(dict[str, Any]):
         row.origin = origin
         return row
 
+    def with_values(self, values: Mapping[str, Any]) -> Row:
+        """Return other values of the same table."""
+        return Row.of(values, self.origin)
+
 
 def looked_up(cursor: Any, table: Any, vector_column: str) -> Layout:
     """Return the layout of a table.

@@ -14,8 +14,12 @@ import psycopg
 import pytest
 
 from harness.postgres import fresh_database, start_again, stop_at_once
+from vecveil import Protector
 from vecveil.errors import InvalidInputError, StoreError
+from vecveil.mechanisms import Laplace
+from vecveil.release_policy import ReleasePolicy
 from vecveil.stores import Batch, open_store
+from vecveil.stores.migrating import migrate
 from vecveil.stores.pgvector import PgvectorStore
 from vecveil.stores.pgvector_layout import Row
 
@@ -93,6 +97,27 @@ def test_types_names_and_ids_are_carried(url: str, connection: Any) -> None:
         "mood": "mood",
         "length": "integer",
     }
+
+
+def test_a_migrated_table_keeps_the_types_of_what_is_carried(
+    url: str, connection: Any, tmp_path: Any
+) -> None:
+    connection.execute(
+        "CREATE TABLE before (id int PRIMARY KEY, v vector(4), pages smallint, price numeric(9, 3))"
+    )
+    connection.execute(
+        "INSERT INTO before SELECT i, array[1, i, 2, 3]::vector, i, i / 8.0 FROM generate_series(1, 5) i"
+    )
+    policy = ReleasePolicy(Protector("laplace", Laplace(4, 10.0)))
+    with (
+        open_store(f"pgvector:{url}#before") as source,
+        open_store(f"pgvector:{url}#after") as dest,
+    ):
+        done = migrate(source, dest, policy, tmp_path / "state.json", names=("before", "after"))
+    assert done.verification.ok
+    assert types(connection, "after") == types(connection, "before") | {"price": "numeric"}
+    kept = connection.execute("SELECT pages, price FROM after ORDER BY id").fetchall()
+    assert kept == connection.execute("SELECT pages, price FROM before ORDER BY id").fetchall()
 
 
 def test_types_of_another_database_are_no_statements(url: str, connection: Any) -> None:
