@@ -68,7 +68,7 @@ def tested(folder: Path) -> dict[str, dict[str, int]]:
 
 def searched(module: str, data: Path, protector: Path) -> dict[str, float] | None:
     """Run the example of an integration; return nDCG@10 before and after."""
-    example = ROOT / "examples" / "integrations" / f"{module}.py"
+    example = ROOT / "examples" / "integrations" / f"search_with_{module}.py"
     if not example.exists():
         return None
     done = subprocess.run(

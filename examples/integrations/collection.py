@@ -1,6 +1,6 @@
 """What the examples share: a collection in BEIR layout, its clean vectors, and nDCG@10.
 
-    python examples/integrations/chroma.py BEIR_FOLDER PROTECTOR_FILE
+    python examples/integrations/search_with_chroma.py BEIR_FOLDER PROTECTOR_FILE
 
 The folder holds corpus.jsonl, queries.jsonl (or .gz) and qrels/test.tsv (or qrels.tsv), as BEIR's data sets are
 downloaded; the protector was fitted with `vecveil fit` on the same or similar texts.
@@ -16,11 +16,6 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-# The examples are named like the packages that they show, which must not be looked for in this folder.
-sys.path[:] = [
-    place for place in sys.path if Path(place).resolve() != Path(__file__).parent.resolve()
-]
 
 
 @dataclass(frozen=True)

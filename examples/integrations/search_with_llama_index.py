@@ -1,6 +1,6 @@
 """LlamaIndex: the same index with an embedding as it is, and with a protector around it.
 
-python examples/integrations/llama_index.py BEIR_FOLDER PROTECTOR_FILE
+python examples/integrations/search_with_llama_index.py BEIR_FOLDER PROTECTOR_FILE
 """
 
 from collection import read_collection

@@ -1,13 +1,12 @@
 """sqlite-vec: a table of clean vectors, and one of protected vectors.
 
-python examples/integrations/sqlite_vec.py BEIR_FOLDER PROTECTOR_FILE
+python examples/integrations/search_with_sqlite_vec.py BEIR_FOLDER PROTECTOR_FILE
 """
-
-from collection import read_collection  # isort: skip - first, as its folder has a sqlite_vec.py too
 
 import sqlite3
 
 import sqlite_vec
+from collection import read_collection
 
 import vecveil
 from vecveil.integrations.sqlite_vec import ProtectedTable

@@ -1,6 +1,6 @@
 """scikit-learn: the same nearest-neighbour search over clean vectors and behind a transformer.
 
-python examples/integrations/sklearn.py BEIR_FOLDER PROTECTOR_FILE
+python examples/integrations/search_with_sklearn.py BEIR_FOLDER PROTECTOR_FILE
 """
 
 from collection import read_collection

@@ -1,6 +1,6 @@
 """Chroma with protected vectors: nDCG@10 before and after.
 
-python examples/integrations/chroma.py BEIR_FOLDER PROTECTOR_FILE
+python examples/integrations/search_with_chroma.py BEIR_FOLDER PROTECTOR_FILE
 """
 
 from __future__ import annotations

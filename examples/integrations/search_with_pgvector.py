@@ -1,6 +1,6 @@
 """pgvector: a table of clean vectors, and one of protected vectors.
 
-python examples/integrations/pgvector.py BEIR_FOLDER PROTECTOR_FILE
+python examples/integrations/search_with_pgvector.py BEIR_FOLDER PROTECTOR_FILE
 DATABASE_URL names a PostgreSQL with pgvector; without it the package pgserver brings one.
 """
 

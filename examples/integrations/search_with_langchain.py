@@ -1,6 +1,6 @@
 """LangChain: the same store with the embeddings as they are, and with a protector around them.
 
-python examples/integrations/langchain.py BEIR_FOLDER PROTECTOR_FILE
+python examples/integrations/search_with_langchain.py BEIR_FOLDER PROTECTOR_FILE
 """
 
 from collection import read_collection

@@ -1,11 +1,10 @@
 """FAISS: an index of clean vectors, and one of protected vectors.
 
-python examples/integrations/faiss.py BEIR_FOLDER PROTECTOR_FILE
+python examples/integrations/search_with_faiss.py BEIR_FOLDER PROTECTOR_FILE
 """
 
-from collection import read_collection  # isort: skip - first, as its folder has a faiss.py too
-
 import faiss
+from collection import read_collection
 
 import vecveil
 from vecveil.integrations.faiss import ProtectedIndex

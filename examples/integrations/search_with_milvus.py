@@ -1,6 +1,6 @@
 """Milvus Lite: a collection of clean vectors, and one of protected vectors.
 
-python examples/integrations/milvus.py BEIR_FOLDER PROTECTOR_FILE
+python examples/integrations/search_with_milvus.py BEIR_FOLDER PROTECTOR_FILE
 """
 
 import os

@@ -1,6 +1,6 @@
 """sentence-transformers: a model, and the same model with a protector as its last module, saved and loaded again.
 
-python examples/integrations/sentence_transformers.py BEIR_FOLDER PROTECTOR_FILE
+python examples/integrations/search_with_sentence_transformers.py BEIR_FOLDER PROTECTOR_FILE
 """
 
 import tempfile
