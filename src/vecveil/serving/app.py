@@ -10,7 +10,7 @@ from vecveil.errors import MissingDependencyError
 from vecveil.serving.api_keys import ApiKeys
 from vecveil.serving.body import read_body, unless_gone
 from vecveil.serving.errors import INVALID, ApiError
-from vecveil.serving.guard import Guard
+from vecveil.serving.guard import App, Guard, Receive, Scope, Send
 from vecveil.serving.requests import parse_request, split_side
 from vecveil.serving.service import ServedPolicy, Service
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["create_app"]
 
 _HEALTH = "/health"
+_EMBEDDINGS = "/v1/embeddings"
 
 
 def create_app(
@@ -30,7 +31,7 @@ def create_app(
     keys: ApiKeys | None = None,
     routers: Sequence[APIRouter] = (),
     open_paths: Iterable[str] = (),
-) -> FastAPI:
+) -> App:
     """Return the ASGI application.
 
     Args:
@@ -69,8 +70,7 @@ def create_app(
         telemetry=quiet,
     )
     routes = _Routes(service)
-    # Plain routes: checking vectors a second time with pydantic would cost more than protecting them.
-    app.add_route("/v1/embeddings", routes.embeddings, methods=["POST"])
+    app.add_route(_EMBEDDINGS, routes.not_here, methods=["POST"])  # so that other methods are told
     app.add_route("/v1/models", routes.models, methods=["GET"])
     app.add_route("/v1/models/{model:path}", routes.model, methods=["GET"])
     app.add_route(_HEALTH, routes.health, methods=["GET"])
@@ -79,10 +79,20 @@ def create_app(
         app.include_router(router)
     app.add_exception_handler(HTTPException, _as_api_error)
     app.add_exception_handler(RequestValidationError, _as_api_error)
-    app.add_middleware(
-        Guard, service=service, keys=keys, open_paths=frozenset({_HEALTH, *open_paths})
-    )
-    return app
+    guarded: dict[str, Any] = {
+        "service": service,
+        "keys": keys,
+        "open_paths": frozenset({_HEALTH, *open_paths}),
+    }
+    app.add_middleware(Guard, **guarded)
+    # The framework's own layers would cost embeddings as much again as protecting them does.
+    embeddings = Guard(_Embeddings(service), **guarded)
+
+    async def front(scope: Scope, receive: Receive, send: Send) -> None:
+        asked = scope["type"] == "http" and scope["path"] == _EMBEDDINGS
+        await (embeddings if asked and scope["method"] == "POST" else app)(scope, receive, send)
+
+    return front
 
 
 async def _as_api_error(request: Request, error: Exception) -> Response:
@@ -97,21 +107,38 @@ async def _as_api_error(request: Request, error: Exception) -> Response:
     raise ApiError(status, text, kind=INVALID, code=code) from None
 
 
+class _Embeddings:
+    """``POST /v1/embeddings``."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        service = self._service
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        }
+        body = await read_body(receive, headers, service.limits)
+        asked = parse_request(
+            body, headers, max_inputs=service.limits.inputs, client_ids=service.client_ids
+        )
+        answer = await unless_gone(receive, service.answer(asked, headers))
+        said = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(answer)).encode()),
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": said})
+        await send({"type": "http.response.body", "body": answer})
+
+
 class _Routes:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def embeddings(self, request: Request) -> Response:
-        from starlette.responses import Response
-
-        service = self._service
-        headers = request.headers
-        body = await read_body(request.receive, headers, service.limits)
-        asked = parse_request(
-            body, headers, max_inputs=service.limits.inputs, client_ids=service.client_ids
+    async def not_here(self, request: Request) -> Response:
+        raise ApiError(
+            500, "Something unexpected failed; nothing was released.", code="internal_error"
         )
-        answer = await unless_gone(request.receive, service.answer(asked, headers))
-        return Response(answer, media_type="application/json")
 
     async def models(self, request: Request) -> Response:
         listed = [self._model(one) for one in self._service.policies.values()]

@@ -16,7 +16,7 @@ from vecveil.serving.errors import ApiError, api_error_of
 from vecveil.serving.logs import event
 from vecveil.serving.service import Service
 
-__all__ = ["ClientGone", "Guard"]
+__all__ = ["App", "ClientGone", "Guard", "Receive", "Scope", "Send"]
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -34,7 +34,7 @@ class ClientGone(Exception):
 
 
 class Guard:
-    """ASGI middleware around everything else.
+    """ASGI middleware around everything else; a server may have several, which count together.
 
     Args:
         app: what is inside.
@@ -53,7 +53,6 @@ class Guard:
     ) -> None:
         self._app, self._service, self._keys = app, service, keys
         self._open = open_paths
-        self._running = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -78,8 +77,8 @@ class Guard:
             await send(message)
 
         code: str | None = None
-        self._running += 1
-        metrics.running.set(self._running)
+        self._service.running += 1
+        metrics.running.inc()
         try:
             self._admit(path, scope)
             await self._app(scope, receive, answer)
@@ -101,8 +100,8 @@ class Guard:
                 raise ConnectionAbortedError from None
             await _send(answer, shown)
         finally:
-            self._running -= 1
-            metrics.running.set(self._running)
+            self._service.running -= 1
+            metrics.running.dec()
             seconds = time.perf_counter() - started
             metrics.requests.labels(route, str(status)).inc()
             metrics.seconds.labels(route).observe(seconds)
@@ -122,7 +121,7 @@ class Guard:
             shown = [value for name, value in scope["headers"] if name == b"authorization"]
             if not self._keys.allow(shown[0] if len(shown) == 1 else None):
                 raise ApiError(401, "Incorrect API key provided.", code="invalid_api_key")
-        if self._running > self._service.limits.concurrent and path not in _UNLIMITED:
+        if self._service.running > self._service.limits.concurrent and path not in _UNLIMITED:
             raise ApiError(
                 429,
                 "Too many requests at once.",

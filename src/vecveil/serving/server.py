@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ipaddress
 import logging
 import math
@@ -76,6 +77,8 @@ def run(
 
         async def serve() -> None:
             await service.start()  # before anybody is let in
+            gc.collect()
+            gc.freeze()  # what is loaded by now stays: looking through it again and again costs every request
             listening.listen(config.backlog)  # from now on nobody is turned away
             host, port = listening.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
