@@ -17,6 +17,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from vecveil.encoders.openai_compatible import parse_embeddings
 from vecveil.errors import MissingDependencyError
+from vecveil.serving.connections import Connections, LostConnectionError
 from vecveil.serving.errors import INVALID, UpstreamError
 from vecveil.serving.settings import UpstreamSettings
 from vecveil.serving.upstream import Encoded
@@ -78,6 +79,7 @@ class HttpUpstream:
         if key is not None:
             self._headers["Authorization"] = f"Bearer {key}"
         timeout = httpx.Timeout(settings.timeout, connect=settings.connect_timeout)
+        proxy = _proxy(url)
         self._extensions = {"timeout": timeout.as_dict()}
         # The transport without httpx' client: that would keep cookies and follow what an upstream says, and takes
         # as long as everything else here together. A key and texts must not follow a redirect to another host.
@@ -87,8 +89,18 @@ class HttpUpstream:
                 max_keepalive_connections=settings.connections,
                 keepalive_expiry=30.0,
             ),
-            proxy=_proxy(url),
+            proxy=proxy,
         )
+        self._direct: Connections | None = None
+        if proxy is None:
+            secure = self._url.scheme == "https"
+            self._direct = Connections(
+                self._url.host,
+                self._url.port or (443 if secure else 80),
+                ssl=httpx.create_ssl_context() if secure else None,
+                connect_timeout=settings.connect_timeout,
+                most=settings.connections,
+            )
 
     def __repr__(self) -> str:
         return f"HttpUpstream({self.name!r})"
@@ -130,6 +142,8 @@ class HttpUpstream:
     async def aclose(self) -> None:
         """Close the connections."""
         await self._transport.aclose()
+        if self._direct is not None:
+            self._direct.close()
 
     async def _post(self, body: bytes, headers: dict[str, str]) -> bytes:
         tries = self._settings.retries + 1
@@ -166,7 +180,7 @@ class HttpUpstream:
             failure = UpstreamError(
                 503, "The upstream has no free connection.", code="upstream_busy", retry_after=1.0
             )
-        except (httpx.TransportError, httpx.InvalidURL, httpx.DecodingError) as error:
+        except (httpx.TransportError, LostConnectionError) as error:
             failure = UpstreamError(
                 502,
                 f"The upstream cannot be reached, or closed the connection ({type(error).__name__}).",
@@ -176,6 +190,11 @@ class HttpUpstream:
         raise failure
 
     async def _exchange(self, body: bytes, headers: dict[str, str]) -> bytes:
+        if self._direct is not None:
+            given = {**self._headers, **headers}.items()
+            sent = [(name.encode(), value.encode()) for name, value in given]
+            async with self._direct.post(self._url.raw_path, sent, body) as direct:
+                return await self._read(direct)
         request = self._httpx.Request(
             "POST",
             self._url,
