@@ -10,7 +10,7 @@ import pytest
 import vecveil
 from vecveil.demo.corpus import CONCEPT_FILE, load_notes
 
-NOTES = 400
+NOTES = 240
 
 
 @pytest.fixture(scope="session")
