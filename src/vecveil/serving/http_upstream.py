@@ -181,9 +181,11 @@ class HttpUpstream:
                 503, "The upstream has no free connection.", code="upstream_busy", retry_after=1.0
             )
         except (httpx.TransportError, LostConnectionError) as error:
+            # Of ours the message is the name of what was raised, and nothing else.
+            known = str(error) if isinstance(error, LostConnectionError) else type(error).__name__
             failure = UpstreamError(
                 502,
-                f"The upstream cannot be reached, or closed the connection ({type(error).__name__}).",
+                f"The upstream cannot be reached, or closed the connection ({known}).",
                 code="upstream_unreachable",
                 lost=True,
             )
