@@ -20,7 +20,7 @@ from harness.documents import ROOT, blocks, environment, run_python
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 DOCUMENTS = ["README.md", "docs/index.md", "docs/tutorial.md", "docs/how-to/files.md"]
-COMMANDS = ("demo", "fit", "protect", "audit", "experiment", "methods", "doctor")
+COMMANDS = ("demo", "fit", "protect", "audit", "experiment", "serve", "scan", "migrate", "methods", "doctor")
 
 needs_cli = pytest.mark.skipif(
     importlib.util.find_spec("vecveil.cli.__main__") is None, reason="there is no command line yet"
