@@ -19,7 +19,7 @@ WHERE t.typname IN ('vector', 'halfvec') AND c.relkind IN ('r', 'p') AND pg_tabl
 """The tables that could be meant where none is named."""
 
 _LAYOUT = """
-SELECT a.attname, format_type(a.atttypid, NULL), t.typname, a.atttypmod, a.attgenerated <> '',
+SELECT a.attname, format_type(a.atttypid, -1), t.typname, a.atttypmod, a.attgenerated <> '',
     COALESCE(a.attnum = ANY(p.indkey), false), COALESCE(p.indnkeyatts, 0),
     col_description(a.attrelid, a.attnum),
     (SELECT min(o.opcname) FROM pg_index i JOIN pg_opclass o ON o.oid = ANY(i.indclass)
@@ -29,7 +29,9 @@ LEFT JOIN pg_index p ON p.indrelid = a.attrelid AND p.indisprimary
 WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attnum
 """
-"""Name, type, its bare name, dimension, generated, in the primary key, columns of that, comment, class of an index."""
+"""Name, type, its bare name, dimension, generated, in the primary key, columns of that, comment, class of an index.
+
+Types are written with -1: without a length ``character`` and ``bit`` mean one character, and a cast cuts to that."""
 
 _VECTORS = ("vector", "halfvec", "sparsevec")
 _METRICS = {"cosine": "cosine", "ip": "dot", "l2": "euclidean"}

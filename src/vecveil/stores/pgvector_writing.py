@@ -20,7 +20,7 @@ __all__ = ["make_table", "write_rows"]
 _OWNER = "PgvectorStore"
 _ID, _VECTOR = "id", "embedding"
 _WHOLE = ("smallint", "integer", "bigint")
-_TEXTS = ("text", "character varying", "character")
+_TEXTS = ("text", "character varying", "bpchar")
 _PYTHON: tuple[tuple[type, str], ...] = (
     (bool, "boolean"),
     (int, "bigint"),
@@ -156,7 +156,7 @@ def _type(cursor: Any, kind: str) -> str | None:
 
     try:
         with cursor.connection.transaction():  # words that are no type end this alone
-            found = cursor.execute("SELECT format_type(to_regtype(%s), NULL)", [kind]).fetchone()
+            found = cursor.execute("SELECT format_type(to_regtype(%s), -1)", [kind]).fetchone()
     except Error:
         return None
     return found[0] if found and isinstance(found[0], str) and found[0] != "-" else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import itertools
 import json
 import uuid
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from vecveil.stores import Batch, open_store
 from vecveil.stores.migrating import migrate
 from vecveil.stores.pgvector import PgvectorStore
 from vecveil.stores.pgvector_layout import Row
+from vecveil.stores.planning import MigrationOptions
 
 VECTORS = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
 SOURCE = """
@@ -118,6 +120,32 @@ def test_a_migrated_table_keeps_the_types_of_what_is_carried(
     assert types(connection, "after") == types(connection, "before") | {"price": "numeric"}
     kept = connection.execute("SELECT pages, price FROM after ORDER BY id").fetchall()
     assert kept == connection.execute("SELECT pages, price FROM before ORDER BY id").fetchall()
+
+
+@pytest.mark.parametrize(("kind", "key"), [("char(6)", "'ab' || i"), ("bit(6)", "i::bit(6)")])
+def test_keys_of_a_fixed_length_are_not_cut(
+    url: str, connection: Any, tmp_path: Any, kind: str, key: str
+) -> None:
+    """A cast to ``character`` or ``bit`` keeps one character: the same rows would come for ever."""
+    connection.execute("DROP TABLE IF EXISTS fixed, fixed_copy")
+    connection.execute(f"CREATE TABLE fixed (k {kind} PRIMARY KEY, v vector(4), tag {kind})")
+    connection.execute(
+        f"INSERT INTO fixed SELECT {key}, array[1, i, 2, 3]::vector, {key} FROM generate_series(1, 5) i"
+    )
+    protector = Protector(method="laplace", mechanism=Laplace(4, 9.0, 1))
+    names = (f"pgvector:{url}#fixed", f"pgvector:{url}#fixed_copy")
+    with open_store(names[0]) as source, open_store(names[1]) as dest:
+        ids = [one for batch in itertools.islice(source.batches(2), 9) for one in batch.ids]
+        assert len(ids) == len(set(ids)) == 5
+        assert source.read(ids).ids == tuple(ids)
+        found = migrate(
+            source, dest, ReleasePolicy(protector), tmp_path / "s.json", names=("a", "b"), batch=2,
+            options=MigrationOptions(keep=("tag",)),
+        )  # fmt: skip
+        assert found.verification.ok
+        assert [dict(row) for row in dest.read(ids).fields] == [
+            dict(row) for row in source.read(ids).fields
+        ]
 
 
 def test_types_of_another_database_are_no_statements(url: str, connection: Any) -> None:
