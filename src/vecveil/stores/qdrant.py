@@ -27,7 +27,8 @@ __all__ = ["QdrantStore"]
 
 _OWNER = "QdrantStore"
 _METRICS = {"Cosine": "cosine", "Dot": "dot", "Euclid": "euclidean"}
-_ID = "vecveil_id"
+_ID = "vecveil_id"  # `vecveil.integrations.qdrant_points` has the same ids
+_NUMBERS = 2**64
 _END = "end"
 _CHUNK = 256
 _AGAIN = "Start the database, and run again: what was done stays done."
@@ -245,7 +246,7 @@ class QdrantStore(VectorStore):
 
 
 def _point_id(one: str) -> int | str:
-    if re.fullmatch(r"0|[1-9][0-9]{0,18}", one):
+    if re.fullmatch(r"0|[1-9][0-9]{0,19}", one) and int(one) < _NUMBERS:
         return int(one)
     try:
         if str(uuid.UUID(one)) == one:
