@@ -237,6 +237,27 @@ def test_indices_in_another_order_are_put_right(running: Running, policy: Releas
     np.testing.assert_array_equal(np.array(rows, dtype=np.float32), expected)
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_an_answer_too_many_is_nobodys(running: Running, policy: ReleasePolicy, late: bool) -> None:
+    """A second answer on a kept connection must not be taken for that to the next request."""
+
+    async def twice(up: Misbehaving, body: bytes, writer: asyncio.StreamWriter) -> None:
+        well(up, body, writer)
+        if late:
+            await writer.drain()
+            await asyncio.sleep(0.05)
+        respond(writer, answer_to(body, clean_vectors(["another", "client's"])))
+
+    running.up.answer = but(twice)
+    posted(running.url)
+    time.sleep(0.2)
+    running.up.answer = well
+    rows = [row["embedding"] for row in posted(running.url).json()["data"]]
+    texts = [CANARY, "b"]
+    expected = policy.documents(clean_vectors(texts), texts=texts)
+    np.testing.assert_array_equal(np.array(rows, dtype=np.float32), expected)
+
+
 @pytest.mark.parametrize(
     "failing",
     [sent("500 Oops", raw=b"{}"), sent("429 Slow", "Retry-After: 0\r\n", raw=b"{}"), close],

@@ -80,7 +80,9 @@ class Connections:
                     head = await self._event(reader, state)
                 found = {name.decode(): value.decode("latin-1") for name, value in head.headers}
                 yield Answer(head.status_code, found, self._body(reader, state))
-                if state.our_state is h11.DONE and state.their_state is h11.DONE:
+                ended = state.our_state is h11.DONE and state.their_state is h11.DONE
+                # What follows an answer would be taken for that of the next request, which is another client's.
+                if ended and not state.trailing_data[0]:
                     state.start_next_cycle()
                     self._idle.append((reader, writer, state))
                     kept = True
@@ -100,7 +102,8 @@ class Connections:
     async def _connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Any]:
         while self._idle:
             reader, writer, state = self._idle.pop()
-            if not reader.at_eof() and not writer.is_closing():
+            unasked = getattr(reader, "_buffer", b"")  # came after the last answer had ended
+            if not unasked and not reader.at_eof() and not writer.is_closing():
                 return reader, writer, state
             writer.transport.abort()
         host, port, ssl = self._at
