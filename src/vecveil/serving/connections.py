@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from ssl import SSLContext
+from time import monotonic
 from typing import Any
 
 from vecveil.errors import MissingDependencyError
@@ -17,6 +18,8 @@ __all__ = ["Answer", "Connections", "LostConnectionError"]
 
 _CHUNK = 65_536
 _MOST_HEADERS = 65_536
+_IDLE_SECONDS = 30.0
+"""Longer unused, a connection is not trusted: what lies between may have forgotten it without telling."""
 
 
 class LostConnectionError(Exception):
@@ -51,7 +54,7 @@ class Connections:
         self._h11: Any = h11
         self._at = (host, port, ssl)
         self._seconds = connect_timeout
-        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter, Any]] = []
+        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter, Any, float]] = []
         self._places = asyncio.Semaphore(most)
 
     @contextlib.asynccontextmanager
@@ -84,7 +87,7 @@ class Connections:
                 # What follows an answer would be taken for that of the next request, which is another client's.
                 if ended and not state.trailing_data[0]:
                     state.start_next_cycle()
-                    self._idle.append((reader, writer, state))
+                    self._idle.append((reader, writer, state, monotonic()))
                     kept = True
                 return
             except (OSError, h11.ProtocolError, EOFError) as error:
@@ -101,9 +104,10 @@ class Connections:
 
     async def _connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Any]:
         while self._idle:
-            reader, writer, state = self._idle.pop()
+            reader, writer, state, since = self._idle.pop()
             unasked = getattr(reader, "_buffer", b"")  # came after the last answer had ended
-            if not unasked and not reader.at_eof() and not writer.is_closing():
+            fresh = monotonic() - since < _IDLE_SECONDS
+            if fresh and not unasked and not reader.at_eof() and not writer.is_closing():
                 return reader, writer, state
             writer.transport.abort()
         host, port, ssl = self._at

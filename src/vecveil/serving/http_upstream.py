@@ -67,6 +67,7 @@ class HttpUpstream:
         self._forward = forward_key and key is None
         self.name = url if model is None else f"{url}#{model}"
         self.encoding_format = settings.encoding_format
+        self.losses = 0  # tries that found nobody: what answers the next one may be another encoder
         self._headers = {
             "Host": self._url.netloc.decode(),
             "Content-Type": "application/json",
@@ -152,6 +153,7 @@ class HttpUpstream:
                 return await self._once(body, headers)
             except UpstreamError as error:
                 failure = error
+            self.losses += failure.lost
             again = failure.lost or failure.refused in _RETRIED
             if failure.retry_after is not None:
                 again = again and failure.retry_after <= _LONGEST_PAUSE

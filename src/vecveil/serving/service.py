@@ -177,17 +177,25 @@ class Service:
         started = time.perf_counter()
         try:
             await check.ensure(model, headers)
-            return await served.upstream.embed(
+            before = _losses(served.upstream)
+            encoded = await served.upstream.embed(
                 texts, model=model, dimension=served.policy.protector.dimension, headers=headers
             )
+            if _losses(served.upstream) != before:  # away, and back before it was given up
+                self._forget(served.upstream)
+                await check.ensure(model, headers)
+            return encoded
         except UpstreamError as error:
             if error.lost:
-                for one in self.policies.values():
-                    if one.upstream is served.upstream:
-                        self._checks[one.name].forget()
+                self._forget(served.upstream)
             raise
         finally:
             self.metrics.upstream.observe(time.perf_counter() - started)
+
+    def _forget(self, upstream: Upstream) -> None:
+        for one in self.policies.values():
+            if one.upstream is upstream:
+                self._checks[one.name].forget()
 
     def _protect(self, served: ServedPolicy, request: EmbeddingRequest, encoded: Encoded) -> bytes:
         started = time.perf_counter()
@@ -216,6 +224,10 @@ class Service:
         """Count an error that is answered, and return it."""
         self.metrics.errors.labels(error.code).inc()
         return error
+
+
+def _losses(upstream: Upstream) -> int:
+    return getattr(upstream, "losses", 0)
 
 
 def _warn(one: ServedPolicy) -> None:
