@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -204,3 +205,37 @@ def test_the_code_of_the_page_runs(
 def test_every_argument_of_the_policy_is_taken() -> None:
     wanted = set(inspect.signature(open_policy).parameters)
     assert wanted <= set(inspect.signature(ProtectedIndex).parameters)
+
+
+class _Short:
+    """An encoder that loses a text."""
+
+    def __init__(self, lost: int) -> None:
+        self._lost = lost
+
+    def encode(self, texts: list[str]) -> np.ndarray:
+        return np.random.default_rng(0).normal(size=(len(texts) - self._lost, 384))
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_an_encoder_that_loses_a_text_is_refused(protector: vecveil.Protector, lost: int) -> None:
+    """Rows of an index have no names: one too few would put all behind it under another text."""
+    index = ProtectedIndex(384, replace(protector, encoder=None), encoder=_Short(lost))
+    if lost:
+        with pytest.raises(InvalidInputError, match="encode"):
+            index.add(TEXTS)
+    else:
+        index.add(TEXTS)
+    assert len(index) == (0 if lost else len(TEXTS))
+
+
+def test_keyed_noise_is_one_for_lists_and_arrays(
+    protector: vecveil.Protector, clean: np.ndarray, key_file: Path
+) -> None:
+    index = ProtectedIndex(384, protector, key=key_file)
+    wide = clean.astype(np.float64) + 1e-9  # no float32 has these values
+    for items in (wide, wide.tolist(), wide + 1e-3):
+        index.add(items)
+    first, second, other = index.index.reconstruct_n(0, 9).reshape(3, 3, 384)
+    np.testing.assert_allclose(second, first, atol=1e-6)
+    assert np.abs(other - first).max() > 0.01  # control: other values, other noise

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from vecveil.encoders.protocol import checked_vectors
 from vecveil.errors import InvalidInputError, message
 from vecveil.integrations.opening import KeySource, open_policy, warn_plaintext
 from vecveil.randomness import ItemId
@@ -127,7 +128,17 @@ class Items:
                 )  # fmt: skip
         elif self._encoder is not None:
             words = self.policy.protector.rewrite(texts) if self.policy.rewrites_texts else texts
-            X = np.asarray(self._encoder.encode(words)) if texts else self._none()
+            # A row too few would stand under another text's id.
+            X = (
+                checked_vectors(
+                    self._encoder.encode(words),
+                    rows=len(texts),
+                    owner=self.owner,
+                    dimension=self.policy.protector.dimension,
+                )
+                if texts
+                else self._none()
+            )
             if self.policy.rewrites_texts:
                 return _stored(X), texts
         else:
@@ -187,7 +198,7 @@ def _array(items: Any) -> Any:
     """Return lists of numbers as an array; everything else as it is, for the checks to judge."""
     if isinstance(items, list | tuple) and len(items):
         try:
-            return np.asarray(items, dtype=np.float32)
+            return np.asarray(items, dtype=np.float64)  # as an array's: keyed noise depends on it
         except (TypeError, ValueError):
             return items
     return items

@@ -177,7 +177,7 @@ class ProtectedMilvus:
         ids = [row[self.id_field] for row in given] if named else None
         if given and all(by_vector):
             try:
-                X = np.asarray([row[self.vector_field] for row in given], dtype=np.float32)
+                X = np.asarray([row[self.vector_field] for row in given], dtype=np.float64)
             except (TypeError, ValueError):
                 raise InvalidInputError(
                     message(_OWNER, "data", "vectors of numbers, all of one dimension", "others")
