@@ -230,9 +230,10 @@ class ProtectedQdrant:
                 message(_OWNER, "payload", f"without {ORIGINAL_ID!r}, which holds ids", "one with it")
             )  # fmt: skip
         vectors, texts = self.items.documents(items, ids)
-        kept = [self._payload(payloads[at], texts and texts[at]) for at in range(len(ids))]
+        of_rows = texts or [None] * len(ids)
+        kept = [self._payload(*row) for row in zip(payloads, of_rows, strict=True)]
         self.items.warn_if_text(
-            [dict(enumerate(strings(payload))) for payload in kept], texts,  # type: ignore[misc]
+            [strings(payload) for payload in kept], texts,
             f"the Qdrant collection {collection_name!r}",
             "Leave the text out, and keep it where the clean vectors may be.",
             kept=self.keep_text and any(self.text_field in payload for payload in kept),

@@ -80,16 +80,9 @@ def rows_of(
     return ids, texts, payloads
 
 
-def strings(value: Any) -> Iterator[str]:
-    """Yield every text inside of a payload, however deep: it lies in clear."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from strings(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from strings(inner)
+def strings(payload: Mapping[str, Any]) -> dict[str, str]:
+    """Return every text inside of a payload, however deep, by its place."""
+    return {str(at): text for at, text in enumerate(_strings(payload))}
 
 
 def with_original(with_payload: Any) -> Any:
@@ -163,3 +156,14 @@ def _other_vectors(owner: str, name: str) -> InvalidInputError:
     return InvalidInputError(
         message(owner, "points", wanted, "others", "Other vectors would not be protected.")
     )
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _strings(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _strings(inner)
