@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import lancedb
 import numpy as np
@@ -11,9 +12,23 @@ from lancedb.embeddings import get_registry
 from lancedb.pydantic import LanceModel, Vector
 
 import vecveil
-from harness.integration_checks import assert_no_secret
+from harness.integration_checks import assert_no_secret, run_example
+from vecveil.errors import IncompatibleError, InvalidInputError
 from vecveil.integrations import lancedb as integration
 from vecveil.integrations.opening import PlaintextWarning
+
+
+def created(protector_file: Path, **options: Any) -> integration.ProtectedEmbeddingFunction:
+    function = get_registry().get("vecveil").create(protector=str(protector_file), **options)
+    assert isinstance(function, integration.ProtectedEmbeddingFunction)
+    return function
+
+
+def test_the_example_runs(collection_folder: Path, protector_file: Path) -> None:
+    clean, protected = run_example("lancedb", collection_folder, protector_file)
+    # The same noise law gives 0.85 to 0.86 of 1, and rows in no order under 0.05: no draw comes near the bound.
+    assert clean > 0.7
+    assert protected > 0.5
 
 
 def test_a_table_protects_and_is_reopened(
@@ -57,3 +72,52 @@ def test_a_table_protects_and_is_reopened(
 def test_an_object_is_refused(protector: vecveil.Protector) -> None:
     with pytest.raises(ValueError, match="protector"):
         get_registry().get("vecveil").create(protector=protector)
+
+
+def test_queries_can_get_more_noise(
+    protector: vecveil.Protector, protector_file: Path, notes: list[str]
+) -> None:
+    mapped = protector.protect(protector.loaded_encoder().encode(notes[:8]), noise=False)
+
+    def added(**options: Any) -> float:
+        function = created(protector_file, **options)
+        asked = np.asarray([function.compute_query_embeddings(text)[0] for text in notes[:8]])
+        return float(np.linalg.norm(asked - mapped, axis=1).mean())
+
+    same, more = added(), added(query_protection="stronger", query_noise=3.0)
+    # Means of 8 norms of noise in hundreds of coordinates: each within a few hundredths of its expectation.
+    assert more == pytest.approx(3 * same, rel=0.3)
+    assert added(query_protection="map-only") < 1e-5
+    with pytest.raises(InvalidInputError, match="query_noise"):
+        created(protector_file, query_protection="stronger", query_noise=0.5)
+
+
+class Other:
+    """Another encoder than the protector's, known by its fingerprint unless that is None."""
+
+    def __init__(self, value: float, fingerprint: str | None) -> None:
+        self.value, self.fingerprint, self.name, self.dimension = value, fingerprint, "other", 384
+
+    def encode(self, texts: list[str]) -> np.ndarray:
+        return np.full((len(texts), 384), self.value, dtype=np.float32)
+
+
+def test_another_encoder_and_nan_are_refused(
+    protector_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoders = {"other": Other(0.5, "0" * 64), "broken": Other(np.nan, None)}
+    monkeypatch.setattr("vecveil.integrations.texts.load_encoder", encoders.__getitem__)
+    with pytest.raises(IncompatibleError, match="fitted for"):
+        created(protector_file, encoder="other")
+    function = created(protector_file, encoder="broken")
+
+    class Note(LanceModel):
+        text: str = function.SourceField()
+        vector: Vector(function.ndims()) = function.VectorField()  # type: ignore[valid-type]
+
+    table = lancedb.connect(tmp_path / "db").create_table("notes", schema=Note)
+    with pytest.warns(PlaintextWarning), pytest.raises(InvalidInputError):
+        table.add([{"text": "one"}, {"text": "two"}])
+    assert table.count_rows() == 0
+    with pytest.raises(InvalidInputError):
+        table.search("one").to_list()
