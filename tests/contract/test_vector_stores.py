@@ -120,12 +120,14 @@ def test_rows_are_there_for_the_next_who_opens_it(location: str, case: StoreCase
 
 
 def test_many_rows_in_a_stable_order(store: VectorStore, case: StoreCase) -> None:
-    batch = rows(3000, fields=case.fields)
+    tenth = case.many // 10
+    batch = rows(case.many, fields=case.fields)
     store.create(6, metric="euclidean")
-    for start in range(0, 3000, 1000):
-        store.write(_part(batch, start, start + 1000))
-    first, second = everything(store, 700), everything(store, 1000)
-    assert [len(one) for one in first] == [700, 700, 700, 700, 200]
+    store.write(_part(batch, 0, 9 * tenth))
+    store.write(_part(batch, 9 * tenth, case.many))
+    size = case.many * 7 // 30
+    first, second = everything(store, size), everything(store, case.many // 3)
+    assert [len(one) for one in first] == [size] * 4 + [case.many - 4 * size]
     assert ids_of(first) == ids_of(second)
     assert_same_rows(store, batch, _joined(first))
 
