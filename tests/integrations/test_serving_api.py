@@ -176,6 +176,20 @@ def test_a_header_or_the_models_name_chooses_the_policy(
     assert rows(by_header).shape == (1, 12)
 
 
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("X-Vecveil-Input", ("document", "query")), ("X-Vecveil-Policy", ("drug", "reduced"))],
+)
+def test_a_header_that_chooses_is_given_once(url: str, name: str, values: tuple[str, str]) -> None:
+    """A gateway that forces a side or policy may read the first, and this server would the last."""
+    sent = {"model": "reduced", "input": "a"}
+    for headers in ([(name, value) for value in values], [(name, values[0])] * 2):
+        answer = httpx.post(f"{url}/v1/embeddings", json=sent, headers=headers)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["code"] == "invalid_header"
+    assert httpx.post(f"{url}/v1/embeddings", json=sent, headers=headers[:1]).status_code == 200
+
+
 def test_unknown_models_are_refused_when_there_are_several(client: openai.OpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as caught:
         client.embeddings.create(model="text-embedding-3-small", input="a")

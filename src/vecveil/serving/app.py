@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from vecveil.errors import MissingDependencyError
 from vecveil.serving.api_keys import ApiKeys
 from vecveil.serving.body import read_body, unless_gone
-from vecveil.serving.errors import INVALID, ApiError
+from vecveil.serving.errors import INVALID, ApiError, invalid
 from vecveil.serving.guard import App, Guard, Receive, Scope, Send
-from vecveil.serving.requests import parse_request, split_side
+from vecveil.serving.requests import POLICY_HEADER, SIDE_HEADER, parse_request, split_side
 from vecveil.serving.service import ServedPolicy, Service
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ __all__ = ["create_app"]
 
 _HEALTH = "/health"
 _EMBEDDINGS = "/v1/embeddings"
+_OURS = (POLICY_HEADER.encode(), SIDE_HEADER.encode())
 
 
 def create_app(
@@ -118,6 +119,12 @@ class _Embeddings:
         headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
+        ours = [name for name, _ in scope["headers"] if name in _OURS]
+        if len(ours) > len(set(ours)):  # a gateway in front may have looked at another of them
+            raise invalid(
+                "The headers X-Vecveil-Policy and X-Vecveil-Input must be given once.",
+                code="invalid_header",
+            )
         body = await read_body(receive, headers, service.limits)
         asked = parse_request(
             body, headers, max_inputs=service.limits.inputs, client_ids=service.client_ids
