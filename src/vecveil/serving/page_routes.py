@@ -128,6 +128,7 @@ class _Page:
     ) -> None:
         self._shelf = ProtectorShelf(served, most=limits.files)
         self._jobs = PageJobs()
+        self._loading = False
         self._preview, self._texts, self._limits = preview, texts, limits
         self._bodies = server_limits
         folder = files("vecveil.serving").joinpath("page")
@@ -164,6 +165,21 @@ class _Page:
 
     async def load(self, request: Request) -> Response:
         """Take a protector's file; nothing in it is run, and its encoder is never loaded."""
+        if self._loading:  # each takes memory, and a large one a processor for a while
+            raise ApiError(
+                429,
+                "Another file is being loaded. Try again in a few seconds.",
+                kind="rate_limit_error",
+                code="page_busy",
+                retry_after=5,
+            )
+        self._loading = True
+        try:
+            return await self._load(request)
+        finally:
+            self._loading = False
+
+    async def _load(self, request: Request) -> Response:
         content = await self._body(request, "application/octet-stream", self._limits.file_bytes)
         name = request.headers.get("x-file-name", "")[:80]
         shown = "".join(c for c in name if c.isascii() and (c.isalnum() or c in " ._-")) or "file"

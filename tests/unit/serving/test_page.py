@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import socket
 import tempfile
 import threading
 import time
@@ -297,6 +298,24 @@ def test_a_protector_file_is_loaded_and_used_and_listed_to_nobody(
     assert [p["id"] for p in client.get("/page/state").json()["protectors"]] == ["drug"]
     assert client.delete(f"/page/protectors/{one['id']}").status_code == 200
     assert code(start(client, protector=one["id"])) == (404, "no_such_protector")
+
+
+def test_one_file_is_loaded_at_a_time(client: httpx.Client) -> None:
+    """Each takes the memory of its file, and what is made to be slow takes a processor."""
+    octets = {"content-type": "application/octet-stream"}
+    with socket.create_connection((client.base_url.host, client.base_url.port or 80)) as slow:
+        head = "POST /page/protectors HTTP/1.1\r\nHost: a\r\nContent-Type: application/octet-stream\r\n"
+        slow.sendall(f"{head}Content-Length: 4\r\n\r\n".encode())
+        deadline = time.monotonic() + 10
+        while True:
+            answer = client.post("/page/protectors", content=b"none", headers=octets)
+            if answer.status_code == 429 or time.monotonic() > deadline:
+                break
+        assert code(answer) == (429, "page_busy")
+        slow.sendall(b"none")
+        assert slow.recv(4096).startswith(b"HTTP/1.1 400")
+    answer = client.post("/page/protectors", content=b"none", headers=octets)
+    assert code(answer) == (400, "not_a_protector")
 
 
 def test_only_a_few_files_are_held(
