@@ -71,6 +71,17 @@ class ConceptLevel:
     def __str__(self) -> str:
         bound = "exactly" if self.exact else "at most"
         median, high = self.advantages.p50, self.advantages.p95
+        if self.mean_advantage >= 0.995:
+            telling = (
+                "an attacker can tell"
+                if self.exact
+                else "this bound excludes no attacker who tells"
+            )
+            return (
+                f"Over {self.pairs} pairs with and without the concept, {telling} from one release which of "
+                f"the two it was: the advantage is {bound} {self.mean_advantage:.3g} on average (0 is guessing, "
+                "1 is certainty). Only an audit says what attackers find."
+            )
         return (
             f"Over {self.pairs} pairs with and without the concept, no attacker can tell from one release "
             f"which of the two it was with an advantage above {self.mean_advantage:.3g} on average: "

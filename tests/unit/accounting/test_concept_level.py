@@ -24,6 +24,14 @@ from vecveil.errors import CalibrationError, InvalidInputError
 DISTANCES = np.random.default_rng(0).uniform(0.05, 0.4, 2_000)
 
 
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_bound_that_excludes_nothing_does_not_read_as_a_promise(exact: bool) -> None:
+    level = concept_level(DISTANCES, advantage=np.ones_like, exact=exact)
+    assert "no attacker can" not in str(level)
+    assert ("an attacker can tell" in str(level)) is exact
+    assert "Only an audit says" in str(level)
+
+
 def test_concept_level_counts_pairs() -> None:
     level = concept_level(DISTANCES, advantage=partial(gaussian_total_variation, sigma=0.3))
     assert level.pairs == 2_000
