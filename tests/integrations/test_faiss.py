@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -207,26 +206,33 @@ def test_every_argument_of_the_policy_is_taken() -> None:
     assert wanted <= set(inspect.signature(ProtectedIndex).parameters)
 
 
-class _Short:
-    """An encoder that loses a text."""
+class _Own:
+    """Somebody's own encoder, without a fingerprint: another one, or the right one that loses texts."""
 
-    def __init__(self, lost: int) -> None:
-        self._lost = lost
+    def __init__(self, inner: Any, *, lost: int = 0, other: bool = False) -> None:
+        self._inner, self._lost, self._other = inner, lost, other
 
     def encode(self, texts: list[str]) -> np.ndarray:
-        return np.random.default_rng(0).normal(size=(len(texts) - self._lost, 384))
+        X = np.asarray(self._inner.encode(texts))
+        X = np.abs(X) if self._other else X
+        return X[: len(X) - self._lost] if len(X) == len(TEXTS) else X
 
 
 @pytest.mark.parametrize("lost", [0, 1])
 def test_an_encoder_that_loses_a_text_is_refused(protector: vecveil.Protector, lost: int) -> None:
     """Rows of an index have no names: one too few would put all behind it under another text."""
-    index = ProtectedIndex(384, replace(protector, encoder=None), encoder=_Short(lost))
+    index = ProtectedIndex(384, protector, encoder=_Own(protector.loaded_encoder(), lost=lost))
     if lost:
         with pytest.raises(InvalidInputError, match="encode"):
             index.add(TEXTS)
     else:
         index.add(TEXTS)
     assert len(index) == (0 if lost else len(TEXTS))
+
+
+def test_another_encoder_without_a_fingerprint_is_refused(protector: vecveil.Protector) -> None:
+    with pytest.raises(IncompatibleError, match="fitted for"):
+        ProtectedIndex(384, protector, encoder=_Own(protector.loaded_encoder(), other=True))
 
 
 def test_keyed_noise_is_one_for_lists_and_arrays(

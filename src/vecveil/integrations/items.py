@@ -12,6 +12,8 @@ import numpy.typing as npt
 from vecveil.encoders.protocol import checked_vectors
 from vecveil.errors import InvalidInputError, message
 from vecveil.integrations.opening import KeySource, open_policy, warn_plaintext
+from vecveil.integrations.wrapped import WrappedEmbedder
+from vecveil.protector.encoder_info import encoder_fingerprint
 from vecveil.randomness import ItemId
 from vecveil.release_policy import STRONGER, QueryProtection, ReleasePolicy
 from vecveil.types import Embeddings, Texts
@@ -51,7 +53,8 @@ class Items:
         query_noise: times the documents' noise, for ``stronger``.
         key: keys, the path of a key file, or ``env:NAME``; held in memory alone.
         ledger: or the path of its file.
-        encoder: of the texts; None takes the protector's own.
+        encoder: of the texts; None takes the protector's own. One without a fingerprint is asked for a dozen fixed
+            sentences, to see that the protector was fitted for it.
         owner: the class that is named in errors.
 
     Raises:
@@ -80,6 +83,9 @@ class Items:
         )
         if encoder is not None:
             self.policy.protector.check_encoder(encoder)
+            wrapped = WrappedEmbedder(self.policy, owner=owner)
+            if encoder_fingerprint(encoder) is None and (sentences := wrapped.probe()):
+                wrapped.compare(encoder.encode(sentences))  # it shows nothing else to compare
         self._encoder = encoder
         self._warned = False
 

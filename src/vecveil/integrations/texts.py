@@ -12,6 +12,7 @@ from vecveil.encoders import load_encoder
 from vecveil.encoders.probe import PROBE_TOLERANCE, probe_cosines, probe_distance
 from vecveil.encoders.protocol import checked_vectors
 from vecveil.errors import IncompatibleError, message
+from vecveil.protector.encoder_info import encoder_fingerprint
 from vecveil.randomness import ItemId
 from vecveil.release_policy import ReleasePolicy
 from vecveil.types import Embeddings, Texts
@@ -32,8 +33,9 @@ class TextRelease:
 
     Raises:
         InvalidInputError: neither a function nor an encoder.
-        IncompatibleError: another encoder than the protector's. Functions are told apart by their vectors of fixed
-            sentences, before their first use, if the protector knows those.
+        IncompatibleError: another encoder than the protector's. Functions, and objects without a
+            fingerprint, are told apart by their vectors of fixed sentences, before their first use, if the protector
+            knows those.
     """
 
     def __init__(
@@ -48,6 +50,8 @@ class TextRelease:
             loaded = load_encoder(encoder)
             policy.protector.check_encoder(loaded)
             self._encode = loaded.encode
+            known = encoder_fingerprint(loaded) is not None
+            self._probed = known or not policy.protector.encoder_info.probe
         else:
             self._encode = encoder if callable(encoder) else load_encoder(encoder).encode
             self._probed = not policy.protector.encoder_info.probe
