@@ -20,6 +20,7 @@ import numpy as np
 from vecveil.checks import check_embeddings, check_texts
 from vecveil.errors import InvalidInputError, message
 from vecveil.protector import Protector
+from vecveil.protector.lengths import check_lengths
 from vecveil.randomness import ItemId, NoiseKey, NoiseKeys, content_ids
 from vecveil.types import Embeddings, RandomSource, Texts
 
@@ -130,6 +131,7 @@ class ReleasePolicy:
     ) -> Embeddings:
         """Return the clean vectors of queries as they are compared with stored ones: (N, m), same dtype."""
         if self.query_protection == "map-only":
+            X = self._checked(self.protector, X)
             return self.protector.protect(X, noise=False)
         return self._release(self._for_queries, X, rng, ids, texts)
 
@@ -141,9 +143,9 @@ class ReleasePolicy:
         ids: Sequence[ItemId] | None,
         texts: Texts | None,
     ) -> Embeddings:
+        X = self._checked(protector, X)
         if self.key is None and self.ledger is None:
             return protector.protect(X, rng)
-        X = check_embeddings(X, owner="ReleasePolicy", param="X", dimension=protector.dimension)
         if texts is not None:
             texts = check_texts(texts, owner="ReleasePolicy", min_rows=0)
         known = texts if self.key is not None and protector.encoder_info.fingerprint else None
@@ -155,6 +157,20 @@ class ReleasePolicy:
             texts=known,
             ledger=self.ledger,
         )
+
+    @staticmethod
+    def _checked(protector: Protector, X: Embeddings) -> Embeddings:
+        """Return ``X``; refuse what the noise was not fitted to."""
+        X = check_embeddings(X, owner="ReleasePolicy", param="X", dimension=protector.dimension)
+        check_lengths(protector, X, owner="ReleasePolicy")
+        return X
+
+    @property
+    def gives_clean_queries(self) -> bool:
+        """Whether queries leave as the encoder made them: without noise and without a map."""
+        given = self.protector
+        plain = given.map is None and not given.after and given.before.kind == "none"
+        return self.query_protection == "map-only" and plain
 
     def embed_documents(
         self, texts: Texts, rng: RandomSource = None, *, ids: Sequence[ItemId] | None = None

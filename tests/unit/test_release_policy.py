@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import vecveil
 from vecveil import Ledger, NoiseKeys, Protector
 from vecveil.errors import IncompatibleError, InvalidInputError, LedgerCapError
+from vecveil.integrations.opening import CleanQueryWarning, open_policy
 from vecveil.mechanisms import Gaussian, Laplace, LdpGaussian, Mahalanobis, Purkayastha, Shuffle
 from vecveil.release_policy import ReleasePolicy
 from vecveil.sensitivity.linear_map import LinearMap
@@ -123,3 +126,42 @@ def test_wrong_vectors_are_refused(X):
         policy.documents(np.full((2, N), np.nan))
     with pytest.raises(IncompatibleError):
         policy.queries(X[:, :5])
+
+
+@pytest.mark.parametrize("side", ["documents", "queries"])
+def test_vectors_that_are_longer_than_the_fitted_ones_are_refused(X, side):
+    """The control: the same noise on vectors of ten times the length leaves them nearly clean."""
+    fitted = vecveil.fit_pairs(X[:500], X[500:1000], method="laplace", noise_to_signal=1.0, seed=0)
+    cosines = [
+        float(np.mean(np.sum(fitted.protect(k * X, 1) * k * X, axis=1)
+                      / np.linalg.norm(fitted.protect(k * X, 1), axis=1) / k))
+        for k in (1, 10)
+    ]  # fmt: skip
+    assert cosines[0] < 0.8 < 0.98 < cosines[1]
+    for protection in ("same", "map-only"):
+        with warnings.catch_warnings():
+            policy = ReleasePolicy(fitted, protection)
+        released = getattr(policy, side)
+        assert released(X[:3] * 1.05).shape == (3, N)
+        with pytest.raises(IncompatibleError, match="at row 1"):
+            released(X[:3] * np.array([[1.0], [1.2], [0.0]]))
+
+
+def test_lengths_are_kept_in_the_file_and_do_not_matter_where_they_are_taken_away(X, tmp_path):
+    several = X * np.linspace(1, 3, len(X))[:, None]
+    fitted = vecveil.fit_pairs(several, several[::-1], method="laplace", epsilon=50.0, seed=0)
+    fitted.save(tmp_path / "a.vecveil")
+    policy = ReleasePolicy(vecveil.load(tmp_path / "a.vecveil"))
+    assert policy.protector.encoder_info.norms == pytest.approx((1.0, 3.0))
+    policy.documents(5.9 * X)
+    with pytest.raises(IncompatibleError):
+        policy.documents(6.1 * X)
+    normalised = vecveil.fit_pairs(X, X[::-1], method="laplace", epsilon=50.0, before="normalise")
+    assert ReleasePolicy(normalised).documents(100 * X).shape == X.shape
+
+
+def test_clean_queries_are_told():
+    assert ReleasePolicy(protector(None, None), "map-only").gives_clean_queries
+    assert not ReleasePolicy(protector(), "map-only").gives_clean_queries
+    with pytest.warns(CleanQueryWarning, match="laplace|subspace"):
+        open_policy(protector(None, None), query_protection="map-only")

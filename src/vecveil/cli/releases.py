@@ -135,12 +135,15 @@ class Release:
         """Return what protects a chunk of rows."""
         if protector.rewriter is not None:
             return lambda X, rows: X if rows.texts is not None else protector.protect(X)
+        from vecveil.protector.lengths import check_lengths
+
         named = key is not None or ledger is not None
         known = key is not None and protector.encoder_info.fingerprint is not None
         counted = 0
 
         def protect(X: Embeddings, rows: RowItems) -> Embeddings:
             nonlocal counted
+            check_lengths(protector, X, owner="protect")
             try:
                 released = protector.protect(
                     X,

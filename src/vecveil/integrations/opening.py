@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from vecveil.accounting import Ledger
 
 __all__ = [
+    "CleanQueryWarning",
     "KeySource",
     "PlaintextWarning",
     "open_policy",
@@ -32,6 +33,10 @@ _ENVIRONMENT = "env:"
 
 class PlaintextWarning(UserWarning):
     """The text lies beside its protected vector: whoever gets the store needs no attack."""
+
+
+class CleanQueryWarning(UserWarning):
+    """Queries leave as clean vectors: map-only, with a method that has no map."""
 
 
 def open_policy(
@@ -69,13 +74,21 @@ def open_policy(
         from vecveil.accounting import Ledger
 
         ledger = Ledger(ledger, create=False)
-    return ReleasePolicy(
+    policy = ReleasePolicy(
         open_protector(protector),
         query_protection=query_protection,
         query_noise=query_noise,
         key=keys,
         ledger=ledger,
     )
+    if policy.gives_clean_queries:
+        warnings.warn(
+            f"Queries are the encoder's own vectors: method {policy.protector.method!r} has no map for map-only. "
+            "Keep them where clean vectors may be seen, or use query_protection='same'.",
+            CleanQueryWarning,
+            stacklevel=3,
+        )
+    return policy
 
 
 def open_protector(protector: Any) -> Protector:

@@ -19,18 +19,20 @@ class EncoderInfo:
         fingerprint: of its weights and settings.
         precision: of its vectors.
         probe: cosines between its vectors of fixed sentences, which tell it apart behind an API; empty if unknown.
+        norms: least and largest norm of the vectors that the fit saw; empty if unknown or of no matter.
     """
 
     name: str | None = None
     fingerprint: str | None = None
     precision: str | None = None
     probe: tuple[float, ...] = ()
+    norms: tuple[float, ...] = ()
 
     @classmethod
-    def of(cls, encoder: Any) -> EncoderInfo:
-        """Return what identifies ``encoder``; of None, nothing."""
+    def of(cls, encoder: Any, *, norms: tuple[float, ...] = ()) -> EncoderInfo:
+        """Return what identifies ``encoder``; of None, the norms alone."""
         if encoder is None:
-            return cls()
+            return cls(norms=norms)
         native = getattr(encoder, "precision", "native") == "native"
         return cls(
             name=getattr(encoder, "name", None),
@@ -38,6 +40,7 @@ class EncoderInfo:
             precision=getattr(encoder, "precision", None),
             # An object of the user's own may know no other texts than theirs.
             probe=() if native else probe_cosines(encoder.encode, owner="EncoderInfo"),
+            norms=norms,
         )
 
     def same_by_probe(self, encoder: Any) -> bool:
@@ -60,11 +63,24 @@ class EncoderInfo:
             raise ValueError("encoder")
         if not isinstance(probe, list) or not all(isinstance(v, int | float) for v in probe):
             raise ValueError("probe")
-        return cls(**named, probe=tuple(float(value) for value in probe))
+        norms = record.get("norms", [])
+        if not isinstance(norms, list) or not all(isinstance(v, int | float) for v in norms):
+            raise ValueError("norms")
+        if norms and not (len(norms) == 2 and 0 <= norms[0] <= norms[1]):
+            raise ValueError("norms")
+        return cls(
+            **named,
+            probe=tuple(float(value) for value in probe),
+            norms=tuple(float(value) for value in norms),
+        )
 
     def to_record(self) -> dict[str, Any]:
-        """Return the fields; the probe only if there is one."""
-        known: dict[str, Any] = {"probe": list(self.probe)} if self.probe else {}
+        """Return the fields; probe and norms only if they are known."""
+        known = {
+            name: list(values)
+            for name, values in (("probe", self.probe), ("norms", self.norms))
+            if values
+        }
         return {
             "name": self.name,
             "fingerprint": self.fingerprint,

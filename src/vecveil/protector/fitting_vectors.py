@@ -16,6 +16,7 @@ from vecveil.protector.candidate import Candidate
 from vecveil.protector.encoder_info import EncoderInfo
 from vecveil.protector.families import LdpNoise
 from vecveil.protector.fitting_scale import candidate_noise, noise_of_advantage
+from vecveil.protector.lengths import length_range
 from vecveil.protector.measuring import (
     concept_distance,
     epsilon_warnings,
@@ -76,6 +77,9 @@ def fit_vectors(
     assert positive is not None
     pairs = None if negative is None else (positive, negative)
     loaded = None if encoder is None else _load(encoder)
+    norms = length_range(vectors.positive, vectors.negative, vectors.background)
+    # Before the search: an encoder behind a URL that fails now costs no fit.
+    encoder_info = EncoderInfo.of(loaded, norms=norms if choices.before.kind == "none" else ())
     moments = Moments.of(positive, negative, token_labels=labels, background=background)
     _check_concept(moments, pairs is not None, owner)
     ordinary = negative if background is None else background
@@ -97,7 +101,7 @@ def fit_vectors(
         mechanism=mechanism,
         map=None if linear is None else linear.coarser_than(mechanism.step),
         output=choices.output,
-        encoder_info=EncoderInfo.of(loaded),
+        encoder_info=encoder_info,
         concept=concept_name,
         encoder=loaded,
         before=choices.before,

@@ -18,7 +18,7 @@ from vecveil.release_policy import ReleasePolicy
 from vecveil.serving.requests import Side
 from vecveil.types import Embeddings
 
-__all__ = ["Released", "gives_clean_queries", "release"]
+__all__ = ["Released", "release"]
 
 _OWNER = "release"
 _GATE = object()
@@ -57,17 +57,6 @@ class Released:
             "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
         }
         return json.dumps(answer, allow_nan=False, separators=(",", ":")).encode()
-
-
-def gives_clean_queries(policy: ReleasePolicy) -> bool:
-    """Return whether the vectors of queries are the encoder's own: no noise, and no map or step to go through."""
-    protector = policy.protector
-    return (
-        policy.query_protection == "map-only"
-        and protector.map is None
-        and not protector.after
-        and protector.before.kind == "none"
-    )
 
 
 def release(

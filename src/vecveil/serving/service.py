@@ -17,7 +17,7 @@ from vecveil.serving.checking import EncoderCheck
 from vecveil.serving.errors import ApiError, UpstreamError, invalid
 from vecveil.serving.logs import event
 from vecveil.serving.metrics import Metrics
-from vecveil.serving.released import Released, gives_clean_queries, release
+from vecveil.serving.released import Released, release
 from vecveil.serving.requests import EmbeddingRequest
 from vecveil.serving.settings import Limits
 from vecveil.serving.upstream import Encoded, Upstream
@@ -232,7 +232,7 @@ def _losses(upstream: Upstream) -> int:
 
 def _warn(one: ServedPolicy) -> None:
     said = []
-    if gives_clean_queries(one.policy):
+    if one.policy.gives_clean_queries:
         said.append(
             "map-only for a method without a map: the vectors of queries are the encoder's own, unprotected."
         )
