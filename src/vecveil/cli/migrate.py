@@ -13,6 +13,7 @@ from vecveil.errors import StoreError
 
 if TYPE_CHECKING:
     from vecveil.protector import Protector
+    from vecveil.release_policy import ReleasePolicy
     from vecveil.stores import VectorStore
     from vecveil.stores.migrating import Migration
     from vecveil.stores.planning import Checked
@@ -147,12 +148,33 @@ def _migrated(
     protector = load(protector_file)
     with release.ledger() as ledger:
         policy = ReleasePolicy(protector, key=release.key(), ledger=ledger)
+        _name_function(dest, policy, protector_file, release)
         done = migrate(
             source, dest, policy, state_file, names=names, batch=batch, options=MigrationOptions(**options),
             on_checked=lambda checked: _plan(checked, state_file),
         )  # fmt: skip
     _queries(protector, protector_file)
     return done
+
+
+def _name_function(
+    dest: VectorStore, policy: ReleasePolicy, protector_file: Path, release: Release
+) -> None:
+    """Let a Chroma collection name the function that protects: unnamed, Chroma embeds texts with a model of its own."""
+    from vecveil.stores.chroma import ChromaStore
+
+    if not isinstance(dest, ChromaStore) or policy.rewrites_texts:
+        return
+    from vecveil.integrations.chroma import ProtectedEmbeddingFunction
+
+    key: Any = release.key_file or (release.key_env and f"env:{release.key_env}")
+    if release.key_id is not None:
+        key = (
+            policy.key
+        )  # a name would stand for the current key: the collection asks for this one instead
+    dest.embedding_function = ProtectedEmbeddingFunction(
+        protector_file, key=key, ledger=release.ledger_file
+    )
 
 
 def _plan(checked: Checked, state_file: Path) -> None:

@@ -46,6 +46,8 @@ class ChromaStore(VectorStore):
     """
 
     kind: ClassVar[str] = "chroma"
+    embedding_function: Any = None
+    """What `create` names in the collection for texts; where none is named, Chroma attaches its own default model."""
 
     def __init__(self, where: str, collection: str | None = None) -> None:
         try:
@@ -112,18 +114,35 @@ class ChromaStore(VectorStore):
                     message(_OWNER, "dimension", f"{there}, that of the collection", str(dimension),
                             fix="Name another collection.")
                 )  # fmt: skip
+            self._check_function()
             return
         if self._name is None:
             raise InvalidInputError(
                 message(_OWNER, "location", "one with a collection behind #", "none")
             )
         with self._guard("making the collection"):
+            if metric is None and self.embedding_function is not None:
+                metric = "euclidean"  # Chroma's default; the function has another one
             self._opened = self._client().create_collection(
                 self._name,
-                embedding_function=None,
+                embedding_function=self.embedding_function,
                 metadata={_DIMENSION: dimension},
                 configuration=None if metric is None else {"hnsw": {"space": spaces[metric]}},
             )
+
+    def _check_function(self) -> None:
+        """Refuse a collection that is there and names another function: a program that adds texts would use that."""
+        if self.embedding_function is None:
+            return
+        ours = self.embedding_function
+        kept = self._collection().configuration_json.get("embedding_function") or {}
+        if kept.get("name") != ours.name():
+            raise StoreError(
+                message(_OWNER, "collection", "new, or made with a protected embedding function",
+                        "one that is there without", "Chroma would embed texts there without protection.",
+                        "Remove it, or name another collection: it is made with the function.")
+            )  # fmt: skip
+        ours.validate_config_update(kept.get("config") or {}, ours.get_config())
 
     def write(self, batch: Batch) -> None:
         """Write the rows; fields that are None are left out, as Chroma has no such value."""
@@ -249,11 +268,8 @@ class ChromaStore(VectorStore):
             metadata, text, uri = (column[at] if column else None for column in columns)
             fields, new_text, new_uri = new[name]
             left = set(metadata or {}) - set(fields)
-            if (
-                left
-                or (text is not None and new_text is None)
-                or (uri is not None and new_uri is None)
-            ):
+            lost = (text is not None and new_text is None) or (uri is not None and new_uri is None)
+            if left or lost:
                 gone.append(name)
         if gone:
             collection.delete(ids=gone)
@@ -266,11 +282,8 @@ def _split(fields: Mapping[str, Any]) -> tuple[dict[str, Value], str | None, str
         if name in (_TEXT, _URI) or value is None:
             continue
         plain = value.item() if isinstance(value, np.generic) else value
-        simple = (
-            isinstance(plain, list)
-            and plain
-            and all(isinstance(v, str | int | float) for v in plain)
-        )
+        listed = plain if isinstance(plain, list) else []
+        simple = listed and all(isinstance(v, str | int | float) for v in listed)
         if not isinstance(plain, str | int | float | bool) and not simple:
             raise InvalidInputError(
                 message(_OWNER, "fields", "texts, numbers, true or false, or lists of these", type(value).__name__,
