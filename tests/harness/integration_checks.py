@@ -20,7 +20,7 @@ __all__ = ["assert_no_secret", "run_example", "same_direction"]
 
 
 def run_example(name: str, collection: Path, protector: Path) -> tuple[float, float]:
-    """Run ``examples/integrations/search_with_NAME.py`` as a program; return the nDCG@10 before and after that it prints.
+    """Run ``examples/integrations/search_with_NAME.py`` as a program; return its nDCG@10 before and after.
 
     The example prints one line: ``nDCG@10 clean 0.712, protected 0.644``.
     """

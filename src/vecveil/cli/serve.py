@@ -45,6 +45,11 @@ Examples:
     help="Key for a server [default: the client's].",
 )
 @click.option("--host", help="Address to listen on [default: 127.0.0.1].")
+@click.option(
+    "--host-names",
+    metavar="NAME,NAME",
+    help="Names that clients may call the server by [default: without keys on 127.0.0.1 this machine's, else any].",
+)
 @click.option("--port", type=click.IntRange(0, 65_535), help="0 takes a free one [default: 8080].")
 @click.option(
     "--query-protection",
@@ -124,14 +129,14 @@ def _from_options(given: dict[str, Any]) -> ServeSettings:
         policies,
         upstream,
         access_log=not given["no_access_log"],
-        **_set(given, "host", "port", "api_keys"),
+        **_set(given, "host", "port", "api_keys", "host_names"),
     )
 
 
 def _from_config(path: Path, given: dict[str, Any]) -> ServeSettings:
     from vecveil.serving.config import read_config
 
-    changes = _set(given, "host", "port")
+    changes = _set(given, "host", "port", "host_names")
     if given["no_access_log"]:
         changes["access_log"] = False
     others = {name for name, value in given.items() if value} - {*changes, "no_access_log"}

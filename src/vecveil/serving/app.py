@@ -32,6 +32,7 @@ def create_app(
     keys: ApiKeys | None = None,
     routers: Sequence[APIRouter] = (),
     open_paths: Iterable[str] = (),
+    hosts: frozenset[str] | None = None,
 ) -> App:
     """Return the ASGI application.
 
@@ -40,6 +41,7 @@ def create_app(
         keys: of which a client must show one as a bearer token; None lets everybody in.
         routers: further routes, such as a page at ``/``. What they answer is theirs: hand in none that shows clean
             vectors.
+        hosts: names that the header Host may have; None takes any, see `Guard`.
         open_paths: paths that need no key, besides ``/health``: a page that a browser opens cannot show one.
 
     Raises:
@@ -84,6 +86,7 @@ def create_app(
         "service": service,
         "keys": keys,
         "open_paths": frozenset({_HEALTH, *open_paths}),
+        "hosts": hosts,
     }
     app.add_middleware(Guard, **guarded)
     # The framework's own layers would cost embeddings as much again as protecting them does.

@@ -41,6 +41,8 @@ class Guard:
         service: of the server.
         keys: that clients must show; None lets everybody in.
         open_paths: that need no key.
+        hosts: names that the header Host may have, lower case and without port; None takes any. A web page whose
+            name is made to point at this machine would otherwise reach a server that asks for no key.
     """
 
     def __init__(
@@ -50,9 +52,10 @@ class Guard:
         service: Service,
         keys: ApiKeys | None = None,
         open_paths: frozenset[str] = frozenset({"/health"}),
+        hosts: frozenset[str] | None = None,
     ) -> None:
         self._app, self._service, self._keys = app, service, keys
-        self._open = open_paths
+        self._open, self._hosts = open_paths, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -117,6 +120,12 @@ class Guard:
             )
 
     def _admit(self, path: str, scope: Scope) -> None:
+        if self._hosts is not None:
+            named = [value for name, value in scope["headers"] if name == b"host"]
+            if len(named) != 1 or _name_of(named[0]) not in self._hosts:
+                raise ApiError(
+                    421, "This server does not go by that name.", code="another_host", param="Host"
+                )
         if self._keys is not None and path not in self._open:
             shown = [value for name, value in scope["headers"] if name == b"authorization"]
             if not self._keys.allow(shown[0] if len(shown) == 1 else None):
@@ -129,6 +138,12 @@ class Guard:
                 code="too_many_requests",
                 retry_after=1.0,
             )
+
+
+def _name_of(host: bytes) -> str:
+    """Return the name in a header Host, without its port."""
+    text = host.decode("latin-1").strip().lower()
+    return text.partition("]")[0] + "]" if text.startswith("[") else text.partition(":")[0]
 
 
 async def _send(send: Send, error: ApiError) -> None:

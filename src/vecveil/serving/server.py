@@ -61,6 +61,7 @@ def run(
             keys=keys,
             routers=() if routers is None else routers(service),
             open_paths=open_paths,
+            hosts=_host_names(settings),
         )
         config = uvicorn.Config(
             app,
@@ -118,14 +119,23 @@ def _bound(host: str, port: int) -> socket.socket:
     )  # fmt: skip
 
 
-def _warn_if_open(settings: ServeSettings) -> None:
-    if settings.api_keys is not None:
-        return
+def _is_local(settings: ServeSettings) -> bool:
     try:
-        local = ipaddress.ip_address(settings.host).is_loopback
+        return ipaddress.ip_address(settings.host).is_loopback
     except ValueError:
-        local = settings.host == "localhost"
-    if not local:
+        return settings.host == "localhost"
+
+
+def _host_names(settings: ServeSettings) -> frozenset[str] | None:
+    """Return the names that the header Host may have, or None for any."""
+    own = {"127.0.0.1", "localhost", "[::1]", settings.host.lower()}
+    if settings.host_names is not None:
+        return frozenset(own | {name.strip().lower() for name in settings.host_names.split(",")})
+    return frozenset(own) if _is_local(settings) and settings.api_keys is None else None
+
+
+def _warn_if_open(settings: ServeSettings) -> None:
+    if settings.api_keys is None and not _is_local(settings):
         event(
             "warning",
             level=logging.WARNING,

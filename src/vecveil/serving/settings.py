@@ -116,6 +116,9 @@ class ServeSettings:
         client_ids: whether clients may name items (field ``vecveil_ids``). A client that can gets fresh noise for a
             text as often as it likes.
         access_log: one line for each request.
+        host_names: names, with commas, that clients may call the server by (the header Host). None takes any; of a
+            server for this machine alone that asks for no key, only this machine's: a web page whose name is made to
+            point here could ask it otherwise.
     """
 
     policies: Mapping[str, PolicySettings]
@@ -126,6 +129,7 @@ class ServeSettings:
     api_keys: str | None = None
     client_ids: bool = False
     access_log: bool = True
+    host_names: str | None = None
 
     def __post_init__(self) -> None:
         owner = "serve"
