@@ -170,6 +170,20 @@ def test_ids_that_are_hashes_of_dropped_texts_give_a_warning(protector):
         DocumentProtector(protector, keep_content=False).run(hashed)
 
 
+def test_a_document_without_content_changes_no_other_one(protector, key_file):
+    keyed = DocumentProtector(protector, key=key_file, keep_content=False)
+    rows = np.random.default_rng(0).normal(size=(3, 384))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    documents = [
+        Document(id=name, content=text, embedding=row.tolist())
+        for name, text, row in zip("abc", ("one", None, "three"), rows, strict=True)
+    ]
+    together = keyed.run(documents)["documents"]
+    alone = [keyed.run([document])["documents"][0] for document in documents]
+    assert [one.embedding for one in together] == [one.embedding for one in alone]
+    assert [one.id for one in together] == ["a", "b", "c"]
+
+
 def test_keyed_documents_repeat_and_a_ledger_refuses(protector, key_file, tmp_path: Path):
     keyed = DocumentProtector(protector, key=key_file, keep_content=False)
     assert np.array_equal(*[embeddings(keyed.run(documents())["documents"]) for _ in range(2)])

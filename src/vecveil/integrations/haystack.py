@@ -11,10 +11,13 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from vecveil.encoders.protocol import checked_vectors
 from vecveil.errors import InvalidInputError, MissingDependencyError, message
 from vecveil.integrations.opening import KeySource, open_policy, policy_config, warn_plaintext
 from vecveil.release_policy import STRONGER, QueryProtection
+from vecveil.types import Embeddings
 
 try:
     from haystack import Document, component, default_from_dict, default_to_dict
@@ -101,12 +104,7 @@ class DocumentProtector:
         vectors = checked_vectors(
             [document.embedding for document in documents], rows=len(documents), owner="DocumentProtector.run"
         )  # fmt: skip
-        texts = [document.content for document in documents if document.content is not None]
-        released = self._policy.documents(
-            vectors,
-            ids=[document.id for document in documents],
-            texts=texts if len(texts) == len(documents) else None,
-        )
+        released = self._released(documents, vectors)
         gone: dict[str, Any] = (
             {} if self._keep_content else {"content": None, "blob": None, "sparse_embedding": None}
         )
@@ -116,6 +114,22 @@ class DocumentProtector:
                 for document, row in zip(documents, released, strict=True)
             ]
         }
+
+    def _released(self, documents: list[Document], vectors: Embeddings) -> Embeddings:
+        """Return the released rows: those with content apart, as keyed noise must not depend on a row's neighbours."""
+        released = np.empty(
+            (len(vectors), self._policy.protector.released_dimension), vectors.dtype
+        )
+        texts = [document.content for document in documents]
+        for named in (True, False):
+            rows = [i for i, text in enumerate(texts) if (text is not None) is named]
+            if rows:
+                released[rows] = self._policy.documents(
+                    vectors[rows],
+                    ids=[documents[i].id for i in rows],
+                    texts=[text for text in texts if text is not None] if named else None,
+                )
+        return released
 
     def _rewritten(self, documents: list[Document]) -> list[Document]:
         wrong = sum(one.content is None or one.embedding is not None for one in documents)
