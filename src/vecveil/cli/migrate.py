@@ -195,6 +195,10 @@ def _plan(checked: Checked, state_file: Path) -> None:
         warn(
             f"field {name!r} looks like data of persons, and is carried; leave it out with --drop {name}."
         )
+    if checked.signs.verdict == "mixed":
+        warn(
+            "the source holds clean vectors beside others; if those are protected, they get noise on top of noise."
+        )
     if checked.signs.verdict == "seen":
         warn(
             "the source looks protected already: more noise on top of noise protects worse than it costs."

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["SEVERITIES", "SIGN_CODES", "Finding", "Severity", "findings_of", "in_order"]
 
 Severity = Literal["high", "medium", "low", "info"]
-SIGN_CODES = ("looks-protected", "no-sign-of-protection", "protection-unknown")
+SIGN_CODES = ("looks-protected", "mixed", "no-sign-of-protection", "protection-unknown")
 """Of the finding that signs of protection give; one of them is always there."""
 SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
 _LOOKS = {
@@ -108,6 +108,18 @@ def _vectors(scan: Scan) -> list[Finding]:
             f"The vectors look as vecveil leaves them: {' and '.join(seen)}. Other programs round and project too, so "
             "this is no proof.",
             "Audit them with their texts to know what is left: --concept, and --texts or a field of texts.",
+        )]  # fmt: skip
+    if signs.verdict == "mixed":
+        others = (
+            "the others look protected"
+            if signs.beside
+            else "the others are of another source, such as a protector"
+        )
+        return [Finding(
+            "mixed", "high",
+            f"{signs.clean / signs.rows:.0%} of the vectors look like an encoder's own, and {others}.",
+            f"Find what writes the clean ones; put them into a store of their own and protect that ({_MIGRATE}). "
+            "Migrating the whole store would put noise on noise.",
         )]  # fmt: skip
     if signs.verdict == "none" and not scan.normalises:
         return [Finding(

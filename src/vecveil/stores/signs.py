@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vecveil.stores.mixtures import lowest_bits, unit_spike
+
 __all__ = ["Signs", "signs_of_protection"]
 
 FEWEST_VALUES = 2_000
@@ -20,6 +22,10 @@ _FEWEST_BITS = 13  # bfloat16 has 8, float16 has 11
 _SINGULAR = 1e-5
 _UNIT = 1e-3
 _FEWEST_DIMENSIONS = 8
+_FEWEST_CLEAN = 5
+_LEAST_CLEAN = 0.01  # of the rows
+_CONCENTRATED = 0.95
+_APART = 4  # bits between the grid and the finest value of a row that is not on it
 
 
 @dataclass(frozen=True)
@@ -31,16 +37,25 @@ class Signs:
         rank: dimensions that the vectors span, if fewer than they could; else None.
         unit: whether all norms are 1 within 0.001.
         rows: vectors that were looked at.
+        clean: of them, those that look clean beside others that do not.
+        beside: signs in the others, where ``clean`` is not 0.
     """
 
     grid_step: float | None
     rank: int | None
     unit: bool
     rows: int
+    clean: int = 0
+    beside: bool = False
 
     @property
     def verdict(self) -> str:
-        """``seen`` if there are signs; ``none`` for plain unit vectors, as encoders give them; else ``unknown``."""
+        """``seen`` if there are signs; ``none`` for plain unit vectors, as encoders give them; else ``unknown``.
+
+        ``mixed`` if some rows look clean and the others do not.
+        """
+        if self.clean:
+            return "mixed"
         if self.grid_step is not None or self.rank is not None:
             return "seen"
         return "none" if self.unit and self.rows else "unknown"
@@ -52,6 +67,7 @@ class Signs:
             "grid_step": self.grid_step,
             "rank": self.rank,
             "rows": self.rows,
+            "clean_rows": self.clean,
         }
 
 
@@ -63,7 +79,39 @@ def signs_of_protection(vectors: npt.NDArray[np.float32]) -> Signs:
     """
     norms = np.linalg.norm(vectors.astype(np.float64), axis=1)
     unit = bool(len(norms)) and bool(np.all(np.abs(norms - 1) < _UNIT))
+    clean, beside = (0, False) if unit else _mixed(vectors)
+    if clean:  # few clean rows leave signs of the whole that are none: a grid that is finer, a rank that is higher
+        return Signs(None, None, unit, len(vectors), clean, beside)
     return Signs(_grid(vectors), _rank(vectors), unit, len(vectors))
+
+
+def _mixed(vectors: npt.NDArray[np.float32]) -> tuple[int, bool]:
+    """Return how many rows look clean beside others that do not, and whether the others show signs; else zero."""
+    on_grid = _on_grid(vectors)
+    if on_grid is not None and _enough(clean := ~on_grid) and _grid(vectors[clean]) is None:
+        return int(clean.sum()), True
+    clean = unit_spike(vectors)
+    others = vectors[~clean & vectors.any(axis=1)]
+    if not _enough(clean) or len(others) < max(_FEWEST_CLEAN, _LEAST_CLEAN * len(vectors)):
+        return 0, False
+    return int(clean.sum()), _rank(others) is not None or _grid(others) is not None
+
+
+def _enough(clean: npt.NDArray[np.bool_]) -> bool:
+    return int(clean.sum()) >= max(_FEWEST_CLEAN, _LEAST_CLEAN * len(clean))
+
+
+def _on_grid(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_] | None:
+    """Return the rows whose values are multiples of one power of two, if those rows alone show it; else None."""
+    lowest = lowest_bits(vectors)
+    for step in np.unique(lowest):
+        rows = np.asarray(lowest >= step, dtype=bool)
+        # Noise puts nearly every row on the very step; rows of other formats lie on many, close to each other.
+        concentrated = (lowest[rows] == step).mean() >= _CONCENTRATED
+        apart = lowest[~rows].max(initial=step - _APART) <= step - _APART
+        if concentrated and apart and _grid(vectors[rows]) is not None:
+            return rows
+    return None
 
 
 def _grid(vectors: npt.NDArray[np.float32]) -> float | None:

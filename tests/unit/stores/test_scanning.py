@@ -178,6 +178,45 @@ def test_control_no_signs_in_what_encoders_give(made: Any) -> None:
     assert signs.verdict in ("none", "unknown")
 
 
+@pytest.mark.parametrize("clean_rows", [10, 300, 590])
+@pytest.mark.parametrize(
+    ("method", "given", "length"),
+    [
+        ("laplace", {"epsilon": 60.0}, 1),
+        ("laplace", {"epsilon": 60.0}, 3),  # an encoder without normalised vectors: the grid tells
+        ("subspace", {"rank": 2, "epsilon": 60.0}, 1),
+        ("gaussian", {"sigma": 0.01}, 1),  # lengths of released vectors pass through 1
+    ],
+)
+def test_clean_vectors_among_protected_ones_are_told(
+    method: str, given: dict[str, Any], length: float, clean_rows: int, tmp_path: Path
+) -> None:
+    clean = length * unit(600)
+    if clean_rows == 590:
+        clean = length * np.concatenate([unit(600), unit(150, 5)])  # a grid needs 2,000 values
+    protector = vecveil.fit_pairs(length * unit(600), length * unit(600, 1), method=method, **given)
+    X = np.asarray(protector.protect(clean), dtype=np.float32)
+    X[:clean_rows] = clean[:clean_rows]
+    order = np.random.default_rng(0).permutation(len(X))
+    signs = signs_of_protection(X[order])
+    assert (signs.verdict, signs.clean) == ("mixed", clean_rows)
+    seen = scan(filled(tmp_path / "s", X[order]), show_progress=False)
+    (found,) = (one for one in seen.findings if one.code == "mixed")
+    assert found.severity == "high"
+    assert f"{clean_rows / len(X):.0%} of the vectors" in found.message
+    assert "migrate" in found.fix
+
+
+def test_lengths_of_two_sources_are_told_without_a_grid() -> None:
+    """As Chroma gives them back under cosines: in the last bits others than they were written."""
+    noise = np.random.default_rng(4).standard_normal((600, N))
+    X = np.where(np.arange(600)[:, None] < 200, unit(600), unit(600) + noise)
+    signs = signs_of_protection(X.astype(np.float32))
+    assert (signs.verdict, signs.clean, signs.beside) == ("mixed", 200, False)
+    smooth = unit(600) * np.random.default_rng(5).uniform(0.9, 1.1, (600, 1))
+    assert signs_of_protection(smooth.astype(np.float32)).verdict == "unknown"
+
+
 def test_a_store_of_clean_vectors_with_texts(tmp_path: Path) -> None:
     X = unit(60)
     X[7] = X[9]
