@@ -18,6 +18,8 @@ IDLE_EPSILON = 10.0
 
 _NEAR = 0.1  # the distance at which the exact advantage is shown beside the worst case
 
+_TELLING = 0.995  # shown as 1: no bound on anything
+
 
 def epsilon_meaning(n: int, epsilon: float) -> tuple[str, ...]:
     """Return plain sentences where a stated ε means little, each with the number that shows it.
@@ -43,9 +45,14 @@ def epsilon_meaning(n: int, epsilon: float) -> tuple[str, ...]:
         )
     if eps > IDLE_EPSILON:
         near = LaplacePrivacyLoss(count, eps, _NEAR).total_variation
+        exact = (
+            f"at distance {_NEAR} no attacker has an advantage above {near:.3g}."
+            if near < _TELLING
+            else f"at distance {_NEAR} an attacker can tell from one release which of the two vectors it was, with an "
+            f"advantage of {near:.3g} (0 is guessing, 1 is certainty). Only an audit says what attackers find."
+        )
         sentences.append(
             f"At ε = {eps:.4g} the worst-case promise excludes nothing between vectors at distance 1: a "
-            f"factor of e^{eps:.4g}, about 10^{eps / math.log(10):.0f}. What is true besides it is exact: at "
-            f"distance {_NEAR} no attacker has an advantage above {near:.3g}."
+            f"factor of e^{eps:.4g}, about 10^{eps / math.log(10):.0f}. What is true besides it is exact: {exact}"
         )
     return tuple(sentences)

@@ -139,6 +139,16 @@ def test_meaning_names_the_number_that_shows_it() -> None:
     assert len(idle) == 1
     assert "10^174" in idle[0]
     near = LaplacePrivacyLoss(384, 400.0, 0.1).total_variation
-    assert f"{near:.3g}" in idle[0]
+    assert near < 0.995
+    assert f"no attacker has an advantage above {near:.3g}" in idle[0]
     assert len(epsilon_meaning(384, 20.0)) == 2
     assert epsilon_meaning(4, 3.0) == ()
+
+
+def test_an_advantage_near_1_does_not_read_as_a_promise() -> None:
+    """The figure is exact: where it rounds to 1, the sentence says that attackers can tell."""
+    (said,) = epsilon_meaning(64, 800.0)
+    assert LaplacePrivacyLoss(64, 800.0, 0.1).total_variation >= 0.995
+    assert "no attacker" not in said
+    assert "an attacker can tell" in said
+    assert "Only an audit says" in said
