@@ -178,12 +178,17 @@ def parse_embeddings(
             wanted += f" of {dimension} dimensions"
         return EncoderError(message(owner, "endpoint", wanted, got))
 
+    # Raised outside the handlers: what is caught holds the answer, and with it clean vectors.
+    vectors: list[Any] | None = None
+    array: npt.NDArray[np.float32] | None = None
     try:
         data = json.loads(content)["data"]
         indices = [item.get("index", i) for i, item in enumerate(data)]
         vectors = [item["embedding"] for item in data]
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise refuse("an answer that is no list of embeddings") from error
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        pass
+    if vectors is None:
+        raise refuse("an answer that is no list of embeddings")
     if sorted(i for i in indices if type(i) is int) != list(range(rows)):
         raise refuse(f"{len(vectors)} of them, or with other indices")
     try:
@@ -195,8 +200,10 @@ def parse_embeddings(
         ]
         ordered = [decoded[at] for at in np.argsort(indices, kind="stable")]
         array = checked_vectors(ordered, rows=rows, owner=owner, dimension=dimension)
-    except (InvalidInputError, ValueError, TypeError) as error:
-        raise refuse("vectors of other shapes, or with values that are not finite") from error
+    except (InvalidInputError, ValueError, TypeError):
+        pass
+    if array is None:
+        raise refuse("vectors of other shapes, or with values that are not finite")
     if array.shape[1] > MAX_DIMENSION:
         raise refuse(f"{array.shape[1]} dimensions")
     return array

@@ -11,6 +11,7 @@ import pytest
 
 from harness.http_encoder import Answer, answer_with, embedding_server, hashed_vectors
 from vecveil.encoders import load_encoder, openai_compatible
+from vecveil.encoders.openai_compatible import parse_embeddings
 from vecveil.errors import EncoderError, InvalidInputError
 
 CANARY = "zebra-7731"
@@ -160,3 +161,21 @@ def test_the_cache_takes_vectors_of_one_server_alone(tmp_path: Path) -> None:
             load_encoder(f"{url}#small", cache=tmp_path).encode(["a"])
         load_encoder(f"{other}#small", cache=tmp_path).encode(["a"])
     assert (len(seen), len(seen_other)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"data": [{"embedding": [0.5, 0.25',  # json's error holds the whole answer
+        b'{"data": [{"embedding": [0.5, "secret"]}]}',
+        b'{"data": [{"embedding": "AAAAPw=!"}]}',
+        b'{"data": [{"embedding": [0.5, NaN]}]}',
+        b'{"data": {"embedding": [0.5]}}',
+    ],
+)
+def test_an_error_holds_nothing_of_the_answer(content: bytes) -> None:
+    with pytest.raises(EncoderError) as caught:
+        parse_embeddings(content, rows=1, dimension=None, owner="test")
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+    assert "0.5" not in str(caught.value)
