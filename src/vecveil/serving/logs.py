@@ -35,7 +35,10 @@ class _JsonLines(logging.Formatter):
         else:
             # The first line is the library's own sentence; asyncio appends objects below.
             said = record.getMessage().strip().splitlines()
-            line |= {"event": record.name, "message": said[0][:200] if said else ""}
+            name = record.name.removesuffix(
+                ".error"
+            )  # uvicorn logs everything there, its start too
+            line |= {"event": name, "message": said[0][:200] if said else ""}
         if record.exc_info and record.exc_info[0] is not None:
             line["exception"] = record.exc_info[0].__name__
         return json.dumps(line)
