@@ -230,7 +230,7 @@ class ProtectedQdrant:
                 message(_OWNER, "payload", f"without {ORIGINAL_ID!r}, which holds ids", "one with it")
             )  # fmt: skip
         vectors, texts = self.items.documents(items, ids)
-        of_rows = texts or [None] * len(ids)
+        of_rows: Sequence[str | None] = texts or [None] * len(ids)
         kept = [self._payload(*row) for row in zip(payloads, of_rows, strict=True)]
         self.items.warn_if_text(
             [strings(payload) for payload in kept], texts,
