@@ -68,6 +68,7 @@ def test_distances_are_those_of_the_map(
 @pytest.mark.parametrize("kind", ["HNSW16,Flat", "IVF2,Flat", "SQ8", "IDMap,Flat"])
 def test_any_index_is_taken(protector: vecveil.Protector, clean: np.ndarray, kind: str) -> None:
     many = np.random.default_rng(0).standard_normal((100, 384)).astype(np.float32)
+    many /= np.linalg.norm(many, axis=1, keepdims=True)
     index = ProtectedIndex(faiss.index_factory(384, kind), protector)
     if not index.index.is_trained:
         with pytest.raises(StoreError, match="train"):

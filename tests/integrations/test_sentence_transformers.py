@@ -131,7 +131,7 @@ def test_a_module_goes_to_another_process(protector, key_file):
     module = ProtectionModule(protector, key=key_file)
     sent = pickle.dumps(module)
     features = {
-        "sentence_embedding": torch.ones(2, 384),
+        "sentence_embedding": torch.ones(2, 384) / 384**0.5,
         "input_ids": torch.tensor([[1, 2], [3, 0]]),
         "attention_mask": torch.tensor([[1, 1], [1, 0]]),
     }
