@@ -12,6 +12,9 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 TORCH := torch==2.13.0
 TORCH_INDEX ?=
 
+# The versions that the tests ran with; empty takes the newest that fit together.
+CONSTRAINTS ?= constraints.txt
+
 # Two processes even where there are more cores, each on one thread: figures of a machine and of CI stay comparable.
 TEST_PROCESSES ?= 2
 
@@ -24,14 +27,14 @@ help:
 venv: $(STAMP)
 
 # Some systems ship Python without ensurepip: there virtualenv, unpacked beside, makes the same.
-$(STAMP): pyproject.toml setup.py src/vecveil/randomness/_kernel.c
+$(STAMP): pyproject.toml $(CONSTRAINTS) setup.py src/vecveil/randomness/_kernel.c
 	@test -n "$(PYTHON)" || { echo "make: Python 3.11 or later is needed" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV) && \
 	  $(PYTHON) -m pip install --quiet --target build/virtualenv virtualenv && \
 	  PYTHONPATH=build/virtualenv $(PYTHON) -m virtualenv --quiet $(VENV); }
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install $(TORCH) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
-	$(BIN)/python -m pip install -e ".[dev]"
+	$(BIN)/python -m pip install $(addprefix -c ,$(CONSTRAINTS)) -e ".[dev]"
 	touch $@
 
 demo: venv
@@ -59,6 +62,11 @@ check: venv
 
 bench: venv
 	$(BIN)/python benchmarks/run.py $(if $(DATA),--data $(DATA))
+
+.PHONY: constraints
+constraints: venv
+	{ sed -n '/^#/p' constraints.txt; $(BIN)/python -m pip freeze --exclude-editable \
+	  | grep -viE '^(torch|pip|setuptools|wheel)=|@' ; } > build.tmp && mv build.tmp constraints.txt
 
 clean:
 	rm -f src/vecveil/randomness/_kernel.*.so
