@@ -99,7 +99,9 @@ class Setting:
             "retries: 1}\n"
             "policies: {drug: {protector: drug.vecveil, key: noise.key}}\n"
         )
-        self.server = Process(command("serve", "--config", folder / "serve.yaml"), "stderr")
+        self.server = Process(
+            command("serve", "--config", folder / "serve.yaml", "--json"), "stderr"
+        )
         self.url = f"http://127.0.0.1:{self.server.port}"
 
     def expected(self, texts: list[str]) -> np.ndarray:
@@ -121,6 +123,12 @@ def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
         for process in (one.server, one.upstream):
             if process.process.returncode is None:
                 process.end()
+
+
+def test_a_program_that_starts_the_server_reads_its_url(setting: Setting) -> None:
+    assert json.dumps({"url": f"{setting.url}/v1"}) in [
+        line.strip() for line in setting.server.lines
+    ]
 
 
 def test_every_answer_under_load_is_protected_or_an_error(setting: Setting) -> None:

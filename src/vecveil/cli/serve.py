@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,25 +80,38 @@ Examples:
     type=shared.FILE,
     help="Texts that the page's attacker learns from [default: bundled notes].",
 )
-def command(config: Path | None, page: bool, page_texts: Path | None, **given: Any) -> None:
+@shared.json_option
+def command(
+    config: Path | None, page: bool, page_texts: Path | None, as_json: bool, **given: Any
+) -> None:
     """Serve POST /v1/embeddings: texts in, protected vectors out, for any client of OpenAI's API.
 
     Point a program at it by its base URL (http://127.0.0.1:8080/v1). Vectors are those of the
     upstream, protected; where protection fails, the answer is an error and never a clean vector.
-    Ask for a query with the model NAME:query. Logs go to stderr, without texts, vectors or keys.
+    Ask for a query with the model NAME:query. Logs go to stderr, without texts, vectors or keys;
+    with --json stdout gets {"url": ...} when the server listens, for programs that start it.
     """
     from vecveil.serving import run
+
+    def listening(url: str) -> None:
+        if as_json:
+            click.echo(json.dumps({"url": url}))  # one line: whoever reads it does not wait for the end
 
     settings = _from_config(config, given) if config is not None else _from_options(given)
     if not page:
         if page_texts is not None:
             raise click.UsageError("--page-texts is for the page; leave out --no-page.")
-        run(settings)
+        run(settings, on_listening=listening)
         return
     from vecveil.cli.serve_page import page_routers
     from vecveil.serving.page_routes import PAGE_OPEN_PATHS
 
-    run(settings, routers=page_routers(page_texts), open_paths=PAGE_OPEN_PATHS)
+    run(
+        settings,
+        routers=page_routers(page_texts),
+        open_paths=PAGE_OPEN_PATHS,
+        on_listening=listening,
+    )
 
 
 def _from_options(given: dict[str, Any]) -> ServeSettings:

@@ -34,6 +34,7 @@ def run(
     *,
     routers: Callable[[Service], Sequence[APIRouter]] | None = None,
     open_paths: Iterable[str] = (),
+    on_listening: Callable[[str], None] | None = None,
 ) -> None:
     """Serve until a signal says to stop; requests that are being answered then get their answer.
 
@@ -41,6 +42,7 @@ def run(
         settings: see `ServeSettings`.
         routers: gives further routes, once the service is open.
         open_paths: see `create_app`.
+        on_listening: told the base URL once requests are taken.
 
     Raises:
         VecveilError: something that cannot be used; nothing was served.
@@ -83,7 +85,10 @@ def run(
             listening.listen(config.backlog)  # from now on nobody is turned away
             host, port = listening.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
-            event("listening", url=f"http://{shown}:{port}/v1", policies=len(service.policies))
+            url = f"http://{shown}:{port}/v1"
+            event("listening", url=url, policies=len(service.policies))
+            if on_listening is not None:
+                on_listening(url)
             await server.serve(sockets=[listening])
             event("stopped")
 
