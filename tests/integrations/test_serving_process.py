@@ -126,9 +126,11 @@ def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
 
 
 def test_a_program_that_starts_the_server_reads_its_url(setting: Setting) -> None:
-    assert json.dumps({"url": f"{setting.url}/v1"}) in [
-        line.strip() for line in setting.server.lines
-    ]
+    told = json.dumps({"url": f"{setting.url}/v1"}) + "\n"
+    deadline = time.monotonic() + 20
+    while told not in setting.server.lines and time.monotonic() < deadline:
+        time.sleep(0.01)  # its two streams are read side by side
+    assert told in setting.server.lines
 
 
 def test_every_answer_under_load_is_protected_or_an_error(setting: Setting) -> None:
