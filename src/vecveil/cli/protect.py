@@ -124,7 +124,7 @@ def command(
         counts = protect_table(
             input,
             out,
-            release.protect(protector, key, ledger),
+            release.protect(protector, key, ledger, lengths=not again),
             encode=_encode(protector, encoder, precision, cache),
             dimension=protector.dimension,
             embedding_column=embedding_column,

@@ -130,9 +130,14 @@ class Release:
         return [(path, what) for path, what in named if path is not None]
 
     def protect(
-        self, protector: Protector, key: NoiseKey | None, ledger: Ledger | None
+        self,
+        protector: Protector,
+        key: NoiseKey | None,
+        ledger: Ledger | None,
+        *,
+        lengths: bool = True,
     ) -> Callable[[Embeddings, RowItems], Embeddings]:
-        """Return what protects a chunk of rows."""
+        """Return what protects a chunk of rows; ``lengths`` refuses rows longer than those of the fit."""
         if protector.rewriter is not None:
             return lambda X, rows: X if rows.texts is not None else protector.protect(X)
         from vecveil.protector.lengths import check_lengths
@@ -143,7 +148,8 @@ class Release:
 
         def protect(X: Embeddings, rows: RowItems) -> Embeddings:
             nonlocal counted
-            check_lengths(protector, X, owner="protect")
+            if lengths:
+                check_lengths(protector, X, owner="protect")
             try:
                 released = protector.protect(
                     X,

@@ -12,7 +12,7 @@ import pytest
 import vecveil
 from vecveil.errors import ReleaseError, VecveilError
 from vecveil.release_policy import ReleasePolicy
-from vecveil.serving.released import Released, gives_clean_queries, release
+from vecveil.serving.released import Released, release
 
 rng = np.random.default_rng(0)
 CLEAN = rng.standard_normal((3, 8)).astype(np.float32)
@@ -98,12 +98,12 @@ def test_control_the_broken_policy_would_be_let_out() -> None:
 
 def test_map_only_queries_may_be_what_they_were() -> None:
     one = policy(query_protection="map-only")
-    assert gives_clean_queries(one)
+    assert one.gives_clean_queries
     np.testing.assert_array_equal(out(release(one, CLEAN, side="query", texts=TEXTS)), CLEAN)
     documents = out(release(one, CLEAN, side="document", texts=TEXTS))
     assert (documents != CLEAN).any(axis=1).all()
-    assert not gives_clean_queries(policy("subspace", query_protection="map-only"))
-    assert not gives_clean_queries(policy())
+    assert not policy("subspace", query_protection="map-only").gives_clean_queries
+    assert not policy().gives_clean_queries
 
 
 def test_the_map_of_queries_is_applied() -> None:
