@@ -55,14 +55,14 @@ def test_tiny_models_equal_the_library(
 def test_options_equal_the_library(
     tiny_folder: Path, mixed_texts: list[str], ours: dict[str, object], theirs: dict[str, object]
 ) -> None:
-    got = load_encoder(tiny_folder, cache=None, **ours).encode(mixed_texts)
+    got = load_encoder(tiny_folder, cache=None, precision="fp32", **ours).encode(mixed_texts)
     np.testing.assert_allclose(
         got, library_vectors(tiny_folder, mixed_texts, **theirs), atol=1e-5, rtol=0
     )
 
 
 def test_max_seq_length_cuts_texts(tiny_folder: Path) -> None:
-    encoder = load_encoder(tiny_folder, cache=None, max_seq_length=5)
+    encoder = load_encoder(tiny_folder, cache=None, precision="fp32", max_seq_length=5)
     first, second = encoder.encode(["the dog runs fast red blue", "the dog runs a cat"])
     np.testing.assert_allclose(first, second, atol=1e-5)
 
