@@ -38,7 +38,7 @@ def test_tiny_models_equal_the_library(
     tmp_path: Path, mixed_texts: list[str], pooling: str, normalize: bool
 ) -> None:
     folder = build_tiny(tmp_path / "model", pooling=pooling, normalize=normalize)
-    encoder = load_encoder(folder, cache=None, batch_size=5)
+    encoder = load_encoder(folder, cache=None, precision="fp32", batch_size=5)
     ours = encoder.encode(mixed_texts)
     np.testing.assert_allclose(ours, library_vectors(folder, mixed_texts), atol=1e-5, rtol=0)
     assert np.allclose(np.linalg.norm(ours, axis=1), 1, atol=1e-5) is normalize
