@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["atomic_path", "write_bytes", "write_text"]
 
@@ -18,15 +24,14 @@ def atomic_path(target: str | os.PathLike[str], *, mode: int = 0o666) -> Iterato
 
     The rename happens after an fsync, so that a crash leaves the old file or the new one, never
     half of one. A file that is replaced keeps its permissions, a new one gets ``mode`` less the
-    umask. The temporary name starts with a dot and ends in ``.tmp``.
+    umask. The temporary name starts with a dot and ends in ``.tmp``; while it is written it is
+    locked, so that the next writer of the same target removes what a killed one left.
     """
     target = Path(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    # Shortened, so that the temporary name is no longer than a file system allows.
-    temporary = target.parent / f".{target.name[:40]}.{secrets.token_hex(6)}.tmp"
+    _remove_left_over(target)
     kept = stat.S_IMODE(target.stat().st_mode) if target.is_file() else None
-    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
-    os.close(os.open(temporary, flags, mode if kept is None else kept | stat.S_IWUSR))
+    temporary, descriptor = _create(target, mode if kept is None else kept | stat.S_IWUSR)
     try:
         yield temporary
         with open(temporary, "rb+") as file:
@@ -34,8 +39,56 @@ def atomic_path(target: str | os.PathLike[str], *, mode: int = 0o666) -> Iterato
         if kept is not None:
             temporary.chmod(kept)
         os.replace(temporary, target)
+        _sync_folder(target.parent)
     finally:
         temporary.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _prefix(target: Path) -> str:
+    # Shortened, so that the temporary name is no longer than a file system allows.
+    return f".{target.name[:40]}."
+
+
+def _create(target: Path, mode: int) -> tuple[Path, int]:
+    """Return a new file and a descriptor that holds its lock."""
+    while True:
+        temporary = target.parent / f"{_prefix(target)}{secrets.token_hex(6)}.tmp"
+        descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
+        if fcntl is None:
+            return temporary, descriptor
+        with contextlib.suppress(OSError):  # a file system without locks has no cleaning either
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            return temporary, descriptor
+        os.close(descriptor)  # taken for a left-over before it was locked
+
+
+def _remove_left_over(target: Path) -> None:
+    """Remove the temporary files of writers of ``target`` that were killed."""
+    if fcntl is None:
+        return
+    name = re.compile(re.escape(_prefix(target)) + r"[0-9a-f]{12}\.tmp")
+    with contextlib.suppress(OSError), os.scandir(target.parent) as entries:
+        found = [Path(entry.path) for entry in entries if name.fullmatch(entry.name)]
+        for path in found:
+            with contextlib.suppress(OSError):
+                descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    path.unlink()
+                finally:
+                    os.close(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename last through a loss of power, where folders can be synchronised."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def write_bytes(target: str | os.PathLike[str], data: bytes, *, mode: int = 0o666) -> None:

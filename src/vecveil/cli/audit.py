@@ -191,8 +191,9 @@ def _audited(
 ) -> AuditResult:
     from vecveil.auditing import audit
     from vecveil.auditing.lint import plaintext_beside
-    from vecveil.cli.inputs import encoder_for, is_protected, read_rows
+    from vecveil.cli.inputs import is_protected, read_rows
     from vecveil.protector import load
+    from vecveil.protector.own_encoder import encoder_for
 
     protector = load(protector_file)
     if is_protected(input, form):

@@ -6,19 +6,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vecveil.errors import DataFileError, InvalidInputError, message
+from vecveil.errors import DataFileError, message
 
 if TYPE_CHECKING:
     import numpy as np
 
     from vecveil.concepts import Concept
     from vecveil.encoders import TextEncoder
-    from vecveil.protector import Protector
     from vecveil.tables import TextRows
 
 __all__ = [
     "TableFormat",
-    "encoder_for",
     "is_protected",
     "load_encoder_named",
     "read_array",
@@ -143,25 +141,3 @@ def load_encoder_named(name: str, precision: str | None, cache: bool) -> TextEnc
     from vecveil.encoders import load_encoder
 
     return load_encoder(name, precision=precision or "auto", cache="default" if cache else None)
-
-
-def encoder_for(
-    protector: Protector, name: str | None, precision: str | None, cache: bool
-) -> TextEncoder:
-    """Return the encoder to use with ``protector``: the named one, or its own.
-
-    Raises:
-        IncompatibleError: the protector was fitted for another encoder.
-    """
-    about = protector.encoder_info
-    chosen = name or about.name
-    if chosen is None:
-        raise InvalidInputError(
-            message("Protector", "encoder", "given (--encoder)", "none",
-                    "The protector was fitted on vectors alone and knows no encoder.",
-                    "Name the encoder, or give an input with vectors.")
-        )  # fmt: skip
-    known = about.precision if about.precision in ("fp32", "bf16") else None
-    encoder = load_encoder_named(chosen, precision or known, cache)
-    protector.check_encoder(encoder)
-    return encoder

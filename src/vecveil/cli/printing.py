@@ -6,11 +6,14 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-__all__ = ["as_typed", "data", "data_json", "note", "number", "share", "warn"]
+if TYPE_CHECKING:
+    from vecveil.accounting import Guarantee
+
+__all__ = ["as_typed", "data", "data_json", "note", "number", "say_keyed", "share", "warn"]
 
 
 def as_typed(shown: Mapping[str, str] | None = None) -> str:
@@ -51,6 +54,17 @@ def note(text: str) -> None:
 def warn(text: str) -> None:
     """Warn the user in one line on stderr."""
     note(f"vecveil: warning: {text}")
+
+
+def say_keyed(guarantee: Guarantee) -> None:
+    """Tell what keyed noise changes in what is promised."""
+    repeated = guarantee.with_keyed_noise()
+    for sentence in (
+        *repeated.promised[len(guarantee.promised) :],
+        *repeated.not_promised[len(guarantee.not_promised) :],
+        *repeated.conditional_on[len(guarantee.conditional_on) :],
+    ):
+        note(f"Keyed noise: {sentence}")
 
 
 def share(value: float | None) -> str:

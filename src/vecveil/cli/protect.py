@@ -11,11 +11,10 @@ import click
 
 from vecveil.cli import options as shared
 from vecveil.cli.releases import Release, release_options
-from vecveil.errors import DataFileError, InvalidInputError, message
+from vecveil.errors import DataFileError, message
 
 if TYPE_CHECKING:
     from vecveil.protector import Protector
-    from vecveil.randomness import NoiseKey
     from vecveil.types import Embeddings
 
 __all__ = ["command"]
@@ -27,18 +26,22 @@ EXAMPLE = """\b
 Examples:
   vecveil protect notes.csv -p drug.vecveil -o protected.parquet
   vecveil protect vectors.npy -p drug.vecveil -o protected.npy
+  vecveil protect 'lake/*.parquet' -p drug.vecveil -o protected/
   vecveil protect notes.csv -p drug.vecveil -o protected.parquet \\
       --key-file noise.key --id-column note_id --ledger releases.ledger --cap 1
 """
 
 
-@click.command("protect", epilog=EXAMPLE, short_help="Write the protected vectors of a table.")
-@click.argument("input", type=shared.FILE)
+@click.command("protect", epilog=EXAMPLE, short_help="Write the protected vectors of tables.")
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @click.option(
     "-p", "--protector", "protector_file", type=shared.FILE, required=True, help="Protector file."
 )
 @click.option(
-    "-o", "--out", type=shared.FILE, required=True, help="*.parquet, or *.npy for vectors alone."
+    "-o",
+    "--out",
+    required=True,
+    help="*.parquet, *.npy for vectors alone, or a folder: a path or URL without such a suffix.",
 )
 @shared.table_options
 @click.option(
@@ -60,8 +63,68 @@ Examples:
 @release_options
 @click.option("--again", is_flag=True, help="Accept an input that vecveil has protected already.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "ray"]),
+    help="Who works on the parts of a folder [default: local, this machine].",
+)
+@click.option(
+    "--part-size",
+    type=click.IntRange(1),
+    default=256,
+    show_default=True,
+    metavar="MIB",
+    help="Of a part of a folder, before compression.",
+)
 @shared.json_option
 def command(
+    inputs: tuple[str, ...],
+    protector_file: Path,
+    out: str,
+    embedding_column: str | None,
+    carry: tuple[str, ...],
+    keep_text: bool,
+    encoder: str | None,
+    precision: str | None,
+    cache: bool,
+    no_noise: bool,
+    again: bool,
+    force: bool,
+    engine: str | None,
+    part_size: int,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Write the protected vectors of INPUT, piece by piece, with its other columns.
+
+    INPUT holds texts, which are encoded, or clean vectors (.npy, or a Parquet column). The noise
+    comes from a cryptographic generator and differs from run to run: release each text once, or
+    use keyed noise.
+
+    Into a folder go any number of files: paths, folders, patterns with * and URLs (s3://, gs://, ...). They are cut into
+    parts, each of which becomes a Parquet file that is there whole or not at all. The same command again does what is
+    missing, and nothing twice.
+    """
+    from vecveil.cli.protect_folder import is_folder, protect_folder
+
+    if is_folder(inputs, out) or engine is not None:
+        if force:
+            raise click.UsageError(
+                "--force replaces a file; a folder is finished or left alone: give another one."
+            )
+        protect_folder(
+            inputs, out, protector_file, given, engine=engine or "local", part_size=part_size,
+            embedding_column=embedding_column, carry=carry, keep_text=keep_text, encoder=encoder,
+            precision=precision, noise=not no_noise, again=again, as_json=as_json,
+        )  # fmt: skip
+        return
+    _one_file(
+        Path(inputs[0]), protector_file, Path(out), embedding_column, carry, keep_text, encoder, precision, cache,
+        no_noise, again, force, as_json, given,
+    )  # fmt: skip
+
+
+def _one_file(
     input: Path,
     protector_file: Path,
     out: Path,
@@ -75,16 +138,13 @@ def command(
     again: bool,
     force: bool,
     as_json: bool,
-    **given: Any,
+    given: dict[str, Any],
 ) -> None:
-    """Write the protected vectors of INPUT, piece by piece, with its other columns.
-
-    INPUT holds texts, which are encoded, or clean vectors (.npy, or a Parquet column). The noise
-    comes from a cryptographic generator and differs from run to run: release each text once, or
-    use keyed noise.
-    """
+    from vecveil.bulk.job import metadata_of
+    from vecveil.bulk.rows import row_protection
     from vecveil.cli.inputs import TableFormat, is_protected
-    from vecveil.cli.printing import data_json, note, warn
+    from vecveil.cli.printing import data_json, note, say_keyed, warn
+    from vecveil.cli.protect_folder import refuse_for_rewriter
     from vecveil.protector import load
     from vecveil.tables import protect_table
     from vecveil.tables.writing import check_output
@@ -100,12 +160,7 @@ def command(
                 message(out.name, "output", f"another file than {what}", f"{what} itself")
             )
     rewrites = protector.rewriter is not None
-    if rewrites and (no_noise or release.named):
-        raise InvalidInputError(
-            message("protect", "protector", "of a method with noise for keys, ledgers and --no-noise",
-                    repr(protector.method),
-                    "It rewrites texts, and the same text always gives the same vector.")
-        )  # fmt: skip
+    refuse_for_rewriter(protector, noise=not no_noise, named=release.named)
     if is_protected(input, form) and not again:
         raise DataFileError(
             message(input.name, "path", "a table of clean vectors or texts",
@@ -124,7 +179,9 @@ def command(
         counts = protect_table(
             input,
             out,
-            release.protect(protector, key, ledger, lengths=not again),
+            row_protection(
+                protector, key=key, ledger=ledger, noise=not no_noise, lengths=not again
+            ),
             encode=_encode(protector, encoder, precision, cache),
             dimension=protector.dimension,
             embedding_column=embedding_column,
@@ -132,20 +189,14 @@ def command(
             keep_text=keep_text,
             with_items=True,
             id_column=release.id_column,
-            metadata=_metadata(protector, key, noise=not no_noise),
+            metadata=metadata_of(protector, key, noise=not no_noise),
             chunk_rows=None if vectors_inside else TEXT_ROWS,
             overwrite=force,
             **form.all_options,
         )
     what = "encoded and protected" if counts.encoded else "protected"
     if key is not None:
-        plain, repeated = protector.guarantee, protector.guarantee.with_keyed_noise()
-        for sentence in (
-            *repeated.promised[len(plain.promised) :],
-            *repeated.not_promised[len(plain.not_promised) :],
-            *repeated.conditional_on[len(plain.conditional_on) :],
-        ):
-            note(f"Keyed noise: {sentence}")
+        say_keyed(protector.guarantee)
     note(f"{counts.rows:,} rows {what}, from column {counts.source!r}.")
     note(
         f"Columns carried as they are: {_listed(counts.carried)}. "
@@ -180,12 +231,12 @@ def _encode(
     """Return the encoding of texts; the encoder is loaded when the first text comes."""
     loaded: list[Any] = []
     if name is not None:  # asked for by name: refuse the wrong one even if vectors need none
-        from vecveil.cli.inputs import encoder_for
+        from vecveil.protector.own_encoder import encoder_for
 
         loaded.append(encoder_for(protector, name, precision, cache))
 
     def encode(texts: list[str]) -> Embeddings:
-        from vecveil.cli.inputs import encoder_for
+        from vecveil.protector.own_encoder import encoder_for
 
         if not loaded:
             loaded.append(encoder_for(protector, name, precision, cache))
@@ -196,25 +247,3 @@ def _encode(
         return encode(protector.rewrite(texts))
 
     return encode if protector.rewriter is None else rewritten
-
-
-def _metadata(protector: Protector, key: NoiseKey | None, *, noise: bool) -> dict[str, Any]:
-    """Return what the Parquet file says about itself."""
-    from vecveil.version import __version__
-
-    guarantee = protector.guarantee if key is None else protector.guarantee.with_keyed_noise()
-    rewrites = protector.rewriter is not None
-    return {
-        "vecveil": __version__,
-        "protected": noise,
-        "noise": noise and not rewrites,
-        "randomness": None if not noise or rewrites else "secure" if key is None else "keyed",
-        "key_id": None if key is None else key.key_id,
-        "method": protector.method,
-        "concept": protector.concept,
-        "protector": protector.fingerprint,
-        "encoder": protector.encoder_info.to_record(),
-        "guarantee": guarantee.statement if noise else None,
-        "conditional_on": list(guarantee.conditional_on) if noise else None,
-        "not_promised": list(guarantee.not_promised) if noise else None,
-    }

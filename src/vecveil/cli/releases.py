@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vecveil.cli import options as shared
-from vecveil.errors import LedgerCapError
 
 if TYPE_CHECKING:
     from vecveil.accounting import Ledger
-    from vecveil.protector import Protector
     from vecveil.randomness import NoiseKey
-    from vecveil.tables import RowItems
-    from vecveil.types import Embeddings
 
 __all__ = ["Release", "named_options", "release_options"]
 
@@ -128,45 +123,3 @@ class Release:
         """Return the files that the output must not replace, and what they are."""
         named = ((self.key_file, "the key file"), (self.ledger_file, "the ledger"))
         return [(path, what) for path, what in named if path is not None]
-
-    def protect(
-        self,
-        protector: Protector,
-        key: NoiseKey | None,
-        ledger: Ledger | None,
-        *,
-        lengths: bool = True,
-    ) -> Callable[[Embeddings, RowItems], Embeddings]:
-        """Return what protects a chunk of rows; ``lengths`` refuses rows longer than those of the fit."""
-        if protector.rewriter is not None:
-            return lambda X, rows: X if rows.texts is not None else protector.protect(X)
-        from vecveil.protector.lengths import check_lengths
-
-        named = key is not None or ledger is not None
-        known = key is not None and protector.encoder_info.fingerprint is not None
-        counted = 0
-
-        def protect(X: Embeddings, rows: RowItems) -> Embeddings:
-            nonlocal counted
-            if lengths:
-                check_lengths(protector, X, owner="protect")
-            try:
-                released = protector.protect(
-                    X,
-                    noise=self.noise,
-                    ids=rows.ids if named else None,
-                    key=key,
-                    texts=rows.texts if known else None,
-                    ledger=ledger,
-                )
-            except LedgerCapError as error:
-                if not counted:
-                    raise
-                raise LedgerCapError(
-                    f"{error} Before them {counted:,} rows of this run were counted; nothing of it is written.",
-                    items=error.items,
-                ) from None
-            counted += len(X)
-            return released
-
-        return protect

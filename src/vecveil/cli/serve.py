@@ -95,7 +95,9 @@ def command(
 
     def listening(url: str) -> None:
         if as_json:
-            click.echo(json.dumps({"url": url}))  # one line: whoever reads it does not wait for the end
+            click.echo(
+                json.dumps({"url": url})
+            )  # one line: whoever reads it does not wait for the end
 
     settings = _from_config(config, given) if config is not None else _from_options(given)
     if not page:

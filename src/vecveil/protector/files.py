@@ -20,7 +20,7 @@ from vecveil.protector.texts_only import TextsOnly, rewriter_from_record
 from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.version import __version__
 
-__all__ = ["SCHEMA", "load", "save"]
+__all__ = ["SCHEMA", "from_bytes", "load", "save", "to_bytes"]
 
 SCHEMA = "vecveil.protector/2"
 _LARGEST_FILE = 2**31
@@ -29,7 +29,17 @@ _LARGEST_DIMENSION = 65_536
 
 def save(protector: Protector, path: str | os.PathLike[str]) -> None:
     """Write ``protector`` to ``path`` atomically."""
-    from safetensors.numpy import save as to_bytes
+    # A rewriter holds the concept's terms.
+    mode = 0o666 if protector.rewriter is None else 0o600
+    # Written by us, not by safetensors: a full disk is then an OSError, the permissions the usual.
+    write_bytes(path, to_bytes(protector), mode=mode)
+    if mode == 0o600:  # a file that was there keeps its permissions, and they may be wider
+        os.chmod(path, mode)
+
+
+def to_bytes(protector: Protector) -> bytes:
+    """Return what a protector's file holds."""
+    from safetensors.numpy import save as serialised
 
     record = {
         "schema": SCHEMA,
@@ -46,22 +56,16 @@ def save(protector: Protector, path: str | os.PathLike[str]) -> None:
         "after": [step.to_record() for step in protector.after],
         "fingerprint": protector.fingerprint,
     }
-    mode = 0o666
     if protector.rewriter is not None:
         record["rewriter"] = protector.rewriter.to_record()
-        mode = 0o600  # it holds the concept's terms
     arrays = {
         name: np.ascontiguousarray(a, dtype=_stored_type(name))
         for name, a in protector.arrays().items()
     }
     arrays.setdefault("dimension", np.array([protector.dimension], dtype=np.float64))
     record["checksum"] = _checksum(record, arrays)
-    # Written by us, not by safetensors: a full disk is then an OSError, the permissions the usual.
-    write_bytes(
-        path, to_bytes(arrays, metadata={"vecveil": json.dumps(record, allow_nan=False)}), mode=mode
-    )
-    if mode == 0o600:  # a file that was there keeps its permissions, and they may be wider
-        os.chmod(path, mode)
+    about = json.dumps(record, allow_nan=False)
+    return bytes(serialised(arrays, metadata={"vecveil": about}))
 
 
 def load(path: str | os.PathLike[str]) -> Protector:
@@ -71,21 +75,26 @@ def load(path: str | os.PathLike[str]) -> Protector:
         ProtectorFileError: missing, truncated, damaged, not a protector, or of a later format.
     """
     path = Path(path)
-    record, arrays = _read(path)
+    return from_bytes(_content(path), path.name)
+
+
+def from_bytes(data: bytes, name: str = "the file") -> Protector:
+    """Return the protector that `to_bytes` wrote; ``name`` is for messages. Raises like `load`."""
+    record, arrays = _read(data, name)
     try:
         if _checksum(record, arrays) != record["checksum"]:
-            raise _refuse(path, "does not match its own checksum")
+            raise _refuse(name, "does not match its own checksum")
         protector = _build(record, arrays)
     except (ProtectorFileError, MissingDependencyError):
         raise
     except VecveilError as error:
-        raise _refuse(path, "holds values that make no protector") from error
+        raise _refuse(name, "holds values that make no protector") from error
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise _refuse(path, "lacks a part, or one has the wrong type") from error
+        raise _refuse(name, "lacks a part, or one has the wrong type") from error
     except RecursionError as error:
-        raise _refuse(path, "is nested too deeply") from error
+        raise _refuse(name, "is nested too deeply") from error
     if protector.fingerprint != record.get("fingerprint"):
-        raise _refuse(path, "does not match its own fingerprint")
+        raise _refuse(name, "does not match its own fingerprint")
     return protector
 
 
@@ -99,31 +108,34 @@ def _checksum(record: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -
     return digest.hexdigest()
 
 
-def _refuse(path: Path, what: str) -> ProtectorFileError:
+def _refuse(name: str, what: str) -> ProtectorFileError:
     return ProtectorFileError(
         f"vecveil.load: `path` must be a protector file written by Protector.save; "
-        f"{path.name[:100]} {what}. Copy the file again or fit a new protector."
+        f"{name[:100]} {what}. Copy the file again or fit a new protector."
     )
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
-    from safetensors import SafetensorError, safe_open
-
+def _content(path: Path) -> bytes:
     try:
         if not path.is_file():
-            raise _refuse(path, "is not there" if not path.exists() else "is not a file")
+            raise _refuse(path.name, "is not there" if not path.exists() else "is not a file")
         size = path.stat().st_size
+        if size == 0 or size > _LARGEST_FILE:
+            raise _refuse(path.name, f"has {size} bytes")
+        return path.read_bytes()
     except OSError as error:  # no permission on the folder, a name that is too long
-        raise _refuse(path, f"cannot be read ({type(error).__name__})") from error
-    if size == 0 or size > _LARGEST_FILE:
-        raise _refuse(path, f"has {size} bytes")
+        raise _refuse(path.name, f"cannot be read ({type(error).__name__})") from error
+
+
+def _read(data: bytes, name: str) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load as parsed
+
     try:
-        with safe_open(str(path), framework="numpy") as file:
-            metadata = file.metadata() or {}
-            names = list(file.keys())
-            arrays = {name: file.get_tensor(name) for name in names}
-    except OSError as error:
-        raise _refuse(path, f"cannot be read ({type(error).__name__})") from error
+        arrays = parsed(data)
+        # safetensors gives metadata of files only: a length of eight bytes, then JSON.
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        metadata = header.get("__metadata__", {})
     except (
         SafetensorError,
         ValueError,
@@ -132,18 +144,18 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
         RuntimeError,
         AttributeError,
     ) as error:
-        raise _refuse(path, "is truncated, damaged or not a protector") from error
+        raise _refuse(name, "is truncated, damaged or not a protector") from error
     try:
         record = json.loads(metadata["vecveil"])
         schema = record["schema"]
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise _refuse(path, "is not a protector") from error
+        raise _refuse(name, "is not a protector") from error
     if schema != SCHEMA:
         found = repr(schema[:40]) if isinstance(schema, str) else "of another kind"
-        raise _refuse(path, f"has the format {found}, and this version reads {SCHEMA!r}")
-    for name, array in arrays.items():
-        if array.dtype != _stored_type(name) or not np.isfinite(array).all():
-            raise _refuse(path, "holds arrays that are not finite, or of another type")
+        raise _refuse(name, f"has the format {found}, and this version reads {SCHEMA!r}")
+    for array_name, array in arrays.items():
+        if array.dtype != _stored_type(array_name) or not np.isfinite(array).all():
+            raise _refuse(name, "holds arrays that are not finite, or of another type")
     return record, arrays
 
 

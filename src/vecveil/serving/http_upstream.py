@@ -11,18 +11,21 @@ import json
 import random
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from vecveil.encoders.openai_compatible import parse_embeddings
 from vecveil.errors import MissingDependencyError
-from vecveil.serving.connections import Connections, LostConnectionError
+from vecveil.serving.connection_count import ConnectionCount
 from vecveil.serving.errors import UpstreamError
 from vecveil.serving.refusals import refusal
 from vecveil.serving.settings import UpstreamSettings
 from vecveil.serving.upstream import Encoded
 from vecveil.version import __version__
+
+if TYPE_CHECKING:
+    import aiohttp
 
 __all__ = ["HttpUpstream"]
 
@@ -31,6 +34,8 @@ _FORWARDED = ("authorization", "openai-organization", "openai-project")
 _LONGEST_PAUSE = 5.0
 _TOKENS = re.compile(rb'"prompt_tokens"\s*:\s*(\d{1,12})')
 _FIRST_CHUNK = 65_536
+_IDLE_SECONDS = 30.0
+"""Longer unused, a connection is not trusted: what lies between may have forgotten it without telling."""
 
 
 class HttpUpstream:
@@ -44,7 +49,7 @@ class HttpUpstream:
         forward_key: send the client's own ``Authorization`` on.
 
     Raises:
-        MissingDependencyError: httpx is not installed.
+        MissingDependencyError: aiohttp is not installed.
     """
 
     def __init__(
@@ -57,19 +62,19 @@ class HttpUpstream:
         forward_key: bool = False,
     ) -> None:
         try:
-            import httpx
+            import aiohttp
+            import yarl
         except ImportError as error:
-            raise MissingDependencyError("An upstream behind a URL", "httpx", "serve") from error
-        self._httpx = httpx
-        self._url = httpx.URL(url.rstrip("/") + "/embeddings")
+            raise MissingDependencyError("An upstream behind a URL", "aiohttp", "serve") from error
+        self._aiohttp = aiohttp
+        self._url = yarl.URL(url.rstrip("/") + "/embeddings")
+        self._proxy = _proxy(url)
         self._model = model
         self._settings = settings
         self._forward = forward_key and key is None
         self.name = url if model is None else f"{url}#{model}"
         self.encoding_format = settings.encoding_format
-        self.losses = 0  # tries that found nobody: what answers the next one may be another encoder
         self._headers = {
-            "Host": self._url.netloc.decode(),
             "Content-Type": "application/json",
             "Accept": "application/json",
             "Accept-Encoding": "identity",  # a small answer must not unpack to a huge one
@@ -77,29 +82,13 @@ class HttpUpstream:
         }
         if key is not None:
             self._headers["Authorization"] = f"Bearer {key}"
-        timeout = httpx.Timeout(settings.timeout, connect=settings.connect_timeout)
-        proxy = _proxy(url)
-        self._extensions = {"timeout": timeout.as_dict()}
-        # The transport without httpx' client: that would keep cookies and follow what an upstream says, and takes
-        # as long as everything else here together. A key and texts must not follow a redirect to another host.
-        self._transport = httpx.AsyncHTTPTransport(
-            limits=httpx.Limits(
-                max_connections=settings.connections,
-                max_keepalive_connections=settings.connections,
-                keepalive_expiry=30.0,
-            ),
-            proxy=proxy,
-        )
-        self._direct: Connections | None = None
-        if proxy is None:
-            secure = self._url.scheme == "https"
-            self._direct = Connections(
-                self._url.host,
-                self._url.port or (443 if secure else 80),
-                ssl=httpx.create_ssl_context() if secure else None,
-                connect_timeout=settings.connect_timeout,
-                most=settings.connections,
-            )
+        self._session: aiohttp.ClientSession | None = None
+        self._connections = ConnectionCount()
+
+    @property
+    def losses(self) -> int:
+        """How often nobody was found, or a kept connection had ended: what answers now may be another encoder."""
+        return self._connections.losses
 
     def __repr__(self) -> str:
         return f"HttpUpstream({self.name!r})"
@@ -140,9 +129,27 @@ class HttpUpstream:
 
     async def aclose(self) -> None:
         """Close the connections."""
-        await self._transport.aclose()
-        if self._direct is not None:
-            self._direct.close()
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            aiohttp, settings = self._aiohttp, self._settings
+            trace = aiohttp.TraceConfig()
+            trace.on_connection_create_end.append(self._connections.created)
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=settings.connections, keepalive_timeout=_IDLE_SECONDS
+                ),
+                timeout=aiohttp.ClientTimeout(
+                    total=settings.timeout, sock_connect=settings.connect_timeout
+                ),
+                cookie_jar=aiohttp.DummyCookieJar(),  # what an upstream says is not kept
+                auto_decompress=False,
+                trace_configs=[trace],
+            )
+        return self._session
 
     async def _post(self, body: bytes, headers: dict[str, str]) -> bytes:
         tries = self._settings.retries + 1
@@ -153,7 +160,7 @@ class HttpUpstream:
                 return await self._once(body, headers)
             except UpstreamError as error:
                 failure = error
-            self.losses += failure.lost
+            self._connections.losses += failure.lost
             again = failure.lost or failure.refused in _RETRIED
             if failure.retry_after is not None:
                 again = again and failure.retry_after <= _LONGEST_PAUSE
@@ -164,54 +171,36 @@ class HttpUpstream:
         raise AssertionError("unreachable")
 
     async def _once(self, body: bytes, headers: dict[str, str]) -> bytes:
-        httpx = self._httpx
         failure: UpstreamError
-        # Outside the handlers: an exception of httpx holds the request, and with it the texts.
+        # Outside the handlers: an exception of aiohttp holds the request's headers, and with them the key.
         try:
-            async with asyncio.timeout(self._settings.timeout):
+            with self._connections.request():
                 return await self._exchange(body, headers)
-        except (TimeoutError, httpx.ReadTimeout, httpx.WriteTimeout):
+        except self._aiohttp.ClientError as error:
+            failure = UpstreamError(
+                502,
+                f"The upstream cannot be reached, or closed the connection ({type(error).__name__}).",
+                code="upstream_unreachable",
+                lost=True,
+            )
+        except TimeoutError:
             failure = UpstreamError(
                 504,
                 f"The upstream did not answer within {self._settings.timeout:g} seconds.",
                 code="upstream_timeout",
             )
-        except httpx.PoolTimeout:
-            failure = UpstreamError(
-                503, "The upstream has no free connection.", code="upstream_busy", retry_after=1.0
-            )
-        except (httpx.TransportError, LostConnectionError) as error:
-            # Of ours the message is the name of what was raised, and nothing else.
-            known = str(error) if isinstance(error, LostConnectionError) else type(error).__name__
-            failure = UpstreamError(
-                502,
-                f"The upstream cannot be reached, or closed the connection ({known}).",
-                code="upstream_unreachable",
-                lost=True,
-            )
         raise failure
 
     async def _exchange(self, body: bytes, headers: dict[str, str]) -> bytes:
-        if self._direct is not None:
-            given = {**self._headers, **headers}.items()
-            sent = [(name.encode(), value.encode()) for name, value in given]
-            async with self._direct.post(self._url.raw_path, sent, body) as direct:
-                return await self._read(direct)
-        request = self._httpx.Request(
-            "POST",
-            self._url,
-            headers={**self._headers, **headers},
-            content=body,
-            extensions=self._extensions,
-        )
-        answer = await self._transport.handle_async_request(request)
-        try:
+        given = {**self._headers, **headers}
+        # A key and texts must not follow a redirect to another host.
+        async with self._opened().post(
+            self._url, data=body, headers=given, allow_redirects=False, proxy=self._proxy
+        ) as answer:
             return await self._read(answer)
-        finally:
-            await answer.aclose()
 
-    async def _read(self, answer: Any) -> bytes:
-        status = answer.status_code
+    async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
+        status = answer.status
         limit = self._settings.max_response_bytes if status == 200 else _FIRST_CHUNK
         if answer.headers.get("content-encoding", "identity").lower() != "identity":
             raise UpstreamError(
@@ -220,7 +209,7 @@ class HttpUpstream:
                 code="upstream_invalid",
             )
         parts, size = [], 0
-        async for chunk in answer.stream:
+        async for chunk in answer.content.iter_any():
             size += len(chunk)
             if size > limit:
                 if status != 200:

@@ -28,9 +28,7 @@ T = TypeVar("T")
 
 _INLINE_VALUES = 16_384
 """Vectors of so few values are protected at once: a thread would cost more than they do."""
-_POSTPONED = frozenset(
-    {"upstream_timeout", "upstream_rate_limited", "upstream_failed", "upstream_busy"}
-)
+_POSTPONED = frozenset({"upstream_timeout", "upstream_rate_limited", "upstream_failed"})
 
 
 @dataclass(frozen=True, eq=False)

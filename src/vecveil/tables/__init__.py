@@ -8,7 +8,8 @@ from vecveil.tables.items import RowItems
 from vecveil.tables.pipeline import ProtectionCounts, protect_table
 from vecveil.tables.reading import Chunk, TableReader, read_table
 from vecveil.tables.texts import TextRows, read_texts
-from vecveil.tables.writing import EmbeddingWriter, open_writer
+from vecveil.tables.writers import EmbeddingWriter
+from vecveil.tables.writing import open_writer
 
 __all__ = [
     "Chunk",

@@ -11,15 +11,24 @@ import io
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import IO, BinaryIO, cast
 
 from vecveil.errors import DataFileError, InvalidInputError, message
 
-__all__ = ["INPUT_SUFFIXES", "InputFile", "find_input", "not_usable", "readable"]
+__all__ = [
+    "INPUT_SUFFIXES",
+    "InputFile",
+    "find_input",
+    "format_of",
+    "input_file",
+    "not_usable",
+    "readable",
+]
 
 INPUT_SUFFIXES: dict[str, tuple[str, ...]] = {
     "csv": (".csv",),
@@ -40,18 +49,25 @@ class InputFile:
 
     name: str
     format: str
-    path: Path | None
+    opener: Callable[[], IO[bytes]] = field(repr=False)
     compressed: bool = False
-    held: bytes | None = field(default=None, repr=False)
 
     def open(self) -> BinaryIO:
         """Return the bytes of the file from the start, decompressed."""
-        if self.path is None:
-            raw = io.BytesIO(self.held or b"")
-            return cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if self.compressed else raw
-        if self.compressed:
-            return cast(BinaryIO, gzip.open(self.path, "rb"))
-        return open(self.path, "rb")
+        raw = cast(BinaryIO, self.opener())
+        return cast(BinaryIO, _Unzipped(raw)) if self.compressed else raw
+
+
+class _Unzipped(gzip.GzipFile):
+    """What closes the compressed file with itself."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        super().__init__(fileobj=raw, mode="rb")
+
+    def close(self) -> None:
+        super().close()
+        self._raw.close()
 
 
 def not_usable(
@@ -108,10 +124,35 @@ def find_input(path: str | os.PathLike[str], format: str | None = None) -> Input
         raise _unknown_suffix(path)
     if not stat.S_ISREG(mode):
         return _pipe(path.name, path, chosen)
-    with readable(path.name), open(path, "rb") as file:
+    return input_file(path.name, chosen, lambda: open(path, "rb"), zipped=zipped)
+
+
+def input_file(
+    name: str, format: str, opener: Callable[[], IO[bytes]], *, zipped: bool = False
+) -> InputFile:
+    """Return a file that ``opener`` opens, local or not, after a look at its first bytes.
+
+    Args:
+        name: for messages.
+        format: csv, tsv, jsonl, txt, parquet or npy.
+        opener: returns its bytes from the start each time; they can be read at random.
+        zipped: its name says gzip.
+    """
+    with readable(name), opener() as file:
         head = file.read(8)
-    compressed = _check_head(path.name, chosen, head, zipped)
-    return InputFile(path.name, chosen, path, compressed)
+    return InputFile(name, format, opener, _check_head(name, format, head, zipped))
+
+
+def format_of(name: str) -> tuple[str, bool]:
+    """Return the format that a file's name tells, and whether it says gzip.
+
+    Raises:
+        InvalidInputError: the suffix is not known.
+    """
+    format, zipped = _by_suffix(Path(name))
+    if format is None:
+        raise _unknown_suffix(Path(name))
+    return format, zipped
 
 
 def _by_suffix(path: Path) -> tuple[str | None, bool]:
@@ -164,8 +205,7 @@ def _pipe(name: str, path: Path | None, format: str) -> InputFile:
                 held = file.read(PIPE_LIMIT + 1)
     if len(held) > PIPE_LIMIT:
         raise not_usable(name, "at most 1 GiB for a pipe", "more", fix="Save it to a file first.")
-    compressed = _check_head(name, format, held[:8], zipped=False)
-    return InputFile(name, format, None, compressed, held)
+    return input_file(name, format, partial(io.BytesIO, held))
 
 
 def _check_head(name: str, format: str, head: bytes, zipped: bool) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from typing import IO
 
 import numpy as np
 
@@ -23,11 +23,12 @@ __all__ = ["NpySource"]
 class NpySource(Source):
     """A two-dimensional array of float32, float64 or float16 (read as float32), in either order."""
 
-    def __init__(self, file: InputFile) -> None:
+    def __init__(self, file: InputFile, span: tuple[int, int] | None = None) -> None:
+        """Read the header; ``span``: first row and the one behind the last, None all."""
         self.name, self.format, self.metadata = file.name, file.format, {}
         self.types = {"embedding": "vector"}
-        self._path = file.path
-        with readable(self.name), open(str(self._path), "rb") as opened:
+        self._open = file.opener
+        with readable(self.name), self._open() as opened:
             shape, self._by_column, self._dtype = self._header(opened)
             self._start = opened.tell()
             size = opened.seek(0, 2)
@@ -42,8 +43,10 @@ class NpySource(Source):
         check_rows(self.name, shape[0])
         if shape[1] == 0:
             raise self._unfit("an array of shape (N, n) with n >= 1", f"shape {shape}")
-        self.rows, self.dimension = shape
-        needed = self._start + self.rows * self.dimension * self._dtype.itemsize
+        self._all, self.dimension = shape
+        self.first_row, behind = (0, self._all) if span is None else span
+        self.rows = behind - self.first_row
+        needed = self._start + self._all * self.dimension * self._dtype.itemsize
         if size < needed:
             raise not_usable(
                 self.name,
@@ -52,32 +55,38 @@ class NpySource(Source):
                 fix="Copy or write it again.",
             )
 
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row."""
+        return self.dimension * self._dtype.itemsize
+
     def batches(self, columns: Sequence[str], chunk_rows: int) -> Iterator[tuple[int, Batch]]:
-        with readable(self.name), open(str(self._path), "rb") as file:
+        with readable(self.name), self._open() as file:
             for start in range(0, self.rows, chunk_rows):
                 count = min(chunk_rows, self.rows - start)
-                yield count, {name: self._piece(file, start, count) for name in columns}
+                first = self.first_row + start
+                yield count, {name: self._piece(file, first, count) for name in columns}
 
-    def _piece(self, file: BinaryIO, start: int, count: int) -> Embeddings:
+    def _piece(self, file: IO[bytes], start: int, count: int) -> Embeddings:
         if not self._by_column:
             piece = np.empty((count, self.dimension), self._dtype)
             self._fill(file, piece, start * self.dimension)
         else:
             piece = np.empty((self.dimension, count), self._dtype)
             for column in range(self.dimension):
-                self._fill(file, piece[column], column * self.rows + start)
+                self._fill(file, piece[column], column * self._all + start)
             piece = np.ascontiguousarray(piece.T)
         wanted = np.float32 if self._dtype.itemsize == 2 else self._dtype.newbyteorder("=")
         return piece.astype(wanted, copy=False)
 
-    def _fill(self, file: BinaryIO, piece: np.ndarray, position: int) -> None:
+    def _fill(self, file: IO[bytes], piece: np.ndarray, position: int) -> None:
         file.seek(self._start + position * self._dtype.itemsize)
         if file.readinto(piece.reshape(-1).view(np.uint8).data) != piece.nbytes:  # type: ignore[attr-defined]
             raise not_usable(
                 self.name, "a file that stays the same while it is read", "one that got shorter"
             )
 
-    def _header(self, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
+    def _header(self, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")

@@ -22,24 +22,31 @@ BATCH_BYTES = 1 << 26
 class ParquetSource(Source):
     """A Parquet file; columns keep their Arrow types, but dictionaries become plain values.
 
+    Attributes:
+        row_groups: the rows of each, all of the file's.
+        group_bytes: what each takes before compression.
+
     A dictionary may hold values that no row has, such as those of rows that were dropped; they
     would be written with the column.
     """
 
-    def __init__(self, file: InputFile) -> None:
+    def __init__(self, file: InputFile, groups: Sequence[int] | None = None) -> None:
+        """Read the header; ``groups``: the row groups to read, one after another, None all."""
         self.name, self.format = file.name, file.format
-        self._path = file.path
+        self._open = file.opener
         with self._opened() as parquet:
             schema = parquet.schema_arrow
-            self.rows = parquet.metadata.num_rows
+            every = [parquet.metadata.row_group(i) for i in range(parquet.metadata.num_row_groups)]
+            sizes = self.row_groups = [group.num_rows for group in every]
+            self.group_bytes = [group.total_byte_size for group in every]
+            self._groups = list(range(len(sizes)) if groups is None else groups)
+            self.first_row = sum(sizes[: self._groups[0]]) if self._groups else 0
+            self.rows = sum(sizes[i] for i in self._groups)
             names = list(schema.names)
             check_names(self.name, names)
             self.types = dict(zip(names, map(undictionaried, schema.types), strict=True))
             check_rows(self.name, self.rows, len(names))
-            groups = [parquet.metadata.row_group(i) for i in range(parquet.metadata.num_row_groups)]
-            size = max(
-                (group.total_byte_size // max(1, group.num_rows) for group in groups), default=1
-            )
+            size = max((self.group_bytes[i] // max(1, sizes[i]) for i in self._groups), default=1)
             self._most = max(1, BATCH_BYTES // max(1, size))
             self.metadata = _metadata(schema.metadata)
 
@@ -47,7 +54,10 @@ class ParquetSource(Source):
         count = min(chunk_rows, self._most)
         with self._opened() as parquet:
             batches = parquet.iter_batches(
-                batch_size=count, columns=list(columns), use_threads=False
+                batch_size=count,
+                row_groups=self._groups,
+                columns=list(columns),
+                use_threads=False,
             )
             seen = 0
             while True:
@@ -70,7 +80,7 @@ class ParquetSource(Source):
     @contextmanager
     def _opened(self) -> Iterator[Any]:
         pa = import_pyarrow()
-        with readable(self.name), open(str(self._path), "rb") as file:
+        with readable(self.name), self._open() as file:
             with self._guarded():
                 parquet = pa.parquet.ParquetFile(file, buffer_size=READ_AHEAD, pre_buffer=False)
             yield parquet

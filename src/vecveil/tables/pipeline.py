@@ -5,29 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from vecveil.checks import check_embeddings
-from vecveil.errors import (
-    DataFileError,
-    IncompatibleError,
-    InvalidInputError,
-    ReleaseError,
-    message,
-)
+from vecveil.errors import IncompatibleError, InvalidInputError, ReleaseError, message
 from vecveil.progress import progress
-from vecveil.tables.arrow import is_plain, is_text
+from vecveil.tables.carrying import Carried, carried_columns
 from vecveil.tables.items import RowItems, check_id_column, ids_of
-from vecveil.tables.numberlists import has_number_list
-from vecveil.tables.reading import EMBEDDING, Chunk, TableReader, read_table
-from vecveil.tables.sources import ColumnType, missing_column, shown_name
-from vecveil.tables.writing import NpyWriter, check_output, open_writer
+from vecveil.tables.overlapping import ahead, behind
+from vecveil.tables.reading import Chunk, TableReader, read_table
+from vecveil.tables.sources import ColumnType, missing_column
+from vecveil.tables.writers import EmbeddingWriter, NpyWriter
+from vecveil.tables.writing import check_output, open_writer
 from vecveil.types import Embeddings
 
-__all__ = ["ProtectionCounts", "protect_table"]
-
-MANY_NUMBERS = 8
-"""So many columns of fractions may be a vector, one value a column."""
+__all__ = ["PreparedTable", "ProtectionCounts", "TableProtection", "protect_table"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,61 +112,141 @@ def protect_table(
         encoding=encoding,
         delimiter=delimiter,
     )
-    _check_vectors(reader, encode, dimension)
-    if vectors_only and (keep_text or carry):
-        param = "keep_text" if keep_text else "carry"
-        raise InvalidInputError(
-            message(
-                "protect_table",
-                param,
-                "left out for a .npy output",
-                "columns to keep",
-                "A .npy file has vectors only.",
-                "Write .parquet to keep columns.",
+    protection = TableProtection(
+        protect,
+        encode=encode,
+        dimension=dimension,
+        carry=carry,
+        keep_text=keep_text,
+        vectors_only=vectors_only,
+        with_items=with_items,
+        id_column=id_column,
+    )
+    prepared = protection.of(reader)
+    with open_writer(
+        output, types=prepared.types, metadata=metadata, overwrite=overwrite
+    ) as writer:
+        return prepared.write(writer, show_progress=show_progress)
+
+
+@dataclass(frozen=True)
+class TableProtection:
+    """What is done to a table, whichever it is; the arguments of :func:`protect_table` say what they mean.
+
+    Attributes:
+        vectors_only: the output has no other columns.
+    """
+
+    protect: Callable[..., Embeddings]
+    encode: Callable[[list[str]], Embeddings] | None = None
+    dimension: int | None = None
+    carry: Sequence[str] | None = None
+    keep_text: bool = False
+    vectors_only: bool = False
+    with_items: bool = False
+    id_column: str | None = None
+
+    def of(self, reader: TableReader) -> PreparedTable:
+        """Return what is left to do with the table of ``reader``, after all checks that need no row."""
+        _check_vectors(reader, self.encode, self.dimension)
+        if self.vectors_only and (self.keep_text or self.carry):
+            param = "keep_text" if self.keep_text else "carry"
+            raise InvalidInputError(
+                message(
+                    "protect_table",
+                    param,
+                    "left out for a .npy output",
+                    "columns to keep",
+                    "A .npy file has vectors only.",
+                    "Write .parquet to keep columns.",
+                )
             )
+        if self.vectors_only:
+            carried = Carried(reader, {}, chosen=True)
+        else:
+            carried = carried_columns(reader, self.carry, self.keep_text)
+        check_id_column(reader, self.id_column)
+        named = () if self.id_column is None else (self.id_column,)
+        read = dict.fromkeys((*carried.types, *named))
+        encoded = reader.embedding_column is None
+        selected = reader.select(
+            tuple(name for name in reader.types if name in read), texts=encoded
         )
-    carried = {} if vectors_only else _carried(reader, carry, keep_text)
-    sniffed = [
-        name
-        for name, kind in carried.items()
-        if carry is None and name != reader.text_column and is_text(kind)
-    ]
-    encoded = reader.embedding_column is None
-    check_id_column(reader, id_column)
-    read = dict.fromkeys((*carried, *(() if id_column is None else (id_column,))))
-    reader = reader.select(tuple(name for name in reader.types if name in read), texts=encoded)
-    chunks = progress(
-        reader,
-        "Protecting",
-        total=-(-reader.rows // reader.chunk_rows),
-        show=show_progress,
-        unit="chunk",
-    )
-    width = 0
-    with open_writer(output, types=carried, metadata=metadata, overwrite=overwrite) as writer:
-        for chunk in chunks:
-            for name in sniffed:
-                if has_number_list(chunk.columns[name]):
-                    raise _perhaps_vectors(reader, name, "lists of numbers as text")
-            clean = _clean(chunk, encode, reader.name, width or dimension)
-            width = clean.shape[1]
-            items: list[RowItems] = []
-            if with_items:
-                ids = ids_of(chunk, id_column, reader.name)
-                items.append(RowItems(ids, chunk.texts if encoded else None))
-            released = _released(protect(clean, *items), clean, reader.name)
-            writer.write(released, {name: chunk.columns[name] for name in carried})
-    used = reader.text_column if encoded else reader.embedding_column
-    replaced = None if encoded else reader.embedding_column
-    return ProtectionCounts(
-        rows=writer.rows,
-        dimension=width,
-        released_dimension=writer.dimension,
-        source=str(used),
-        encoded=encoded,
-        carried=tuple(carried),
-        left_out=tuple(name for name in reader.types if name not in carried and name != replaced),
-    )
+        return PreparedTable(self, reader, selected, carried)
+
+
+@dataclass(frozen=True)
+class PreparedTable:
+    """A table that is ready to be protected."""
+
+    protection: TableProtection
+    reader: TableReader
+    selected: TableReader
+    carried: Carried
+
+    @property
+    def types(self) -> dict[str, ColumnType]:
+        """The columns that stand in the output as they were, with their types."""
+        return self.carried.types
+
+    def write(
+        self, writer: EmbeddingWriter, *, show_progress: bool | None = False
+    ) -> ProtectionCounts:
+        """Write the protected rows; reading and writing go on while rows are protected."""
+        reader, width = self.reader, self.protection.dimension
+        with (
+            ahead(iter(self.selected)) as chunks,
+            behind(partial(writer.write, given_away=True)) as write,
+        ):
+            for chunk in progress(
+                chunks,
+                "Protecting",
+                total=-(-self.selected.rows // self.selected.chunk_rows),
+                show=show_progress,
+                unit="chunk",
+            ):
+                columns = self.carried.of(chunk.columns)
+                clean = _clean(chunk, self.protection.encode, width)
+                width = clean.shape[1]
+                write(self._released(chunk, clean), columns)
+        encoded = reader.embedding_column is None
+        used = reader.text_column if encoded else reader.embedding_column
+        replaced = None if encoded else reader.embedding_column
+        return ProtectionCounts(
+            rows=writer.rows,
+            dimension=width or 0,
+            released_dimension=writer.dimension,
+            source=str(used),
+            encoded=encoded,
+            carried=tuple(self.types),
+            left_out=tuple(
+                name for name in reader.types if name not in self.types and name != replaced
+            ),
+        )
+
+    def _released(self, chunk: Chunk, clean: Embeddings) -> Embeddings:
+        """Return what ``protect`` makes, after checking that it is one finite vector per row."""
+        items: list[RowItems] = []
+        if self.protection.with_items:
+            ids = ids_of(chunk, self.protection.id_column, self.reader.name)
+            encoded = self.reader.embedding_column is None
+            items.append(RowItems(ids, chunk.texts if encoded else None))
+        value = self.protection.protect(clean, *items)
+        try:
+            released = check_embeddings(value, owner="protect", param="output")
+        except InvalidInputError as error:
+            raise ReleaseError(f"{self.reader.name}: nothing was released. {error}") from None
+        if len(released) != len(clean):
+            raise ReleaseError(
+                message(
+                    "protect",
+                    "output",
+                    f"one vector for each of {len(clean)} rows",
+                    f"{len(released)}",
+                    "Nothing was released.",
+                )
+            )
+        return released
 
 
 def _check_vectors(reader: TableReader, encode: object, dimension: int | None) -> None:
@@ -192,75 +265,9 @@ def _check_vectors(reader: TableReader, encode: object, dimension: int | None) -
         )
 
 
-def _carried(
-    reader: TableReader, carry: Sequence[str] | None, keep_text: bool
-) -> dict[str, ColumnType]:
-    """Return the columns to write as they are, with their types, in the order of the file."""
-    roles = (reader.text_column, reader.embedding_column)
-    if carry is None:
-        wanted = {name for name in reader.types if name not in roles}
-        for name, kind in reader.types.items():
-            if name in wanted and not is_plain(kind):
-                what = "lists, objects or mixed values" if kind == "json" else "another type"
-                raise _perhaps_vectors(reader, name, what)
-        numbers = [
-            name for name in reader.types if name in wanted and _is_float(reader.types[name])
-        ]
-        if len(numbers) >= MANY_NUMBERS:
-            raise _perhaps_vectors(reader, numbers[0], f"numbers, one of {len(numbers)} such")
-    else:
-        wanted = set(carry)
-        for name in carry:
-            if name not in reader.types:
-                raise missing_column(reader.name, "carry", name, reader.types)
-            if name in roles and not (keep_text and name == reader.text_column):
-                raise InvalidInputError(
-                    message(
-                        "protect_table",
-                        "carry",
-                        "without the text and the clean vectors",
-                        repr(name),
-                        fix="Keep the text with keep_text=True (--keep-text).",
-                    )
-                )
-    if keep_text and reader.text_column is not None:
-        wanted.add(reader.text_column)
-    if EMBEDDING in wanted:
-        raise InvalidInputError(
-            message(
-                "protect_table",
-                "carry",
-                f"without a column {EMBEDDING!r}",
-                "one",
-                "The protected vectors are written under that name.",
-                "Rename the column.",
-            )
-        )
-    return {name: kind for name, kind in reader.types.items() if name in wanted}
-
-
-def _is_float(kind: ColumnType) -> bool:
-    return str(kind) in ("float64", "double", "float", "float32", "halffloat", "float16")
-
-
-def _perhaps_vectors(reader: TableReader, name: str, what: str) -> DataFileError:
-    return DataFileError(
-        message(
-            reader.name,
-            "carry",
-            "columns of single numbers, texts or times",
-            f"the column {shown_name(name, reader.types)} of {what}",
-            "It may hold clean vectors, which would be released unprotected.",
-            "Name the columns to carry with carry=[...] (--carry) if this one is harmless, or to "
-            "leave it out.",
-        )
-    )
-
-
 def _clean(
     chunk: Chunk,
     encode: Callable[[list[str]], Embeddings] | None,
-    source: str,
     dimension: int | None,
 ) -> Embeddings:
     if chunk.vectors is not None:
@@ -279,22 +286,3 @@ def _clean(
             )
         )
     return vectors
-
-
-def _released(value: Any, clean: Embeddings, source: str) -> Embeddings:
-    """Return what ``protect`` made, after checking that it is one finite vector per row."""
-    try:
-        released = check_embeddings(value, owner="protect", param="output")
-    except InvalidInputError as error:
-        raise ReleaseError(f"{source}: nothing was released. {error}") from None
-    if len(released) != len(clean):
-        raise ReleaseError(
-            message(
-                "protect",
-                "output",
-                f"one vector for each of {len(clean)} rows",
-                f"{len(released)}",
-                "Nothing was released.",
-            )
-        )
-    return released

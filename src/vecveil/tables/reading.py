@@ -91,7 +91,7 @@ class TableReader:
 
     def __iter__(self) -> Iterator[Chunk]:
         roles = [name for name in (self.text_column, self.embedding_column) if name is not None]
-        first = 0
+        first = self._source.first_row
         for rows, batch in self._source.batches(
             tuple(dict.fromkeys([*roles, *self.others])), self.chunk_rows
         ):
@@ -117,6 +117,12 @@ class TableReader:
             other.text_column = None
         if not vectors:
             other.embedding_column = None
+        return other
+
+    def in_chunks(self, rows: int) -> TableReader:
+        """Return a reader of the same rows in chunks of at most ``rows``."""
+        other = self.select(self.others)
+        other.chunk_rows = rows
         return other
 
     def _find_embedding(self, wanted: str | None) -> str | None:
@@ -273,10 +279,33 @@ def read_table(
         DataFileError: the file is missing, empty, damaged, in another encoding, or lacks a column.
         InvalidInputError: an argument is wrong or the suffix is not known.
     """
+    return read_input(
+        find_input(path, format),
+        text_column=text_column,
+        embedding_column=embedding_column,
+        columns=columns,
+        chunk_rows=chunk_rows,
+        encoding=encoding,
+        delimiter=delimiter,
+    )
+
+
+def read_input(
+    file: InputFile,
+    source: Source | None = None,
+    *,
+    text_column: str | None = None,
+    embedding_column: str | None = None,
+    columns: Sequence[str] | None = None,
+    chunk_rows: int | None = None,
+    encoding: str = "utf-8",
+    delimiter: str | None = None,
+) -> TableReader:
+    """Return a checked reader of ``file``; ``source`` reads some of its rows, None all. See `read_table`."""
     check_encoding(encoding)
     if chunk_rows is not None:
         chunk_rows = check_count(chunk_rows, owner="read_table", param="chunk_rows")
-    source = _source(find_input(path, format), encoding, delimiter)
+    source = _source(file, encoding, delimiter) if source is None else source
     return TableReader(
         source,
         text_column=text_column,

@@ -41,6 +41,8 @@ class Source(ABC):
     name: str
     format: str
     rows: int
+    first_row: int = 0
+    """Position in the file of the first row that is read."""
     types: dict[str, ColumnType]
     metadata: dict[str, Any]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import time
 
 import httpx
 import pytest
@@ -18,6 +20,7 @@ from harness.serving import (
 )
 from vecveil.release_policy import ReleasePolicy
 from vecveil.serving import Service, UpstreamSettings
+from vecveil.serving.connection_count import ConnectionCount
 from vecveil.serving.http_upstream import HttpUpstream
 from vecveil.serving.service import ServedPolicy
 
@@ -26,30 +29,71 @@ def well(up: Misbehaving, body: bytes, writer: asyncio.StreamWriter) -> None:
     respond(writer, answer_to(body))
 
 
-@pytest.mark.parametrize(("seconds", "connections"), [(29.0, 1), (31.0, 2)])
-def test_a_connection_is_not_used_after_half_a_minute(
-    seconds: float, connections: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What lies between may have forgotten it without telling; a request on it would wait for its timeout."""
+def test_one_connection_more_than_requests_tells_that_one_was_lost() -> None:
+    count = ConnectionCount()
+
+    async def made(connections: int, requests: int) -> int:
+        with contextlib.ExitStack() as running:
+            for _ in range(requests):
+                running.enter_context(count.request())
+            for _ in range(connections):
+                await count.created()
+        return count.losses
+
+    assert asyncio.run(made(1, 1)) == 0
+    assert asyncio.run(made(2, 3)) == 0  # three at once: three connections are as they should be
+    assert asyncio.run(made(1, 1)) == 1
+    assert asyncio.run(made(5, 1)) == 1  # once a minute
+
+
+def test_connections_are_kept() -> None:
     writers = set()
-    now = 0.0
 
     def answer(up: Misbehaving, body: bytes, writer: asyncio.StreamWriter) -> None:
         writers.add(writer.get_extra_info("peername"))
         respond(writer, answer_to(body))
 
-    async def ask(url: str) -> None:
-        nonlocal now
+    async def ask(url: str) -> int:
         upstream = HttpUpstream(url, "up", UpstreamSettings(timeout=5.0, retries=0))
-        for _ in range(2):
+        for _ in range(5):
             await upstream.embed(["a"], model="m", dimension=None, headers={})
-            now += seconds
         await upstream.aclose()
+        return upstream.losses
 
-    monkeypatch.setattr("vecveil.serving.connections.monotonic", lambda: now)
     with Misbehaving(answer).running() as up:
-        asyncio.run(ask(up.url))
-    assert len(writers) == connections
+        assert asyncio.run(ask(up.url)) == 0
+    assert len(writers) == 1
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_what_was_replaced_while_nobody_asked_is_checked(same: bool) -> None:
+    """The connection ended silently; what answers on the next one may be another encoder."""
+
+    def last(up: Misbehaving, body: bytes, writer: asyncio.StreamWriter) -> None:
+        respond(writer, answer_to(body))
+        asyncio.get_running_loop().call_later(0.2, writer.close)
+
+    def another(up: Misbehaving, body: bytes, writer: asyncio.StreamWriter) -> None:
+        X = clean_vectors(json.loads(body)["input"])
+        respond(writer, answer_to(body, X if same else X[:, ::-1] ** 2))
+
+    with Misbehaving(last).running() as up:
+        upstream = HttpUpstream(up.url, "up", UpstreamSettings(timeout=5.0, retries=0))
+        service = Service([ServedPolicy("drug", ReleasePolicy(fake_protector()), upstream)])
+        with served(service) as url:
+
+            def posted() -> httpx.Response:
+                body = {"model": "m", "input": "a"}
+                return httpx.post(f"{url}/v1/embeddings", json=body, timeout=30)
+
+            assert posted().status_code == 200
+            time.sleep(1.0)
+            up.answer = another
+            answer = posted()
+    if same:
+        assert answer.status_code == 200
+    else:
+        assert answer.json()["error"]["code"] == "another_encoder"
 
 
 @pytest.mark.parametrize("same", [True, False])

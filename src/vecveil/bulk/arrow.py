@@ -1,0 +1,99 @@
+"""Batches of Arrow rows in, batches of protected rows out: what engines that bring their own batches call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from vecveil.bulk.job import BulkJob, OpenJob
+from vecveil.bulk.work import TEXT_ROWS, table_protection
+from vecveil.errors import InvalidInputError, message
+from vecveil.tables.arrow import import_pyarrow, undictionaried
+from vecveil.tables.reading import TableReader
+from vecveil.tables.sources import Batch, Source, check_names
+from vecveil.tables.writers import ArrowWriter
+
+__all__ = ["ArrowProtection"]
+
+
+class ArrowProtection:
+    """Protects tables and batches; vectors go from Arrow to NumPy and back without becoming Python objects.
+
+    It may be pickled: a copy loads the protector, and reads the key, where it is used first.
+
+    Args:
+        job: what is done to each row.
+    """
+
+    def __init__(self, job: BulkJob) -> None:
+        self.job = job
+        self._opened: OpenJob | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"job": self.job, "_opened": None}
+
+    def __call__(self, rows: Any) -> Any:
+        """Return the protected rows of a ``pyarrow.Table`` or ``RecordBatch`` as a table.
+
+        A table without rows gives one without rows, of the same columns.
+
+        Raises:
+            VecveilError: what the rows, the protector or the key raise; nothing is released.
+        """
+        pa = import_pyarrow()
+        if isinstance(rows, pa.RecordBatch):
+            rows = pa.Table.from_batches([rows])
+        if not isinstance(rows, pa.Table):
+            raise InvalidInputError(
+                message("protect", "rows", "a pyarrow.Table or RecordBatch", type(rows).__name__)
+            )
+        if self._opened is None:
+            self._opened = self.job.opened()
+            self._protection = table_protection(self._opened)
+        reader = TableReader(
+            _ArrowSource(rows),
+            text_column=self.job.text_column,
+            embedding_column=self.job.embedding_column,
+            columns=[],
+            chunk_rows=None,
+        )
+        if reader.embedding_column is None:
+            reader = reader.in_chunks(TEXT_ROWS)
+        prepared = self._protection.of(reader)
+        writer = ArrowWriter("protect", prepared.types)
+        if rows.num_rows:
+            prepared.write(writer)
+        kind = reader.types.get(reader.embedding_column or "")
+        wide = "double" in str(kind)  # texts are encoded in float32
+        dtype = np.dtype(np.float64 if wide else np.float32)
+        return writer.table(dimension=self._opened.protector.released_dimension, dtype=dtype)
+
+    def schema(self, rows: Any) -> Any:
+        """Return the ``pyarrow.Schema`` of what rows of the schema ``rows`` become."""
+        return self(rows.empty_table()).schema
+
+
+class _ArrowSource(Source):
+    """Rows that are in memory."""
+
+    def __init__(self, table: Any) -> None:
+        self.name, self.format, self.metadata = "rows", "parquet", {}
+        names = list(table.column_names)
+        check_names(self.name, names)
+        self.types = dict(zip(names, map(undictionaried, table.schema.types), strict=True))
+        self.rows = table.num_rows
+        self._table = table
+
+    def batches(self, columns: Sequence[str], chunk_rows: int) -> Iterator[tuple[int, Batch]]:
+        for batch in self._table.select(list(columns)).to_batches(max_chunksize=chunk_rows):
+            if batch.num_rows:
+                found: Mapping[str, Any] = {
+                    name: self._plain(name, batch.column(name)) for name in columns
+                }
+                yield batch.num_rows, found
+
+    def _plain(self, name: str, values: Any) -> Any:
+        kind = self.types[name]
+        return values if values.type == kind else values.cast(kind)

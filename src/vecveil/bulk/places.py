@@ -1,0 +1,241 @@
+"""Files by path or URL: local folders and whatever fsspec reaches."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from vecveil.errors import DataFileError, MissingDependencyError, VecveilError, message
+from vecveil.tables.formats import InputFile, format_of, input_file
+
+__all__ = ["Folder", "Found", "found_files", "open_input"]
+
+_HIDDEN = ("_", ".")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A file as it was when the run was planned."""
+
+    url: str
+    name: str
+    size: int
+    stamp: str
+    """What changes when the file does: its time of change, or the store's tag."""
+
+
+def found_files(
+    inputs: Sequence[str], options: Mapping[str, Any], *, format: str | None = None
+) -> list[Found]:
+    """Return the files that paths, URLs, folders and patterns name, each once and in order.
+
+    In folders and patterns, names that begin with ``_`` or ``.`` are left out, as are other formats.
+
+    Raises:
+        DataFileError: one of the inputs names no file, or cannot be reached.
+    """
+    found: dict[str, Found] = {}
+    for one in inputs:
+        fs, path = _filesystem(one, options)
+        with _explained(one):
+            chosen = _chosen(fs, path)
+            for each in chosen:
+                info = fs.info(each)
+                url = cast(str, fs.unstrip_protocol(each)) if not _is_local(fs) else each
+                stamp = next(
+                    (str(info[key]) for key in ("ETag", "etag", "md5Hash", "mtime", "LastModified", "created", "ino")
+                     if info.get(key) is not None),
+                    "",
+                )  # fmt: skip
+                found[url] = Found(url, os.path.basename(each), int(info["size"] or 0), stamp)
+        if not chosen:
+            raise DataFileError(
+                message("protect", "input", "files that are there", f"{_short(one)!r}, which names none",
+                        "Names that begin with _ or . are left out.")
+            )  # fmt: skip
+    for file in found.values():
+        if format is None:
+            format_of(file.name)
+    return list(found.values())
+
+
+def _chosen(fs: Any, path: str) -> list[str]:
+    if any(letter in path for letter in "*?["):
+        names = sorted(fs.glob(path))
+    elif fs.isdir(path):
+        names = sorted(fs.find(path))
+    else:
+        fs.info(path)  # raises where there is none
+        return [path]
+    return [
+        name
+        for name in names
+        if not any(part.startswith(_HIDDEN) for part in name[len(_stem(path)) :].split("/"))
+        and fs.isfile(name)
+        and _known(name)
+    ]
+
+
+def _stem(path: str) -> str:
+    """Return the folder in front of the first pattern; names inside it are the user's."""
+    before = path[: min((path.find(c) for c in "*?[" if c in path), default=len(path))]
+    return before[: before.rfind("/") + 1] if before != path else path
+
+
+def _known(name: str) -> bool:
+    try:
+        format_of(os.path.basename(name))
+    except VecveilError:
+        return False
+    return True
+
+
+def open_input(found: Found, options: Mapping[str, Any], *, format: str | None = None) -> InputFile:
+    """Return the file as the readers of tables take it."""
+    fs, path = _filesystem(found.url, options)
+    named, zipped = format_of(found.name) if format is None else (format, False)
+    return input_file(found.name, named, partial(_open, fs, path), zipped=zipped)
+
+
+def _open(fs: Any, path: str) -> BinaryIO:
+    if _is_local(fs):
+        return open(path, "rb")
+    try:
+        return cast(BinaryIO, fs.open(path, "rb", block_size=2**23))
+    except OSError:
+        raise
+    except Exception as error:  # what a store's client raises
+        raise OSError(type(error).__name__) from None
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Where output goes. A file appears in it whole or not at all.
+
+    Args:
+        url: a path or a URL.
+        options: fsspec's, for the store.
+    """
+
+    url: str
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def local(self) -> Path | None:
+        """The path, if it is on this machine."""
+        fs, path = _filesystem(self.url, self.options)
+        return Path(path) if _is_local(fs) else None
+
+    def names(self) -> list[str]:
+        """Return what is in it; nothing if there is no such folder."""
+        fs, path = _filesystem(self.url, self.options)
+        with _explained(self.url):
+            fs.invalidate_cache(path)
+            if not fs.isdir(path):
+                return []
+            listed = fs.ls(path, detail=False)
+            return sorted(os.path.basename(name.rstrip("/")) for name in listed)
+
+    def read(self, name: str) -> bytes:
+        """Return the bytes of a small file."""
+        fs, path = _filesystem(self.url, self.options)
+        with _explained(self.url):
+            return bytes(fs.cat_file(f"{path}/{name}"))
+
+    def open(self, name: str) -> BinaryIO:
+        """Return a file, opened for reading."""
+        fs, path = _filesystem(self.url, self.options)
+        with _explained(self.url):
+            return _open(fs, f"{path}/{name}")
+
+    @contextlib.contextmanager
+    def writing(self, name: str) -> Iterator[Path]:
+        """Yield a local path that does not exist yet; what is written there becomes the file ``name``.
+
+        On this machine that is the file itself, which is written atomically by whoever writes it; elsewhere it is
+        uploaded in the end, and nothing is if the block raises.
+        """
+        fs, path = _filesystem(self.url, self.options)
+        if _is_local(fs):
+            Path(path).mkdir(parents=True, exist_ok=True)
+            yield Path(path) / name
+            return
+        with tempfile.TemporaryDirectory(prefix="vecveil-") as scratch:
+            local = Path(scratch) / name
+            yield local
+            with _explained(self.url):
+                fs.makedirs(path, exist_ok=True)
+                # Stores of objects show an object when all of it is there; elsewhere a rename does that.
+                if _is_object_store(fs):
+                    fs.put_file(str(local), f"{path}/{name}")
+                else:
+                    fs.put_file(str(local), f"{path}/.{name}.tmp")
+                    fs.mv(f"{path}/.{name}.tmp", f"{path}/{name}")
+
+
+def _filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
+    try:
+        import fsspec
+    except ImportError:
+        raise MissingDependencyError("Protecting files into a folder", "fsspec", "files") from None
+    if "::" in url or "\0" in url:
+        raise DataFileError(message("protect", "input", "a path or a plain URL", "a chained one"))
+    try:
+        fs, path = fsspec.core.url_to_fs(url, **dict(options))
+    except ImportError as error:
+        # fsspec names the package that speaks this protocol.
+        raise DataFileError(
+            message("protect", "input", "a URL whose protocol can be spoken here", f"{url.split(':')[0]}:",
+                    fix=f"Install what speaks it: {error}.")
+        ) from None  # fmt: skip
+    except ValueError:
+        raise DataFileError(
+            message(
+                "protect", "input", "a path or a URL that fsspec knows", f"{url.split(':')[0]}:"
+            )
+        ) from None
+    return fs, cast(str, path).rstrip("/") or "/"
+
+
+def _is_local(fs: Any) -> bool:
+    names = fs.protocol if isinstance(fs.protocol, tuple | list) else (fs.protocol,)
+    return "file" in names or "local" in names
+
+
+def _is_object_store(fs: Any) -> bool:
+    names = fs.protocol if isinstance(fs.protocol, tuple | list) else (fs.protocol,)
+    return not {"sftp", "ssh", "ftp", "smb", "hdfs", "webhdfs", "dav", "webdav"} & set(names)
+
+
+def _short(url: str) -> str:
+    """Return the last part, without what may be a password or a signature."""
+    return url.split("?")[0].rstrip("/").rsplit("/", 1)[-1][:80]
+
+
+@contextlib.contextmanager
+def _explained(url: str) -> Iterator[None]:
+    """Turn what a store's client raises into one error; its own may quote credentials."""
+    try:
+        yield
+    except (VecveilError, KeyboardInterrupt):
+        raise
+    except FileNotFoundError:
+        raise DataFileError(
+            message("protect", "input", "files that are there", f"{_short(url)!r}, which is not")
+        ) from None
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else type(error).__name__
+        raise DataFileError(
+            message("protect", "path", "one that can be reached", f"{_short(url)!r}: {reason}")
+        ) from None
+    except Exception as error:
+        raise DataFileError(
+            message("protect", "path", "one that can be reached", f"{_short(url)!r}: {type(error).__name__}",
+                    fix="Check the address and the credentials that fsspec finds.")
+        ) from None  # fmt: skip

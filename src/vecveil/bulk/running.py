@@ -1,0 +1,229 @@
+"""A whole run: plan, lock, the parts that are missing, manifest."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from vecveil.bulk.job import BulkJob
+from vecveil.bulk.manifest import MANIFEST, Manifest, PartResult
+from vecveil.bulk.places import Folder
+from vecveil.bulk.planning import PART_BYTES, Part, plan
+from vecveil.bulk.work import PartWorker
+from vecveil.errors import DataFileError, InvalidInputError, message
+from vecveil.locks import LockedError, exclusive
+from vecveil.progress import progress
+
+if TYPE_CHECKING:
+    from vecveil.accounting import Ledger
+
+__all__ = ["Engine", "PartFailure", "protect_files", "run_here"]
+
+_LOCK = "_lock"
+_SECONDS = 5.0
+"""Between two writings of the manifest; parts that it does not know yet are found by their files."""
+
+
+@dataclass(frozen=True)
+class PartFailure:
+    """A part whose input cannot be used; the others go on.
+
+    Attributes:
+        index: of the part.
+        error: our own sentence.
+    """
+
+    index: int
+    error: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """What an engine needs to work on parts.
+
+    Attributes:
+        job: what is done to each row.
+        out: the folder.
+        name: fingerprint of the run.
+        inputs: fsspec's options for the inputs.
+        ledger: of this machine, or None.
+    """
+
+    job: BulkJob
+    out: Folder
+    name: str
+    inputs: Mapping[str, Any]
+    ledger: Ledger | None = None
+
+
+Engine: TypeAlias = Callable[[Run, Sequence[Part]], Iterable[PartResult | PartFailure]]
+"""Works on parts, in any order and anywhere; what a part raises beyond a DataFileError ends the run."""
+
+
+def run_here(run: Run, parts: Sequence[Part]) -> Iterator[PartResult | PartFailure]:
+    """Work on parts one after another in this process, on all cores."""
+    worker = PartWorker(run.job, run.out, run.name, run.inputs, run.ledger)
+    for part in parts:
+        yield attempt(worker, part)
+
+
+def attempt(worker: PartWorker, part: Part) -> PartResult | PartFailure:
+    """Return what ``worker`` makes of a part, or why its input cannot be used."""
+    try:
+        return worker(part)
+    except DataFileError as error:
+        return PartFailure(part.index, str(error))
+
+
+def protect_files(
+    inputs: Sequence[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    job: BulkJob,
+    *,
+    engine: Engine = run_here,
+    ledger: Ledger | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    part_bytes: int = PART_BYTES,
+    show_progress: bool | None = None,
+) -> Manifest:
+    """Write the protected rows of all ``inputs`` into the folder ``out``; return its manifest.
+
+    Each part of the inputs becomes a Parquet file that is there whole or not at all. The same call again does what is
+    missing, and nothing twice: a row is released once.
+
+    Args:
+        inputs: paths, URLs of any file system that fsspec speaks, folders, and patterns with ``*``.
+        out: a folder, by path or URL; made if it is not there.
+        job: what is done to each row.
+        engine: who works on the parts.
+        ledger: counts rows before they are released. A part that was cut off is counted again when it is done again.
+        storage_options: fsspec's, for inputs and output.
+        part_bytes: of a part, before compression.
+        show_progress: None shows a bar on a terminal.
+
+    Raises:
+        DataFileError: inputs that are missing, or cannot be used: all parts that can be done are done first; or a
+            folder that another run has begun, or is at work in.
+        VecveilError: what a part raises beyond that ends the run; the same call goes on.
+    """
+    options = dict(storage_options or {})
+    folder = Folder(os.fspath(out), options)
+    if not inputs:
+        raise InvalidInputError(message("protect", "input", "at least one path or URL", "none"))
+    with ExitStack() as held:
+        held.enter_context(_alone(folder))
+        names = folder.names()
+        # Asked before the plan, which may take long: is this a folder of ours at all?
+        known = Manifest.read(folder)
+        if known is None and [name for name in names if name != _LOCK]:
+            raise DataFileError(
+                message("protect", "out", "an empty folder, a new one, or one of the same run", "one with other files",
+                        fix="Give another folder.")
+            )  # fmt: skip
+        parts = plan(
+            [os.fspath(one) for one in inputs], options, part_bytes=part_bytes, format=job.format
+        )
+        manifest = Manifest.of(job.to_record(), parts)
+        if known is not None:
+            _check_same(known, manifest)
+            manifest = known
+        else:
+            manifest.write(folder)
+        here = set(names)
+        # What the manifest says is done must still be there.
+        manifest.results = {
+            index: result
+            for index, result in manifest.results.items()
+            if parts[index].output in here
+        }
+        missing = [part for part in parts if part.index not in manifest.results]
+        failures = _work(
+            engine(Run(job, folder, manifest.run, options, ledger), missing),
+            manifest,
+            folder,
+            missing,
+            show_progress,
+        )
+        manifest.write(folder)
+    if failures:
+        first = min(failures, key=lambda failure: failure.index)
+        raise DataFileError(
+            f"{first.error} {len(failures)} of {len(parts)} parts could not be protected; the others are there. "
+            "Repair the input and give another folder, or leave the file out."
+        )
+    return manifest
+
+
+def _work(
+    outcomes: Iterable[PartResult | PartFailure],
+    manifest: Manifest,
+    folder: Folder,
+    missing: Sequence[Part],
+    show: bool | None,
+) -> list[PartFailure]:
+    failures: list[PartFailure] = []
+    written = monotonic()
+    bar = progress(
+        outcomes, "Protecting", total=len(missing), show=show, unit="part",
+        note=lambda: f"{manifest.rows:,} rows",
+    )  # fmt: skip
+    try:
+        for outcome in bar:
+            if isinstance(outcome, PartFailure):
+                failures.append(outcome)
+                continue
+            manifest.results[outcome.index] = outcome
+            if monotonic() - written >= _SECONDS:
+                manifest.write(folder)
+                written = monotonic()
+    except BaseException:
+        # What is done stays known; the reason itself is more worth telling than a failure to write this.
+        with contextlib.suppress(Exception):
+            manifest.write(folder)
+        raise
+    return failures
+
+
+def _check_same(known: Manifest, now: Manifest) -> None:
+    """Refuse to go on with other rows, another protector or other options: one folder is one release."""
+    if known.run == now.run:
+        return
+    names = sorted(key for key in {*known.job, *now.job} if known.job.get(key) != now.job.get(key))
+    got = f"other options ({', '.join(names)})" if names else "other inputs, or inputs that changed"
+    raise DataFileError(
+        message("protect", "out", f"the folder of this run, as its {MANIFEST} says", got,
+                "Rows of both would stand side by side.", "Give another folder.")
+    )  # fmt: skip
+
+
+@contextlib.contextmanager
+def _alone(folder: Folder) -> Iterator[None]:
+    """Hold a folder of this machine for one run; elsewhere nothing can be held."""
+    local = folder.local
+    if local is None:
+        yield
+        return
+    if local.exists() and not local.is_dir():
+        raise DataFileError(
+            message("protect", "out", "a folder", "a file", fix="Give another name.")
+        )
+    try:
+        local.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else type(error).__name__
+        raise DataFileError(
+            message("protect", "out", "a folder that you may write to", f"the error {reason!r}")
+        ) from None
+    try:
+        with exclusive(local / _LOCK):
+            yield
+    except LockedError:
+        raise DataFileError(
+            message("protect", "out", "a folder that no other run writes to", "one in which another process runs",
+                    fix="Wait for it, or give another folder.")
+        ) from None  # fmt: skip

@@ -1,0 +1,61 @@
+"""Whether a folder holds what its manifest says."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from vecveil.bulk.manifest import MANIFEST, Manifest
+from vecveil.bulk.places import Folder
+from vecveil.errors import DataFileError, message
+from vecveil.progress import progress
+
+__all__ = ["verify"]
+
+_CHUNK = 1 << 20
+
+
+def verify(
+    out: str | os.PathLike[str],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    show_progress: bool | None = None,
+) -> Manifest:
+    """Return the manifest of a folder after comparing every file with it.
+
+    Raises:
+        DataFileError: no manifest, parts that are missing, or a file of another size or checksum.
+    """
+    folder = Folder(os.fspath(out), dict(storage_options or {}))
+    manifest = Manifest.read(folder)
+    if manifest is None:
+        raise DataFileError(message("verify", "out", f"a folder with a {MANIFEST}", "one without"))
+    names = set(folder.names())
+    for part in progress(
+        manifest.parts, "Verifying", total=len(manifest.parts), show=show_progress, unit="part"
+    ):
+        result = manifest.results.get(part["index"])
+        if result is None or part["output"] not in names:
+            raise _wrong(
+                f"no {part['output']}",
+                "Protect again into the same folder: it does what is missing.",
+            )
+        digest, size = hashlib.sha256(), 0
+        with folder.open(part["output"]) as file:
+            while chunk := file.read(_CHUNK):
+                digest.update(chunk)
+                size += len(chunk)
+        if (size, digest.hexdigest()) != (result.bytes, result.sha256):
+            raise _wrong(
+                f"another {part['output']}",
+                "Remove that file and protect again into the same folder.",
+            )
+    return manifest
+
+
+def _wrong(got: str, fix: str) -> DataFileError:
+    return DataFileError(
+        message("verify", "out", f"a folder with what its {MANIFEST} says", got, fix=fix)
+    )
