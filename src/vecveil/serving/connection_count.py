@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
-from typing import Any
 
 __all__ = ["ConnectionCount"]
 
@@ -35,7 +34,7 @@ class ConnectionCount:
         finally:
             self._running -= 1
 
-    async def created(self, *_: Any) -> None:
+    def created(self) -> None:
         """Count a new connection."""
         self._made += 1
         if self._made <= self._most:

@@ -136,18 +136,19 @@ class HttpUpstream:
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
             aiohttp, settings = self._aiohttp, self._settings
-            trace = aiohttp.TraceConfig()
-            trace.on_connection_create_end.append(self._connections.created)
+            from vecveil.serving.kept_connections import KeptConnections
+
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    limit=settings.connections, keepalive_timeout=_IDLE_SECONDS
+                connector=KeptConnections(
+                    self._connections.created,
+                    limit=settings.connections,
+                    keepalive_timeout=_IDLE_SECONDS,
                 ),
                 timeout=aiohttp.ClientTimeout(
                     total=settings.timeout, sock_connect=settings.connect_timeout
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),  # what an upstream says is not kept
                 auto_decompress=False,
-                trace_configs=[trace],
             )
         return self._session
 
