@@ -15,7 +15,14 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["atomic_path", "write_bytes", "write_text"]
+__all__ = [
+    "atomic_path",
+    "is_temporary_of",
+    "remove_left_over",
+    "temporary_beside",
+    "write_bytes",
+    "write_text",
+]
 
 
 @contextlib.contextmanager
@@ -28,11 +35,8 @@ def atomic_path(target: str | os.PathLike[str], *, mode: int = 0o666) -> Iterato
     locked, so that the next writer of the same target removes what a killed one left.
     """
     target = Path(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    _remove_left_over(target)
     kept = stat.S_IMODE(target.stat().st_mode) if target.is_file() else None
-    temporary, descriptor = _create(target, mode if kept is None else kept | stat.S_IWUSR)
-    try:
+    with temporary_beside(target, mode=mode if kept is None else kept | stat.S_IWUSR) as temporary:
         yield temporary
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
@@ -40,20 +44,38 @@ def atomic_path(target: str | os.PathLike[str], *, mode: int = 0o666) -> Iterato
             temporary.chmod(kept)
         os.replace(temporary, target)
         _sync_folder(target.parent)
+
+
+@contextlib.contextmanager
+def temporary_beside(target: Path, *, mode: int) -> Iterator[Path]:
+    """Yield a new empty file beside ``target``, locked while the block runs and removed at its end.
+
+    What killed writers of the same target left is removed first.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    remove_left_over(target)
+    temporary, descriptor = _create(target, mode)
+    try:
+        yield temporary
     finally:
         temporary.unlink(missing_ok=True)
         os.close(descriptor)
 
 
-def _prefix(target: Path) -> str:
+def is_temporary_of(target: str, name: str) -> bool:
+    """Return whether ``name`` is one that a writer of the file ``target`` gives its temporary file."""
+    return bool(re.fullmatch(re.escape(_prefix(target)) + r"[0-9a-f]{12}\.tmp", name))
+
+
+def _prefix(target: str) -> str:
     # Shortened, so that the temporary name is no longer than a file system allows.
-    return f".{target.name[:40]}."
+    return f".{target[:40]}."
 
 
 def _create(target: Path, mode: int) -> tuple[Path, int]:
     """Return a new file and a descriptor that holds its lock."""
     while True:
-        temporary = target.parent / f"{_prefix(target)}{secrets.token_hex(6)}.tmp"
+        temporary = target.parent / f"{_prefix(target.name)}{secrets.token_hex(6)}.tmp"
         descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
         if fcntl is None:
             return temporary, descriptor
@@ -64,13 +86,12 @@ def _create(target: Path, mode: int) -> tuple[Path, int]:
         os.close(descriptor)  # taken for a left-over before it was locked
 
 
-def _remove_left_over(target: Path) -> None:
-    """Remove the temporary files of writers of ``target`` that were killed."""
+def remove_left_over(target: Path) -> None:
+    """Remove what killed writers of ``target`` left; what is being written now is locked, and stays."""
     if fcntl is None:
         return
-    name = re.compile(re.escape(_prefix(target)) + r"[0-9a-f]{12}\.tmp")
     with contextlib.suppress(OSError), os.scandir(target.parent) as entries:
-        found = [Path(entry.path) for entry in entries if name.fullmatch(entry.name)]
+        found = [Path(entry.path) for entry in entries if is_temporary_of(target.name, entry.name)]
         for path in found:
             with contextlib.suppress(OSError):
                 descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vecveil.accounting.ledger_chain import SALT_BYTES, cap_link, first_link
+from vecveil.atomic import remove_left_over, temporary_beside
 from vecveil.errors import LedgerError, message
 
 __all__ = ["BUSY_SECONDS", "SCHEMA_VERSION", "create_file", "transaction"]
@@ -76,14 +77,14 @@ def create_file(path: Path, *, cap: int | None) -> None:
     ledger, and nobody ever sees half of one. A file that is there is left as it is: a ledger that
     was truncated to nothing must not begin anew.
     """
-    temporary = path.parent / f".{path.name[:40]}.{secrets.token_hex(6)}.tmp"
     with _LOCK, _system_explained(path), _explained(path):
         if path.exists():
+            remove_left_over(path)
             return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        try:
+        with temporary_beside(path, mode=0o600) as temporary:
             with contextlib.closing(_connect(temporary)) as made:
+                # Nobody sees this file before it is whole, so it needs no journal that a kill could leave.
+                made.execute("PRAGMA journal_mode = MEMORY")
                 made.executescript(f"BEGIN; {_SCHEMA}{_REFUSALS} COMMIT;")
                 made.execute("BEGIN")
                 made.execute(f"PRAGMA application_id = {APPLICATION}")
@@ -96,8 +97,6 @@ def create_file(path: Path, *, cap: int | None) -> None:
                 made.execute("COMMIT")
             with contextlib.suppress(FileExistsError):
                 os.link(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
         _sync_folder(path.parent)
 
 

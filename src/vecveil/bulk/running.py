@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from vecveil.atomic import is_temporary_of
 from vecveil.bulk.job import BulkJob
 from vecveil.bulk.manifest import MANIFEST, Manifest, PartResult
 from vecveil.bulk.places import Folder
@@ -18,6 +19,7 @@ from vecveil.bulk.work import PartWorker
 from vecveil.errors import DataFileError, InvalidInputError, message
 from vecveil.locks import LockedError, exclusive
 from vecveil.progress import progress
+from vecveil.tables.writing import NotWrittenError
 
 if TYPE_CHECKING:
     from vecveil.accounting import Ledger
@@ -76,6 +78,8 @@ def attempt(worker: PartWorker, part: Part) -> PartResult | PartFailure:
     """Return what ``worker`` makes of a part, or why its input cannot be used."""
     try:
         return worker(part)
+    except NotWrittenError:  # no part can be written to a full disk
+        raise
     except DataFileError as error:
         return PartFailure(part.index, str(error))
 
@@ -120,7 +124,7 @@ def protect_files(
         names = folder.names()
         # Asked before the plan, which may take long: is this a folder of ours at all?
         known = Manifest.read(folder)
-        if known is None and [name for name in names if name != _LOCK]:
+        if known is None and [name for name in names if not _of_a_start(name)]:
             raise DataFileError(
                 message("protect", "out", "an empty folder, a new one, or one of the same run", "one with other files",
                         fix="Give another folder.")
@@ -187,6 +191,11 @@ def _work(
             manifest.write(folder)
         raise
     return failures
+
+
+def _of_a_start(name: str) -> bool:
+    """Return whether a run that was killed before its manifest was there may have left this file."""
+    return name == _LOCK or is_temporary_of(MANIFEST, name)
 
 
 def _check_same(known: Manifest, now: Manifest) -> None:

@@ -16,10 +16,14 @@ from vecveil.tables.formats import not_usable
 from vecveil.tables.sources import ColumnType
 from vecveil.tables.writers import FileWriter, NpyWriter, ParquetWriter
 
-__all__ = ["check_output", "open_writer"]
+__all__ = ["NotWrittenError", "check_output", "open_writer"]
 
 OUTPUT_SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".npy": "npy"}
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class NotWrittenError(DataFileError):
+    """An output cannot be written, whatever the input holds: a full disk, a folder without permission."""
 
 
 def check_output(
@@ -128,10 +132,10 @@ def open_writer(
         raise _cannot_write(target.name, error, rows) from None
 
 
-def _cannot_write(name: str, error: OSError, rows: int) -> DataFileError:
+def _cannot_write(name: str, error: OSError, rows: int) -> NotWrittenError:
     nothing = "The unfinished file was removed; a file that was there before is unchanged."
     if error.errno in _FULL:
-        return DataFileError(
+        return NotWrittenError(
             message(
                 name,
                 "output",
@@ -142,7 +146,7 @@ def _cannot_write(name: str, error: OSError, rows: int) -> DataFileError:
             )
         )
     reason = os.strerror(error.errno) if error.errno else type(error).__name__
-    return DataFileError(
+    return NotWrittenError(
         message(
             name, "output", "in a folder that you may write to", f"the error {reason!r}", nothing
         )
