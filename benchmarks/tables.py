@@ -24,6 +24,7 @@ RESULTS = HERE / "results"
 DOCUMENTS = (
     HERE.parent / "README.md",
     HERE.parent / "docs" / "results.md",
+    HERE.parent / "docs" / "scale.md",
     HERE.parent / "docs" / "mechanisms" / "textcrafter.md",
     HERE.parent / "docs" / "how-to" / "training.md",
     HERE.parent / "docs" / "attacks" / "alignment.md",
@@ -613,8 +614,13 @@ TABLES: dict[str, Callable[[Path], str]] = {
 # This file is run as a script and imported by path.
 sys.path.insert(0, str(HERE))
 _experiments = importlib.import_module("experiment_tables")
+_scale = importlib.import_module("scale_tables")
 TABLES |= {
     "integrations": importlib.import_module("integration_tables").integrations,
+    "scale": _scale.scale,
+    "scale-exponents": _scale.exponents,
+    "scale-cost": _scale.cost,
+    "scale-check": _scale.check,
     "textcrafter": _experiments.experiment_table("textcrafter", "TextCrafter's Table I"),
     "textcrafter-claims": _experiments.findings_table("textcrafter"),
     "textcrafter-sentences": _experiments.experiment_table(

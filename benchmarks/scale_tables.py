@@ -1,0 +1,82 @@
+"""The tables of docs/scale.md, from scale.json and scale-cost.json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+__all__ = ["check", "cost", "exponents", "scale"]
+
+MISSING = "not measured"
+CASES = {
+    "copy": "copy, as pyarrow does by itself",
+    "copy without dictionaries": "copy, without dictionaries",
+    "laplace": "`laplace`",
+    "subspace": "`subspace`",
+}
+ASKED = {"laplace": "≥ 50 %", "subspace": "≥ 30 %"}
+
+
+def _load(folder: Path, name: str) -> dict[str, Any]:
+    path = folder / f"{name}.json"
+    found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    return found
+
+
+def _table(head: list[str], rows: list[list[str]], words: int = 1) -> str:
+    rule = [":--"] * words + ["--:"] * (len(head) - words)
+    lines = rows or [[MISSING] * len(head)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in [head, rule, *lines])
+
+
+def scale(folder: Path) -> str:
+    """Return speeds and peaks for each size, engine and case."""
+    rows = []
+    for one in _load(folder, "scale").get("sizes", []):
+        for case, found in one["cases"].items():
+            of = [found["of_copy"], found["of_copy_without_dictionaries"]]
+            rows.append(
+                [
+                    f"{one['rows']:,}", one["engine"], CASES[case], f"{found['seconds']:.1f} s",
+                    f"{found['rows_per_second']:,.0f}", *(f"{100 * share:.0f} %" for share in of),
+                    ASKED.get(case, ""), f"{found['peak_mib']:,.0f} MiB",
+                ]
+            )  # fmt: skip
+    head = ["rows", "engine", "what", "time", "rows a second", "of the copy", "of the copy without them", "asked",
+            "peak"]  # fmt: skip
+    return _table(head, rows, 3)
+
+
+def exponents(folder: Path) -> str:
+    """Return the exponent of each case."""
+    found = _load(folder, "scale").get("exponents", {})
+    return _table(["what", "exponent"], [[CASES[k], f"{v:.3f}"] for k, v in found.items()])
+
+
+def cost(folder: Path) -> str:
+    """Return what a thousand million vectors would cost."""
+    rows = [
+        [
+            f"`{one['method']}`", f"{one['rows']:,}", f"{one['cores']:,}", f"{one['core_hours']:,.1f}",
+            _hours(one["hours"]), f"{one['terabytes_read']:.2f} TB", f"{one['terabytes_written']:.2f} TB",
+        ]
+        for one in _load(folder, "scale-cost").get("reckoned", [])
+    ]  # fmt: skip
+    return _table(["method", "rows", "cores", "core hours", "time", "read", "written"], rows)
+
+
+def check(folder: Path) -> str:
+    """Return predicted beside measured times."""
+    rows = [
+        [
+            f"`{one['method']}`", f"{one['rows']:,}", f"{one['workers']}", f"{one['predicted_seconds']:.1f} s",
+            f"{one['seconds']:.1f} s", f"{100 * (one['seconds'] / one['predicted_seconds'] - 1):+.0f} %",
+        ]
+        for one in _load(folder, "scale-cost").get("check", [])
+    ]  # fmt: skip
+    return _table(["method", "rows", "workers", "reckoned", "measured", "difference"], rows)
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.0f} min"
