@@ -20,6 +20,9 @@ __all__ = [
     "check_texts",
 ]
 
+_FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+_SMALL = 65_536  # values
+
 
 def check_embeddings(
     value: Any,
@@ -44,7 +47,7 @@ def check_embeddings(
                     fix="Convert it with numpy.asarray(..., dtype=numpy.float32).")
         )  # fmt: skip
     value = np.asarray(value)  # a subclass (matrix, masked array) could hide values from the checks
-    if value.dtype not in (np.float32, np.float64):
+    if value.dtype not in _FLOATS:
         raise InvalidInputError(
             message(owner, param, "a float32 or float64 array", f"dtype {value.dtype}",
                     fix="Convert it with .astype(numpy.float32).")
@@ -70,10 +73,7 @@ def check_embeddings(
         )  # fmt: skip
     if not finite:
         return np.ascontiguousarray(value)
-    # A sum is finite only if every summand is (or the sum overflows, which the slow path settles).
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = value.sum(dtype=np.float64)
-    if not math.isfinite(float(total)):
+    if not _all_finite(value):
         bad = np.flatnonzero(~np.isfinite(value).all(axis=1))
         if bad.size:
             raise InvalidInputError(
@@ -82,6 +82,15 @@ def check_embeddings(
                         fix="Drop or repair these rows.")
             )  # fmt: skip
     return np.ascontiguousarray(value)
+
+
+def _all_finite(value: Embeddings) -> bool:
+    """Return whether every value is finite; False also for finite values whose sum is not."""
+    if value.size <= _SMALL:
+        return bool(np.isfinite(value).all())
+    # A sum is finite only if every summand is, and takes no memory.
+    with np.errstate(over="ignore", invalid="ignore"):
+        return math.isfinite(float(value.sum(dtype=np.float64)))
 
 
 def check_texts(value: Any, *, owner: str, param: str = "texts", min_rows: int = 1) -> Texts:

@@ -8,7 +8,7 @@ dimension, NaN. The key is read from ``OPENAI_API_KEY`` unless given, sent as a 
 
 from __future__ import annotations
 
-import base64
+import binascii
 import hashlib
 import json
 import os
@@ -193,12 +193,12 @@ def parse_embeddings(
         raise refuse(f"{len(vectors)} of them, or with other indices")
     try:
         decoded = [
-            np.frombuffer(base64.b64decode(v, validate=True), dtype="<f4")
+            np.frombuffer(binascii.a2b_base64(v, strict_mode=True), dtype="<f4")
             if isinstance(v, str)
             else v
             for v in vectors
         ]
-        ordered = [decoded[at] for at in np.argsort(indices, kind="stable")]
+        ordered = decoded if rows == 1 else [decoded[at] for at in np.argsort(indices)]
         array = checked_vectors(ordered, rows=rows, owner=owner, dimension=dimension)
     except (InvalidInputError, ValueError, TypeError):
         pass

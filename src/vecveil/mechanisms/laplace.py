@@ -53,9 +53,9 @@ class Mahalanobis(Mechanism):
         )
         check_count(self.splits, owner=owner, param="splits", maximum=16)
 
-    @property
+    @cached_property
     def dimension(self) -> int:
-        """Return n."""
+        """The dimension n."""
         return self.shape.dimension
 
     @cached_property

@@ -16,11 +16,11 @@ from vecveil.accounting import Guarantee
 from vecveil.checks import check_embeddings, check_texts
 from vecveil.errors import IncompatibleError, InvalidInputError, message
 from vecveil.mechanisms import NOTHING_BEFORE, Before, Mechanism, Step, TextCrafter
-from vecveil.mechanisms.base import BLOCK_ROWS, BLOCK_VALUES, not_finite
+from vecveil.protector.blocks import release_in_blocks
 from vecveil.protector.encoder_info import EncoderInfo, encoder_fingerprint
 from vecveil.protector.repetition import check_repetition, record_release, repeated_stream
 from vecveil.protector.texts_only import TextsOnly, refuse_repetition
-from vecveil.randomness import ItemId, NoiseKey, NoiseKeys, WordStream, resolve_stream
+from vecveil.randomness import ItemId, NoiseKey, NoiseKeys, resolve_stream
 from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.types import Embeddings, Matrix, RandomSource, Texts
 
@@ -86,9 +86,9 @@ class Protector:
         """Return n, the dimension of the vectors that go in."""
         return self.mechanism.dimension
 
-    @property
+    @cached_property
     def released_dimension(self) -> int:
-        """Return the dimension of what comes out."""
+        """The dimension of what comes out."""
         reduced = self.map is not None and self.output == "reduced"
         dimension = self.map.rank if self.map is not None and reduced else self.dimension
         for step in self.after:
@@ -180,60 +180,16 @@ class Protector:
         )
         check_repetition(rng, len(X), noise=noise, ids=ids, key=key, texts=texts, ledger=ledger)
         if not noise:
-            return self._in_blocks(X, None)
+            return release_in_blocks(self, X, None, owner=_OWNER)
         stream = repeated_stream(self, X, ids, key, texts) if key is not None else None
         if ledger is not None:
             assert ids is not None
             # Refuse before it counts what would be refused after.
             self.mechanism.check_rows(self.before.apply(X, owner=_OWNER))
             record_release(ledger, self, ids, len(X), stream)
-        return self._in_blocks(X, stream or resolve_stream(rng, len(X), owner=_OWNER))
-
-    def _in_blocks(self, X: Embeddings, stream: WordStream | None) -> Embeddings:
-        released = np.empty((len(X), self.released_dimension), dtype=X.dtype)
-        plain = self.map is None and not self.after
-        # Maps and steps work on float64 copies of a block: keep those small beside a batch.
-        own = plain and self.before.kind == "none"
-        rows = BLOCK_ROWS if own else max(1, min(BLOCK_ROWS, BLOCK_VALUES // self.dimension))
-        for start in range(0, len(X), rows):
-            stop = min(start + rows, len(X))
-            part = None if stream is None else stream.part(start, stop)
-            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # refused below
-                try:
-                    ok = self._block(X[start:stop], part, released[start:stop], plain=plain)
-                except InvalidInputError:
-                    check_embeddings(X, owner=_OWNER, param="X")
-                    self.mechanism.check_rows(
-                        self.before.apply(X, owner=_OWNER)
-                    )  # with the row's number in X
-                    raise
-            if not ok:
-                raise not_finite(X, _OWNER)
-        return released
-
-    def _block(
-        self, X: Embeddings, stream: WordStream | None, out: Embeddings, *, plain: bool
-    ) -> bool:
-        """Write the release of a block to ``out``; return whether all of it is finite."""
-        try:
-            x = self.before.apply(X, owner=_OWNER)
-        except InvalidInputError:
-            check_embeddings(X, owner=_OWNER, param="X")
-            raise
-        y = out if plain else np.empty_like(x)
         if stream is None:
-            y[:] = self.mechanism.without_noise(x)
-        elif not self.mechanism.release_block(x, stream, y):
-            return False
-        if plain:
-            return True
-        if self.map is not None:
-            y = self.map.apply(y, reduced=self.output == "reduced")
-        for step in self.after:
-            y = step.apply(y)
-        out[:] = y
-        total = y.sum(dtype=np.float64)
-        return bool(np.isfinite(total) or np.isfinite(y).all())
+            stream = resolve_stream(rng, len(X), owner=_OWNER)
+        return release_in_blocks(self, X, stream, owner=_OWNER)
 
     def encode(
         self,

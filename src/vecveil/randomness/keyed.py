@@ -17,14 +17,16 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from vecveil.errors import InvalidInputError, message
 from vecveil.randomness.keys import NoiseKey
-from vecveil.randomness.stream import WordStream
+from vecveil.randomness.stream import BlockCipher, WordStream
 from vecveil.types import Embeddings
 
 __all__ = ["ItemId", "check_ids", "content_ids", "keyed_stream", "row_digests", "text_digests"]
@@ -32,6 +34,7 @@ __all__ = ["ItemId", "check_ids", "content_ids", "keyed_stream", "row_digests", 
 ItemId = str | int | bytes
 
 _CODE_BITS = 6  # of the root mean square value of a row
+_CODE = np.dtype("<i8")
 _PURPOSE = b"vecveil keyed noise 2"
 
 
@@ -98,17 +101,26 @@ def text_digests(texts: Sequence[str], X: Embeddings, encoder_fingerprint: str) 
     Args:
         X: (N, n) what ``texts`` were encoded to.
     """
-    head = hashlib.sha256(b"text" + encoder_fingerprint.encode()).digest()
+    head = _text_head(encoder_fingerprint)
     for text, row in zip(texts, X, strict=True):
         wide = row.astype(np.float64)
         largest = float(np.abs(wide).max())
-        rms = largest * float(np.sqrt(np.mean((wide / largest) ** 2))) if largest > 0 else 1.0
-        exponent = int(np.ceil(np.log2(rms))) - _CODE_BITS
-        code = np.rint(np.clip(np.ldexp(wide, -exponent), -(2.0**60), 2.0**60)).astype("<i8")
+        rms = 1.0
+        if largest > 0:
+            shares = wide / largest
+            rms = largest * math.sqrt(float((shares * shares).sum()) / shares.size)
+        exponent = math.ceil(np.log2(rms)) - _CODE_BITS
+        # No value is larger than √n times the root mean square: an integer has place for it.
+        code = np.rint(np.ldexp(wide, -exponent)).astype(_CODE)
         content = exponent.to_bytes(8, "little", signed=True) + code.tobytes()
         yield hashlib.sha256(
             head + _framed(text.encode("utf-8", "surrogatepass")) + content
         ).digest()
+
+
+@lru_cache(maxsize=64)
+def _text_head(encoder_fingerprint: str) -> bytes:
+    return hashlib.sha256(b"text" + encoder_fingerprint.encode()).digest()
 
 
 def keyed_stream(
@@ -122,7 +134,7 @@ def keyed_stream(
         fingerprint: of everything that decides what a release is, `Protector.fingerprint`.
     """
     secret = key.secret_for_noise()
-    cipher = hmac.digest(secret, _PURPOSE + b" cipher" + _framed(key.key_id.encode()), "sha256")
+    cipher = key.cipher_for_noise(_derived_cipher)
     prefix = _PURPOSE + _framed(key.key_id.encode()) + _framed(fingerprint.encode())
     drawn = [
         hmac.digest(secret, prefix + _framed(item) + digest, "sha256")[:16]
@@ -130,6 +142,11 @@ def keyed_stream(
     ]
     starts = np.frombuffer(b"".join(drawn), dtype="<u8").reshape(-1, 2).astype(np.uint64)
     return WordStream(cipher, len(drawn), starts=starts)
+
+
+def _derived_cipher(key: NoiseKey) -> BlockCipher:
+    purpose = _PURPOSE + b" cipher" + _framed(key.key_id.encode())
+    return BlockCipher(hmac.digest(key.secret_for_noise(), purpose, "sha256"))
 
 
 def _framed(part: bytes) -> bytes:

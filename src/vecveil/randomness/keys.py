@@ -17,13 +17,16 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from vecveil.atomic import write_bytes
 from vecveil.errors import KeyFileError, message
+
+if TYPE_CHECKING:
+    from vecveil.randomness.stream import BlockCipher
 
 __all__ = ["NoiseKey", "NoiseKeys"]
 
@@ -58,7 +61,7 @@ class NoiseKey:
         secret: at least 32 bytes from a cryptographic generator.
     """
 
-    __slots__ = ("_secret", "key_id")
+    __slots__ = ("_cipher", "_secret", "key_id")
 
     def __init__(self, key_id: str, secret: bytes) -> None:
         if (
@@ -76,6 +79,7 @@ class NoiseKey:
             )  # fmt: skip
         self.key_id = key_id
         self._secret = secret
+        self._cipher: BlockCipher | None = None
 
     def __repr__(self) -> str:
         return f"NoiseKey({self.key_id!r})"
@@ -89,6 +93,12 @@ class NoiseKey:
     def secret_for_noise(self) -> bytes:
         """Return the secret bytes; for `vecveil.randomness.keyed` alone."""
         return self._secret
+
+    def cipher_for_noise(self, derive: Callable[[NoiseKey], BlockCipher]) -> BlockCipher:
+        """Return the cipher that ``derive`` makes of this key, which is kept as long as the key is."""
+        if self._cipher is None:
+            self._cipher = derive(self)
+        return self._cipher
 
 
 @dataclass(frozen=True, repr=False)

@@ -12,6 +12,7 @@ give the same words; two rows never share a counter. Where the key comes from de
 from __future__ import annotations
 
 import secrets
+import threading
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ from vecveil.randomness import kernel
 from vecveil.randomness.elementary import Words
 from vecveil.types import RandomSource, Vector
 
-__all__ = ["GAMMA_BLOCKS", "TRIES", "WordStream", "resolve_stream"]
+__all__ = ["GAMMA_BLOCKS", "TRIES", "BlockCipher", "WordStream", "resolve_stream"]
 
 _AES_BLOCK = 16
 TRIES = 4
@@ -30,11 +31,34 @@ GAMMA_BLOCKS = 6
 """Counter blocks that one round of tries at a gamma variate takes."""
 
 
+class BlockCipher:
+    """AES-256 of single blocks under one key.
+
+    Each thread has a context of its own, made once: that costs more than encrypting the blocks of a vector.
+    """
+
+    __slots__ = ("_cipher", "_own")
+
+    def __init__(self, key: bytes) -> None:
+        if len(key) != 32:
+            raise ValueError("a key of AES-256 has 32 bytes")
+        # Each counter block is encrypted for itself: that is counter mode with our own counters.
+        self._cipher = Cipher(algorithms.AES(key), modes.ECB())
+        self._own = threading.local()
+
+    def encrypt(self, plain: memoryview, out: memoryview) -> None:
+        """Write the blocks of ``plain`` to ``out``, which is 15 bytes longer."""
+        context = getattr(self._own, "context", None)
+        if context is None:
+            context = self._own.context = self._cipher.encryptor()
+        context.update_into(plain, out)
+
+
 class WordStream:
     """Words for a number of rows; it prints no key.
 
     Args:
-        key: of AES-256.
+        key: of AES-256, or the cipher itself.
         rows: how many rows it serves.
         starts: (rows, 2) first counter of each row, high and low word; None counts rows from 0.
 
@@ -45,11 +69,8 @@ class WordStream:
 
     __slots__ = ("_cipher", "_first", "rows", "starts")
 
-    def __init__(self, key: bytes, rows: int, starts: Words | None = None) -> None:
-        if len(key) != 32:
-            raise ValueError("a key of AES-256 has 32 bytes")
-        # Each counter block is encrypted for itself: that is counter mode with our own counters.
-        self._cipher = Cipher(algorithms.AES(key), modes.ECB())
+    def __init__(self, key: bytes | BlockCipher, rows: int, starts: Words | None = None) -> None:
+        self._cipher = key if isinstance(key, BlockCipher) else BlockCipher(key)
         self._first = 0
         self.rows = rows
         self.starts = starts
@@ -64,6 +85,8 @@ class WordStream:
 
     def part(self, start: int, stop: int) -> WordStream:
         """Return the stream of the rows ``start`` to ``stop``."""
+        if start == 0 and stop == self.rows:
+            return self
         starts = None if self.starts is None else self.starts[start:stop]
         return self._other(stop - start, self._first + start, starts)
 
@@ -75,7 +98,7 @@ class WordStream:
         """Return (rows, 2·blocks) words, the blocks from ``first_block`` on of each row."""
         plain = kernel.counters(self._starts(), blocks, first_block)
         drawn = np.empty(plain.nbytes + _AES_BLOCK - 1, dtype=np.uint8)
-        self._cipher.encryptor().update_into(plain.data.cast("B"), drawn.data)
+        self._cipher.encrypt(plain.data.cast("B"), drawn.data)
         return drawn[: plain.nbytes].view(np.uint64).reshape(self.rows, 2 * blocks)
 
     def gammas(

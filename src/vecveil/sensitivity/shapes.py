@@ -148,9 +148,9 @@ class NoiseShape:
 
         return cls(**checked_shape_arrays(arrays, n))
 
-    @property
+    @cached_property
     def dimension(self) -> int:
-        """Return n."""
+        """The dimension n."""
         for array in (self.diagonal, self.matrix, self.basis):
             if array is not None:
                 return int(array.shape[0])

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
 from typing import Any, TypeVar
 
-from vecveil.serving.errors import invalid
+from vecveil.serving.errors import ApiError, invalid
 from vecveil.serving.guard import ClientGone
 from vecveil.serving.settings import Limits
 
@@ -32,14 +31,9 @@ async def read_body(receive: Receive, headers: Mapping[str, str], limits: Limits
             code="invalid_content_type",
             status=415,
         )
-    too_large = invalid(
-        f"The body must have at most {limits.body_bytes:,} bytes.",
-        code="body_too_large",
-        status=413,
-    )
-    with contextlib.suppress(ValueError):
-        if int(headers.get("content-length", "0")) > limits.body_bytes:
-            raise too_large
+    announced = headers.get("content-length", "")
+    if announced.isdecimal() and int(announced[:20]) > limits.body_bytes:
+        raise _too_large(limits)
     parts: list[bytes] = []
     size = 0
     try:
@@ -51,7 +45,7 @@ async def read_body(receive: Receive, headers: Mapping[str, str], limits: Limits
                 part = message.get("body", b"")
                 size += len(part)
                 if size > limits.body_bytes:
-                    raise too_large
+                    raise _too_large(limits)
                 parts.append(part)
                 if not message.get("more_body", False):
                     return b"".join(parts)
@@ -60,27 +54,37 @@ async def read_body(receive: Receive, headers: Mapping[str, str], limits: Limits
     raise invalid("The body did not arrive in time.", code="body_timeout", status=408)
 
 
+def _too_large(limits: Limits) -> ApiError:
+    return invalid(
+        f"The body must have at most {limits.body_bytes:,} bytes.",
+        code="body_too_large",
+        status=413,
+    )
+
+
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """Return what ``work`` returns; a client that goes away cancels it.
 
     Raises:
         ClientGone: it went away.
     """
-    working = asyncio.create_task(work)
-    watching = asyncio.create_task(_gone(receive))
+    mine = asyncio.current_task()
+    assert mine is not None
+    gone = False
+
+    async def watch() -> None:
+        nonlocal gone
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        gone = True
+        mine.cancel()
+
+    watching = asyncio.create_task(watch())
     try:
-        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
-        raise ClientGone
+        return await work
+    except BaseException:
+        if gone and mine.uncancel() == 0:  # nobody else, such as a server that ends, cancels it
+            raise ClientGone from None
+        raise
     finally:
         watching.cancel()
-        if not working.done():
-            working.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await working
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

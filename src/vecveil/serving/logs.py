@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 import time
+from functools import lru_cache
 from typing import Any
 
 __all__ = ["configure_logging", "event"]
@@ -17,7 +18,10 @@ _OTHERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncio")
 def event(name: str, *, level: int = logging.INFO, **fields: Any) -> None:
     """Log an event. Fields hold counts, names of the configuration and our own sentences; never what a client sent."""
     if _LOGGER.isEnabledFor(level):
-        _LOGGER.log(level, name, extra={"fields": fields})
+        # Not `log`, which looks for its caller: no line names one.
+        record = logging.LogRecord(_LOGGER.name, level, "", 0, name, None, None)
+        record.fields = fields
+        _LOGGER.handle(record)
 
 
 class _JsonLines(logging.Formatter):
@@ -25,9 +29,8 @@ class _JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
-        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line: dict[str, Any] = {
-            "time": f"{moment}.{int(record.msecs):03d}Z",
+            "time": f"{_second(int(record.created))}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
         }
         if record.name == _LOGGER.name:
@@ -42,6 +45,11 @@ class _JsonLines(logging.Formatter):
         if record.exc_info and record.exc_info[0] is not None:
             line["exception"] = record.exc_info[0].__name__
         return json.dumps(line)
+
+
+@lru_cache(maxsize=4)
+def _second(moment: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(moment))
 
 
 def configure_logging(*, access: bool = True) -> None:

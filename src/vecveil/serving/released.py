@@ -91,8 +91,9 @@ def release(
     expected = (len(texts), protector.released_dimension)
     if not isinstance(vectors, np.ndarray) or vectors.shape != expected:
         raise _refused("of the shape that the protector releases", "another shape")
-    with np.errstate(over="ignore"):
-        vectors = np.asarray(vectors, dtype=np.float32)
+    if vectors.dtype != np.float32:
+        with np.errstate(over="ignore"):
+            vectors = vectors.astype(np.float32)
     if not np.isfinite(vectors).all():
         raise _refused("finite", "NaN or infinity")
     if not may_equal and vectors.shape == clean.shape:
