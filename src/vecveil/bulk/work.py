@@ -16,14 +16,14 @@ from vecveil.errors import DataFileError, message
 from vecveil.tables.arrow import import_pyarrow
 from vecveil.tables.parquet import METADATA_KEY
 from vecveil.tables.pipeline import TableProtection
-from vecveil.tables.reading import read_input
+from vecveil.tables.reading import TableReader, read_input
 from vecveil.tables.writing import open_writer
 from vecveil.types import Embeddings
 
 if TYPE_CHECKING:
     from vecveil.accounting import Ledger
 
-__all__ = ["TEXT_ROWS", "PartWorker", "table_protection"]
+__all__ = ["TEXT_ROWS", "PartWorker", "reader_of", "table_protection"]
 
 TEXT_ROWS = 2048
 """Texts that are encoded at once."""
@@ -88,15 +88,7 @@ class PartWorker:
         if kept is not None:
             return kept
         job = self._opened.job
-        file = open_input(part.input, self._inputs, format=job.format)
-        reader = read_input(
-            file,
-            source_of(part, file),
-            text_column=job.text_column,
-            embedding_column=job.embedding_column,
-            encoding=job.encoding,
-            delimiter=job.delimiter,
-        )
+        reader = reader_of(job, part, self._inputs)
         if reader.embedding_column is None:
             reader = reader.in_chunks(TEXT_ROWS)
         if reader.metadata.get("protected") and job.check_lengths:
@@ -120,13 +112,30 @@ class PartWorker:
                 return _result(part, counts.rows, written)
 
 
+def reader_of(job: BulkJob, part: Part, inputs: Mapping[str, Any]) -> TableReader:
+    """Return the reader of a part's rows.
+
+    Raises:
+        DataFileError: its file cannot be read.
+    """
+    file = open_input(part.input, inputs, format=job.format)
+    return read_input(
+        file,
+        source_of(part, file),
+        text_column=job.text_column,
+        embedding_column=job.embedding_column,
+        encoding=job.encoding,
+        delimiter=job.delimiter,
+    )
+
+
 def finished(out: Folder, part: Part, run: str) -> PartResult | None:
     """Return the result of a part whose file is there, or None.
 
     Raises:
         DataFileError: the file is of another run.
     """
-    if part.output not in out.names():
+    if not out.has(part.output):
         return None
     pa = import_pyarrow()
     with out.open(part.output) as file:

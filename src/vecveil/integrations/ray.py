@@ -1,0 +1,289 @@
+"""Ray: parts of many files on a cluster, and datasets of Ray Data protected batch by batch.
+
+vecveil protect 's3://bucket/notes/*.parquet' -p drug.vecveil --engine ray -o s3://bucket/protected
+protect_dataset(ray.data.read_parquet("notes"), "drug.vecveil").write_parquet("protected")
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pickle
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from vecveil import errors
+from vecveil.bulk.job import BulkJob
+from vecveil.bulk.manifest import PartResult
+from vecveil.bulk.places import Folder
+from vecveil.bulk.planning import Part
+from vecveil.bulk.running import PartFailure, Run, attempt
+from vecveil.bulk.work import PartWorker, reader_of
+from vecveil.checks import check_count
+from vecveil.errors import (
+    InvalidInputError,
+    MissingDependencyError,
+    ReleaseError,
+    VecveilError,
+    message,
+)
+from vecveil.integrations.workers import Sealed, anywhere, batch_job, protect_batch
+from vecveil.protector import Protector
+
+try:
+    import ray
+    import ray.data
+except ImportError:
+    raise MissingDependencyError("The engine Ray", "ray[data]", "ray") from None
+
+__all__ = ["protect_dataset", "run_on_ray"]
+
+_OWNER = "protect_dataset"
+_MOST_TASKS = 10_000
+"""Parts are handed out in so many tasks at most: Ray keeps a little of each in memory."""
+
+
+def protect_dataset(
+    ds: Any,
+    protector: Protector | str | os.PathLike[str],
+    *,
+    concurrency: int | tuple[int, int] | None = None,
+    num_gpus: float | None = None,
+    batch_size: int = 4096,
+    **options: Any,
+) -> Any:
+    """Return the ``ray.data.Dataset`` of the protected rows of ``ds``: other columns, then ``embedding``.
+
+    Batches are Arrow tables that lie in Ray's object store; rows never become Python objects. Protector, key and encoder
+    are loaded once by each worker.
+
+    A dataset is lazy: it is computed each time it is used, and again where a node was lost. With fresh noise each time is
+    a further release of every row, and several releases of a row together say more about it than one. Write the dataset
+    once and read the files, or keep it with ``materialize()``; or use keyed noise, with which a row's release is the
+    same every time.
+
+    Args:
+        ds: of vectors (lists or tensors of floats), or of texts, which are encoded.
+        protector: or the path of its file on this machine.
+        concurrency: workers, or the least and the most of them; None lets Ray decide.
+        num_gpus: of each worker; None is 1 where texts are known to be encoded and Ray has GPUs, and 0 elsewhere.
+        batch_size: rows that are protected at once.
+        options: those of `vecveil.bulk.BulkJob` that are not about files. ``key`` is the path of a key file, or
+            ``env:NAME``, as each worker finds it.
+
+    Raises:
+        InvalidInputError: an option that is not one, or a key in place of its name.
+        ProtectorFileError, KeyFileError: no such protector or key.
+
+    What the rows raise, such as `DataFileError` for NaN, is raised by Ray where the dataset is used: as one of its errors,
+    with our sentence in it.
+    """
+    if not isinstance(ds, ray.data.Dataset):
+        raise InvalidInputError(message(_OWNER, "ds", "a ray.data.Dataset", type(ds).__name__))
+    batch_size = check_count(batch_size, owner=_OWNER, param="batch_size")
+    job = batch_job(protector, options, owner=_OWNER)
+    if num_gpus is None:
+        num_gpus = 1 if _known_texts(ds, job) and _gpus() else 0
+    return ds.map_batches(
+        _BatchTask,
+        fn_constructor_args=(Sealed(job),),
+        batch_format="pyarrow",
+        batch_size=batch_size,
+        zero_copy_batch=True,
+        compute=_workers(concurrency),
+        num_gpus=num_gpus or None,
+    )
+
+
+class _BatchTask:
+    """Protects batches in a worker."""
+
+    def __init__(self, sealed: Sealed) -> None:
+        self._job: BulkJob = sealed.open()
+
+    def __call__(self, rows: Any) -> Any:
+        return protect_batch(self._job, rows)
+
+
+def _known_texts(ds: Any, job: BulkJob) -> bool:
+    """Return whether ``ds`` is known to have no vectors; nothing is computed to learn it."""
+    if job.embedding_column is not None:
+        return False
+    schema = ds.schema(fetch_if_missing=False)
+    return schema is not None and "embedding" not in schema.names
+
+
+def _workers(concurrency: int | tuple[int, int] | None) -> Any:
+    if concurrency is None:
+        return ray.data.ActorPoolStrategy(min_size=1)
+    try:
+        low, high = (
+            (concurrency, concurrency) if isinstance(concurrency, int) else map(int, concurrency)
+        )
+        if not 1 <= low <= high:
+            raise ValueError
+    except (TypeError, ValueError):
+        raise InvalidInputError(
+            message(_OWNER, "concurrency", "a count of workers, or the least and the most of them", repr(concurrency))
+        ) from None  # fmt: skip
+    return ray.data.ActorPoolStrategy(min_size=low, max_size=high)
+
+
+def run_on_ray(run: Run, parts: Sequence[Part]) -> Iterator[PartResult | PartFailure]:
+    """Work on parts on the Ray that is there, or on one of this machine alone: an engine of `protect_files`.
+
+    Workers read the inputs and write the outputs themselves; what passes through Ray is which part and what became of
+    it. Vectors are protected in tasks, texts encoded and protected in a pool of actors, each with a GPU if Ray has some;
+    protector, key and encoder are loaded once in each process. A part whose worker died is done again by another one, and
+    left as it is if its file had appeared.
+
+    Raises:
+        VecveilError: what a part raises beyond a DataFileError; ReleaseError for what Ray itself raises.
+    """
+    if run.ledger is not None:
+        raise InvalidInputError(
+            message("protect", "ledger", "left out on Ray", "one", "A ledger is a file of one machine.")
+        )  # fmt: skip
+    if not parts:
+        return
+    local = run.out.local
+    out = run.out if local is None else Folder(os.path.abspath(local))
+    sent = Sealed(replace(run, job=anywhere(run.job), out=out))
+    with _quiet(), _connected():
+        dataset = ray.data.from_items(
+            [{"part": pickle.dumps(part)} for part in parts],
+            override_num_blocks=min(len(parts), _MOST_TASKS),
+        )
+        if _encodes(run, parts[0]):
+            dataset = dataset.map(
+                _PartTask,
+                fn_constructor_args=(sent,),
+                compute=ray.data.ActorPoolStrategy(min_size=1, max_size=len(parts)),
+                num_gpus=1 if _gpus() else None,
+            )
+        else:
+            dataset = dataset.map(_do, fn_args=(sent,))
+        yield from _outcomes(dataset)
+
+
+class _PartTask:
+    """Protects parts in an actor, which keeps its encoder and its GPU."""
+
+    def __init__(self, sent: Sealed) -> None:
+        self._sent = sent
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, bytes]:
+        return _do(row, self._sent)
+
+
+def _do(row: dict[str, Any], sent: Sealed) -> dict[str, bytes]:
+    """Protect a part in a worker. Whatever happens comes back as a value: Ray would show stacks and messages."""
+    outcome: PartResult | PartFailure | tuple[str, str]
+    try:
+        outcome = attempt(_worker(sent), pickle.loads(row["part"]))
+    except VecveilError as error:
+        outcome = (type(error).__name__, str(error))
+    except Exception as error:
+        outcome = (
+            ReleaseError.__name__,
+            message("protect", "part", "protected by a worker", f"the error {type(error).__name__}"),
+        )
+    return {"outcome": pickle.dumps(outcome)}
+
+
+@lru_cache(maxsize=1)
+def _worker(sent: Sealed) -> PartWorker:
+    """Return what works on parts in this process: Ray uses a process for many tasks of a run."""
+    run: Run = sent.open()
+    return PartWorker(run.job, run.out, run.name, run.inputs)
+
+
+def _outcomes(dataset: Any) -> Iterator[PartResult | PartFailure]:
+    rows = iter(dataset.iter_rows())
+    try:
+        while True:
+            try:
+                row = next(rows, None)
+            except Exception as error:
+                raise ReleaseError(
+                    message("protect", "engine", "a Ray that finishes every part", f"the error {type(error).__name__}",
+                            "Parts that were finished stay.", "Look into Ray's logs; the same call goes on.")
+                ) from None  # fmt: skip
+            if row is None:
+                return
+            outcome = pickle.loads(row["outcome"])
+            if isinstance(outcome, tuple):
+                raise _raised(*outcome)
+            yield outcome
+    finally:
+        close = getattr(rows, "close", None)
+        if close is not None:
+            close()
+
+
+def _raised(name: str, text: str) -> VecveilError:
+    """Return the error of that class and text."""
+    kind = getattr(errors, name, ReleaseError)
+    error: VecveilError = kind.__new__(kind, text)
+    return error
+
+
+def _encodes(run: Run, part: Part) -> bool:
+    """Return whether a part has texts to encode; its worker says what is wrong with one that cannot be read."""
+    if part.stop is None:
+        return True
+    try:
+        return reader_of(run.job, part, run.inputs).embedding_column is None
+    except VecveilError:
+        return False
+
+
+def _gpus() -> float:
+    return float(ray.cluster_resources().get("GPU", 0)) if ray.is_initialized() else 0.0
+
+
+@contextlib.contextmanager
+def _connected() -> Iterator[None]:
+    """Use the Ray that this process has, the cluster that this machine knows, or a Ray of this machine alone."""
+    if ray.is_initialized():
+        yield
+        return
+    silent = "RAY_USAGE_STATS_ENABLED" not in os.environ
+    if silent:
+        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    try:
+        try:
+            ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.CRITICAL)
+        except Exception as error:
+            raise ReleaseError(
+                message("protect", "engine", "a Ray that starts or can be reached", f"the error {type(error).__name__}",
+                        fix="Look at RAY_ADDRESS, or use --engine local.")
+            ) from None  # fmt: skip
+        try:
+            yield
+        finally:
+            ray.shutdown()
+    finally:
+        if silent:
+            os.environ.pop("RAY_USAGE_STATS_ENABLED", None)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Ray Data from writing progress and stacks among our own lines; its log files stay."""
+    loggers = [logging.getLogger(name) for name in ("ray", "ray.data")]
+    levels = [logger.level for logger in loggers]
+    context = ray.data.DataContext.get_current()
+    before = context.enable_progress_bars, context.print_on_execution_start
+    context.enable_progress_bars = context.print_on_execution_start = False
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        context.enable_progress_bars, context.print_on_execution_start = before
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

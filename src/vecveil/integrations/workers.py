@@ -1,0 +1,112 @@
+"""What engines of batches are sent for their workers: a protector, names of keys, and nothing that is secret."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from dataclasses import fields, replace
+from functools import lru_cache
+from typing import Any
+
+from vecveil.bulk import ArrowProtection, BulkJob
+from vecveil.errors import InvalidInputError, ReleaseError, VecveilError, message
+from vecveil.protector import Protector
+
+__all__ = ["BATCH_OPTIONS", "Sealed", "anywhere", "batch_job", "protect_batch"]
+
+_ENVIRONMENT = "env:"
+_OF_FILES = {"protector", "format", "encoding", "delimiter"}
+BATCH_OPTIONS = tuple(field.name for field in fields(BulkJob) if field.name not in _OF_FILES)
+"""The options of `BulkJob` that mean something for batches."""
+
+
+class Sealed:
+    """An argument of a worker that shows nothing: engines write the arguments of their operators into logs."""
+
+    __slots__ = ("_packed",)
+
+    def __init__(self, what: Any) -> None:
+        self._packed = pickle.dumps(what)
+
+    def open(self) -> Any:
+        """Return a copy of what was sealed."""
+        return pickle.loads(self._packed)
+
+    def __repr__(self) -> str:
+        return "Sealed()"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sealed) and other._packed == self._packed
+
+    def __hash__(self) -> int:
+        return hash(self._packed)
+
+
+def batch_job(
+    protector: Protector | str | os.PathLike[str], options: dict[str, Any], *, owner: str
+) -> BulkJob:
+    """Return the job of `protector` as any worker can open it.
+
+    Raises:
+        InvalidInputError: an unknown option, a key in place of its name, and what `BulkJob` refuses.
+        ProtectorFileError, KeyFileError: no such protector or key.
+    """
+    for name in options:
+        if name not in BATCH_OPTIONS:
+            raise InvalidInputError(
+                message(owner, "options", f"among {', '.join(BATCH_OPTIONS)}", repr(name))
+            )
+    key = options.get("key")
+    if key is not None and not isinstance(key, str | os.PathLike):
+        raise InvalidInputError(
+            message(owner, "key", "the path of a key file, or env:NAME", type(key).__name__,
+                    "Arguments of workers are stored, and spilled to disks: a key must not be among them.",
+                    "Put the key where every worker finds it, and give its name.")
+        )  # fmt: skip
+    given = dict(options)
+    if key is not None:
+        given["key"] = os.fspath(key)
+    if given.get("carry") is not None:
+        given["carry"] = tuple(given["carry"])
+    return anywhere(BulkJob.of(protector, **given))
+
+
+def anywhere(job: BulkJob) -> BulkJob:
+    """Return ``job`` without what depends on this process: its folder, and which key is the current one.
+
+    Raises:
+        KeyFileError: no such key.
+    """
+    opened = job.opened()
+    encoder = job.encoder or opened.protector.encoder_info.name
+    if encoder is not None and os.path.exists(encoder):
+        job = replace(job, encoder=os.path.abspath(encoder))
+    if job.key is not None and opened.key is not None:
+        named = job.key.startswith(_ENVIRONMENT)
+        key = job.key if named else os.path.abspath(job.key)
+        job = replace(job, key=key, key_id=opened.key.key_id)
+    return job
+
+
+@lru_cache(maxsize=1)
+def _protection(job: BulkJob) -> ArrowProtection:
+    """Return the protection of this process: protector, key and encoder are loaded once, not for every task."""
+    return ArrowProtection(job)
+
+
+def protect_batch(job: BulkJob, rows: Any) -> Any:
+    """Return the protected rows of a ``pyarrow.Table`` or ``RecordBatch`` as a table.
+
+    Raises:
+        VecveilError: what `ArrowProtection` raises, and nothing else: an engine writes what its workers raise into logs
+            and shows it, and messages of libraries may quote values.
+    """
+    try:
+        return _protection(job)(rows)
+    except VecveilError as error:
+        raise error.with_traceback(None) from None
+    except Exception as error:
+        raise ReleaseError(
+            message("protect", "rows", "protected", f"the error {type(error).__name__}",
+                    "Nothing of this batch was released.")
+        ) from None  # fmt: skip

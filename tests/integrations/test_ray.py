@@ -1,0 +1,316 @@
+"""Ray on this machine: folders through its tasks and actors, datasets batch by batch, and what Ray writes down."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+ray = pytest.importorskip("ray")
+
+import ray.data
+
+import vecveil
+from harness.bulk_tables import expected, laplace_file, rows_of, table_of, write_parts
+from harness.command_line import run
+from harness.integration_checks import assert_no_secret
+from vecveil.bulk import BulkJob, protect_files, verify
+from vecveil.bulk.places import Folder
+from vecveil.bulk.running import Run
+from vecveil.encoders import LsaEncoder
+from vecveil.errors import InvalidInputError, KeyFileError, ReleaseError
+from vecveil.integrations import ray as engine
+from vecveil.integrations.ray import protect_dataset, run_on_ray
+
+# Ray 2.60 warns of its own deprecated settings, of its files and of a coming default for GPUs.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning",
+    "ignore::pytest.PytestUnhandledThreadExceptionWarning",
+)  # fmt: skip
+
+DIMENSION = 16
+KEYS = "VECVEIL_TEST_RAY_KEYS"
+MARK = "a-password-for-the-store"
+
+
+@pytest.fixture(scope="module")
+def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("keys") / "noise.key"
+    vecveil.NoiseKeys.create(path, "2026")
+    return path
+
+
+@pytest.fixture(scope="module", autouse=True)
+def session(key_file: Path) -> Iterator[Path]:
+    """Start one Ray for all tests; return the folder of its logs."""
+    folder = Path(tempfile.mkdtemp(prefix="ray-"))  # sockets in it: a short name
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))  # else one is written to the home
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
+        patch.setenv(KEYS, key_file.read_text())
+        ray.init(
+            num_cpus=2, object_store_memory=100 * 2**20, include_dashboard=False, log_to_driver=False,
+            logging_level=logging.CRITICAL, _temp_dir=str(folder),
+        )  # fmt: skip
+        try:
+            yield folder
+        finally:
+            ray.shutdown()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def protector_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return laplace_file(tmp_path_factory.mktemp("laplace") / "p.vecveil", DIMENSION)
+
+
+@pytest.fixture
+def keyed(protector_file: Path) -> BulkJob:
+    return BulkJob.of(protector_file, id_column="id", key=f"env:{KEYS}")
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.glob("*.parquet")}
+
+
+def test_the_engine_writes_what_one_machine_writes_and_finishes_what_is_missing(
+    tmp_path: Path, protector_file: Path, key_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X = write_parts(tmp_path / "in", 3, 100, DIMENSION, 50)
+    monkeypatch.chdir(tmp_path)  # Ray's processes have another folder
+    asked = ["in/*.parquet", "-p", protector_file, "--id-column", "id", "--key-file"]
+    asked.append(os.path.relpath(key_file))
+    assert run("protect", *asked, "-o", "here").code == 0
+    outcome = run("protect", *asked, "-o", f"file://{tmp_path}/there", "--engine", "ray")
+    assert outcome.code == 0, outcome.err
+    here, there = tmp_path / "here", tmp_path / "there"
+    assert len(files_of(here)) == 3
+    assert files_of(here) == files_of(there)
+    assert (here / "_manifest.json").read_bytes() == (there / "_manifest.json").read_bytes()
+    assert verify(there, show_progress=False).complete
+    key = vecveil.NoiseKeys.from_file(key_file).key()
+    released = rows_of(pq.read_table(there))
+    for item, row in expected(vecveil.load(protector_file), X, key).items():
+        np.testing.assert_array_equal(released[item], row)
+
+    (there / "part-000001.parquet").unlink()
+    kept = (there / "part-000002.parquet").stat().st_mtime_ns
+    assert run("protect", *asked, "-o", "there", "--engine", "ray").code == 0
+    assert files_of(here) == files_of(there)
+    assert (there / "part-000002.parquet").stat().st_mtime_ns == kept
+
+
+def test_a_damaged_part_is_named_and_the_others_are_done(tmp_path: Path, keyed: BulkJob) -> None:
+    write_parts(tmp_path / "in", 2, 400, DIMENSION, 100)
+    damaged = tmp_path / "in" / "000.parquet"
+    column = pq.ParquetFile(damaged).metadata.row_group(2).column(1)
+    with open(damaged, "rb+") as file:
+        file.seek(column.data_page_offset)
+        file.write(b"\xff" * 64)
+    with pytest.raises(vecveil.errors.DataFileError, match="1 of 8 parts") as caught:
+        protect_files(
+            [tmp_path / "in"], tmp_path / "out", keyed, engine=run_on_ray, part_bytes=1,
+            storage_options={"password": MARK},
+        )  # fmt: skip
+    assert "000.parquet" in str(caught.value)
+    assert "Traceback" not in str(caught.value)
+    names = sorted(files_of(tmp_path / "out"))
+    assert names == [f"part-{i:06d}.parquet" for i in (0, 1, 3, 4, 5, 6, 7)]
+
+
+def workers(name: str) -> list[psutil.Process]:
+    """Return the processes of Ray below this one that work on ``name`` now."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if name in " ".join(process.cmdline()):
+                found.append(process)
+    return found
+
+
+def test_killed_workers_change_nothing(tmp_path: Path, keyed: BulkJob) -> None:
+    """kill -9 of all that work, in the middle of the run; the folder is that of a run without."""
+    write_parts(tmp_path / "in", 4, 4000, DIMENSION, 100)
+    inputs, out = [tmp_path / "in"], tmp_path / "out"
+    killed: list[tuple[int, int]] = []
+
+    def kill() -> None:
+        while not list(out.glob("part-*")):
+            time.sleep(0.002)
+        while not killed and not done.is_set():
+            for process in workers("_do"):
+                with contextlib.suppress(psutil.Error):
+                    process.send_signal(signal.SIGKILL)
+                    killed.append((process.pid, len(list(out.glob("part-*")))))
+
+    done = threading.Event()
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        manifest = protect_files(inputs, out, keyed, engine=run_on_ray, part_bytes=1)
+    finally:
+        done.set()
+        (out / "part-end").touch()
+        killer.join()
+        (out / "part-end").unlink()
+    assert killed
+    assert min(parts for _, parts in killed) < 160
+    assert manifest.complete
+    assert manifest.rows == 16_000
+    protect_files(inputs, tmp_path / "here", keyed, part_bytes=1)
+    assert files_of(out) == files_of(tmp_path / "here")
+    assert not list(out.glob(".*.tmp"))
+
+
+def test_texts_are_encoded_by_actors(
+    tmp_path: Path, key_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [f"the {a} of {b}" for a in ("roof", "train", "noon") for b in ("tin", "oak", "clay")]
+    encoder = LsaEncoder.fit(texts * 5, 4, min_texts=1)
+    encoder.save(tmp_path / "lsa")
+    protector = laplace_file(tmp_path / "p.vecveil", encoder.encode(texts).shape[1])
+    (tmp_path / "in").mkdir()
+    for file in range(3):
+        rows = [f"{file}-{i},{text}" for i, text in enumerate(texts)]
+        (tmp_path / "in" / f"{file}.csv").write_text("id,text\n" + "\n".join(rows) + "\n")
+    monkeypatch.chdir(tmp_path)
+    job = BulkJob.of(protector, id_column="id", key=os.path.relpath(key_file), encoder="lsa")
+    manifest = protect_files(["in"], "there", job, engine=run_on_ray)
+    assert manifest.rows == 27
+    protect_files(["in"], "here", job)
+    assert files_of(tmp_path / "there") == files_of(tmp_path / "here")
+    assert pq.read_schema("there/part-000000.parquet").names == ["id", "embedding"]
+
+
+def test_errors_of_workers_are_ours(tmp_path: Path, protector_file: Path) -> None:
+    """The key is where this process finds it, and no worker."""
+    write_parts(tmp_path / "in", 1, 10, DIMENSION, 10)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VECVEIL_TEST_ONLY_HERE", os.environ[KEYS])
+        job = BulkJob.of(protector_file, id_column="id", key="env:VECVEIL_TEST_ONLY_HERE")
+        with pytest.raises(KeyFileError, match="environment") as caught:
+            protect_files([tmp_path / "in"], tmp_path / "out", job, engine=run_on_ray)
+    assert "Traceback" not in str(caught.value)
+
+
+def test_a_dataset_is_protected_with_its_columns(
+    protector_file: Path, key_file: Path, tmp_path: Path
+) -> None:
+    X = np.random.default_rng(1).standard_normal((400, DIMENSION)).astype(np.float32)
+    table = table_of(X).append_column("year", pa.array(range(400)))
+    ds = ray.data.from_arrow([table.slice(i, 100) for i in range(0, 400, 100)])
+    given = {"id_column": "id", "key": key_file}
+    out = protect_dataset(ds, protector_file, **given, batch_size=64)
+    out.write_parquet(str(tmp_path / "out"))
+    found = pq.read_table(tmp_path / "out")
+    assert found.schema.names == ["id", "year", "embedding"]
+    assert found.schema.field("embedding").type == pa.list_(pa.float32(), DIMENSION)
+    released = rows_of(found)
+    key = vecveil.NoiseKeys.from_file(key_file).key()
+    for item, row in expected(vecveil.load(protector_file), X, key).items():
+        np.testing.assert_array_equal(released[item], row)
+
+
+def test_noise_is_fresh_in_every_worker_and_every_time(protector_file: Path) -> None:
+    """One row many times: no two of its releases are the same, whoever made them."""
+    X = np.tile(np.linspace(0, 1, DIMENSION, dtype=np.float32), (600, 1))
+    blocks = [table_of(X[i : i + 50]) for i in range(0, 600, 50)]
+    out = protect_dataset(
+        ray.data.from_arrow(blocks), protector_file, concurrency=2, batch_size=50
+    )
+    found = [np.stack([row["embedding"] for row in out.iter_rows()]) for _ in range(2)]
+    noise = np.concatenate(found) - X[0]
+    assert len(noise) == 1200
+    for column in noise.T:
+        assert len(np.unique(column)) > 1190  # rounded to a grid, on which two may meet
+    assert len(np.unique(noise, axis=0)) == 1200
+
+
+def test_tensors_and_empty_datasets(protector_file: Path) -> None:
+    X = np.random.default_rng(2).standard_normal((30, DIMENSION))
+    out = protect_dataset(
+        ray.data.from_numpy(X), protector_file, embedding_column="data", noise=False, concurrency=1
+    )
+    rows = out.take_all()
+    assert [set(row) for row in rows] == [{"embedding"}] * 30
+    np.testing.assert_array_equal(np.stack([row["embedding"] for row in rows]), X)
+    empty = protect_dataset(ray.data.from_arrow(table_of(X[:0])), protector_file, concurrency=(1, 2))
+    assert empty.count() == 0
+
+
+def test_nan_in_a_batch_is_our_error(protector_file: Path) -> None:
+    X = np.ones((20, DIMENSION), dtype=np.float32)
+    X[7, 3] = np.nan
+    out = protect_dataset(ray.data.from_arrow(table_of(X)), protector_file, concurrency=1)
+    with pytest.raises(Exception, match="`embeddings` must be finite; got 1 with NaN") as caught:
+        out.materialize()
+    assert "DataFileError" in str(caught.value)
+    assert "nan," not in str(caught.value)
+
+
+def test_what_cannot_be_is_refused(protector_file: Path, key_file: Path, keyed: BulkJob) -> None:
+    ds = ray.data.from_arrow(table_of(np.ones((2, DIMENSION))))
+    keys = vecveil.NoiseKeys.from_file(key_file)
+    for secret in (keys, keys.key()):
+        with pytest.raises(InvalidInputError, match=r"stored, and spilled"):
+            protect_dataset(ds, protector_file, id_column="id", key=secret)
+    with pytest.raises(InvalidInputError, match="`options`"):
+        protect_dataset(ds, protector_file, delimiter=";")
+    with pytest.raises(InvalidInputError, match="`ds`"):
+        protect_dataset([1], protector_file)
+    for count in (0, (2, 1), "many"):
+        with pytest.raises(InvalidInputError, match="`concurrency`"):
+            protect_dataset(ds, protector_file, concurrency=count)  # type: ignore[arg-type]
+    held = Run(keyed, Folder("out"), "run", {}, ledger=object())  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="`ledger`"):
+        next(iter(run_on_ray(held, [])))
+
+
+def test_what_ray_raises_is_not_quoted() -> None:
+    class Lost:
+        def iter_rows(self) -> Iterator[Any]:
+            raise RuntimeError("rows of somebody")
+            yield
+
+    with pytest.raises(ReleaseError, match="RuntimeError") as caught:
+        list(engine._outcomes(Lost()))
+    assert "somebody" not in str(caught.value)
+    assert caught.value.__suppress_context__
+
+
+def test_a_ray_of_our_own_is_quiet_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_USAGE_STATS_ENABLED", raising=False)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    said: list[Any] = []
+    monkeypatch.setattr(
+        ray, "init", lambda **given: said.append((given, os.environ["RAY_USAGE_STATS_ENABLED"]))
+    )
+    monkeypatch.setattr(ray, "shutdown", lambda: said.append("down"))
+    with pytest.raises(KeyError), engine._connected():
+        raise KeyError
+    (given, telemetry), ended = said
+    assert (telemetry, ended, given["include_dashboard"]) == ("0", "down", False)
+    assert "RAY_USAGE_STATS_ENABLED" not in os.environ
+
+
+def test_ray_writes_down_no_key_and_no_password(session: Path, key_file: Path) -> None:
+    """After all of the above, whose keys were in a file and in the environment of every worker."""
+    assert any(session.rglob("*.log"))
+    assert_no_secret(session, key_file, MARK.encode())
+    assert not list(session.rglob("usage_stats.json"))
