@@ -32,18 +32,19 @@ $(STAMP): pyproject.toml $(CONSTRAINTS) setup.py src/vecveil/randomness/_kernel.
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV) && \
 	  $(PYTHON) -m pip install --quiet --target build/virtualenv virtualenv && \
 	  PYTHONPATH=build/virtualenv $(PYTHON) -m virtualenv --quiet $(VENV); }
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install $(TORCH) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
-	$(BIN)/python -m pip install $(addprefix -c ,$(CONSTRAINTS)) -e ".[dev]"
+	$(BIN)/python -m pip install --quiet --no-compile uv || $(BIN)/python -m pip install --quiet --upgrade pip
+	.ci/install $(BIN)/python $(TORCH) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
+	.ci/install $(BIN)/python $(addprefix -c ,$(CONSTRAINTS)) -e ".[dev]"
 	touch $@
 
 demo: venv
 	$(BIN)/vecveil demo --out vecveil-demo
 
 # In the order of the folders: those of whole programs come first, so that no process is left alone with them.
+# uv compiles nothing: the first import of a module writes its bytecode, whatever the shell says, for all later processes.
 test: venv
 	@$(MAKE) --no-print-directory browser
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # The report page is looked at in headless Chromium; without it those tests are skipped.
 .PHONY: browser
