@@ -106,7 +106,7 @@ class Manifest:
         """
         if MANIFEST not in folder.names():
             return None
-        raw = folder.read(MANIFEST)
+        raw = folder.read(MANIFEST, _LARGEST + 1)
         try:
             if len(raw) > _LARGEST:
                 raise ValueError
@@ -120,9 +120,12 @@ class Manifest:
                     results[int(part["index"])] = PartResult(
                         int(part["index"]), int(result["rows"]), int(result["bytes"]), str(result["sha256"])
                     )  # fmt: skip
+                # A name that leads out of the folder is in no listing of it; another type is in none either.
+                if type(part["index"]) is not int or not isinstance(part["output"], str):
+                    raise TypeError
                 parts.append(part)
             return cls(dict(record["job"]), parts, results)
-        except (ValueError, KeyError, TypeError, RecursionError, AttributeError):
+        except (ValueError, KeyError, TypeError, RecursionError, AttributeError, OverflowError):
             raise DataFileError(
                 message("protect", "out", f"a folder whose {MANIFEST} is of schema {SCHEMA}", "another one",
                         "It says which rows stand in which file.", "Give another folder.")

@@ -142,11 +142,25 @@ class Folder:
             listed = fs.ls(path, detail=False)
             return sorted(os.path.basename(name.rstrip("/")) for name in listed)
 
-    def read(self, name: str) -> bytes:
-        """Return the bytes of a small file."""
+    def has(self, name: str) -> bool:
+        """Return whether there is a file of that name."""
         fs, path = _filesystem(self.url, self.options)
         with _explained(self.url):
-            return bytes(fs.cat_file(f"{path}/{name}"))
+            if not _is_local(fs):
+                fs.invalidate_cache(path)
+            return bool(fs.exists(f"{path}/{name}"))
+
+    def holds(self, url: str) -> bool:
+        """Return whether a file is inside it, at any depth."""
+        fs, path = _filesystem(self.url, self.options)
+        other, inside = _filesystem(url, self.options)
+        return type(fs) is type(other) and inside.startswith(path.rstrip("/") + "/")
+
+    def read(self, name: str, most: int) -> bytes:
+        """Return the bytes of a small file, at most so many of them."""
+        fs, path = _filesystem(self.url, self.options)
+        with _explained(self.url):
+            return bytes(fs.cat_file(f"{path}/{name}", end=most))
 
     def open(self, name: str) -> BinaryIO:
         """Return a file, opened for reading."""

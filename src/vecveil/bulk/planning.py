@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from vecveil.bulk.places import Found, found_files, open_input
+from vecveil.bulk.places import Folder, Found, found_files, open_input
 from vecveil.checks import check_count
 from vecveil.tables.formats import InputFile
 from vecveil.tables.npy import NpySource
@@ -17,6 +18,7 @@ __all__ = ["PART_BYTES", "Part", "plan", "source_of"]
 
 PART_BYTES = 2**28
 """Bytes of a part before compression, about; a row group is never cut."""
+_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ def plan(
     *,
     part_bytes: int = PART_BYTES,
     format: str | None = None,
+    out: Folder | None = None,
 ) -> list[Part]:
     """Return the parts of ``inputs``, in the order of the files.
 
@@ -69,16 +72,27 @@ def plan(
         options: fsspec's, for the store they are in.
         part_bytes: of a part, before compression.
         format: of all files; None goes by their suffixes.
+        out: the output; what lies in it is no input, even if it is inside a folder of inputs.
 
     Raises:
         DataFileError: a file is missing, empty, damaged or of another format.
     """
     part_bytes = check_count(part_bytes, owner="protect", param="part_bytes")
+    files = [
+        found
+        for found in found_files(inputs, options or {}, format=format)
+        if out is None or not out.holds(found.url)
+    ]
+
+    def pieces(found: Found) -> list[tuple[int, int | None, int | None]]:
+        return _pieces(open_input(found, options or {}, format=format), part_bytes)
+
     parts: list[Part] = []
-    for found in found_files(inputs, options or {}, format=format):
-        file = open_input(found, options or {}, format=format)
-        for start, stop, rows in _pieces(file, part_bytes):
-            parts.append(Part(len(parts), found, start, stop, rows))
+    # Headers of many files in a store far away: it is the way there that takes long.
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="vecveil-plan") as threads:
+        for found, cut in zip(files, threads.map(pieces, files), strict=True):
+            for start, stop, rows in cut:
+                parts.append(Part(len(parts), found, start, stop, rows))
     return parts
 
 

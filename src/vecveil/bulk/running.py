@@ -130,8 +130,16 @@ def protect_files(
                         fix="Give another folder.")
             )  # fmt: skip
         parts = plan(
-            [os.fspath(one) for one in inputs], options, part_bytes=part_bytes, format=job.format
+            [os.fspath(one) for one in inputs],
+            options,
+            part_bytes=part_bytes,
+            format=job.format,
+            out=folder,
         )
+        if not parts:
+            raise DataFileError(
+                message("protect", "input", "files with rows, outside the output", "none")
+            )
         manifest = Manifest.of(job.to_record(), parts)
         if known is not None:
             _check_same(known, manifest)
@@ -171,7 +179,7 @@ def _work(
     show: bool | None,
 ) -> list[PartFailure]:
     failures: list[PartFailure] = []
-    written = monotonic()
+    due = monotonic() + _SECONDS
     bar = progress(
         outcomes, "Protecting", total=len(missing), show=show, unit="part",
         note=lambda: f"{manifest.rows:,} rows",
@@ -182,9 +190,11 @@ def _work(
                 failures.append(outcome)
                 continue
             manifest.results[outcome.index] = outcome
-            if monotonic() - written >= _SECONDS:
+            if monotonic() >= due:
+                began = monotonic()
                 manifest.write(folder)
-                written = monotonic()
+                # A manifest of very many parts takes long to write: it must not take the time of the work.
+                due = monotonic() + max(_SECONDS, 20 * (monotonic() - began))
     except BaseException:
         # What is done stays known; the reason itself is more worth telling than a failure to write this.
         with contextlib.suppress(Exception):

@@ -238,6 +238,17 @@ def test_a_manifest_names_no_folder_and_no_key(
     assert record["complete"] is True
 
 
+def test_the_output_may_lie_inside_the_inputs(
+    tmp_path: Path, keyed: BulkJob, write_table: WriteTable
+) -> None:
+    write_table(tmp_path / "in" / "a.parquet", 20)
+    first = run(tmp_path / "in", tmp_path / "in" / "out", keyed)
+    again = run(tmp_path / "in", tmp_path / "in" / "out", keyed)
+    assert first.rows == again.rows == 20
+    with pytest.raises(DataFileError, match="outside the output"):
+        run(tmp_path / "in" / "out", tmp_path / "in" / "out", keyed)
+
+
 def test_damage_shows(tmp_path: Path, keyed: BulkJob, write_table: WriteTable) -> None:
     write_table(tmp_path / "a.parquet", 20)
     out = tmp_path / "out"
