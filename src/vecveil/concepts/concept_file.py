@@ -25,6 +25,7 @@ from typing import Any
 
 from vecveil.concepts.concept import Concept
 from vecveil.concepts.patterns import PatternDetector
+from vecveil.concepts.plain_yaml import shared_line
 from vecveil.concepts.spans import Detector
 from vecveil.concepts.terms import TermDetector
 from vecveil.errors import DataFileError, InvalidInputError, MissingDependencyError, message
@@ -36,9 +37,8 @@ _KEYS = (
     "name", "terms", "terms_file", "case_sensitive", "patterns", "entities",
     "spans_column", "labels_column",
 )  # fmt: skip
-DEEPEST = 100
+LARGEST_FILE = 1 << 24
 LARGEST_TERMS_FILE = 1 << 26
-_MERGE = "tag:yaml.org,2002:merge"
 _ENTITY_KEYS = ("engine", "model", "language", "types")
 
 
@@ -106,9 +106,10 @@ def _content(path: Path) -> dict[Any, Any]:
         import yaml
     except ImportError:
         raise MissingDependencyError("Reading a concept file", "yaml", "concepts") from None
+    _check_size(path, "path", LARGEST_FILE)
     text = _text(path)
     try:
-        shared = _shared(yaml, text)
+        shared = shared_line(yaml, text)
         if shared is not None:
             raise DataFileError(
                 message(
@@ -152,22 +153,6 @@ def _content(path: Path) -> dict[Any, Any]:
     return content
 
 
-def _shared(yaml: Any, text: str) -> int | None:
-    """Return the line of the first anchor, alias or merge key; nothing is constructed here."""
-    depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        depth += isinstance(event, yaml.CollectionStartEvent)
-        depth -= isinstance(event, yaml.CollectionEndEvent)
-        if depth > DEEPEST:
-            raise RecursionError
-        merge = isinstance(event, yaml.ScalarEvent) and (
-            event.tag == _MERGE or (event.value == "<<" and event.implicit[0])
-        )
-        if merge or getattr(event, "anchor", None) is not None:
-            return int(event.start_mark.line) + 1
-    return None
-
-
 def _repeated(node: Any) -> int | None:
     """Return the line of the first key that was there before; YAML would drop the earlier value."""
     seen: set[str] = set()
@@ -204,7 +189,7 @@ def _typed(content: dict[Any, Any], key: str, kind: type, constraint: str) -> An
 
 
 def _lines(path: Path) -> list[str]:
-    _check_terms_file(path)
+    _check_size(path, "terms_file", LARGEST_TERMS_FILE)
     lines = [line.strip() for line in _text(path, "terms_file").splitlines()]
     terms = [line for line in lines if line]
     if not terms:
@@ -212,7 +197,7 @@ def _lines(path: Path) -> list[str]:
     return terms
 
 
-def _check_terms_file(path: Path) -> None:
+def _check_size(path: Path, param: str, most: int) -> None:
     """Refuse devices and pipes, which may never end, and a file that is too large."""
     try:
         found = path.stat()
@@ -220,11 +205,11 @@ def _check_terms_file(path: Path) -> None:
         return  # Opening it says what is wrong.
     if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
         got = f"{path.name!r}, not a regular file"
-        raise DataFileError(message(_OWNER, "terms_file", "a readable file", got))
-    if found.st_size > LARGEST_TERMS_FILE:
-        constraint = f"a file of at most {LARGEST_TERMS_FILE >> 20} MiB"
+        raise DataFileError(message(_OWNER, param, "a readable file", got))
+    if found.st_size > most:
+        constraint = f"a file of at most {most >> 20} MiB"
         got = f"{path.name!r} of {found.st_size >> 20} MiB"
-        raise DataFileError(message(_OWNER, "terms_file", constraint, got))
+        raise DataFileError(message(_OWNER, param, constraint, got))
 
 
 def _text(path: Path, param: str = "path") -> str:

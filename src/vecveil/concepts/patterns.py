@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from vecveil.checks import check_positive
+from vecveil.concepts.pattern_size import LARGEST_PATTERN, unrolled_size
 from vecveil.concepts.spans import Span
 from vecveil.errors import InvalidInputError, MissingDependencyError, message
 
@@ -54,6 +55,12 @@ class PatternDetector:
                 raise InvalidInputError(
                     message(owner, "patterns", "a sequence of strings",
                             f"{type(pattern).__name__} at position {i}")
+                )  # fmt: skip
+            # Compiling has no time limit: repetitions with a count are written out, and take gigabytes.
+            if unrolled_size(pattern) > LARGEST_PATTERN:
+                raise InvalidInputError(
+                    message(owner, "patterns", f"of at most {LARGEST_PATTERN:,} elements, repetitions written out",
+                            f"a larger one at position {i}", fix="Lower the counts in braces.")
                 )  # fmt: skip
             try:
                 compiled = regex.compile(pattern)

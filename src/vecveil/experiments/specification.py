@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from vecveil.concepts.plain_yaml import shared_line
 from vecveil.errors import DataFileError, InvalidInputError, MissingDependencyError, message
 from vecveil.experiments.modules import import_modules
 
@@ -130,11 +131,16 @@ def read_yaml(text: str, *, owner: str) -> Any:
     except ImportError as error:
         raise MissingDependencyError("Experiments", "PyYAML", "experiments") from error
     try:
-        return yaml.safe_load(text)
+        shared = shared_line(yaml, text)
+        if shared is None:
+            return yaml.safe_load(text)
+        where = f", anchors or aliases in line {shared}"
+    except (ValueError, TypeError, RecursionError):  # a date that is none, a number of 5,000 digits
+        where = ""
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = "" if mark is None else f" at line {mark.line + 1}, column {mark.column + 1}"
-        raise DataFileError(message(owner, "file", "YAML", f"something else{where}")) from None
+    raise DataFileError(message(owner, "file", "YAML", f"something else{where}"))
 
 
 def shipped_spec(name: str) -> str:
@@ -157,7 +163,7 @@ def parse_spec(text: str, kinds: Mapping[str, type[Spec]], *, quick: bool, owner
     if not isinstance(found, dict) or "experiment" not in found:
         raise DataFileError(message(owner, "experiment", "given in a mapping of keys", "none"))
     name = found["experiment"]
-    if name not in kinds:
+    if not isinstance(name, str) or name not in kinds:
         known = "one of " + ", ".join(sorted(kinds))
         raise DataFileError(message(owner, "experiment", known, repr(name)[:60]))
     coarse = found.pop("quick", None) or {}

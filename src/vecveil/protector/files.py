@@ -24,7 +24,8 @@ __all__ = ["SCHEMA", "from_bytes", "load", "save", "to_bytes"]
 
 SCHEMA = "vecveil.protector/2"
 _LARGEST_FILE = 2**31
-_LARGEST_DIMENSION = 65_536
+_LARGEST_DIMENSION = 16_384
+"""Few bytes declare it, and a guarantee is computed from n × n numbers."""
 
 
 def save(protector: Protector, path: str | os.PathLike[str]) -> None:

@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from vecveil.concepts.plain_yaml import shared_line
 from vecveil.errors import DataFileError, InvalidInputError, MissingDependencyError, message
 from vecveil.serving.settings import Limits, PolicySettings, ServeSettings, UpstreamSettings
 
@@ -124,7 +125,14 @@ def _read(path: Path) -> Any:
             raise DataFileError(
                 message(_OWNER, "path", f"a file of at most {_LARGEST} bytes", path.name)
             )
-        return yaml.safe_load(path.read_text("utf-8"))
+        text = path.read_text("utf-8")
+        shared = shared_line(yaml, text)
+        if shared is not None:
+            raise DataFileError(
+                message(_OWNER, "path", "a YAML file without anchors (&), aliases (*) and merge keys (<<)",
+                        f"{path.name}, one in line {shared}", fix="Write the values out.")
+            )  # fmt: skip
+        return yaml.safe_load(text)
     except OSError as error:
         wrong = DataFileError(
             message(_OWNER, "path", "a file that can be read", type(error).__name__)
@@ -133,6 +141,8 @@ def _read(path: Path) -> Any:
         mark = getattr(error, "problem_mark", None)
         where = "" if mark is None else f", wrong at line {mark.line + 1}"
         wrong = DataFileError(message(_OWNER, "path", "a YAML file", f"{path.name}{where}"))
-    except (ValueError, RecursionError):
+    except DataFileError:
+        raise
+    except (ValueError, TypeError, RecursionError):
         wrong = DataFileError(message(_OWNER, "path", "a YAML file in UTF-8", path.name))
     raise wrong

@@ -17,7 +17,10 @@ from vecveil.tables.formats import InputFile, not_usable, readable
 from vecveil.tables.sources import Batch, Source, check_rows
 from vecveil.types import Embeddings
 
-__all__ = ["NpySource"]
+__all__ = ["WIDEST", "NpySource"]
+
+WIDEST = 1 << 20
+"""Dimensions: one row is read at once, and a file with holes in it may declare any length."""
 
 
 class NpySource(Source):
@@ -43,6 +46,8 @@ class NpySource(Source):
         check_rows(self.name, shape[0])
         if shape[1] == 0:
             raise self._unfit("an array of shape (N, n) with n >= 1", f"shape {shape}")
+        if shape[1] > WIDEST:
+            raise self._unfit(f"vectors of at most {WIDEST:,} dimensions", f"shape {shape}")
         self._all, self.dimension = shape
         self.first_row, behind = (0, self._all) if span is None else span
         self.rows = behind - self.first_row

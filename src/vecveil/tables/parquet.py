@@ -10,6 +10,7 @@ from typing import Any
 from vecveil.errors import VecveilError
 from vecveil.tables.arrow import import_pyarrow, undictionaried
 from vecveil.tables.formats import InputFile, not_usable, readable
+from vecveil.tables.parquet_bounds import largest_values, promises_too_much
 from vecveil.tables.sources import Batch, Source, check_names, check_rows
 
 __all__ = ["METADATA_KEY", "ParquetSource"]
@@ -17,6 +18,8 @@ __all__ = ["METADATA_KEY", "ParquetSource"]
 METADATA_KEY = b"vecveil"
 READ_AHEAD = 1 << 20
 BATCH_BYTES = 1 << 26
+EXPANDED_BYTES = 1 << 29
+"""What the texts of a batch may take if all of them are the longest that a dictionary may hold."""
 
 
 class ParquetSource(Source):
@@ -34,7 +37,7 @@ class ParquetSource(Source):
         """Read the header; ``groups``: the row groups to read, one after another, None all."""
         self.name, self.format = file.name, file.format
         self._open = file.opener
-        with self._opened() as parquet:
+        with self._opened() as (parquet, opened):
             schema = parquet.schema_arrow
             every = [parquet.metadata.row_group(i) for i in range(parquet.metadata.num_row_groups)]
             sizes = self.row_groups = [group.num_rows for group in every]
@@ -46,13 +49,23 @@ class ParquetSource(Source):
             check_names(self.name, names)
             self.types = dict(zip(names, map(undictionaried, schema.types), strict=True))
             check_rows(self.name, self.rows, len(names))
+            if promises_too_much(parquet.metadata, opened.seek(0, 2), self._groups):
+                raise not_usable(
+                    self.name,
+                    "a Parquet file with about as many values as it has room for",
+                    "one that declares many more",
+                    fix="If you trust it, write it again in another format.",
+                )
             size = max((self.group_bytes[i] // max(1, sizes[i]) for i in self._groups), default=1)
             self._most = max(1, BATCH_BYTES // max(1, size))
             self.metadata = _metadata(schema.metadata)
 
     def batches(self, columns: Sequence[str], chunk_rows: int) -> Iterator[tuple[int, Batch]]:
         count = min(chunk_rows, self._most)
-        with self._opened() as parquet:
+        with self._opened() as (parquet, opened):
+            with self._guarded():
+                longest = largest_values(opened, parquet.metadata, self._groups, columns)
+            count = max(1, min(count, EXPANDED_BYTES // max(1, longest)))
             batches = parquet.iter_batches(
                 batch_size=count,
                 row_groups=self._groups,
@@ -83,7 +96,7 @@ class ParquetSource(Source):
         with readable(self.name), self._open() as file:
             with self._guarded():
                 parquet = pa.parquet.ParquetFile(file, buffer_size=READ_AHEAD, pre_buffer=False)
-            yield parquet
+            yield parquet, file
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -93,6 +106,13 @@ class ParquetSource(Source):
             yield
         except VecveilError:
             raise
+        except MemoryError:
+            raise not_usable(
+                self.name,
+                "a whole Parquet file whose row groups fit into memory",
+                "one that asks for more memory than there is",
+                fix="Raise the limit of memory; if there is enough, the file is damaged: write it again.",
+            ) from None
         except (
             pa.ArrowException,
             OSError,
@@ -100,7 +120,6 @@ class ParquetSource(Source):
             TypeError,
             KeyError,
             IndexError,
-            MemoryError,
             OverflowError,
         ):
             raise self._damaged() from None

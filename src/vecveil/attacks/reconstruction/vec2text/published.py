@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,11 +111,22 @@ def _read(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
             if file.suffix == ".safetensors":
                 weights |= load_file(str(file))
             else:
+                _refuse_old(torch.__version__, kind)
                 weights |= torch.load(str(file), map_location="cpu", weights_only=True)
+    except DataFileError:
+        raise
     except Exception as error:  # safetensors, pickle and torch raise their own
         raise _refusal(kind, "files that cannot be read as one") from error
     # The embedder's own weights lie in the hypothesiser's file as well.
     return record, {k: w.float() for k, w in weights.items() if k.startswith(_KINDS)}
+
+
+def _refuse_old(version: str, kind: str) -> None:
+    """Refuse PyTorch before 2.6: there ``weights_only`` could be made to run code (CVE-2025-32434)."""
+    if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < (2, 6):
+        raise _refusal(
+            kind, f"pytorch_model.bin, which PyTorch {version[:20]} is too old to read safely"
+        )
 
 
 def _files(folder: Path) -> list[Path]:
