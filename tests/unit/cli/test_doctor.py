@@ -1,0 +1,172 @@
+"""``vecveil doctor`` reads the extras from the metadata, says what is missing and how to get it, and no secret."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.command_line import run
+from vecveil.cli import doctor, extras, surroundings
+
+PROJECT = tomllib.loads(
+    (Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8")
+)["project"]  # fmt: skip
+SECRET = "c2VjcmV0IGtleSBvZiB0aGlydHktdHdvIGJ5dGVz"
+SMALL = [
+    "numpy>=2.0",
+    "click>=8.1; extra == 'cli'",
+    'vecveil[files]; extra == "cli"',
+    'pyarrow>=16; extra == "files"',
+    f'uvloop>=0.19; sys_platform == "{sys.platform}" and extra == "serve"',
+    f'winloop>=0.1; sys_platform != "{sys.platform}" and extra == "serve"',
+]
+
+
+def lines_of_the_project() -> list[str]:
+    """Return what the package's metadata says once it is built."""
+    built = list(PROJECT["dependencies"])
+    for extra, needs in PROJECT["optional-dependencies"].items():
+        for need in needs:
+            name, _, marker = need.partition(";")
+            joined = f"{marker.strip()} and " if marker else ""
+            built.append(f'{name.strip()}; {joined}extra == "{extra}"')
+    return built
+
+
+def examined(lines: list[str], **versions: str) -> dict[str | None, dict[str, Any]]:
+    return {one["extra"]: one for one in extras.examine(lines, versions.get)}
+
+
+def test_every_extra_of_the_project_is_known_with_its_packages_and_command() -> None:
+    found = examined(lines_of_the_project())
+    assert set(found) == {None, *PROJECT["optional-dependencies"]}
+    assert found[None]["install"] == "pip install --upgrade 'vecveil'"
+    for extra, one in found.items():
+        if extra is None:
+            continue
+        assert one["state"] == "missing", extra
+        assert one["install"] == f"pip install --upgrade 'vecveil[{extra}]'"
+        asked = " ".join(PROJECT["optional-dependencies"][extra])
+        assert one["packages"] or one["of"]
+        assert all(package["name"] in asked for package in one["packages"])
+
+
+def test_an_extra_is_installed_incomplete_or_missing_with_those_that_it_is_made_of() -> None:
+    found = examined(SMALL, numpy="2.4.6", click="8.1", pyarrow="26.0.1")
+    assert [found[name]["state"] for name in (None, "cli", "files")] == ["installed"] * 3
+    assert found["cli"]["of"] == ["files"]
+    assert found["cli"]["install"] is None
+    found = examined(SMALL, numpy="2.4.6", click="8.5.1")
+    assert (found["cli"]["state"], found["files"]["state"]) == ("incomplete", "missing")
+    assert found["cli"]["install"] == "pip install --upgrade 'vecveil[cli]'"
+    assert examined(SMALL)["cli"]["state"] == "missing"
+    assert examined(SMALL)[None]["state"] == "missing"
+
+
+@pytest.mark.parametrize(
+    ("version", "least", "state"),
+    [("2.13.0+cpu", "2.3", "installed"), ("2.3", "2.3.0", "installed"), ("2.2.9", "2.3", "too old"),
+     ("10.0", "9.1", "installed"), ("1.10rc1", "1.9", "installed"), ("0.4.4", "0.4.5", "too old"),
+     ("2026.11.15", "2024.5", "installed")],
+)  # fmt: skip
+def test_a_version_below_the_lowest_that_will_do_is_too_old(
+    version: str, least: str, state: str
+) -> None:
+    (one,) = extras.examine([f"numpy>={least}"], {"numpy": version}.get)
+    assert one["packages"] == [
+        {"name": "numpy", "version": version, "least": least, "state": state}
+    ]
+    assert one["state"] == ("installed" if state == "installed" else "incomplete")
+
+
+def test_what_another_platform_needs_is_left_out() -> None:
+    assert [p["name"] for p in examined(SMALL)["serve"]["packages"]] == ["uvloop"]
+
+
+def test_doctor_prints_the_extras_of_the_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        extras, "requirements", lambda: [*SMALL, "no-such-thing>=3; extra == 'odd'"]
+    )
+    found = run("doctor", "--json")
+    assert found.code == 0
+    assert [one["extra"] for one in found.json["extras"]] == ["cli", "files", "serve", "odd"]
+    shown = run("doctor").out
+    assert "no-such-thing missing (needs 3)" in shown
+    assert "pip install --upgrade 'vecveil[odd]'" in shown
+
+
+def test_without_metadata_doctor_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(name: str) -> list[str]:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "requires", nothing)
+    done = run("doctor")
+    assert done.code == 0
+    assert "metadata was not found" in done.out
+
+
+def test_a_missing_package_of_the_core_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "requirements", lambda: [*SMALL, "no-such-thing>=3"])
+    done = run("doctor")
+    assert done.code == 1
+    assert "The core does not work." in done.out
+
+
+def test_no_secret_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VECVEIL_KEYS", json.dumps({"keys": {"a": SECRET}}))
+    monkeypatch.setenv("VECVEIL_THREADS", "3")
+    for arguments in (["doctor"], ["doctor", "--json"]):
+        out = run(*arguments).out
+        assert SECRET not in out
+        assert "VECVEIL_KEYS" in out
+    found = surroundings.variables()
+    assert found["VECVEIL_KEYS"] == surroundings.NOT_SHOWN
+    assert found["VECVEIL_THREADS"] == "3"
+
+
+def test_the_kernel_in_use_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vecveil.randomness.kernel._compiled", None)
+    monkeypatch.setenv("VECVEIL_KERNEL", "numpy")
+    assert surroundings.kernel() == {"form": "numpy", "why": "VECVEIL_KERNEL=numpy"}
+    assert "NumPy, slower: VECVEIL_KERNEL=numpy" in run("doctor").out
+    monkeypatch.delenv("VECVEIL_KERNEL")
+    assert "compiler" in surroundings.kernel()["why"]
+
+
+def test_java_is_found_by_its_home_and_asked_for_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    java = tmp_path / "bin" / "java"
+    java.write_text("#!/bin/sh\necho 'openjdk version \"21.0.2\" 2024-01-16' >&2\n")
+    java.chmod(java.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert surroundings.java() == {"path": str(java), "version": "21.0.2"}
+    java.write_text("not a program")
+    assert surroundings.java()["version"] is None
+    java.unlink()
+    assert surroundings.java() == {"path": None, "version": None}
+    assert "not found" in run("doctor").out
+
+
+def test_the_room_for_the_cache_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VECVEIL_CACHE", str(tmp_path / "none" / "yet"))
+    found = surroundings.cache()
+    assert found["bytes"] == 0
+    assert found["free"] > 0
+    assert found["writable"] is True
+    assert str(tmp_path / "none" / "yet") in run("doctor").out
+
+
+def test_the_record_has_every_part() -> None:
+    assert set(doctor.examine()) == {
+        "ok", "vecveil", "python", "platform", "checks", "core", "extras", "kernel", "encoder", "cpu", "gpu",
+        "java", "cache", "variables",
+    }  # fmt: skip
