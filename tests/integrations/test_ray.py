@@ -21,8 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-ray = pytest.importorskip("ray")
+pytest.importorskip("ray")
 
+import ray
 import ray.data
 
 import vecveil
@@ -231,9 +232,7 @@ def test_noise_is_fresh_in_every_worker_and_every_time(protector_file: Path) -> 
     """One row many times: no two of its releases are the same, whoever made them."""
     X = np.tile(np.linspace(0, 1, DIMENSION, dtype=np.float32), (600, 1))
     blocks = [table_of(X[i : i + 50]) for i in range(0, 600, 50)]
-    out = protect_dataset(
-        ray.data.from_arrow(blocks), protector_file, concurrency=2, batch_size=50
-    )
+    out = protect_dataset(ray.data.from_arrow(blocks), protector_file, concurrency=2, batch_size=50)
     found = [np.stack([row["embedding"] for row in out.iter_rows()]) for _ in range(2)]
     noise = np.concatenate(found) - X[0]
     assert len(noise) == 1200
@@ -250,7 +249,9 @@ def test_tensors_and_empty_datasets(protector_file: Path) -> None:
     rows = out.take_all()
     assert [set(row) for row in rows] == [{"embedding"}] * 30
     np.testing.assert_array_equal(np.stack([row["embedding"] for row in rows]), X)
-    empty = protect_dataset(ray.data.from_arrow(table_of(X[:0])), protector_file, concurrency=(1, 2))
+    empty = protect_dataset(
+        ray.data.from_arrow(table_of(X[:0])), protector_file, concurrency=(1, 2)
+    )
     assert empty.count() == 0
 
 

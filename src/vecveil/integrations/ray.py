@@ -57,13 +57,13 @@ def protect_dataset(
 ) -> Any:
     """Return the ``ray.data.Dataset`` of the protected rows of ``ds``: other columns, then ``embedding``.
 
-    Batches are Arrow tables that lie in Ray's object store; rows never become Python objects. Protector, key and encoder
-    are loaded once by each worker.
+    Batches are Arrow tables that lie in Ray's object store; rows never become Python objects. Protector, key and
+    encoder are loaded once by each worker.
 
-    A dataset is lazy: it is computed each time it is used, and again where a node was lost. With fresh noise each time is
-    a further release of every row, and several releases of a row together say more about it than one. Write the dataset
-    once and read the files, or keep it with ``materialize()``; or use keyed noise, with which a row's release is the
-    same every time.
+    A dataset is lazy: it is computed each time it is used, and again where a node was lost. With fresh noise each
+    time is a further release of every row, and several releases of a row together say more about it than one. Write
+    the dataset once and read the files, or keep it with ``materialize()``; or use keyed noise, with which a row's
+    release is the same every time.
 
     Args:
         ds: of vectors (lists or tensors of floats), or of texts, which are encoded.
@@ -78,8 +78,8 @@ def protect_dataset(
         InvalidInputError: an option that is not one, or a key in place of its name.
         ProtectorFileError, KeyFileError: no such protector or key.
 
-    What the rows raise, such as `DataFileError` for NaN, is raised by Ray where the dataset is used: as one of its errors,
-    with our sentence in it.
+    What the rows raise, such as `DataFileError` for NaN, is raised by Ray where the dataset is used: as one of its
+    errors, with our sentence in it.
     """
     if not isinstance(ds, ray.data.Dataset):
         raise InvalidInputError(message(_OWNER, "ds", "a ray.data.Dataset", type(ds).__name__))
@@ -135,10 +135,10 @@ def _workers(concurrency: int | tuple[int, int] | None) -> Any:
 def run_on_ray(run: Run, parts: Sequence[Part]) -> Iterator[PartResult | PartFailure]:
     """Work on parts on the Ray that is there, or on one of this machine alone: an engine of `protect_files`.
 
-    Workers read the inputs and write the outputs themselves; what passes through Ray is which part and what became of
-    it. Vectors are protected in tasks, texts encoded and protected in a pool of actors, each with a GPU if Ray has some;
-    protector, key and encoder are loaded once in each process. A part whose worker died is done again by another one, and
-    left as it is if its file had appeared.
+    Workers read the inputs and write the outputs themselves; what passes through Ray is which part and what became
+    of it. Vectors are protected in tasks, texts encoded and protected in a pool of actors, each with a GPU if Ray has
+    some; protector, key and encoder are loaded once in each process. A part whose worker died is done again by another
+    one, and left as it is if its file had appeared.
 
     Raises:
         VecveilError: what a part raises beyond a DataFileError; ReleaseError for what Ray itself raises.
@@ -153,7 +153,7 @@ def run_on_ray(run: Run, parts: Sequence[Part]) -> Iterator[PartResult | PartFai
     out = run.out if local is None else Folder(os.path.abspath(local))
     sent = Sealed(replace(run, job=anywhere(run.job), out=out))
     with _quiet(), _connected():
-        dataset = ray.data.from_items(
+        dataset: Any = ray.data.from_items(
             [{"part": pickle.dumps(part)} for part in parts],
             override_num_blocks=min(len(parts), _MOST_TASKS),
         )
@@ -189,7 +189,9 @@ def _do(row: dict[str, Any], sent: Sealed) -> dict[str, bytes]:
     except Exception as error:
         outcome = (
             ReleaseError.__name__,
-            message("protect", "part", "protected by a worker", f"the error {type(error).__name__}"),
+            message(
+                "protect", "part", "protected by a worker", f"the error {type(error).__name__}"
+            ),
         )
     return {"outcome": pickle.dumps(outcome)}
 
@@ -242,7 +244,10 @@ def _encodes(run: Run, part: Part) -> bool:
 
 
 def _gpus() -> float:
-    return float(ray.cluster_resources().get("GPU", 0)) if ray.is_initialized() else 0.0
+    if not ray.is_initialized():
+        return 0.0
+    there: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call, unused-ignore]
+    return there.get("GPU", 0.0)
 
 
 @contextlib.contextmanager

@@ -36,9 +36,9 @@ def protect_dataframe(
     key and encoder once.
 
     A DataFrame is lazy: it is computed at each action, and again where a task was lost or runs twice. With fresh noise
-    each time is a further release of every row, and several releases of a row together say more about it than one. Write
-    the DataFrame once and read the files; ``cache`` is not enough, because what was evicted is computed again. Or use
-    keyed noise, with which a row's release is the same every time.
+    each time is a further release of every row, and several releases of a row together say more about it than one.
+    Write the DataFrame once and read the files; ``cache`` is not enough, because what was evicted is computed again.
+    Or use keyed noise, with which a row's release is the same every time.
 
     Args:
         df: of vectors (arrays of floats or doubles), or of texts, which are encoded.

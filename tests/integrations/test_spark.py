@@ -1,0 +1,198 @@
+"""Spark in local mode: DataFrames protected batch by batch in workers that Spark forks and starts again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+if shutil.which("java") is None:
+    pytest.skip("Spark needs Java, and there is none on the PATH", allow_module_level=True)
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # pyspark 4.3 warns of pandas 3, which mapInArrow does not use
+    from pyspark.errors import PythonException
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import ArrayType, DoubleType, FloatType
+
+import vecveil
+from harness.bulk_tables import expected, laplace_file, rows_of, table_of
+from harness.integration_checks import assert_no_secret
+from vecveil.bulk import ArrowProtection, BulkJob
+from vecveil.encoders import LsaEncoder
+from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.integrations.spark import protect_dataframe
+
+# py4j leaves its sockets to the garbage collector; pyspark 4.3 warns of pandas 3.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning",
+    "ignore:PySpark does not yet fully support pandas:FutureWarning",
+)  # fmt: skip
+
+DIMENSION = 16
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("events")
+
+
+@pytest.fixture(scope="module")
+def spark(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Start Spark with two cores; a task may fail twice."""
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        options = {
+            "spark.ui.enabled": "false",
+            # Small queries: compiling them takes longer than running them.
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": logs.as_uri(),
+        }
+        builder = SparkSession.builder.master("local[2, 3]")
+        for name, value in options.items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("OFF")
+        try:
+            yield session
+        finally:
+            session.stop()
+
+
+@pytest.fixture(scope="module")
+def protector_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return laplace_file(tmp_path_factory.mktemp("laplace") / "p.vecveil", DIMENSION)
+
+
+@pytest.fixture(scope="module")
+def keyed(protector_file: Path, key_file: Path) -> dict[str, Any]:
+    return {"protector": protector_file, "id_column": "id", "key": key_file}
+
+
+def test_keyed_noise_is_that_of_the_protector_though_a_worker_dies(
+    spark: SparkSession, keyed: dict[str, Any], tmp_path: Path
+) -> None:
+    """A worker is killed in the middle of a task, which Spark does again."""
+    X = np.random.default_rng(0).standard_normal((400, DIMENSION)).astype(np.float32)
+    died = str(tmp_path / "died")
+
+    def die_once(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(batches):
+            yield batch
+            if number and not os.path.exists(died):
+                open(died, "w").close()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "60")
+    rows = [(f"item-{i}", row.tolist()) for i, row in enumerate(X)]
+    df = spark.createDataFrame(rows, "id string, embedding array<float>")
+    out = protect_dataframe(df.mapInArrow(die_once, df.schema), **keyed).toArrow()
+    assert os.path.exists(died)
+    released = rows_of(out)
+    assert len(released) == 400
+    key = vecveil.NoiseKeys.from_file(keyed["key"]).key()
+    for item, row in expected(vecveil.load(keyed["protector"]), X, key).items():
+        np.testing.assert_array_equal(released[item], row)
+    job = BulkJob.of(keyed["protector"], id_column="id", key=str(keyed["key"]))
+    same = rows_of(ArrowProtection(job)(table_of(X)))
+    assert all(np.array_equal(released[item], row) for item, row in same.items())
+
+
+def test_the_schema_has_what_is_carried_and_no_text(
+    spark: SparkSession, keyed: dict[str, Any], protector_file: Path
+) -> None:
+    rows = [(f"i{i}", 2000 + i, "a secret", [0.5] * DIMENSION) for i in range(3)]
+    df = spark.createDataFrame(rows, "id string, year int, text string, embedding array<double>")
+    out = protect_dataframe(df, **keyed)
+    assert [field.name for field in out.schema.fields] == ["id", "year", "embedding"]
+    assert out.schema["embedding"].dataType == ArrayType(DoubleType(), containsNull=False)
+    assert [row.year for row in out.collect()] == [2000, 2001, 2002]
+    with_text = protect_dataframe(df, protector_file, keep_text=True, carry=["year"], noise=False)
+    assert with_text.columns == ["year", "text", "embedding"]
+    first = with_text.first()
+    assert first.text == "a secret"
+    assert first.embedding == [0.5] * DIMENSION
+    assert protect_dataframe(df.where("year < 0"), **keyed).count() == 0
+
+
+def test_noise_is_fresh_in_every_worker_and_every_time(
+    spark: SparkSession, protector_file: Path
+) -> None:
+    """One row many times: no two of its releases are the same, though workers are forks of one process."""
+    clean = np.linspace(0, 1, DIMENSION, dtype=np.float32)
+    row = [([float(value) for value in clean],)]
+    df = spark.createDataFrame(row * 200, "embedding array<float>").repartition(4)
+    out = protect_dataframe(df, protector_file)
+    assert out.schema["embedding"].dataType == ArrayType(FloatType(), containsNull=False)
+    noise = np.array([row.embedding for _ in range(2) for row in out.collect()]) - clean
+    assert len(np.unique(noise, axis=0)) == len(noise) == 400
+
+
+def test_texts_are_encoded_by_workers(
+    spark: SparkSession, key_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [f"the {a} of {b}" for a in ("roof", "train", "noon") for b in ("tin", "oak", "clay")]
+    encoder = LsaEncoder.fit(texts * 5, 4, min_texts=1)
+    encoder.save(tmp_path / "lsa")
+    X = encoder.encode(texts)
+    protector = laplace_file(tmp_path / "p.vecveil", X.shape[1])
+    monkeypatch.chdir(tmp_path)
+    given = {"id_column": "id", "key": os.path.relpath(key_file), "encoder": "lsa"}
+    rows = [(f"item-{i}", text) for i, text in enumerate(texts)]
+    df = spark.createDataFrame(rows, "id string, text string")
+    out = protect_dataframe(df, protector, **given).toArrow()
+    assert out.schema.names == ["id", "embedding"]
+    same = ArrowProtection(BulkJob.of(protector, **given))(
+        pa.table({"id": [row[0] for row in rows], "text": texts})
+    )
+    released = rows_of(out)
+    assert all(np.array_equal(released[item], row) for item, row in rows_of(same).items())
+
+
+def test_nan_is_our_error(spark: SparkSession, protector_file: Path) -> None:
+    rows = [([1.0] * DIMENSION,)] * 9 + [([float("nan")] * DIMENSION,)]
+    df = spark.createDataFrame(rows, "embedding array<float>").coalesce(1)
+    with pytest.raises(
+        PythonException, match="`embeddings` must be finite; got 1 with NaN"
+    ) as said:
+        protect_dataframe(df, protector_file).collect()
+    assert "DataFileError" in str(said.value)
+
+
+def test_what_cannot_be_is_refused(
+    spark: SparkSession, protector_file: Path, key_file: Path
+) -> None:
+    df = spark.createDataFrame(
+        [([1.0] * DIMENSION, [2.0])], "embedding array<float>, more array<double>"
+    )
+    with pytest.raises(DataFileError, match="may hold clean vectors"):
+        protect_dataframe(df, protector_file)
+    key = vecveil.NoiseKeys.from_file(key_file).key()
+    with pytest.raises(InvalidInputError, match="stored, and spilled"):
+        protect_dataframe(df, protector_file, id_column="id", key=key)
+    with pytest.raises(InvalidInputError, match="`options`"):
+        protect_dataframe(df, protector_file, batch_size=3)
+    with pytest.raises(InvalidInputError, match="`df`"):
+        protect_dataframe(table_of(np.ones((1, DIMENSION))), protector_file)
+
+
+def test_spark_writes_down_no_key(spark: SparkSession, logs: Path, key_file: Path) -> None:
+    assert any(path.is_file() and path.stat().st_size for path in logs.rglob("*"))
+    assert_no_secret(logs, key_file)
