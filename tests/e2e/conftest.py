@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 from harness.command_line import run, write_notes, write_pairs
+from harness.small_attacks import small_attacks
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Audit with small attacks in this process, fixtures of the session included; processes of their own do not."""
+    if Path(__file__).parent not in item.path.parents:
+        return (yield)
+    with small_attacks():
+        return (yield)
 
 
 @pytest.fixture(scope="session")
