@@ -56,6 +56,14 @@ browser:
 	    || echo "make: no Chromium could be installed; the tests that need it are skipped" >&2; \
 	else echo "make: no Chromium; the tests that need it are skipped" >&2; fi
 
+# Every fault a hundred times at random moments; the suite itself makes a few. FAULT_SEED repeats a run.
+FAULT_MOMENTS ?= 100
+FAULT_SEED ?=
+.PHONY: faults
+faults: venv
+	OMP_NUM_THREADS=1 VECVEIL_FAULT_MOMENTS=$(FAULT_MOMENTS) $(if $(FAULT_SEED),VECVEIL_FAULT_SEED=$(FAULT_SEED)) \
+	  $(BIN)/python -m pytest tests/faults -q
+
 check: venv
 	$(BIN)/ruff check .
 	$(BIN)/mypy

@@ -16,6 +16,7 @@
     ├── EncoderError                 an encoder behind a URL did not answer, or not with vectors
     ├── StoreError                   a vector database is not there, went away, or holds something else
     ├── TrainingError                a reward or gradient became NaN or infinite; the last checkpoint stays
+    ├── MemoryLimitError             a limit leaves too little memory to begin (also a MemoryError)
     └── MissingDependencyError       an optional package is not installed (also an ImportError)
 
 No message ever holds a text, a vector or a key: only names, shapes, counts and parameters.
@@ -33,6 +34,7 @@ __all__ = [
     "KeyFileError",
     "LedgerCapError",
     "LedgerError",
+    "MemoryLimitError",
     "MissingDependencyError",
     "ProtectorFileError",
     "ReleaseError",
@@ -122,6 +124,10 @@ class TrainingError(VecveilError, RuntimeError):
     def __reduce__(self) -> tuple[type[TrainingError], tuple[str, int, int]]:
         """Return what makes it anew: workers send it to their parent."""
         return type(self), (str(self), self.epoch, self.step)
+
+
+class MemoryLimitError(VecveilError, MemoryError):
+    """A limit on the memory of this process leaves too little for the work; nothing was begun."""
 
 
 class MissingDependencyError(VecveilError, ImportError):

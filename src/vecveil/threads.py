@@ -1,14 +1,17 @@
-"""Threads: how many, a pool for work on rows, and one thread for torch where that is fastest."""
+"""Threads: how many, a pool for work on rows, room for them, and one thread for torch where that is fastest."""
 
 from __future__ import annotations
 
+import mmap
 import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-__all__ = ["in_chunks", "one_thread", "thread_count"]
+from vecveil.errors import MemoryLimitError, message
+
+__all__ = ["check_room", "in_chunks", "one_thread", "thread_count"]
 
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
@@ -69,6 +72,31 @@ def in_chunks(rows: int, chunk: int, work: Callable[[int, int], None]) -> None:
     for error in errors:
         if error is not None:
             raise error
+
+
+def check_room(needed: int, *, owner: str) -> None:
+    """Refuse to begin where a limit on the memory of this process leaves less than ``needed`` bytes.
+
+    Libraries that run out of it in a thread of their own end the process and say nothing. Where there is no limit, the
+    system itself decides what it can give, and nothing is checked.
+
+    Raises:
+        MemoryLimitError: less is left.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return
+    try:
+        mmap.mmap(-1, needed).close()  # addresses alone: no page of it is touched
+    except (OSError, MemoryError, ValueError):
+        raise MemoryLimitError(
+            message(owner, "memory", f"at least {needed >> 20:,} MiB", f"less, under a limit of {limit >> 20:,} MiB",
+                    "Nothing was begun.", "Raise the limit of this process (ulimit -v).")
+        ) from None  # fmt: skip
 
 
 @contextmanager

@@ -7,6 +7,7 @@ kills it kills nobody else.
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import json
 import os
@@ -14,6 +15,8 @@ import sys
 from typing import Any
 
 __all__ = ["main"]
+
+_PATIENCE = 60.0
 
 
 def main(modules: list[str]) -> None:
@@ -49,6 +52,7 @@ def _become(request: dict[str, Any]) -> None:
         os.dup2(nothing, 0)
         for number, name in ((1, "out"), (2, "err")):
             os.dup2(os.open(request[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
+        faulthandler.dump_traceback_later(_PATIENCE)  # of a child that hangs: where
         _limit(request["limits"])
         if request["task"] == "record":
             code = _record(*request["arguments"])

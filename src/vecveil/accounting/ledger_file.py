@@ -181,7 +181,10 @@ _REASONS: dict[int, tuple[str, str, str]] = {
         "Check the permissions of the file and of its folder.",
     ),
     sqlite3.SQLITE_FULL: ("on a disk with enough space", "a full disk", "Free some space."),
-    sqlite3.SQLITE_IOERR: ("on a working disk", "an input/output error", "Check the disk."),
+    sqlite3.SQLITE_IOERR: (
+        "on a working disk with enough space", "an input/output error",
+        "Check the disk, and a limit on the size of files.",
+    ),
     sqlite3.SQLITE_NOTADB: ("a ledger", "a file of another kind", "Name the ledger."),
 }  # fmt: skip
 _DAMAGED = ("an intact ledger", "a damaged file", "Restore it from a copy.")

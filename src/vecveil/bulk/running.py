@@ -19,7 +19,9 @@ from vecveil.bulk.work import PartWorker
 from vecveil.errors import DataFileError, InvalidInputError, message
 from vecveil.locks import LockedError, exclusive
 from vecveil.progress import progress
+from vecveil.tables.pipeline import ROOM
 from vecveil.tables.writing import NotWrittenError
+from vecveil.threads import check_room
 
 if TYPE_CHECKING:
     from vecveil.accounting import Ledger
@@ -113,8 +115,10 @@ def protect_files(
     Raises:
         DataFileError: inputs that are missing, or cannot be used: all parts that can be done are done first; or a
             folder that another run has begun, or is at work in.
+        MemoryLimitError: a limit on this process leaves too little memory to begin.
         VecveilError: what a part raises beyond that ends the run; the same call goes on.
     """
+    check_room(ROOM, owner="protect")
     options = dict(storage_options or {})
     folder = Folder(os.fspath(out), options)
     if not inputs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import signal
@@ -21,6 +22,7 @@ from vecveil.errors import VecveilError
 __all__ = ["run"]
 
 FAILED, MISUSED, INTERRUPTED, NOBODY_READS, TERMINATED = 1, 2, 130, 141, 143
+_NO_MEMORY = ("cannot allocate memory", "failed to map segment", "start new thread")
 _SOURCE = Path(__file__).resolve().parents[1]
 
 
@@ -66,10 +68,13 @@ def _failure(error: BaseException, arguments: Sequence[str]) -> int:
         case KeyboardInterrupt():
             _say(f"stopped by Ctrl-C. {_left_behind(arguments)}", kind="")
             return INTERRUPTED
-        case VecveilError():
+        case VecveilError() if not (isinstance(error, ImportError) and _short_of_memory(error)):
             return _say(str(error))
-        case MemoryError():
-            return _say("The memory does not suffice for this input. Give fewer rows (--limit).")
+        case _ if _short_of_memory(error):
+            return _say(
+                "The memory, or the number of threads, that this process may use does not suffice. "
+                "Raise its limits (ulimit -v, ulimit -u), or give fewer rows."
+            )
         case OSError():
             return _say(_system_error(error))
         case SystemExit():
@@ -119,6 +124,21 @@ def _say(text: str, *, kind: str = "error: ") -> int:
         sys.stderr.write(f"{start}vecveil: {kind}{line}\n")
         sys.stderr.flush()
     return FAILED
+
+
+def _short_of_memory(error: BaseException | None) -> bool:
+    """Return whether ``error``, or one that it came of, says that there is no more memory.
+
+    A library that cannot be mapped then looks like one that is missing, and a thread that cannot start like a bug.
+    """
+    while error is not None:
+        said = str(error).lower() if isinstance(error, ImportError | RuntimeError) else ""
+        if isinstance(error, MemoryError) or any(words in said for words in _NO_MEMORY):
+            return True
+        if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _system_error(error: OSError) -> str:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+ROOM = 1 << 30
+"""Bytes of address space for libraries and the work: looked for before the first of them is loaded."""
 TEXT_ROWS = 2048
 """Texts that are encoded between two moves of the progress bar."""
 
@@ -106,7 +108,9 @@ def command(
     missing, and nothing twice.
     """
     from vecveil.cli.protect_folder import is_folder, protect_folder
+    from vecveil.threads import check_room
 
+    check_room(ROOM, owner="protect")
     if is_folder(inputs, out) or engine is not None:
         if force:
             raise click.UsageError(

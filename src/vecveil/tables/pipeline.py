@@ -18,9 +18,13 @@ from vecveil.tables.reading import Chunk, TableReader, read_table
 from vecveil.tables.sources import ColumnType, missing_column
 from vecveil.tables.writers import EmbeddingWriter, NpyWriter
 from vecveil.tables.writing import check_output, open_writer
+from vecveil.threads import check_room
 from vecveil.types import Embeddings
 
-__all__ = ["PreparedTable", "ProtectionCounts", "TableProtection", "protect_table"]
+__all__ = ["ROOM", "PreparedTable", "ProtectionCounts", "TableProtection", "protect_table"]
+
+ROOM = 3 << 28
+"""Bytes of address space that a table may need: chunks on their way, a row group, and what threads reserve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,9 @@ def protect_table(
         DataFileError: the input cannot be used, or the output cannot be written.
         IncompatibleError: the vectors are not of ``dimension``.
         ReleaseError: ``protect`` returned other rows than it was given.
+        MemoryLimitError: a limit on this process leaves too little memory to begin.
     """
+    check_room(ROOM, owner="protect")
     vectors_only = check_output(output, overwrite=overwrite, source=input) is NpyWriter
     reader = read_table(
         input,
