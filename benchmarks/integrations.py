@@ -2,6 +2,7 @@
 
     python benchmarks/integrations.py                  # run the tests of every integration
     python benchmarks/integrations.py --data BEIR_DIR  # and every example, on a collection in BEIR layout
+    python benchmarks/integrations.py --only ray       # renew what the record says of some
 
 The tests are those of ``tests/integrations``; the examples are run as a user runs them, with a protector that is
 fitted on the collection (method and target below). An example's nDCG@10 depends on the database too: some search
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +45,12 @@ TERMS = [
 ]
 
 
-def tested(folder: Path) -> dict[str, dict[str, int]]:
+def tested(folder: Path, only: Sequence[str]) -> dict[str, dict[str, int]]:
     """Run the tests; return for each module how many passed, failed and were skipped."""
     report = folder / "junit.xml"
+    files = [f"tests/integrations/test_{module}.py" for module in only] or ["tests/integrations"]
     subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "tests/integrations", f"--junitxml={report}"],
+        [sys.executable, "-m", "pytest", "-q", *files, f"--junitxml={report}"],
         cwd=ROOT,
         check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -105,22 +108,36 @@ def main() -> int:
     """Run everything and write the record."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, help="a collection in BEIR layout, such as Cranfield")
+    parser.add_argument("--only", action="append", default=[], help="a module; may be repeated")
     options = parser.parse_args()
+    collection = options.data and options.data.name
+    kept: dict[str, dict[str, Any]] = {}
+    if options.only:
+        known = json.loads(RESULT.read_text(encoding="utf-8"))
+        kept = {row["module"]: row for row in known["integrations"]}
+        if collection not in (None, known["collection"]):
+            parser.error("the record is of another collection: measure all on this one")
+        collection = known["collection"]
     with tempfile.TemporaryDirectory() as name:
-        counts = tested(Path(name))
+        counts = tested(Path(name), options.only)
         protector = fitted(options.data, Path(name)) if options.data else None
         rows: list[dict[str, Any]] = []
         for one in INTEGRATIONS:
+            if options.only and one.module not in options.only:
+                rows += [kept[one.module]] if one.module in kept else []
+                continue
             row = {"module": one.module, "component": one.component}
             row["version"] = importlib.metadata.version(one.component)
             row |= counts.get(one.module, {"passed": 0, "failed": 0, "skipped": 0})
             if protector is not None:
                 row["ndcg"] = searched(one.module, options.data, protector)
+            elif one.module in kept:
+                row["ndcg"] = kept[one.module].get("ndcg")
             rows.append(row)
     record = {
         "schema": "vecveil.benchmark/1",
         "command": "python benchmarks/integrations.py --data BEIR_DIR",
-        "collection": options.data.name if options.data else None,
+        "collection": collection,
         "encoder": "minilm",
         "method": "subspace",
         "target_utility": TARGET,

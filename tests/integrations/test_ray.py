@@ -29,7 +29,7 @@ import ray.data
 import vecveil
 from harness.bulk_tables import expected, laplace_file, rows_of, table_of, write_parts
 from harness.command_line import run
-from harness.integration_checks import assert_no_secret
+from harness.integration_checks import assert_no_secret, run_example
 from vecveil.bulk import BulkJob, protect_files, verify
 from vecveil.bulk.places import Folder
 from vecveil.bulk.running import Run
@@ -77,13 +77,13 @@ def session(key_file: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def protector_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def laplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return laplace_file(tmp_path_factory.mktemp("laplace") / "p.vecveil", DIMENSION)
 
 
 @pytest.fixture
-def keyed(protector_file: Path) -> BulkJob:
-    return BulkJob.of(protector_file, id_column="id", key=f"env:{KEYS}")
+def keyed(laplace: Path) -> BulkJob:
+    return BulkJob.of(laplace, id_column="id", key=f"env:{KEYS}")
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -91,11 +91,11 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def test_the_engine_writes_what_one_machine_writes_and_finishes_what_is_missing(
-    tmp_path: Path, protector_file: Path, key_file: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, laplace: Path, key_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     X = write_parts(tmp_path / "in", 3, 100, DIMENSION, 50)
     monkeypatch.chdir(tmp_path)  # Ray's processes have another folder
-    asked = ["in/*.parquet", "-p", protector_file, "--id-column", "id", "--key-file"]
+    asked = ["in/*.parquet", "-p", laplace, "--id-column", "id", "--key-file"]
     asked.append(os.path.relpath(key_file))
     assert run("protect", *asked, "-o", "here").code == 0
     outcome = run("protect", *asked, "-o", f"file://{tmp_path}/there", "--engine", "ray")
@@ -107,7 +107,7 @@ def test_the_engine_writes_what_one_machine_writes_and_finishes_what_is_missing(
     assert verify(there, show_progress=False).complete
     key = vecveil.NoiseKeys.from_file(key_file).key()
     released = rows_of(pq.read_table(there))
-    for item, row in expected(vecveil.load(protector_file), X, key).items():
+    for item, row in expected(vecveil.load(laplace), X, key).items():
         np.testing.assert_array_equal(released[item], row)
 
     (there / "part-000001.parquet").unlink()
@@ -199,85 +199,79 @@ def test_texts_are_encoded_by_actors(
     assert pq.read_schema("there/part-000000.parquet").names == ["id", "embedding"]
 
 
-def test_errors_of_workers_are_ours(tmp_path: Path, protector_file: Path) -> None:
+def test_errors_of_workers_are_ours(tmp_path: Path, laplace: Path) -> None:
     """The key is where this process finds it, and no worker."""
     write_parts(tmp_path / "in", 1, 10, DIMENSION, 10)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VECVEIL_TEST_ONLY_HERE", os.environ[KEYS])
-        job = BulkJob.of(protector_file, id_column="id", key="env:VECVEIL_TEST_ONLY_HERE")
+        job = BulkJob.of(laplace, id_column="id", key="env:VECVEIL_TEST_ONLY_HERE")
         with pytest.raises(KeyFileError, match="environment") as caught:
             protect_files([tmp_path / "in"], tmp_path / "out", job, engine=run_on_ray)
     assert "Traceback" not in str(caught.value)
 
 
 def test_a_dataset_is_protected_with_its_columns(
-    protector_file: Path, key_file: Path, tmp_path: Path
+    laplace: Path, key_file: Path, tmp_path: Path
 ) -> None:
     X = np.random.default_rng(1).standard_normal((400, DIMENSION)).astype(np.float32)
     table = table_of(X).append_column("year", pa.array(range(400)))
     ds = ray.data.from_arrow([table.slice(i, 100) for i in range(0, 400, 100)])
     given = {"id_column": "id", "key": key_file}
-    out = protect_dataset(ds, protector_file, **given, batch_size=64)
+    out = protect_dataset(ds, laplace, **given, batch_size=64)
     out.write_parquet(str(tmp_path / "out"))
     found = pq.read_table(tmp_path / "out")
     assert found.schema.names == ["id", "year", "embedding"]
     assert found.schema.field("embedding").type == pa.list_(pa.float32(), DIMENSION)
     released = rows_of(found)
     key = vecveil.NoiseKeys.from_file(key_file).key()
-    for item, row in expected(vecveil.load(protector_file), X, key).items():
+    for item, row in expected(vecveil.load(laplace), X, key).items():
         np.testing.assert_array_equal(released[item], row)
 
 
-def test_noise_is_fresh_in_every_worker_and_every_time(protector_file: Path) -> None:
-    """One row many times: no two of its releases are the same, whoever made them."""
+def test_noise_is_fresh_in_every_worker(laplace: Path) -> None:
+    """One row many times: no two of its releases are the same, whichever of two workers made them."""
     X = np.tile(np.linspace(0, 1, DIMENSION, dtype=np.float32), (600, 1))
     blocks = [table_of(X[i : i + 50]) for i in range(0, 600, 50)]
-    out = protect_dataset(ray.data.from_arrow(blocks), protector_file, concurrency=2, batch_size=50)
-    found = [np.stack([row["embedding"] for row in out.iter_rows()]) for _ in range(2)]
-    noise = np.concatenate(found) - X[0]
-    assert len(noise) == 1200
-    for column in noise.T:
-        assert len(np.unique(column)) > 1190  # rounded to a grid, on which two may meet
-    assert len(np.unique(noise, axis=0)) == 1200
+    out = protect_dataset(ray.data.from_arrow(blocks), laplace, concurrency=2, batch_size=50)
+    noise = np.stack([row["embedding"] for row in out.iter_rows()]) - X[0]
+    assert len(np.unique(noise, axis=0)) == 600
 
 
-def test_tensors_and_empty_datasets(protector_file: Path) -> None:
+def test_tensors_and_empty_datasets(laplace: Path) -> None:
     X = np.random.default_rng(2).standard_normal((30, DIMENSION))
     out = protect_dataset(
-        ray.data.from_numpy(X), protector_file, embedding_column="data", noise=False, concurrency=1
+        ray.data.from_numpy(X), laplace, embedding_column="data", noise=False, concurrency=1
     )
     rows = out.take_all()
     assert [set(row) for row in rows] == [{"embedding"}] * 30
     np.testing.assert_array_equal(np.stack([row["embedding"] for row in rows]), X)
-    empty = protect_dataset(
-        ray.data.from_arrow(table_of(X[:0])), protector_file, concurrency=(1, 2)
-    )
+    empty = protect_dataset(ray.data.from_arrow(table_of(X[:0])), laplace, concurrency=(1, 2))
     assert empty.count() == 0
 
 
-def test_nan_in_a_batch_is_our_error(protector_file: Path) -> None:
+def test_nan_in_a_batch_is_our_error(laplace: Path) -> None:
     X = np.ones((20, DIMENSION), dtype=np.float32)
     X[7, 3] = np.nan
-    out = protect_dataset(ray.data.from_arrow(table_of(X)), protector_file, concurrency=1)
+    out = protect_dataset(ray.data.from_arrow(table_of(X)), laplace, concurrency=1)
     with pytest.raises(Exception, match="`embeddings` must be finite; got 1 with NaN") as caught:
         out.materialize()
     assert "DataFileError" in str(caught.value)
     assert "nan," not in str(caught.value)
 
 
-def test_what_cannot_be_is_refused(protector_file: Path, key_file: Path, keyed: BulkJob) -> None:
+def test_what_cannot_be_is_refused(laplace: Path, key_file: Path, keyed: BulkJob) -> None:
     ds = ray.data.from_arrow(table_of(np.ones((2, DIMENSION))))
     keys = vecveil.NoiseKeys.from_file(key_file)
     for secret in (keys, keys.key()):
         with pytest.raises(InvalidInputError, match=r"stored, and spilled"):
-            protect_dataset(ds, protector_file, id_column="id", key=secret)
+            protect_dataset(ds, laplace, id_column="id", key=secret)
     with pytest.raises(InvalidInputError, match="`options`"):
-        protect_dataset(ds, protector_file, delimiter=";")
+        protect_dataset(ds, laplace, delimiter=";")
     with pytest.raises(InvalidInputError, match="`ds`"):
-        protect_dataset([1], protector_file)
+        protect_dataset([1], laplace)
     for count in (0, (2, 1), "many"):
         with pytest.raises(InvalidInputError, match="`concurrency`"):
-            protect_dataset(ds, protector_file, concurrency=count)  # type: ignore[arg-type]
+            protect_dataset(ds, laplace, concurrency=count)  # type: ignore[arg-type]
     held = Run(keyed, Folder("out"), "run", {}, ledger=object())  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="`ledger`"):
         next(iter(run_on_ray(held, [])))
@@ -308,6 +302,16 @@ def test_a_ray_of_our_own_is_quiet_and_ends(monkeypatch: pytest.MonkeyPatch) -> 
     (given, telemetry), ended = said
     assert (telemetry, ended, given["include_dashboard"]) == ("0", "down", False)
     assert "RAY_USAGE_STATS_ENABLED" not in os.environ
+
+
+def test_the_example_searches(
+    collection_folder: Path, protector: vecveil.Protector, tmp_path: Path
+) -> None:
+    protector.save(tmp_path / "health.vecveil")
+    clean, protected = run_example("ray", collection_folder, tmp_path / "health.vecveil")
+    # The same noise law gives 0.85 to 0.86 of 1, and rows in no order under 0.05: no draw comes near the bound.
+    assert clean > 0.7
+    assert protected > 0.5
 
 
 def test_ray_writes_down_no_key_and_no_password(session: Path, key_file: Path) -> None:

@@ -27,7 +27,7 @@ with warnings.catch_warnings():
 
 import vecveil
 from harness.bulk_tables import expected, laplace_file, rows_of, table_of
-from harness.integration_checks import assert_no_secret
+from harness.integration_checks import assert_no_secret, run_example
 from vecveil.bulk import ArrowProtection, BulkJob
 from vecveil.encoders import LsaEncoder
 from vecveil.errors import DataFileError, InvalidInputError
@@ -77,13 +77,13 @@ def spark(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
 
 
 @pytest.fixture(scope="module")
-def protector_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def laplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return laplace_file(tmp_path_factory.mktemp("laplace") / "p.vecveil", DIMENSION)
 
 
 @pytest.fixture(scope="module")
-def keyed(protector_file: Path, key_file: Path) -> dict[str, Any]:
-    return {"protector": protector_file, "id_column": "id", "key": key_file}
+def keyed(laplace: Path, key_file: Path) -> dict[str, Any]:
+    return {"protector": laplace, "id_column": "id", "key": key_file}
 
 
 def test_keyed_noise_is_that_of_the_protector_though_a_worker_dies(
@@ -116,7 +116,7 @@ def test_keyed_noise_is_that_of_the_protector_though_a_worker_dies(
 
 
 def test_the_schema_has_what_is_carried_and_no_text(
-    spark: SparkSession, keyed: dict[str, Any], protector_file: Path
+    spark: SparkSession, keyed: dict[str, Any], laplace: Path
 ) -> None:
     rows = [(f"i{i}", 2000 + i, "a secret", [0.5] * DIMENSION) for i in range(3)]
     df = spark.createDataFrame(rows, "id string, year int, text string, embedding array<double>")
@@ -124,7 +124,7 @@ def test_the_schema_has_what_is_carried_and_no_text(
     assert [field.name for field in out.schema.fields] == ["id", "year", "embedding"]
     assert out.schema["embedding"].dataType == ArrayType(DoubleType(), containsNull=False)
     assert [row.year for row in out.collect()] == [2000, 2001, 2002]
-    with_text = protect_dataframe(df, protector_file, keep_text=True, carry=["year"], noise=False)
+    with_text = protect_dataframe(df, laplace, keep_text=True, carry=["year"], noise=False)
     assert with_text.columns == ["year", "text", "embedding"]
     first = with_text.first()
     assert first.text == "a secret"
@@ -132,14 +132,12 @@ def test_the_schema_has_what_is_carried_and_no_text(
     assert protect_dataframe(df.where("year < 0"), **keyed).count() == 0
 
 
-def test_noise_is_fresh_in_every_worker_and_every_time(
-    spark: SparkSession, protector_file: Path
-) -> None:
+def test_noise_is_fresh_in_every_worker_and_every_time(spark: SparkSession, laplace: Path) -> None:
     """One row many times: no two of its releases are the same, though workers are forks of one process."""
     clean = np.linspace(0, 1, DIMENSION, dtype=np.float32)
     row = [([float(value) for value in clean],)]
     df = spark.createDataFrame(row * 200, "embedding array<float>").repartition(4)
-    out = protect_dataframe(df, protector_file)
+    out = protect_dataframe(df, laplace)
     assert out.schema["embedding"].dataType == ArrayType(FloatType(), containsNull=False)
     noise = np.array([row.embedding for _ in range(2) for row in out.collect()]) - clean
     assert len(np.unique(noise, axis=0)) == len(noise) == 400
@@ -166,31 +164,39 @@ def test_texts_are_encoded_by_workers(
     assert all(np.array_equal(released[item], row) for item, row in rows_of(same).items())
 
 
-def test_nan_is_our_error(spark: SparkSession, protector_file: Path) -> None:
+def test_nan_is_our_error(spark: SparkSession, laplace: Path) -> None:
     rows = [([1.0] * DIMENSION,)] * 9 + [([float("nan")] * DIMENSION,)]
     df = spark.createDataFrame(rows, "embedding array<float>").coalesce(1)
     with pytest.raises(
         PythonException, match="`embeddings` must be finite; got 1 with NaN"
     ) as said:
-        protect_dataframe(df, protector_file).collect()
+        protect_dataframe(df, laplace).collect()
     assert "DataFileError" in str(said.value)
 
 
-def test_what_cannot_be_is_refused(
-    spark: SparkSession, protector_file: Path, key_file: Path
-) -> None:
+def test_what_cannot_be_is_refused(spark: SparkSession, laplace: Path, key_file: Path) -> None:
     df = spark.createDataFrame(
         [([1.0] * DIMENSION, [2.0])], "embedding array<float>, more array<double>"
     )
     with pytest.raises(DataFileError, match="may hold clean vectors"):
-        protect_dataframe(df, protector_file)
+        protect_dataframe(df, laplace)
     key = vecveil.NoiseKeys.from_file(key_file).key()
     with pytest.raises(InvalidInputError, match="stored, and spilled"):
-        protect_dataframe(df, protector_file, id_column="id", key=key)
+        protect_dataframe(df, laplace, id_column="id", key=key)
     with pytest.raises(InvalidInputError, match="`options`"):
-        protect_dataframe(df, protector_file, batch_size=3)
+        protect_dataframe(df, laplace, batch_size=3)
     with pytest.raises(InvalidInputError, match="`df`"):
-        protect_dataframe(table_of(np.ones((1, DIMENSION))), protector_file)
+        protect_dataframe(table_of(np.ones((1, DIMENSION))), laplace)
+
+
+def test_the_example_searches(
+    spark: SparkSession, collection_folder: Path, protector: vecveil.Protector, tmp_path: Path
+) -> None:
+    protector.save(tmp_path / "health.vecveil")
+    clean, protected = run_example("spark", collection_folder, tmp_path / "health.vecveil")
+    # The same noise law gives 0.85 to 0.86 of 1, and rows in no order under 0.05: no draw comes near the bound.
+    assert clean > 0.7
+    assert protected > 0.5
 
 
 def test_spark_writes_down_no_key(spark: SparkSession, logs: Path, key_file: Path) -> None:

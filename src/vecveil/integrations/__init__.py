@@ -140,4 +140,20 @@ INTEGRATIONS: tuple[Integration, ...] = (
         "mteb",
         "a model for `mteb.evaluate`",
     ),
+    Integration(
+        "Ray",
+        "ray",
+        "protect_dataset",
+        "ray",
+        "ray",
+        "datasets in batches, and `--engine ray` for many files",
+    ),
+    Integration(
+        "Spark",
+        "spark",
+        "protect_dataframe",
+        "spark",
+        "pyspark",
+        "DataFrames in batches, by `mapInArrow`",
+    ),
 )
