@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from harness.command_line import Outcome
-from harness.faults import MOMENTS, WarmProcess, clean_rows_in, kills, left_over, seed
+from harness.faults import MOMENTS, WarmProcess, clean_rows_in, kills, left_over, seed, share
 from vecveil.stores import Batch, open_store
 
 ROWS, DIMENSION = 300, 32
@@ -91,5 +91,6 @@ def test_migrate(
 
     place.mkdir()
     kills(
-        lambda: warm_stores.start(*arguments, cwd=place), rng, after_kill=after_kill, after_end=after_end
+        lambda: warm_stores.start(*arguments, cwd=place),
+        rng, after_kill=after_kill, after_end=after_end, moments=share(len(STORES) * 2),
     )  # fmt: skip

@@ -14,7 +14,7 @@ import pytest
 
 import vecveil
 from harness.command_line import Outcome
-from harness.faults import WarmProcess, clean_rows_in, kills, left_over, seed
+from harness.faults import WarmProcess, clean_rows_in, kills, left_over, seed, share
 from vecveil.bulk import verify
 
 
@@ -98,8 +98,9 @@ def test_into_a_folder(
 
     place.mkdir()
     kills(
-        lambda: warm.start(*arguments, cwd=place), rng, after_kill=after_kill, after_end=after_end
-    )
+        lambda: warm.start(*arguments, cwd=place),
+        rng, after_kill=after_kill, after_end=after_end, moments=share(4),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "npy"])
@@ -142,8 +143,9 @@ def test_into_one_file(
         out.unlink()
 
     kills(
-        lambda: warm.start(*arguments, cwd=place), rng, after_kill=after_kill, after_end=after_end
-    )
+        lambda: warm.start(*arguments, cwd=place),
+        rng, after_kill=after_kill, after_end=after_end, moments=share(4),
+    )  # fmt: skip
 
 
 def test_control_the_search_finds_a_clean_row(tmp_path: Path, clean: np.ndarray) -> None:

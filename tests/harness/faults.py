@@ -22,12 +22,26 @@ import numpy as np
 
 from harness.command_line import Outcome, environment
 
-__all__ = ["MOMENTS", "Child", "WarmProcess", "clean_rows_in", "kills", "left_over", "seed"]
+__all__ = [
+    "MOMENTS",
+    "Child",
+    "WarmProcess",
+    "clean_rows_in",
+    "kills",
+    "left_over",
+    "seed",
+    "share",
+]
 
 MOMENTS = int(os.environ.get("VECVEIL_FAULT_MOMENTS", "4"))
-"""Kills of each kind."""
+"""Kills of each kind; the forms of one kind share them."""
 _PATIENCE = 120.0
 _TEMPORARY = (".tmp", ".lock", "-journal", "-wal", "-shm", ".tmp-journal")
+
+
+def share(forms: int) -> int:
+    """Return the kills of one of so many forms."""
+    return max(2, -(-MOMENTS // forms))
 
 
 def seed(name: str) -> int:
@@ -56,6 +70,7 @@ class Child:
             status = self.warm.ask({"wait": self.pid})["status"]
         except TimeoutError:
             self.kill()
+            self.warm.answer()  # that of the wait, so that the next request gets its own
             raise
         out, err = (self.folder / name for name in ("out", "err"))
         said = [path.read_text("utf-8") if path.exists() else "" for path in (out, err)]
@@ -82,7 +97,7 @@ class WarmProcess:
             env={**environment(), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
         )  # fmt: skip
-        self._answer()
+        self.answer()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -121,9 +136,10 @@ class WarmProcess:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
-        return self._answer()
+        return self.answer()
 
-    def _answer(self) -> dict[str, Any]:
+    def answer(self) -> dict[str, Any]:
+        """Return the next answer, however long ago it was asked for."""
         assert self._process is not None
         assert self._process.stdout is not None
         if not select.select([self._process.stdout], [], [], _PATIENCE)[0]:
