@@ -1,0 +1,89 @@
+"""What engines are sent for their workers: names in place of secrets, and nothing that an engine could show."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import vecveil
+from harness.bulk_tables import laplace_file, table_of
+from vecveil.bulk import ArrowProtection, BulkJob
+from vecveil.errors import DataFileError, InvalidInputError, KeyFileError, ReleaseError
+from vecveil.integrations import workers
+from vecveil.integrations.workers import Sealed, anywhere, batch_job, protect_batch
+
+DIMENSION = 8
+
+
+@pytest.fixture
+def laplace(tmp_path: Path) -> Path:
+    return laplace_file(tmp_path / "p.vecveil", DIMENSION)
+
+
+def test_what_is_sealed_shows_nothing_and_compares_as_what_it_is() -> None:
+    sealed = Sealed({"password": "open sesame"})
+    assert "sesame" not in f"{sealed!r} {sealed!s}"
+    copy = pickle.loads(pickle.dumps(sealed))
+    assert copy == sealed
+    assert hash(copy) == hash(sealed)
+    assert copy.open() == {"password": "open sesame"}
+    assert Sealed(1) != sealed
+    assert not hasattr(sealed, "__dataclass_fields__")  # Ray writes dataclasses out in full
+
+
+def test_a_job_does_not_depend_on_the_folder_or_on_a_later_key(
+    laplace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lsa").mkdir()
+    vecveil.NoiseKeys.create("noise.key", "first")
+    options = {"id_column": "id", "key": Path("noise.key"), "encoder": "lsa", "carry": ["id"]}
+    job = batch_job(laplace, options, owner="test")
+    assert (job.key, job.key_id) == (str(tmp_path / "noise.key"), "first")
+    assert job.encoder == str(tmp_path / "lsa")
+    assert job.carry == ("id",)
+    monkeypatch.setenv("KEYS_OF_TEST", Path("noise.key").read_text())
+    named = anywhere(BulkJob.of(laplace, id_column="id", key="env:KEYS_OF_TEST"))
+    assert (named.key, named.key_id) == ("env:KEYS_OF_TEST", "first")
+    assert anywhere(BulkJob.of(laplace, encoder="minilm")).encoder == "minilm"
+    with pytest.raises(KeyFileError):
+        batch_job(laplace, {"id_column": "id", "key": "none.key"}, owner="test")
+
+
+def test_keys_and_unknown_options_are_refused(laplace: Path, tmp_path: Path) -> None:
+    keys = vecveil.NoiseKeys.create(tmp_path / "noise.key", "k")
+    for secret in (keys, keys.key(), b"secret"):
+        with pytest.raises(InvalidInputError, match="stored, and spilled"):
+            batch_job(laplace, {"id_column": "id", "key": secret}, owner="test")
+    for name in ("protector", "format", "delimiter", "colour"):
+        with pytest.raises(InvalidInputError, match="`options`"):
+            batch_job(laplace, {name: "x"}, owner="test")
+
+
+def test_only_our_own_errors_leave_a_worker(laplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = BulkJob.of(laplace)
+    X = np.ones((3, DIMENSION))
+    assert protect_batch(job, table_of(X)).num_rows == 3
+    X[1, 1] = np.nan
+    with pytest.raises(DataFileError, match="finite"):
+        protect_batch(job, table_of(X))
+
+    def quote(self: ArrowProtection, rows: pa.Table) -> None:
+        raise ValueError(f"cannot use {rows.to_pylist()}")
+
+    monkeypatch.setattr(ArrowProtection, "__call__", quote)
+    with pytest.raises(ReleaseError, match="the error ValueError") as caught:
+        protect_batch(job, table_of(X))
+    assert "item-0" not in str(caught.value)
+    assert caught.value.__suppress_context__
+
+
+def test_a_process_opens_a_job_once(laplace: Path) -> None:
+    job = BulkJob.of(laplace)
+    copy = pickle.loads(pickle.dumps(job))
+    assert workers._protection(job) is workers._protection(copy)
+    assert workers._protection(job) is not workers._protection(BulkJob.of(laplace, noise=False))
