@@ -124,7 +124,7 @@ def read_labels(path: Path) -> np.ndarray[Any, Any]:
 
     try:
         labels: np.ndarray[Any, Any] = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, MemoryError) as error:
         reason = (
             "one that is not there"
             if isinstance(error, FileNotFoundError)

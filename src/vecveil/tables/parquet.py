@@ -10,7 +10,7 @@ from typing import Any
 from vecveil.errors import VecveilError
 from vecveil.tables.arrow import import_pyarrow, undictionaried
 from vecveil.tables.formats import InputFile, not_usable, readable
-from vecveil.tables.parquet_bounds import largest_values, promises_too_much
+from vecveil.tables.parquet_bounds import largest_values, promises_too_much, read_footer
 from vecveil.tables.sources import Batch, Source, check_names, check_rows
 
 __all__ = ["METADATA_KEY", "ParquetSource"]
@@ -37,7 +37,7 @@ class ParquetSource(Source):
         """Read the header; ``groups``: the row groups to read, one after another, None all."""
         self.name, self.format = file.name, file.format
         self._open = file.opener
-        with self._opened() as (parquet, opened):
+        with self._opened() as (parquet, opened), self._guarded():
             schema = parquet.schema_arrow
             every = [parquet.metadata.row_group(i) for i in range(parquet.metadata.num_row_groups)]
             sizes = self.row_groups = [group.num_rows for group in every]
@@ -49,7 +49,8 @@ class ParquetSource(Source):
             check_names(self.name, names)
             self.types = dict(zip(names, map(undictionaried, schema.types), strict=True))
             check_rows(self.name, self.rows, len(names))
-            if promises_too_much(parquet.metadata, opened.seek(0, 2), self._groups):
+            self._footer, size = read_footer(opened)
+            if promises_too_much(self._footer, size, self._groups):
                 raise not_usable(
                     self.name,
                     "a Parquet file with about as many values as it has room for",
@@ -64,7 +65,7 @@ class ParquetSource(Source):
         count = min(chunk_rows, self._most)
         with self._opened() as (parquet, opened):
             with self._guarded():
-                longest = largest_values(opened, parquet.metadata, self._groups, columns)
+                longest = largest_values(opened, self._footer, self._groups, columns)
             count = max(1, min(count, EXPANDED_BYTES // max(1, longest)))
             batches = parquet.iter_batches(
                 batch_size=count,
@@ -121,6 +122,7 @@ class ParquetSource(Source):
             KeyError,
             IndexError,
             OverflowError,
+            RuntimeError,  # what its C++ throws that is of no class of its own
         ):
             raise self._damaged() from None
 

@@ -2,108 +2,121 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 from vecveil.tables.arrow import import_pyarrow
+from vecveil.tables.thrift import Struct, read_struct
 
-__all__ = ["largest_values", "promises_too_much"]
+__all__ = ["largest_values", "promises_too_much", "read_footer"]
 
 FREELY = 1 << 24
 """Rows, or values of one column, that a file may have whatever its size is."""
 VALUES_A_BYTE = 100
 """Beyond that. Texts and vectors take bytes; a column of one and the same value takes none."""
-_DICTIONARY_PAGE = 2
-_LARGEST_LOOKED_INTO = 1 << 24
+LARGEST_LOOKED_INTO = 1 << 24
 """Bytes of a dictionary; writers stop at about one million."""
+_LONGEST_HEADER = 1 << 16
+
+# Numbers of fields and values, from parquet.thrift.
+_ROWS, _GROUPS = 3, 4
+_COLUMNS, _GROUP_ROWS = 1, 3
+_CHUNK = 3
+_TYPE, _ENCODINGS, _PATH, _CODEC, _VALUES, _PLAIN_SIZE, _PACKED_SIZE, _DATA, _DICTIONARY = (
+    1, 2, 3, 4, 5, 6, 7, 9, 11,
+)  # fmt: skip
+_BYTE_ARRAY, _DELTA_BYTE_ARRAY, _DICTIONARY_PAGE = 6, 7, 2
+_CODECS = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
 
 
-def promises_too_much(metadata: Any, size: int, groups: Iterable[int]) -> bool:
+def read_footer(file: BinaryIO) -> tuple[Struct, int]:
+    """Return a file's metadata and its size.
+
+    Raises:
+        ValueError, IndexError: it has none, or a damaged one.
+    """
+    size = file.seek(0, 2)
+    file.seek(max(0, size - 8))
+    tail = file.read(8)
+    length = int.from_bytes(tail[:4], "little")
+    if tail[4:] != b"PAR1" or length + 12 > size:
+        raise ValueError("no footer")
+    file.seek(size - 8 - length)
+    footer, _ = read_struct(file.read(length))
+    return footer, size
+
+
+def promises_too_much(footer: Struct, size: int, groups: Iterable[int]) -> bool:
     """Return whether rows or lists are declared that no such file of texts or vectors can hold.
 
     Args:
-        metadata: of pyarrow.
+        footer: of `read_footer`.
         size: of the file, bytes.
         groups: the row groups to look at.
     """
-    if metadata.num_rows > FREELY + VALUES_A_BYTE * size:
+    if footer[_ROWS] > FREELY + VALUES_A_BYTE * size:
         return True
-    for group in map(metadata.row_group, groups):
-        for column in map(group.column, range(group.num_columns)):
-            # Rows are read in batches; the lists in one row are read at once.
-            if column.num_values > max(
-                group.num_rows, FREELY + VALUES_A_BYTE * column.total_compressed_size
-            ):
-                return True
-    return False
+    # Rows are read in batches; the lists in one row are read at once.
+    return any(
+        chunk[_VALUES] > max(rows, FREELY + VALUES_A_BYTE * chunk[_PACKED_SIZE])
+        for rows, chunk in _chunks(footer, groups)
+    )
 
 
-def largest_values(file: BinaryIO, metadata: Any, groups: Iterable[int], columns: Sequence[str]) -> int:  # fmt: skip
+def largest_values(
+    file: BinaryIO, footer: Struct, groups: Iterable[int], columns: Sequence[str]
+) -> int:
     """Return a bound of the bytes of one text in ``columns`` that many rows may share; 0 if none do."""
     wanted = {*columns}
     largest = 0
-    for group in map(metadata.row_group, groups):
-        for column in map(group.column, range(group.num_columns)):
-            if column.physical_type != "BYTE_ARRAY" or not wanted & _names(column.path_in_schema):
-                continue
-            if (
-                "DELTA_BYTE_ARRAY" in column.encodings
-            ):  # each value repeats what the last begins with
-                largest = max(largest, column.total_uncompressed_size)
-            largest = max(largest, _longest_entry(file, column))
+    for _, chunk in _chunks(footer, groups):
+        if chunk[_TYPE] != _BYTE_ARRAY or not wanted & _names(chunk[_PATH]):
+            continue
+        if _DELTA_BYTE_ARRAY in chunk[_ENCODINGS]:  # each value repeats what the last begins with
+            largest = max(largest, chunk[_PLAIN_SIZE])
+        largest = max(largest, _longest_entry(file, chunk))
     return largest
 
 
-def _names(path: str) -> set[str]:
+def _chunks(footer: Struct, groups: Iterable[int]) -> Iterator[tuple[int, Struct]]:
+    every = footer[_GROUPS]
+    for group in (every[i] for i in groups):
+        for column in group[_COLUMNS]:
+            yield group[_GROUP_ROWS], column[_CHUNK]
+
+
+def _names(path: list[bytes]) -> set[str]:
     """Return the columns that a leaf may belong to: names may hold dots themselves."""
-    parts = path.split(".")
+    parts = b".".join(path).decode("utf-8", "replace").split(".")
     return {".".join(parts[: i + 1]) for i in range(len(parts))}
 
 
-def _longest_entry(file: BinaryIO, column: Any) -> int:
+def _longest_entry(file: BinaryIO, chunk: Struct) -> int:
     """Return a bound of the longest value in a column's dictionary, 0 if it has none; exact for usual sizes."""
-    starts = (column.dictionary_page_offset, column.data_page_offset)
-    first = min(start for start in starts if start is not None and start >= 0)
-    file.seek(first)
-    # Of Parquet's PageHeader: what the page is, and its bytes before and after compression.
-    kind, rest = _number(file.read(32))
-    size, rest = _number(rest)
-    packed, _ = _number(rest)
+    # Some writers do not say where the dictionary is: then it is where data should begin.
+    start = min(chunk[_DATA], chunk.get(_DICTIONARY) or chunk[_DATA])
+    file.seek(max(0, start))
+    page, end = read_struct(file.read(_LONGEST_HEADER))
+    kind, size, packed = page[1], page[2], page[3]
     if kind != _DICTIONARY_PAGE:
         return 0
-    body = column.data_page_offset - packed  # the pages follow each other
-    if not 0 < size <= _LARGEST_LOOKED_INTO or not first < body:
-        return size
-    file.seek(body)
+    if not 0 < size <= LARGEST_LOOKED_INTO:
+        return max(1, int(size))
+    file.seek(start + end)
     try:
-        values = _unpacked(file.read(packed), size, column.compression)
+        values = _unpacked(file.read(max(0, packed)), size, chunk[_CODEC])
     except Exception:  # another codec, or damaged: then the reader says so
-        return size
+        return int(size)
     longest = at = 0
     while at + 4 <= len(values):
         length = int.from_bytes(values[at : at + 4], "little")
         longest = max(longest, length)
         at += 4 + length
-    return longest if at == len(values) else size
+    return longest if at == len(values) else int(size)
 
 
-def _unpacked(packed: bytes, size: int, compression: str) -> bytes:
-    if compression == "UNCOMPRESSED":
+def _unpacked(packed: bytes, size: int, codec: int) -> bytes:
+    if codec == 0:
         return packed
-    pa = import_pyarrow()
-    codec = {"LZ4": "lz4_raw"}.get(compression, compression.lower())
-    return bytes(pa.Codec(codec).decompress(packed, decompressed_size=size))
-
-
-def _number(head: bytes) -> tuple[int, bytes]:
-    """Return the 32-bit number of the field that ``head`` begins with (Thrift, compact), and what follows."""
-    if (
-        head[:1] != b"\x15"
-    ):  # the next field, an i32; anything else is damaged, and the reader says so
-        return 0, b""
-    value = 0
-    for i, byte in enumerate(head[1:6]):
-        value |= (byte & 0x7F) << (7 * i)
-        if not byte & 0x80:
-            return value >> 1, head[i + 2 :]
-    return 0, b""
+    pa: Any = import_pyarrow()
+    return bytes(pa.Codec(_CODECS[codec]).decompress(packed, decompressed_size=size))

@@ -1,0 +1,58 @@
+"""Fuzzes the HTTP API by its schema: ``python -m fuzz.api EXAMPLES SEED``; ends with 3 where schemathesis is not there.
+
+The server is the real one on a real socket, with its page, and an encoder that answers at once.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+CHECKS = ("not_a_server_error", "status_code_conformance", "content_type_conformance",
+          "response_schema_conformance", "protected")  # fmt: skip
+
+
+def main() -> int:
+    tools = [entry for entry in os.environ.get("FUZZ_TOOLS", "").split(os.pathsep) if entry]
+    sys.path += tools
+    if importlib.util.find_spec("schemathesis") is None:
+        return 3
+    examples, seed = sys.argv[1:3]
+    from harness.serving import FakeEncoder, fake_protector, served
+    from vecveil.release_policy import ReleasePolicy
+    from vecveil.serving import Limits, Service
+    from vecveil.serving.local_upstream import LocalUpstream
+    from vecveil.serving.page_routes import PageTexts, page_router
+    from vecveil.serving.service import ServedPolicy
+
+    def preview(*given: Any, **named: Any) -> dict[str, Any]:
+        return {}
+
+    protector, upstream = fake_protector(), LocalUpstream(FakeEncoder())
+    service = Service(
+        [ServedPolicy("drug", ReleasePolicy(protector), upstream)],
+        limits=Limits(body_bytes=100_000, inputs=8),
+    )
+    texts = PageTexts(["a", "b"], ["a text"], "texts")
+    page = page_router({"drug": (protector, upstream)}, preview, texts)
+    # Run as a module, behind what is installed here: its own versions of shared packages come last.
+    start = "import sys; sys.path += sys.argv.pop(1).split(':'); from schemathesis.cli import schemathesis; schemathesis()"
+    with tempfile.TemporaryDirectory() as scratch, served(service, routers=[page]) as url:
+        words = [
+            sys.executable, "-c", start, ":".join(tools) or ".", "run", str(HERE / "openapi.json"), "--url", url,
+            "--max-examples", examples, "--seed", seed, "--checks", ",".join(CHECKS), "--mode", "all",
+            "--phases", "examples,coverage,fuzzing", "--suppress-health-check", "all", "--no-color",
+            "--request-timeout", "20",
+        ]  # fmt: skip
+        env = {**os.environ, "SCHEMATHESIS_HOOKS": "fuzz.api_checks"}
+        return subprocess.run(words, env=env, cwd=scratch, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""Nothing that is loaded may run: the package's source is searched for what would let it.
+
+Each exception is named with its reason; one that is not needed any more fails too.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "vecveil"
+
+MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib", "code", "pty"}
+CALLS = {"eval", "exec", "compile", "__import__"}
+ENDINGS = {
+    "os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput", "yaml.load", "yaml.load_all",
+    "yaml.unsafe_load", "yaml.full_load", "pandas.read_pickle", "joblib.load", "exec_module", "torch.hub.load",
+    "xml.etree.ElementTree.parse",
+}  # fmt: skip
+EXCEPTIONS = {
+    ("experiments/modules.py", "exec_module"): "a user's own modules, named in a specification: documented to run",
+    ("experiments/modules.py", "import_module of a variable"): "the same",
+    ("cli/commands.py", "import_module of a variable"): "a command's name, of a table in the source",
+    ("experiments/catalogue/__init__.py", "import_module of a variable"): "of a table in the source",
+    ("stores/locating.py", "import_module of a variable"): "of a table in the source",
+    ("__init__.py", "import_module of a variable"): "public names, of a table in the source",
+    ("accounting/__init__.py", "import_module of a variable"): "public names, of a table in the source",
+    ("attacks/__init__.py", "import_module of a variable"): "public names, of a table in the source",
+    ("concepts/__init__.py", "import_module of a variable"): "public names, of a table in the source",
+    ("textcrafter/__init__.py", "import_module of a variable"): "public names, of a table in the source",
+}  # fmt: skip
+
+
+# Between the processes of one job, which its engine starts: both exchange pickles themselves.
+OF_ONE_JOB = {
+    ("integrations/ray.py", "import pickle"),
+    ("integrations/workers.py", "import pickle"),
+}
+
+
+def name_of(node: ast.expr) -> str:
+    """Return ``a.b.c`` for such an expression, with ``?`` for what is no name."""
+    if isinstance(node, ast.Attribute):
+        return f"{name_of(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else "?"
+
+
+def is_constant(node: ast.expr | None, value: object) -> bool:
+    return isinstance(node, ast.Constant) and node.value is value
+
+
+def found_in(source: str) -> Iterator[str]:
+    """Yield what in ``source`` could run what was loaded."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (f"import {a.name}" for a in node.names if a.name.split(".")[0] in MODULES)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in MODULES:
+            yield f"import {node.module}"
+        elif isinstance(node, ast.Call):
+            yield from called(node)
+
+
+def called(node: ast.Call) -> Iterator[str]:
+    name = name_of(node.func)
+    given = {each.arg: each.value for each in node.keywords}
+    if name in CALLS:
+        yield name
+    for ending in ENDINGS:
+        if name == ending or name.endswith(f".{ending}"):
+            yield ending
+    last = name.rsplit(".", 1)[-1]
+    if name == "torch.load" and not is_constant(given.get("weights_only"), True):
+        yield "torch.load without weights_only=True"
+    if (
+        name in ("np.load", "numpy.load", "np.memmap")
+        and "allow_pickle" in given
+        and not is_constant(given["allow_pickle"], False)
+    ):
+        yield "numpy.load with allow_pickle"
+    if name.endswith(("yaml.parse", "yaml.compose")):
+        loader = given.get("Loader")
+        if loader is None or not name_of(loader).endswith("SafeLoader"):
+            yield "yaml without the safe loader"
+    if "shell" in given and not is_constant(given["shell"], False):
+        yield "a shell"
+    if "trust_remote_code" in given and not is_constant(given["trust_remote_code"], False):
+        yield "trust_remote_code"
+    if last == "import_module" and not isinstance(node.args[0], ast.Constant):
+        yield "import_module of a variable"
+    if last == "enable_load_extension" and not is_constant(node.args[0], False):
+        yield "enable_load_extension"
+
+
+EXCEPTIONS |= {
+    (path, "enable_load_extension"): "sqlite-vec's own library, switched off again at once"
+    for path in ("stores/sqlite_vec.py", "integrations/sqlite_database.py")
+}
+
+
+def test_nothing_in_the_package_runs_what_it_loads() -> None:
+    files = sorted(SOURCE.rglob("*.py"))
+    assert len(files) > 200
+    seen = {
+        (path.relative_to(SOURCE).as_posix(), what)
+        for path in files
+        for what in found_in(path.read_text("utf-8"))
+    }
+    assert not seen - set(EXCEPTIONS) - OF_ONE_JOB, "not allowed, or not justified in this file"
+    assert not set(EXCEPTIONS) - seen, "exceptions that are not needed any more"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle", "from marshal import loads", "eval(text)", "yaml.load(text)", "torch.load(path)",
+        "torch.load(path, weights_only=False)", "np.load(path, allow_pickle=True)", "subprocess.run(x, shell=True)",
+        "import os\nos.system(x)", "yaml.parse(text)", "AutoModel.from_pretrained(x, trust_remote_code=flag)",
+        "importlib.import_module(name)", "def f():\n    import dill",
+    ],
+)  # fmt: skip
+def test_control_what_must_not_be_is_found(source: str) -> None:
+    assert list(found_in(source))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "torch.load(path, weights_only=True)", "np.load(path, allow_pickle=False)", "yaml.safe_load(text)",
+        "importlib.import_module('pysqlite3')", "re.compile(x)", "model.eval()", "subprocess.run([x])",
+    ],
+)  # fmt: skip
+def test_control_what_is_harmless_is_not(source: str) -> None:
+    assert not list(found_in(source))
