@@ -1,4 +1,4 @@
-# make venv | demo | test | check | bench DATA=DIR | clean. Needs Python 3.11 or later, pip and make.
+# make venv | demo | test | check | build | wheel-check | lowest | bench DATA=DIR | clean. Needs Python 3.11 or later, pip and make.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -72,10 +72,62 @@ check: venv
 bench: venv
 	$(BIN)/python benchmarks/run.py $(if $(DATA),--data $(DATA))
 
+# sdist and wheel into dist/, of what is committed and not ignored.
+.PHONY: build
+build: venv
+	rm -rf dist build
+	$(BIN)/python -m build --no-isolation --outdir dist .
+
+# What is built installs in empty environments, with and without extras, and protects there.
+.PHONY: wheel-check
+wheel-check: venv
+	VECVEIL_TEST_DISTRIBUTION=long OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/release
+
+# The lowest versions that pyproject.toml allows for the core and the command line, and a quick choice of tests with them.
+LOWEST ?= build/lowest
+LOWEST_TESTS ?= tests/golden/test_saved_protectors.py tests/unit/mechanisms tests/unit/randomness tests/unit/accounting \
+  tests/unit/tables tests/unit/cli tests/unit/test_atomic.py
+.PHONY: lowest
+lowest: venv
+	rm -rf $(LOWEST) && $(PYTHON) -m venv $(LOWEST)
+	$(BIN)/uv pip compile --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --extra cli pyproject.toml \
+	  -o $(LOWEST)/lowest.txt
+	UV=$(BIN)/uv .ci/install $(LOWEST)/bin/python -r $(LOWEST)/lowest.txt pytest pytest-asyncio hypothesis psutil
+	UV=$(BIN)/uv .ci/install $(LOWEST)/bin/python --no-deps -e .
+	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -p no:cacheprovider $(LOWEST_TESTS)
+
 .PHONY: constraints
 constraints: venv
 	{ sed -n '/^#/p' constraints.txt; $(BIN)/python -m pip freeze --exclude-editable \
 	  | grep -viE '^(torch|pip|setuptools|wheel)=|@' ; } > build.tmp && mv build.tmp constraints.txt
+
+# What the security pass needs beside the tests lies in a folder of its own, behind what is installed.
+SECURITY_TOOLS := build/security-tools
+$(SECURITY_TOOLS)/.installed:
+	$(BIN)/python -m pip install --quiet --upgrade --target $(SECURITY_TOOLS) "schemathesis>=4" "pip-audit>=2.7" "cyclonedx-bom>=5"
+	-$(BIN)/python -m pip install --quiet --upgrade --target $(SECURITY_TOOLS) "atheris>=2.3"
+	touch $@
+
+# At least 100,000 inputs to every reader, by coverage where atheris is to be had, and the HTTP API by its schema.
+.PHONY: fuzz
+fuzz: venv $(SECURITY_TOOLS)/.installed
+	$(BIN)/python tests/fuzz/run.py --inputs $(or $(INPUTS),100000) --tools $(CURDIR)/$(SECURITY_TOOLS) --scratch build/fuzz
+
+# Known vulnerabilities of what is installed; without a way to the database it says so and fails.
+.PHONY: dependencies
+dependencies: venv $(SECURITY_TOOLS)/.installed
+	$(BIN)/python -m pip freeze --exclude-editable | grep -v ' @ ' | sed 's/+cpu$$//' > build/installed.txt
+	@PYTHONPATH=$(SECURITY_TOOLS) $(BIN)/python -m pip_audit --requirement build/installed.txt --no-deps --disable-pip \
+	  --progress-spinner off > build/dependencies.txt 2>&1; code=$$?; tail -n 40 build/dependencies.txt; \
+	if grep -qiE 'ConnectionError|Max retries|ServiceError|timed out|NameResolution|HTTPError|Traceback' build/dependencies.txt; then \
+	  echo "make: NOT CHECKED: the database of vulnerabilities could not be asked" >&2; exit 2; fi; exit $$code
+
+# What is installed, as CycloneDX JSON.
+.PHONY: sbom
+sbom: venv $(SECURITY_TOOLS)/.installed
+	PYTHONPATH=$(SECURITY_TOOLS) $(BIN)/python -m cyclonedx_py environment --of JSON --output-reproducible \
+	  --pyproject pyproject.toml -o build/sbom.json $(BIN)/python
+	@echo "build/sbom.json"
 
 clean:
 	rm -f src/vecveil/randomness/_kernel.*.so

@@ -6,7 +6,7 @@ import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -39,7 +39,13 @@ seed_option = click.option(
 )
 
 
-class Assignment(click.ParamType[tuple[str, Any]]):
+if TYPE_CHECKING:
+    _Pair = click.ParamType[tuple[str, Any]]
+else:
+    _Pair = click.ParamType  # no generic type in older versions of click
+
+
+class Assignment(_Pair):
     """``key=value``; the value is a number, true, false, null or else a string."""
 
     name = "key=value"

@@ -1,0 +1,235 @@
+"""What is built: its contents, that it installs with the core's dependencies alone, and that it protects there.
+
+VECVEIL_TEST_DISTRIBUTION=long adds an environment with the `cli` extra and a wheel built from the sdist; `make
+wheel-check` runs both. Without the tool `build` or a package registry the tests are skipped.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests" / "golden"
+LONG = os.environ.get("VECVEIL_TEST_DISTRIBUTION") == "long"
+CORE = {"numpy", "scipy", "safetensors", "cryptography"}
+PLANTED = ("benchmarks/results/experiments/planted/cells/1.json", "tests/__pycache__/planted.pyc",
+           "benchmarks/results/experiments/planted/work/a.npy", "tests/.hypothesis/planted",
+           "benchmarks/results/experiments/planted/.lock", "src/vecveil/__pycache__/planted.pyc",
+           "tests/planted.db")  # fmt: skip
+"""What runs leave in a checkout, and no archive may hold."""
+OFFLINE = ("No matching distribution", "Could not fetch", "Failed to fetch", "error sending request",
+           "Connection", "Temporary failure", "dns error")  # fmt: skip
+PROTECT = """
+import hashlib, json, sys
+from pathlib import Path
+import numpy as np
+import vecveil
+from vecveil.randomness import NoiseKey
+from vecveil.randomness.kernel import compiled
+
+golden = Path(sys.argv[1])
+X = np.sin(np.arange(320, dtype=np.float64)).round(6).reshape(40, 8) / 2
+protector = vecveil.load(golden / "laplace.vecveil")
+released = protector.protect(
+    np.ascontiguousarray(X.astype(np.float32)),
+    ids=[f"item {i}" for i in range(40)],
+    key=NoiseKey("golden", bytes(range(64, 96))),
+)
+expected = json.loads((golden / "releases.json").read_text())["laplace"]["sha256"]
+assert hashlib.sha256(released.tobytes()).hexdigest() == expected
+assert not [name for name in ("torch", "click", "pyarrow", "sklearn") if name in sys.modules]
+print("compiled" if compiled() else "numpy", vecveil.__file__)
+"""
+
+
+def run(*words: object, **options: object) -> subprocess.CompletedProcess[str]:
+    """Return what a process said; nothing of the checkout is on its path."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VECVEIL_"))}
+    environment |= dict(options.pop("env", {}))  # type: ignore[call-overload]
+    return subprocess.run(
+        [str(word) for word in words], capture_output=True, text=True, check=False, timeout=600,
+        env=environment, **options,
+    )  # type: ignore[call-overload,no-any-return]  # fmt: skip
+
+
+def sources(folder: Path) -> Path:
+    """Return a copy of what is built from, so that nothing is written into the checkout."""
+    skip = shutil.ignore_patterns(
+        "__pycache__", "*.egg-info", "*.so", "cells", "work", ".mypy_cache", ".hypothesis"
+    )
+    folder.mkdir()
+    for name in ("src", "tests", "docs", "examples", "benchmarks"):
+        shutil.copytree(ROOT / name, folder / name, ignore=skip)
+    for path in ROOT.iterdir():
+        if path.is_file() and path.name != ".git":
+            shutil.copy(path, folder / path.name)
+    for name in PLANTED:
+        planted = folder / name
+        planted.parent.mkdir(parents=True, exist_ok=True)
+        planted.write_text("left by a run")
+    return folder
+
+
+def build(kind: str, source: Path, out: Path) -> Path:
+    """Return the one file that ``python -m build`` writes, built without a registry."""
+    done = run(sys.executable, "-m", "build", "--no-isolation", f"--{kind}", "-o", out, source)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    (made,) = out.iterdir()
+    return made
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if importlib.util.find_spec("build") is None or importlib.util.find_spec("setuptools") is None:
+        pytest.skip("build and setuptools are not installed")
+    return sources(tmp_path_factory.mktemp("release") / "source")
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path) -> Path:
+    return build("wheel", source, source.parent / "wheel")
+
+
+@pytest.fixture(scope="module")
+def sdist(source: Path) -> Path:
+    return build("sdist", source, source.parent / "sdist")
+
+
+def environment_with(folder: Path, *packages: object) -> Path:
+    """Return the interpreter of a new environment with ``packages``; skips where no registry answers."""
+    python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
+    uv = Path(sys.executable).with_name("uv")
+    bare = ["--without-pip"] if uv.exists() else []
+    made = run(sys.executable, "-m", "venv", *bare, folder)
+    assert made.returncode == 0, made.stderr
+    named = {"UV": str(uv)} if uv.exists() else {}
+    done = run(ROOT / ".ci" / "install", python, *packages, env=named)
+    if done.returncode and any(word in done.stderr for word in OFFLINE):
+        pytest.skip("no package registry can be reached")
+    assert done.returncode == 0, done.stderr[-2000:]
+    return python
+
+
+@pytest.fixture(scope="module")
+def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel and what it asks for, and nothing else."""
+    return environment_with(
+        tmp_path_factory.mktemp("bare") / "venv", "-c", ROOT / "constraints.txt", wheel
+    )
+
+
+def members(archive: Path) -> set[str]:
+    """Return the files of an archive, those of an sdist without its top folder."""
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as wheel:
+            return set(wheel.namelist())
+    with tarfile.open(archive) as tar:
+        return {one.name.partition("/")[2] for one in tar.getmembers() if one.isfile()}
+
+
+def of_the_package() -> set[str]:
+    """Return the files that a wheel must hold: every module, and every file that a module reads."""
+    found = [path for path in (ROOT / "src" / "vecveil").rglob("*") if path.is_file()]
+    skip = {".so", ".pyd", ".pyc"}
+    return {str(p.relative_to(ROOT / "src")) for p in found if p.suffix not in skip}
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
+    names = {name for name in members(wheel) if ".dist-info/" not in name}
+    assert {name for name in names if not name.endswith((".so", ".pyd"))} == of_the_package()
+    for needed in ("py.typed", "randomness/_kernel.c", "demo/notes.jsonl.gz", "report/style.css"):
+        assert f"vecveil/{needed}" in names
+    for folder, suffix in (("experiments/specs", "yaml"), ("experiments/published", "yaml"),
+                           ("serving/page", "html")):  # fmt: skip
+        assert any(n.startswith(f"vecveil/{folder}/") and n.endswith(suffix) for n in names), folder
+
+
+def test_the_sdist_holds_sources_tests_and_documents_without_what_was_made(sdist: Path) -> None:
+    names = members(sdist)
+    assert {f"src/{name}" for name in of_the_package()} <= names
+    for needed in ("LICENSE", "README.md", "CHANGELOG.md", "Makefile", "constraints.txt", "setup.py",
+                   "docs/index.md", "tests/golden/laplace.vecveil", "tests/conftest.py"):  # fmt: skip
+        assert needed in names
+    unwanted = (".so", ".pyc", ".db", ".lock", ".log")
+    assert [name for name in names if name.endswith(unwanted) or "__pycache__" in name] == []
+    made = [
+        n for n in names if "/cells/" in n or "/work/" in n or n.startswith((".venv", "build/"))
+    ]
+    assert made == []
+
+
+def test_the_wheel_protects_with_the_core_alone(bare: Path, tmp_path: Path) -> None:
+    """Nothing warns, nothing optional is imported, and both forms of the kernel give the golden bits."""
+    listed = run(bare, "-c", "from importlib import metadata as m\n"
+                 "print(*{d.metadata['Name'].lower() for d in m.distributions()})")  # fmt: skip
+    assert (
+        CORE
+        < set(listed.stdout.split())
+        <= CORE | {"vecveil", "cffi", "pycparser", "pip", "setuptools"}
+    )
+    for form in ("", "numpy"):
+        done = run(bare, "-W", "error", "-c", PROTECT, GOLDEN, cwd=tmp_path,
+                   env={"VECVEIL_KERNEL": form})  # fmt: skip
+        assert done.returncode == 0, done.stderr[-2000:]
+        used, _, file = done.stdout.strip().partition(" ")
+        assert Path(file).is_relative_to(bare.parents[1])
+        assert form == "" or used == form
+
+
+def test_without_the_cli_extra_the_command_says_how_to_get_it(bare: Path, tmp_path: Path) -> None:
+    done = run(bare.with_name("vecveil"), "doctor", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "pip install 'vecveil[cli]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+long = pytest.mark.skipif(not LONG, reason="VECVEIL_TEST_DISTRIBUTION is not long")
+
+
+@long
+def test_the_cli_extra_brings_all_that_the_command_line_needs(wheel: Path, tmp_path: Path) -> None:
+    python = environment_with(
+        tmp_path / "venv", "-c", ROOT / "constraints.txt", f"vecveil[cli] @ {wheel.as_uri()}"
+    )
+    vecveil = python.with_name("vecveil")
+    doctor = run(vecveil, "doctor", cwd=tmp_path)
+    assert doctor.returncode == 0, doctor.stdout + doctor.stderr
+    assert "The core works." in doctor.stdout
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n")
+    methods = run(python, "-W", "error", "-m", "vecveil", "methods", "--json", cwd=tmp_path)
+    assert methods.returncode == 0, methods.stderr
+
+
+@long
+def test_the_sdist_builds_a_wheel_of_the_same_files(
+    sdist: Path, wheel: Path, tmp_path: Path
+) -> None:
+    with tarfile.open(sdist) as tar:
+        tar.extractall(tmp_path / "unpacked", filter="data")
+    (unpacked,) = (tmp_path / "unpacked").iterdir()
+    assert members(build("wheel", unpacked, tmp_path / "wheel")) == members(wheel)
+
+
+@long
+def test_without_a_compiler_the_wheel_is_for_every_platform(source: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(
+        source, tmp_path / "source", ignore=shutil.ignore_patterns("build", "*.so")
+    )
+    done = run(sys.executable, "-m", "build", "--no-isolation", "--wheel", "-o", tmp_path / "out", copy,
+               env={"CC": "/bin/false"})  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    (made,) = (tmp_path / "out").iterdir()
+    assert made.name.endswith("-py3-none-any.whl")
+    python = environment_with(tmp_path / "venv", "-c", ROOT / "constraints.txt", made)
+    protected = run(python, "-W", "error", "-c", PROTECT, GOLDEN, cwd=tmp_path)
+    assert protected.returncode == 0, protected.stderr[-2000:]
+    assert protected.stdout.startswith("numpy ")
