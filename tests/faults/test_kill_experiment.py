@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 
 from harness.command_line import Outcome
 from harness.experiment_data import lsa_folder, small_data
-from harness.faults import WarmProcess, clean_rows_in, kills, left_over, seed
+from harness.faults import WarmProcess, clean_rows_in, halted, kills, left_over, seed
 from vecveil.encoders import load_encoder
 
 SPEC = """
@@ -70,8 +72,6 @@ def without_times(found: Any) -> Any:
 def test_experiment_run(warm_experiments: WarmProcess, place: Path, tmp_path: Path) -> None:
     rng = random.Random(seed("experiment run"))
     out = tmp_path / "out"
-    table = json.loads((place / "data" / "concepts" / "sts_terms.json").read_text())
-    assert table
     texts = np.asarray(
         load_encoder(str(place / "lsa"), show_progress=False).encode(_texts(place / "data"))
     )
@@ -114,6 +114,35 @@ def test_experiment_run(warm_experiments: WarmProcess, place: Path, tmp_path: Pa
         lambda: warm_experiments.start(*arguments, cwd=tmp_path),
         rng, after_kill=after_kill, after_end=after_end,
     )  # fmt: skip
+
+
+def test_the_second_of_two_runs_is_refused(
+    warm_experiments: WarmProcess, place: Path, tmp_path: Path
+) -> None:
+    """The first is halted in the middle, so that it is there for sure."""
+    out = tmp_path / "out"
+    arguments = (
+        "experiment",
+        "run",
+        place / "mine.yaml",
+        "--data",
+        place / "data",
+        "--out",
+        out,
+        "--workers",
+        0,
+    )
+    first = halted(warm_experiments.start(*arguments, cwd=tmp_path), out / "tradeoff" / "spec.yaml")
+    try:
+        second = warm_experiments.run(*arguments, cwd=tmp_path)
+    finally:
+        os.kill(first.pid, signal.SIGCONT)
+    assert second.code == 1
+    assert f"in which process {first.pid} runs" in second.errors[0]
+    done = first.wait()
+    assert done.code == 0, done.err
+    assert len(found_in(out)) == 5
+    assert left_over(out) == []
 
 
 def _texts(data: Path) -> list[str]:

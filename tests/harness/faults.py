@@ -27,6 +27,7 @@ __all__ = [
     "Child",
     "WarmProcess",
     "clean_rows_in",
+    "halted",
     "kills",
     "left_over",
     "seed",
@@ -58,7 +59,8 @@ class Child:
 
     warm: WarmProcess
     pid: int
-    folder: Path
+    out: Path
+    err: Path
 
     def kill(self) -> None:
         """Kill it and all that it has started."""
@@ -72,8 +74,7 @@ class Child:
             self.kill()
             self.warm.answer()  # that of the wait, so that the next request gets its own
             raise
-        out, err = (self.folder / name for name in ("out", "err"))
-        said = [path.read_text("utf-8") if path.exists() else "" for path in (out, err)]
+        said = [path.read_text("utf-8") if path.exists() else "" for path in (self.out, self.err)]
         return Outcome(os.waitstatus_to_exitcode(status), *said)
 
 
@@ -89,6 +90,7 @@ class WarmProcess:
     said: Path
     modules: Sequence[str] = ()
     _process: subprocess.Popen[str] | None = field(default=None, repr=False)
+    _started: int = 0
 
     def __enter__(self) -> WarmProcess:
         script = Path(__file__).with_name("fault_process.py")
@@ -117,14 +119,16 @@ class WarmProcess:
     ) -> Child:
         """Start ``vecveil ARGUMENTS`` in a child."""
         self.said.mkdir(parents=True, exist_ok=True)
+        self._started += 1
+        out, err = (self.said / f"{self._started}.{name}" for name in ("out", "err"))
         answer = self.ask(
             {
                 "arguments": [str(each) for each in arguments], "cwd": str(cwd), "task": task,
                 "environment": variables, "limits": dict(limits or {}),
-                "out": str(self.said / "out"), "err": str(self.said / "err"),
+                "out": str(out), "err": str(err),
             }
         )  # fmt: skip
-        return Child(self, answer["pid"], self.said)
+        return Child(self, answer["pid"], out, err)
 
     def run(self, *arguments: object, cwd: Path, **options: Any) -> Outcome:
         """Return the outcome of ``vecveil ARGUMENTS`` in a child."""
@@ -184,6 +188,17 @@ def kills(
             continue
         after_end(done)
         row = 0
+
+
+def halted(child: Child, sign: Path) -> Child:
+    """Return a child once ``sign`` is there, halted (SIGSTOP) where it is."""
+    deadline = time.monotonic() + _PATIENCE
+    while not sign.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    os.kill(child.pid, signal.SIGSTOP)
+    assert sign.exists(), "it ended before it was halted"
+    return child
 
 
 def left_over(folder: Path) -> list[str]:
