@@ -42,7 +42,10 @@ def main() -> int:
     texts = PageTexts(["a", "b"], ["a text"], "texts")
     page = page_router({"drug": (protector, upstream)}, preview, texts)
     # Run as a module, behind what is installed here: its own versions of shared packages come last.
-    start = "import sys; sys.path += sys.argv.pop(1).split(':'); from schemathesis.cli import schemathesis; schemathesis()"
+    start = (
+        "import sys; sys.path += sys.argv.pop(1).split(':'); "
+        "from schemathesis.cli import schemathesis; schemathesis()"
+    )  # fmt: skip
     with tempfile.TemporaryDirectory() as scratch, served(service, routers=[page]) as url:
         words = [
             sys.executable, "-c", start, ":".join(tools) or ".", "run", str(HERE / "openapi.json"), "--url", url,

@@ -134,3 +134,11 @@ def test_control_what_must_not_be_is_found(source: str) -> None:
 )  # fmt: skip
 def test_control_what_is_harmless_is_not(source: str) -> None:
     assert not list(found_in(source))
+
+
+def test_the_protect_path_depends_on_four_packages() -> None:
+    import tomllib
+
+    project = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text("utf-8"))["project"]
+    names = {one.split(">")[0].split("=")[0].strip() for one in project["dependencies"]}
+    assert names == {"numpy", "scipy", "safetensors", "cryptography"}
