@@ -1,4 +1,4 @@
-# make venv | demo | test | check | fuzz | dependencies | sbom | build | wheel-check | lowest | bench DATA=DIR | clean. Needs Python 3.11 or later, pip and make.
+# make venv | demo | test | check | faults | fuzz | dependencies | sbom | build | wheel-check | lowest | bench DATA=DIR | bench-scale | clean. Needs Python 3.11 or later, pip and make.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -94,6 +94,12 @@ lowest: venv
 	UV=$(BIN)/uv .ci/install $(LOWEST)/bin/python -r $(LOWEST)/lowest.txt pytest pytest-asyncio hypothesis psutil
 	UV=$(BIN)/uv .ci/install $(LOWEST)/bin/python --no-deps -e .
 	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -p no:cacheprovider $(LOWEST_TESTS)
+
+# Ten million vectors beside a copy of them; needs about 32 GB of disk in FOLDER (a temporary one unless given).
+.PHONY: bench-scale
+bench-scale: venv
+	$(BIN)/python benchmarks/scale.py $(if $(FOLDER),--folder $(FOLDER))
+	$(BIN)/python benchmarks/scale_cost.py $(if $(FOLDER),--folder $(FOLDER))
 
 .PHONY: constraints
 constraints: venv

@@ -60,7 +60,9 @@ class Connection:
         if self._streams is None:
             self._streams = await asyncio.open_connection("127.0.0.1", self.port)
         reader, writer = self._streams
-        head = "POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        head = (
+            "POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        )
         writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         answered = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
         length = int(answered.split("content-length:")[1].split("\r\n")[0])

@@ -1,7 +1,8 @@
-"""What every test gets: a cache of embeddings of its own, so that no run depends on another."""
+"""What every test gets: a cache of embeddings of this run, so that no run depends on another."""
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 
@@ -15,8 +16,10 @@ def pytest_configure() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Point VECVEIL_CACHE at a folder of this session; subprocesses inherit it."""
+    """Point VECVEIL_CACHE at a folder of this session, which its processes share; subprocesses inherit it."""
+    base = tmp_path_factory.getbasetemp()
+    whole = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VECVEIL_CACHE", str(tmp_path_factory.mktemp("embeddings")))
+        patch.setenv("VECVEIL_CACHE", str(whole / "embeddings"))
         patch.delenv("VECVEIL_DEBUG", raising=False)
         yield

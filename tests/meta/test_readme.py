@@ -17,10 +17,22 @@ from typing import Any
 import pytest
 
 from harness.documents import ROOT, blocks, environment, run_python
+from harness.small_attacks import small_attacks
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 DOCUMENTS = ["README.md", "docs/index.md", "docs/tutorial.md", "docs/how-to/files.md"]
-COMMANDS = ("demo", "fit", "protect", "audit", "experiment", "serve", "scan", "migrate", "methods", "doctor")
+COMMANDS = (
+    "demo",
+    "fit",
+    "protect",
+    "audit",
+    "experiment",
+    "serve",
+    "scan",
+    "migrate",
+    "methods",
+    "doctor",
+)
 
 needs_cli = pytest.mark.skipif(
     importlib.util.find_spec("vecveil.cli.__main__") is None, reason="there is no command line yet"
@@ -77,7 +89,8 @@ def unknown_words(words: list[str]) -> list[str]:
 
 def test_the_quickstart_runs_and_asserts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run_python(README, "README.md") == 1
+    with small_attacks():
+        assert run_python(README, "README.md") == 1
     assert "assert " in next(blocks(README, "python")).code
 
 

@@ -103,9 +103,9 @@ def command(
     comes from a cryptographic generator and differs from run to run: release each text once, or
     use keyed noise.
 
-    Into a folder go any number of files: paths, folders, patterns with * and URLs (s3://, gs://, ...). They are cut into
-    parts, each of which becomes a Parquet file that is there whole or not at all. The same command again does what is
-    missing, and nothing twice.
+    Into a folder go any number of files: paths, folders, patterns with * and URLs (s3://, gs://, ...). They are cut
+    into parts, each of which becomes a Parquet file that is there whole or not at all. The same command again does
+    what is missing, and nothing twice.
     """
     from vecveil.cli.protect_folder import is_folder, protect_folder
     from vecveil.threads import check_room
