@@ -26,8 +26,14 @@ __all__ = [
 
 
 @contextlib.contextmanager
-def atomic_path(target: str | os.PathLike[str], *, mode: int = 0o666) -> Iterator[Path]:
+def atomic_path(
+    target: str | os.PathLike[str], *, mode: int = 0o666, only_new: bool = False
+) -> Iterator[Path]:
     """Yield a temporary path beside ``target``; on a clean exit it becomes ``target``.
+
+    Args:
+        mode: of a new file, less the umask.
+        only_new: of several writers at once the first wins, and the others raise FileExistsError.
 
     The rename happens after an fsync, so that a crash leaves the old file or the new one, never
     half of one. A file that is replaced keeps its permissions, a new one gets ``mode`` less the
@@ -42,7 +48,8 @@ def atomic_path(target: str | os.PathLike[str], *, mode: int = 0o666) -> Iterato
             os.fsync(file.fileno())
         if kept is not None:
             temporary.chmod(kept)
-        os.replace(temporary, target)
+        if not (only_new and _linked(temporary, target)):
+            os.replace(temporary, target)
         _sync_folder(target.parent)
 
 
@@ -59,7 +66,8 @@ def temporary_beside(target: Path, *, mode: int) -> Iterator[Path]:
         yield temporary
     finally:
         temporary.unlink(missing_ok=True)
-        os.close(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def is_temporary_of(target: str, name: str) -> bool:
@@ -67,18 +75,35 @@ def is_temporary_of(target: str, name: str) -> bool:
     return bool(re.fullmatch(re.escape(_prefix(target)) + r"[0-9a-f]{12}\.tmp", name))
 
 
+def temporary_name(target: str) -> str:
+    """Return a name for the temporary file of the file ``target``."""
+    return f"{_prefix(target)}{secrets.token_hex(6)}.tmp"
+
+
 def _prefix(target: str) -> str:
     # Shortened, so that the temporary name is no longer than a file system allows.
     return f".{target[:40]}."
 
 
-def _create(target: Path, mode: int) -> tuple[Path, int]:
-    """Return a new file and a descriptor that holds its lock."""
+def _linked(temporary: Path, target: Path) -> bool:
+    """Give the file its name; False where there are no links. Raises FileExistsError if the name is taken."""
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        raise
+    except OSError:
+        return False
+    return True
+
+
+def _create(target: Path, mode: int) -> tuple[Path, int | None]:
+    """Return a new file and a descriptor that holds its lock, if there are locks."""
     while True:
-        temporary = target.parent / f"{_prefix(target.name)}{secrets.token_hex(6)}.tmp"
+        temporary = target.parent / temporary_name(target.name)
         descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
-        if fcntl is None:
-            return temporary, descriptor
+        if fcntl is None:  # where a file that is open can be neither renamed nor removed
+            os.close(descriptor)
+            return temporary, None
         with contextlib.suppress(OSError):  # a file system without locks has no cleaning either
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if os.fstat(descriptor).st_nlink:

@@ -18,10 +18,11 @@ class LockedError(Exception):
 def exclusive(path: Path) -> Iterator[None]:
     """Hold the lock file at ``path`` for the block; it is made, and removed in the end.
 
-    Where there are no POSIX locks (Windows) nothing is held.
+    Where there are no POSIX locks (Windows, some network file systems) nothing is held.
 
     Raises:
         LockedError: somebody else holds it.
+        OSError: the file cannot be made.
     """
     try:
         import fcntl
@@ -33,9 +34,13 @@ def exclusive(path: Path) -> Iterator[None]:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             os.close(descriptor)
             raise LockedError(path.name) from None
+        except OSError:  # a file system without locks
+            os.close(descriptor)
+            yield
+            return
         # The holder before us may have removed it just now: then ours is no file of that name.
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(descriptor), os.stat(path)):

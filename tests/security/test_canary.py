@@ -183,9 +183,9 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
         protector,
         *keyed,
         "--carry",
-        CANARY[:3],
+        CANARY,
         "-o",
-        out / "x.npy",
+        out / "x.parquet",
         code=1,
     )
     one.tell("ledger", "ledger", "show", out / "l.ledger")

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.bulk.job import BulkJob, OpenJob
-from vecveil.bulk.work import TEXT_ROWS, table_protection
+from vecveil.bulk.job import BulkJob, OpenJob, metadata_of
+from vecveil.bulk.work import TEXT_ROWS, already_protected, table_protection
 from vecveil.errors import InvalidInputError, message
 from vecveil.tables.arrow import import_pyarrow, undictionaried
+from vecveil.tables.parquet import metadata_in
+from vecveil.tables.pipeline import TableProtection
 from vecveil.tables.reading import TableReader
 from vecveil.tables.sources import Batch, Source, check_names
 from vecveil.tables.writers import ArrowWriter
@@ -29,10 +31,10 @@ class ArrowProtection:
 
     def __init__(self, job: BulkJob) -> None:
         self.job = job
-        self._opened: OpenJob | None = None
+        self._ready: tuple[OpenJob, TableProtection, Mapping[str, Any]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"job": self.job, "_opened": None}
+        return {"job": self.job, "_ready": None}
 
     def __call__(self, rows: Any) -> Any:
         """Return the protected rows of a ``pyarrow.Table`` or ``RecordBatch`` as a table.
@@ -49,9 +51,11 @@ class ArrowProtection:
             raise InvalidInputError(
                 message("protect", "rows", "a pyarrow.Table or RecordBatch", type(rows).__name__)
             )
-        if self._opened is None:
-            self._opened = self.job.opened()
-            self._protection = table_protection(self._opened)
+        if self._ready is None:
+            opened = self.job.opened()
+            about = metadata_of(opened.protector, opened.key, noise=self.job.noise)
+            self._ready = opened, table_protection(opened), about
+        opened, protection, about = self._ready
         reader = TableReader(
             _ArrowSource(rows),
             text_column=self.job.text_column,
@@ -61,14 +65,16 @@ class ArrowProtection:
         )
         if reader.embedding_column is None:
             reader = reader.in_chunks(TEXT_ROWS)
-        prepared = self._protection.of(reader)
-        writer = ArrowWriter("protect", prepared.types)
+        if reader.metadata.get("protected") and self.job.check_lengths:
+            raise already_protected("rows")
+        prepared = protection.of(reader)
+        writer = ArrowWriter("protect", prepared.types, about)
         if rows.num_rows:
             prepared.write(writer)
         kind = reader.types.get(reader.embedding_column or "")
         wide = "double" in str(kind)  # texts are encoded in float32
         dtype = np.dtype(np.float64 if wide else np.float32)
-        return writer.table(dimension=self._opened.protector.released_dimension, dtype=dtype)
+        return writer.table(dimension=opened.protector.released_dimension, dtype=dtype)
 
     def schema(self, rows: Any) -> Any:
         """Return the ``pyarrow.Schema`` of what rows of the schema ``rows`` become."""
@@ -79,7 +85,8 @@ class _ArrowSource(Source):
     """Rows that are in memory."""
 
     def __init__(self, table: Any) -> None:
-        self.name, self.format, self.metadata = "rows", "parquet", {}
+        self.name, self.format = "rows", "parquet"
+        self.metadata = metadata_in(table.schema.metadata)
         names = list(table.column_names)
         check_names(self.name, names)
         self.types = dict(zip(names, map(undictionaried, table.schema.types), strict=True))

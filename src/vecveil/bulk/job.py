@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from vecveil.errors import InvalidInputError, message
@@ -85,6 +85,13 @@ class BulkJob:
 
             protector = load(protector)
         return cls(to_bytes(protector), **options)
+
+    def pinned(self) -> BulkJob:
+        """Return the job with the key that is the current one now named: a later one would make other releases."""
+        if self.key is None or self.key_id is not None:
+            return self
+        key = _key(self)
+        return self if key is None else replace(self, key_id=key.key_id)
 
     def opened(self) -> OpenJob:
         """Return the job with its protector loaded; a worker does that once."""

@@ -11,10 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from vecveil.atomic import temporary_name
 from vecveil.errors import DataFileError, MissingDependencyError, VecveilError, message
 from vecveil.tables.formats import InputFile, format_of, input_file
+from vecveil.tables.writing import NotWrittenError
 
-__all__ = ["Folder", "Found", "found_files", "open_input"]
+__all__ = ["Folder", "Found", "found_files", "open_input", "unchanged"]
 
 _HIDDEN = ("_", ".")
 
@@ -27,7 +29,8 @@ class Found:
     name: str
     size: int
     stamp: str
-    """What changes when the file does: its time of change, or the store's tag."""
+    """When it was changed, as its file system says; empty if that does not say. Never a tag of its contents: that may
+    be an unsalted digest, and the manifest, which lies beside released vectors, would confirm a guess."""
 
 
 def found_files(
@@ -44,15 +47,11 @@ def found_files(
     for one in inputs:
         fs, path = _filesystem(one, options)
         with _explained(one):
-            chosen = _chosen(fs, path)
+            chosen = _chosen(fs, path, format)
             for each in chosen:
                 info = fs.info(each)
                 url = cast(str, fs.unstrip_protocol(each)) if not _is_local(fs) else each
-                stamp = next(
-                    (str(info[key]) for key in ("ETag", "etag", "md5Hash", "mtime", "LastModified", "created", "ino")
-                     if info.get(key) is not None),
-                    "",
-                )  # fmt: skip
+                stamp = _stamp(info)
                 found[url] = Found(url, os.path.basename(each), int(info["size"] or 0), stamp)
         if not chosen:
             raise DataFileError(
@@ -65,8 +64,23 @@ def found_files(
     return list(found.values())
 
 
-def _chosen(fs: Any, path: str) -> list[str]:
-    if any(letter in path for letter in "*?["):
+def unchanged(found: Found, options: Mapping[str, Any]) -> bool:
+    """Return whether the file is as it was when the run was planned, as far as its file system tells."""
+    fs, path = _filesystem(found.url, options)
+    with _explained(found.url):
+        if not _is_local(fs):
+            fs.invalidate_cache(path)
+        info = fs.info(path)
+    return (int(info["size"] or 0), _stamp(info)) == (found.size, found.stamp)
+
+
+def _stamp(info: Mapping[str, Any]) -> str:
+    names = ("mtime", "LastModified", "last_modified", "updated", "modify", "created")
+    return next((str(info[name]) for name in names if info.get(name) is not None), "")
+
+
+def _chosen(fs: Any, path: str, format: str | None) -> list[str]:
+    if any(letter in path for letter in "*?[") and not fs.isfile(path):
         names = sorted(fs.glob(path))
     elif fs.isdir(path):
         names = sorted(fs.find(path))
@@ -78,7 +92,7 @@ def _chosen(fs: Any, path: str) -> list[str]:
         for name in names
         if not any(part.startswith(_HIDDEN) for part in name[len(_stem(path)) :].split("/"))
         and fs.isfile(name)
-        and _known(name)
+        and (format is not None or _known(name))
     ]
 
 
@@ -183,14 +197,17 @@ class Folder:
         with tempfile.TemporaryDirectory(prefix="vecveil-") as scratch:
             local = Path(scratch) / name
             yield local
-            with _explained(self.url):
+            with _explained(self.url, NotWrittenError):
                 fs.makedirs(path, exist_ok=True)
                 # Stores of objects show an object when all of it is there; elsewhere a rename does that.
                 if _is_object_store(fs):
                     fs.put_file(str(local), f"{path}/{name}")
                 else:
-                    fs.put_file(str(local), f"{path}/.{name}.tmp")
-                    fs.mv(f"{path}/.{name}.tmp", f"{path}/{name}")
+                    temporary = f"{path}/{temporary_name(name)}"
+                    fs.put_file(str(local), temporary)
+                    if fs.exists(f"{path}/{name}"):  # not all of them rename onto a file
+                        fs.rm_file(f"{path}/{name}")
+                    fs.mv(temporary, f"{path}/{name}")
 
 
 def _filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
@@ -224,7 +241,10 @@ def _is_local(fs: Any) -> bool:
 
 def _is_object_store(fs: Any) -> bool:
     names = fs.protocol if isinstance(fs.protocol, tuple | list) else (fs.protocol,)
-    return not {"sftp", "ssh", "ftp", "smb", "hdfs", "webhdfs", "dav", "webdav"} & set(names)
+    return bool(
+        {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oci", "oss", "memory"}
+        & set(names)
+    )
 
 
 def _short(url: str) -> str:
@@ -233,23 +253,23 @@ def _short(url: str) -> str:
 
 
 @contextlib.contextmanager
-def _explained(url: str) -> Iterator[None]:
+def _explained(url: str, kind: type[DataFileError] = DataFileError) -> Iterator[None]:
     """Turn what a store's client raises into one error; its own may quote credentials."""
     try:
         yield
     except (VecveilError, KeyboardInterrupt):
         raise
     except FileNotFoundError:
-        raise DataFileError(
+        raise kind(
             message("protect", "input", "files that are there", f"{_short(url)!r}, which is not")
         ) from None
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else type(error).__name__
-        raise DataFileError(
+        raise kind(
             message("protect", "path", "one that can be reached", f"{_short(url)!r}: {reason}")
         ) from None
     except Exception as error:
-        raise DataFileError(
+        raise kind(
             message("protect", "path", "one that can be reached", f"{_short(url)!r}: {type(error).__name__}",
                     fix="Check the address and the credentials that fsspec finds.")
         ) from None  # fmt: skip

@@ -42,7 +42,12 @@ class Part:
     @property
     def output(self) -> str:
         """The name of its file."""
-        return f"part-{self.index:06d}.parquet"
+        return self.output_of(self.index)
+
+    @staticmethod
+    def output_of(index: int) -> str:
+        """Return the name of the file of a part."""
+        return f"part-{index:06d}.parquet"
 
     def to_record(self) -> dict[str, Any]:
         """Return the part as JSON values, its input without the folders it lies in."""

@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -61,7 +61,7 @@ class Run:
     job: BulkJob
     out: Folder
     name: str
-    inputs: Mapping[str, Any]
+    inputs: Mapping[str, Any] = field(repr=False)
     ledger: Ledger | None = None
 
 
@@ -95,6 +95,7 @@ def protect_files(
     ledger: Ledger | None = None,
     storage_options: Mapping[str, Any] | None = None,
     part_bytes: int = PART_BYTES,
+    again: bool = False,
     show_progress: bool | None = None,
 ) -> Manifest:
     """Write the protected rows of all ``inputs`` into the folder ``out``; return its manifest.
@@ -110,6 +111,8 @@ def protect_files(
         ledger: counts rows before they are released. A part that was cut off is counted again when it is done again.
         storage_options: fsspec's, for inputs and output.
         part_bytes: of a part, before compression.
+        again: release parts that were finished and are gone once more, with fresh noise. Whoever has both releases of
+            a row learns more of it than from one.
         show_progress: None shows a bar on a terminal.
 
     Raises:
@@ -123,6 +126,12 @@ def protect_files(
     folder = Folder(os.fspath(out), options)
     if not inputs:
         raise InvalidInputError(message("protect", "input", "at least one path or URL", "none"))
+    if ledger is not None and job.id_column is None:
+        raise InvalidInputError(
+            message("protect", "id_column", "given with a ledger", "None",
+                    "Row 0 of every file would be one item.", "Name the column that names the item of each row.")
+        )  # fmt: skip
+    job = job.pinned()
     with ExitStack() as held:
         held.enter_context(_alone(folder))
         names = folder.names()
@@ -152,11 +161,11 @@ def protect_files(
             manifest.write(folder)
         here = set(names)
         # What the manifest says is done must still be there.
-        manifest.results = {
-            index: result
-            for index, result in manifest.results.items()
-            if parts[index].output in here
-        }
+        gone = [index for index in manifest.results if parts[index].output not in here]
+        if gone and job.noise and job.key is None and not again:
+            raise _released_before(len(gone))
+        for index in gone:
+            del manifest.results[index]
         missing = [part for part in parts if part.index not in manifest.results]
         failures = _work(
             engine(Run(job, folder, manifest.run, options, ledger), missing),
@@ -170,7 +179,7 @@ def protect_files(
         first = min(failures, key=lambda failure: failure.index)
         raise DataFileError(
             f"{first.error} {len(failures)} of {len(parts)} parts could not be protected; the others are there. "
-            "Repair the input and give another folder, or leave the file out."
+            "Repair what is wrong and protect it alone, into another folder: these rows are released already."
         )
     return manifest
 
@@ -193,6 +202,11 @@ def _work(
             if isinstance(outcome, PartFailure):
                 failures.append(outcome)
                 continue
+            if not folder.has(Part.output_of(outcome.index)):
+                raise DataFileError(
+                    message("protect", "out", "a folder that every worker reaches", "one without a finished part",
+                            fix="Name a folder that all machines share, or a URL.")
+                )  # fmt: skip
             manifest.results[outcome.index] = outcome
             if monotonic() >= due:
                 began = monotonic()
@@ -205,6 +219,14 @@ def _work(
             manifest.write(folder)
         raise
     return failures
+
+
+def _released_before(count: int) -> DataFileError:
+    return DataFileError(
+        message("protect", "out", "the folder with all parts that were finished", f"one without {count} of them",
+                "With fresh noise they would be released a second time, and both together tell more.",
+                "Put them back; or accept that with again=True (--again).")
+    )  # fmt: skip
 
 
 def _of_a_start(name: str) -> bool:
@@ -237,16 +259,19 @@ def _alone(folder: Folder) -> Iterator[None]:
         )
     try:
         local.mkdir(parents=True, exist_ok=True)
+        held = exclusive(local / _LOCK)
+        held.__enter__()
+    except LockedError:
+        raise DataFileError(
+            message("protect", "out", "a folder that no other run writes to", "one in which another process runs",
+                    fix="Wait for it, or give another folder.")
+        ) from None  # fmt: skip
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else type(error).__name__
         raise DataFileError(
             message("protect", "out", "a folder that you may write to", f"the error {reason!r}")
         ) from None
     try:
-        with exclusive(local / _LOCK):
-            yield
-    except LockedError:
-        raise DataFileError(
-            message("protect", "out", "a folder that no other run writes to", "one in which another process runs",
-                    fix="Wait for it, or give another folder.")
-        ) from None  # fmt: skip
+        yield
+    finally:
+        held.__exit__(None, None, None)

@@ -50,7 +50,7 @@ def verify(
         if (size, digest.hexdigest()) != (result.bytes, result.sha256):
             raise _wrong(
                 f"another {part['output']}",
-                "Remove that file and protect again into the same folder.",
+                "Protect the inputs again, into another folder: this one cannot be mended without a second release.",
             )
     return manifest
 

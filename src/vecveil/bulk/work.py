@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vecveil.bulk.job import BulkJob, OpenJob, metadata_of
 from vecveil.bulk.manifest import PartResult
-from vecveil.bulk.places import Folder, open_input
+from vecveil.bulk.places import Folder, open_input, unchanged
 from vecveil.bulk.planning import Part, source_of
 from vecveil.bulk.rows import row_protection
 from vecveil.errors import DataFileError, message
@@ -23,7 +23,7 @@ from vecveil.types import Embeddings
 if TYPE_CHECKING:
     from vecveil.accounting import Ledger
 
-__all__ = ["TEXT_ROWS", "PartWorker", "reader_of", "table_protection"]
+__all__ = ["TEXT_ROWS", "PartWorker", "already_protected", "reader_of", "table_protection"]
 
 TEXT_ROWS = 2048
 """Texts that are encoded at once."""
@@ -49,6 +49,7 @@ def table_protection(opened: OpenJob, ledger: Ledger | None = None) -> TableProt
         keep_text=job.keep_text,
         with_items=True,
         id_column=job.id_column,
+        owned=True,
     )
 
 
@@ -92,24 +93,39 @@ class PartWorker:
         if reader.embedding_column is None:
             reader = reader.in_chunks(TEXT_ROWS)
         if reader.metadata.get("protected") and job.check_lengths:
-            raise DataFileError(
-                message(part.input.name, "path", "a table of clean vectors or texts", "one that vecveil has protected",
-                        "More noise on top of noise protects worse than it costs.",
-                        "Protect the clean table, or insist with --again.")
-            )  # fmt: skip
+            raise already_protected(part.input.name)
         prepared = self._protection.of(reader)
         about = {**self._about, "run": self._run, "part": part.index}
-        with self._out.writing(part.output) as path:
-            with open_writer(path, types=prepared.types, metadata=about, overwrite=True) as writer:
-                counts = prepared.write(writer)
-            if part.rows is not None and counts.rows != part.rows:
-                path.unlink()
-                raise DataFileError(
-                    message(part.input.name, "path", "a file that stays the same while it is read",
-                            f"{counts.rows} rows in place of {part.rows}")
-                )  # fmt: skip
-            with open(path, "rb") as written:
-                return _result(part, counts.rows, written)
+        try:
+            with self._out.writing(part.output) as path:
+                with open_writer(
+                    path, types=prepared.types, metadata=about, only_new=True
+                ) as writer:
+                    counts = prepared.write(writer)
+                    self._check_input(part, counts.rows, reader.rows)
+                with open(path, "rb") as written:
+                    return _result(part, counts.rows, written)
+        except FileExistsError:  # another worker has released these rows just now: theirs counts
+            kept = finished(self._out, part, self._run)
+            assert kept is not None
+            return kept
+
+    def _check_input(self, part: Part, rows: int, expected: int) -> None:
+        same = unchanged(part.input, self._inputs)
+        if not same or rows != expected or part.rows not in (None, rows):
+            got = "one that changed" if rows == expected else f"{rows} rows in place of {expected}"
+            raise DataFileError(
+                message(part.input.name, "path", "a file that stays the same while it is read", got)
+            )
+
+
+def already_protected(name: str) -> DataFileError:
+    """Return the error for rows that are protected already."""
+    return DataFileError(
+        message(name, "path", "a table of clean vectors or texts", "one that vecveil has protected",
+                "More noise on top of noise protects worse than it costs.",
+                "Protect the clean table, or insist with --again.")
+    )  # fmt: skip
 
 
 def reader_of(job: BulkJob, part: Part, inputs: Mapping[str, Any]) -> TableReader:
@@ -145,10 +161,14 @@ def finished(out: Folder, part: Part, run: str) -> PartResult | None:
             rows = parquet.metadata.num_rows
         except (pa.ArrowException, OSError, ValueError):
             about, rows = {}, 0
-        if about.get("run") != run or about.get("part") != part.index:
+        if (
+            about.get("run") != run
+            or about.get("part") != part.index
+            or part.rows not in (None, rows)
+        ):
             raise DataFileError(
                 message("protect", "out", "a folder of this run alone", f"another file named {part.output}",
-                        "It was not written by this run.", "Remove it, or give another folder.")
+                        "It was not written by this run.", "Give another folder.")
             )  # fmt: skip
         file.seek(0)
         return _result(part, rows, file)

@@ -63,7 +63,11 @@ Examples:
     "--no-noise", is_flag=True, help="The map alone, for queries that stay on the trusted side."
 )
 @release_options
-@click.option("--again", is_flag=True, help="Accept an input that vecveil has protected already.")
+@click.option(
+    "--again",
+    is_flag=True,
+    help="Accept an input that vecveil has protected already, and parts of a folder that are gone.",
+)
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 @click.option(
     "--engine",
@@ -146,6 +150,7 @@ def _one_file(
 ) -> None:
     from vecveil.bulk.job import metadata_of
     from vecveil.bulk.rows import row_protection
+    from vecveil.bulk.work import already_protected
     from vecveil.cli.inputs import TableFormat, is_protected
     from vecveil.cli.printing import data_json, note, say_keyed, warn
     from vecveil.cli.protect_folder import refuse_for_rewriter
@@ -166,12 +171,7 @@ def _one_file(
     rewrites = protector.rewriter is not None
     refuse_for_rewriter(protector, noise=not no_noise, named=release.named)
     if is_protected(input, form) and not again:
-        raise DataFileError(
-            message(input.name, "path", "a table of clean vectors or texts",
-                    "one that vecveil has protected",
-                    "More noise on top of noise protects worse than it costs.",
-                    "Protect the clean table, or insist with --again.")
-        )  # fmt: skip
+        raise already_protected(input.name)
     if no_noise:
         warn("--no-noise writes vectors without noise: for trusted queries; it protects nothing.")
     key = release.key()

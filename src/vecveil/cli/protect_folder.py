@@ -99,7 +99,13 @@ def protect_folder(
         warn("--no-noise writes vectors without noise: for trusted queries; it protects nothing.")
     with release.ledger() as ledger:
         manifest = protect_files(
-            inputs, out, job, engine=_engine(engine), ledger=ledger, part_bytes=part_size * 2**20
+            inputs,
+            out,
+            job,
+            engine=_engine(engine),
+            ledger=ledger,
+            part_bytes=part_size * 2**20,
+            again=again,
         )
     if release.key() is not None:
         say_keyed(protector.guarantee)

@@ -13,7 +13,7 @@ from vecveil.tables.formats import InputFile, not_usable, readable
 from vecveil.tables.parquet_bounds import largest_values, promises_too_much, read_footer
 from vecveil.tables.sources import Batch, Source, check_names, check_rows
 
-__all__ = ["METADATA_KEY", "ParquetSource"]
+__all__ = ["METADATA_KEY", "ParquetSource", "metadata_in"]
 
 METADATA_KEY = b"vecveil"
 READ_AHEAD = 1 << 20
@@ -59,7 +59,7 @@ class ParquetSource(Source):
                 )
             size = max((self.group_bytes[i] // max(1, sizes[i]) for i in self._groups), default=1)
             self._most = max(1, BATCH_BYTES // max(1, size))
-            self.metadata = _metadata(schema.metadata)
+            self.metadata = metadata_in(schema.metadata)
 
     def batches(self, columns: Sequence[str], chunk_rows: int) -> Iterator[tuple[int, Batch]]:
         count = min(chunk_rows, self._most)
@@ -135,8 +135,8 @@ class ParquetSource(Source):
         )
 
 
-def _metadata(raw: dict[bytes, bytes] | None) -> dict[str, Any]:
-    """Return what vecveil wrote about a protected file, or nothing."""
+def metadata_in(raw: dict[bytes, bytes] | None) -> dict[str, Any]:
+    """Return what vecveil wrote into the metadata of a schema, or nothing."""
     try:
         found = json.loads((raw or {}).get(METADATA_KEY, b"{}"))
     except (ValueError, RecursionError):

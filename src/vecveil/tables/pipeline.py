@@ -141,6 +141,7 @@ class TableProtection:
 
     Attributes:
         vectors_only: the output has no other columns.
+        owned: ``protect`` returns a new array each time, which need not be copied before the next call.
     """
 
     protect: Callable[..., Embeddings]
@@ -151,6 +152,7 @@ class TableProtection:
     vectors_only: bool = False
     with_items: bool = False
     id_column: str | None = None
+    owned: bool = False
 
     def of(self, reader: TableReader) -> PreparedTable:
         """Return what is left to do with the table of ``reader``, after all checks that need no row."""
@@ -252,7 +254,8 @@ class PreparedTable:
                     "Nothing was released.",
                 )
             )
-        return released
+        # It is written while the next piece is protected, perhaps into the same array.
+        return released if self.protection.owned else released.copy()
 
 
 def _check_vectors(reader: TableReader, encode: object, dimension: int | None) -> None:

@@ -89,6 +89,7 @@ def open_writer(
     types: Mapping[str, ColumnType] | None = None,
     metadata: Mapping[str, Any] | None = None,
     overwrite: bool = False,
+    only_new: bool = False,
 ) -> Iterator[FileWriter]:
     """Yield a writer for ``path`` (.parquet or .npy); the file is there after a clean exit only.
 
@@ -99,6 +100,7 @@ def open_writer(
         metadata: JSON values about the protection, kept in the Parquet schema under the key
             ``vecveil`` together with ``"protected": true``.
         overwrite: replace an existing file.
+        only_new: of several writers at once the first wins, and the others raise FileExistsError.
 
     Raises:
         DataFileError: the file exists, the folder cannot be written, the disk is full, or nothing
@@ -109,7 +111,7 @@ def open_writer(
     failed: BaseException | None = None
     rows = 0
     try:
-        with atomic_path(target) as temporary, open(temporary, "wb") as file:
+        with atomic_path(target, only_new=only_new) as temporary, open(temporary, "wb") as file:
             writer = writer_class(file, target.name, types or {}, metadata or {})
             try:
                 yield writer
@@ -128,6 +130,8 @@ def open_writer(
                 raise
     except OSError as error:
         if error is failed and error.errno not in _FULL:
+            raise
+        if only_new and isinstance(error, FileExistsError):
             raise
         raise _cannot_write(target.name, error, rows) from None
 

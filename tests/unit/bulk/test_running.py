@@ -18,6 +18,7 @@ from unit.bulk.conftest import DIMENSION, WriteTable
 from vecveil.bulk import MANIFEST, BulkJob, Manifest, Part, protect_files, verify
 from vecveil.bulk.places import Folder
 from vecveil.bulk.running import Run, run_here
+from vecveil.bulk.work import PartWorker
 from vecveil.errors import DataFileError, InvalidInputError, LedgerCapError
 from vecveil.locks import exclusive
 
@@ -123,6 +124,78 @@ def test_a_part_that_is_gone_is_made_again(
     with pytest.raises(DataFileError, match="no part-000001"):
         verify(out, show_progress=False)
     assert run(tmp_path / "a.parquet", out, keyed).results == first.results
+
+
+def test_a_part_that_was_released_with_fresh_noise_is_not_made_again_unasked(
+    tmp_path: Path, bulk_protector: vecveil.Protector, write_table: WriteTable
+) -> None:
+    write_table(tmp_path / "a.parquet", 57)
+    out, job = tmp_path / "out", BulkJob.of(bulk_protector)
+    run(tmp_path / "a.parquet", out, job)
+    (out / "part-000001.parquet").unlink()
+    with pytest.raises(DataFileError, match="one without 1 of them"):
+        run(tmp_path / "a.parquet", out, job)
+    assert not (out / "part-000001.parquet").exists()
+    assert run(tmp_path / "a.parquet", out, job, again=True).complete
+
+
+def test_of_two_workers_at_one_part_the_first_releases(
+    tmp_path: Path, bulk_protector: vecveil.Protector, write_table: WriteTable
+) -> None:
+    """A cluster may run a task twice; only one of two releases with fresh noise may ever be seen."""
+    write_table(tmp_path / "a.parquet", 20, group=20)
+    out = tmp_path / "out"
+    first: list[bytes] = []
+
+    def twice(what: Run, parts: Sequence[Part]) -> Iterable[Any]:
+        (part,) = parts
+        workers = [PartWorker(what.job, what.out, what.name, what.inputs) for _ in range(2)]
+        check = workers[0]._check_input
+
+        def overtaken(
+            *args: Any,
+        ) -> None:  # the other one is faster, between the check and the name
+            check(*args)
+            workers[1](part)
+            first.append((out / part.output).read_bytes())
+
+        workers[0]._check_input = overtaken  # type: ignore[method-assign]
+        yield workers[0](part)
+
+    manifest = run(tmp_path / "a.parquet", out, BulkJob.of(bulk_protector), engine=twice)
+    assert manifest.complete
+    assert [(out / "part-000000.parquet").read_bytes()] == first
+    verify(out, show_progress=False)
+    assert sorted(os.listdir(out)) == [MANIFEST, "part-000000.parquet"]
+
+
+def test_an_input_that_changes_while_it_is_read_is_not_released(
+    tmp_path: Path, keyed: BulkJob, write_table: WriteTable
+) -> None:
+    source = tmp_path / "a.parquet"
+    write_table(source, 20, group=20)
+
+    def changing(what: Run, parts: Sequence[Part]) -> Iterable[Any]:
+        write_table(source, 20, first=500, group=20)  # as many rows, others
+        return run_here(what, parts)
+
+    with pytest.raises(DataFileError, match="one that changed"):
+        run(source, tmp_path / "out", keyed, engine=changing)
+    assert not list((tmp_path / "out").glob("part-*"))
+
+
+def test_a_result_without_its_file_is_not_believed(
+    tmp_path: Path, keyed: BulkJob, write_table: WriteTable
+) -> None:
+    """Workers on other machines may have written to their own disks."""
+    write_table(tmp_path / "a.parquet", 20, group=20)
+
+    def elsewhere(what: Run, parts: Sequence[Part]) -> Iterable[Any]:
+        return run_here(replace(what, out=Folder(str(tmp_path / "other"))), parts)
+
+    with pytest.raises(DataFileError, match="every worker reaches"):
+        run(tmp_path / "a.parquet", tmp_path / "out", keyed, engine=elsewhere)
+    assert not Manifest.read(Folder(str(tmp_path / "out"))).complete
 
 
 @pytest.mark.parametrize("what", ["options", "inputs", "protector", "other files"])
@@ -266,7 +339,10 @@ def test_damage_shows(tmp_path: Path, keyed: BulkJob, write_table: WriteTable) -
         verify(tmp_path, show_progress=False)
 
 
-def test_options_that_exclude_each_other(bulk_protector: vecveil.Protector) -> None:
+def test_options_that_exclude_each_other(bulk_protector: vecveil.Protector, tmp_path: Path) -> None:
+    ledger = vecveil.Ledger(tmp_path / "l")
+    with pytest.raises(InvalidInputError, match="id_column"):
+        protect_files(["x.npy"], tmp_path / "out", BulkJob.of(bulk_protector), ledger=ledger)
     with pytest.raises(InvalidInputError, match="id_column"):
         BulkJob.of(bulk_protector, key="env:KEY")
     with pytest.raises(InvalidInputError, match="without noise"):
