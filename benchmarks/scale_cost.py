@@ -151,12 +151,8 @@ def checked(folder: Path, rows: int) -> list[dict[str, Any]]:
     for method in METHODS:
         together(folder, folder / "half", method, 1)  # so that the files have been read once
         _, times = together(folder, folder / "half", method, 1)
-        for name, size, workers in (
-            ("half", rows // 2, 1),
-            ("whole", rows, 1),
-            ("half", rows // 2, 2),
-            ("whole", rows, 2),
-        ):
+        cases = (("whole", rows, 1), ("half", rows // 2, 2), ("whole", rows, 2))
+        for name, size, workers in cases:
             count = -(-size * len(times) // (rows // 2))
             predicted = makespan((times * count)[:count], workers)
             seconds, _ = together(folder, folder / name, method, workers)
