@@ -4,7 +4,7 @@
 
 ``cost``: the upstream is a process of its own that serves MiniLM. Requests of one text go to it and to
 ``vecveil serve`` in front of it by turns, so that whatever else the machine does meets both: the difference of the
-medians, and the ratio of the throughputs of 16 clients.
+medians, and the ratio of the throughputs of 16 clients. With fresh noise, which is the default, and with keyed noise.
 
 ``load``: many clients while the upstream is slowed and killed; every answer is compared with what the policy lets out
 (keyed noise, so that it is known), or is an error in OpenAI's shape. A wrong answer ends the run with exit code 1.
@@ -84,12 +84,14 @@ def upstream(mode: str, port: int = 0) -> tuple[subprocess.Popen[str], int]:
     return process, int(process.stdout.readline())
 
 
-def server(folder: Path, port: int, *words: object) -> tuple[subprocess.Popen[str], int]:
+def server(
+    folder: Path, port: int, *words: object, keyed: bool = True
+) -> tuple[subprocess.Popen[str], int]:
     """Return ``vecveil serve`` in front of the upstream at ``port``, and its own port."""
     config = folder / "serve.yaml"
     config.write_text(
         f"port: 0\nupstream: {{encoder: 'http://127.0.0.1:{port}/v1#m', timeout: 5, retries: 2}}\n"
-        "policies: {drug: {protector: drug.vecveil, key: noise.key}}\n"
+        f"policies: {{drug: {{protector: drug.vecveil{', key: noise.key' if keyed else ''}}}}}\n"
     )
     log = (folder / "log").open("w+")
     process = subprocess.Popen(
@@ -173,8 +175,8 @@ async def cost(
     }
 
 
-def measure_cost(requests: int) -> dict[str, Any]:
-    """Return the cost in front of MiniLM."""
+def measure_cost(requests: int, *, keyed: bool) -> dict[str, Any]:
+    """Return the cost in front of MiniLM, with keyed noise or with fresh noise as by default."""
     notes = [note.text for note in load_notes()[:400]]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -186,7 +188,7 @@ def measure_cost(requests: int) -> dict[str, Any]:
         info = EncoderInfo("minilm", protector.encoder_info.fingerprint, "api", probe)
         replace(protector, encoder_info=info).save(folder / "drug.vecveil")
         up, port = upstream("minilm")
-        proxy, at = server(folder, port)
+        proxy, at = server(folder, port, keyed=keyed)
         try:
             return asyncio.run(cost(port, at, requests, notes, proxy))
         finally:
@@ -304,7 +306,8 @@ def main() -> int:
     record: dict[str, Any] = json.loads(given.out.read_text()) if given.out.is_file() else {}
     before = os.getloadavg()[0]
     if "cost" in given.only:
-        record["cost"] = {"load_before": before, **measure_cost(given.requests)}
+        for name, keyed in (("cost", False), ("cost_keyed", True)):
+            record[name] = {"load_before": before, **measure_cost(given.requests, keyed=keyed)}
     if "load" in given.only:
         record["load"] = {"load_before": before, **measure_load(given.clients, given.load)}
     write_text(given.out, json.dumps(record, indent=1) + "\n")
