@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -235,9 +236,8 @@ def _specification(data: bytes) -> None:
     from vecveil.experiments import specification
 
     # What a specification's `modules` name is imported, which is documented: not here.
-    specification.import_modules = lambda names: None
     kinds = {"tradeoff": specification.Spec}
-    with expected():
+    with patch.object(specification, "import_modules", lambda names: None), expected():
         text = data.decode("utf-8", "replace")
         specification.parse_spec(text, kinds, quick=False, owner="spec").to_record()
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["BulkJob"]
 
 _ENVIRONMENT = "env:"
+_NOT_OF_ROWS = ("protector", "key", "key_id", "check_lengths")
+"""Secrets, what has a name in the metadata, and what is refused: nothing of that changes what a row becomes."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ class BulkJob:
         """Return what is done as JSON values, for manifests: no key and no protector, but their names."""
         opened = self.opened()
         protector = opened.protector
-        about = {k: v for k, v in vars(self).items() if k not in ("protector", "key", "key_id")}
+        about = {k: v for k, v in vars(self).items() if k not in _NOT_OF_ROWS}
         about["carry"] = None if self.carry is None else list(self.carry)
         key = opened.key
         return {

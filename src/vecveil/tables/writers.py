@@ -20,7 +20,7 @@ from vecveil.types import Embeddings
 __all__ = ["ArrowWriter", "EmbeddingWriter", "FileWriter", "NpyWriter", "ParquetWriter"]
 
 GROUP_ROWS = 65_536
-GROUP_BYTES = 1 << 26
+GROUP_BYTES = 1 << 25
 
 
 class EmbeddingWriter(ABC):
