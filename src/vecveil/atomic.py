@@ -19,7 +19,9 @@ __all__ = [
     "atomic_path",
     "is_temporary_of",
     "remove_left_over",
+    "sync_folder",
     "temporary_beside",
+    "temporary_name",
     "write_bytes",
     "write_text",
 ]
@@ -50,7 +52,7 @@ def atomic_path(
             temporary.chmod(kept)
         if not (only_new and _linked(temporary, target)):
             os.replace(temporary, target)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
 
 
 @contextlib.contextmanager
@@ -127,7 +129,7 @@ def remove_left_over(target: Path) -> None:
                     os.close(descriptor)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make a rename last through a loss of power, where folders can be synchronised."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vecveil.accounting.ledger_chain import SALT_BYTES, cap_link, first_link
-from vecveil.atomic import remove_left_over, temporary_beside
+from vecveil.atomic import remove_left_over, sync_folder, temporary_beside
 from vecveil.errors import LedgerError, message
 
 __all__ = ["BUSY_SECONDS", "SCHEMA_VERSION", "create_file", "transaction"]
@@ -97,7 +97,7 @@ def create_file(path: Path, *, cap: int | None) -> None:
                 made.execute("COMMIT")
             with contextlib.suppress(FileExistsError):
                 os.link(temporary, path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
 
 
 @contextlib.contextmanager
@@ -218,13 +218,3 @@ def _system_explained(path: Path) -> Iterator[None]:
 
 def _refusal(path: Path, constraint: str, got: str, why: str = "", fix: str = "") -> LedgerError:
     return LedgerError(message("Ledger", "path", constraint, f"{got} ({path.name!r})", why, fix))
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a new name in ``folder`` durable, where the operating system knows how."""
-    with contextlib.suppress(OSError):
-        number = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)

@@ -257,21 +257,17 @@ def _alone(folder: Folder) -> Iterator[None]:
         raise DataFileError(
             message("protect", "out", "a folder", "a file", fix="Give another name.")
         )
-    try:
-        local.mkdir(parents=True, exist_ok=True)
-        held = exclusive(local / _LOCK)
-        held.__enter__()
-    except LockedError:
-        raise DataFileError(
-            message("protect", "out", "a folder that no other run writes to", "one in which another process runs",
-                    fix="Wait for it, or give another folder.")
-        ) from None  # fmt: skip
-    except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else type(error).__name__
-        raise DataFileError(
-            message("protect", "out", "a folder that you may write to", f"the error {reason!r}")
-        ) from None
-    try:
+    with ExitStack() as held:
+        try:
+            held.enter_context(exclusive(local / _LOCK))
+        except LockedError:
+            raise DataFileError(
+                message("protect", "out", "a folder that no other run writes to", "one in which another process runs",
+                        fix="Wait for it, or give another folder.")
+            ) from None  # fmt: skip
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else type(error).__name__
+            raise DataFileError(
+                message("protect", "out", "a folder that you may write to", f"the error {reason!r}")
+            ) from None
         yield
-    finally:
-        held.__exit__(None, None, None)

@@ -3,7 +3,7 @@
     vecveil serve -p drug.vecveil --upstream minilm --port 8080
 
 A program that asks OpenAI's API for embeddings gets protected ones by changing its base URL. Importing this package
-loads neither FastAPI nor uvicorn nor httpx; `create_app` and `run` do.
+loads neither FastAPI nor uvicorn nor aiohttp; `create_app` and `run` do.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from vecveil.atomic import write_bytes
 from vecveil.errors import DataFileError, StoreError, message
+from vecveil.locks import LockedError, exclusive
 
 __all__ = ["SCHEMA", "MigrationState", "locked", "read_state", "write_state"]
 
@@ -113,31 +113,13 @@ def locked(path: Path) -> Iterator[None]:
     Raises:
         StoreError: another process holds it.
     """
-    try:
-        import fcntl
-    except ImportError:  # no POSIX: the count of rows in the destination is the only guard
-        yield
-        return
     lock = path.with_name(f"{path.name}.lock")
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    while True:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+    with contextlib.ExitStack() as held:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(descriptor)
+            held.enter_context(exclusive(lock))
+        except LockedError:
             raise StoreError(
                 message(_OWNER, "dest", "written by one migration at a time", "one that another process writes to",
                         f"It holds {lock.name!r}.", "Wait for it, or stop it: the same command then goes on.")
             ) from None  # fmt: skip
-        with contextlib.suppress(
-            FileNotFoundError
-        ):  # the holder before us may have removed it just now
-            if os.path.samestat(os.fstat(descriptor), os.stat(lock)):
-                break
-        os.close(descriptor)
-    try:
         yield
-    finally:
-        lock.unlink(missing_ok=True)
-        os.close(descriptor)

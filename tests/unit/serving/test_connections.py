@@ -65,6 +65,19 @@ def test_connections_are_kept() -> None:
     assert len(writers) == 1
 
 
+def posted(url: str) -> httpx.Response:
+    body = {"model": "m", "input": "a"}
+    return httpx.post(f"{url}/v1/embeddings", json=body, timeout=30)
+
+
+def check(answer: httpx.Response, *, same: bool) -> None:
+    """Of the same encoder the answer is let out, of another one it is not."""
+    if same:
+        assert answer.status_code == 200
+    else:
+        assert answer.json()["error"]["code"] == "another_encoder"
+
+
 @pytest.mark.parametrize("same", [True, False])
 def test_what_was_replaced_while_nobody_asked_is_checked(same: bool) -> None:
     """The connection ended silently; what answers on the next one may be another encoder."""
@@ -81,19 +94,11 @@ def test_what_was_replaced_while_nobody_asked_is_checked(same: bool) -> None:
         upstream = HttpUpstream(up.url, "up", UpstreamSettings(timeout=5.0, retries=0))
         service = Service([ServedPolicy("drug", ReleasePolicy(fake_protector()), upstream)])
         with served(service) as url:
-
-            def posted() -> httpx.Response:
-                body = {"model": "m", "input": "a"}
-                return httpx.post(f"{url}/v1/embeddings", json=body, timeout=30)
-
-            assert posted().status_code == 200
+            assert posted(url).status_code == 200
             time.sleep(1.0)
             up.answer = another
-            answer = posted()
-    if same:
-        assert answer.status_code == 200
-    else:
-        assert answer.json()["error"]["code"] == "another_encoder"
+            answer = posted(url)
+    check(answer, same=same)
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -114,16 +119,8 @@ def test_what_answers_a_second_try_is_checked(same: bool) -> None:
         upstream = HttpUpstream(up.url, "up", UpstreamSettings(timeout=5.0, retries=1))
         service = Service([ServedPolicy("drug", ReleasePolicy(fake_protector()), upstream)])
         with served(service) as url:
-
-            def posted() -> httpx.Response:
-                body = {"model": "m", "input": "a"}
-                return httpx.post(f"{url}/v1/embeddings", json=body, timeout=30)
-
-            assert posted().status_code == 200
+            assert posted(url).status_code == 200
             up.answer = replaced
-            answer = posted()
-    if same:
-        assert answer.status_code == 200
-    else:
-        assert answer.json()["error"]["code"] == "another_encoder"
+            answer = posted(url)
+    check(answer, same=same)
     assert tries == 3  # lost, answered, asked for the sentences
