@@ -91,7 +91,7 @@ lowest: venv
 	rm -rf $(LOWEST) && $(PYTHON) -m venv $(LOWEST)
 	$(BIN)/uv pip compile --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --extra cli pyproject.toml \
 	  -o $(LOWEST)/lowest.txt
-	UV=$(BIN)/uv .ci/install $(LOWEST)/bin/python -r $(LOWEST)/lowest.txt pytest pytest-asyncio hypothesis psutil
+	UV=$(BIN)/uv .ci/install $(LOWEST)/bin/python -r $(LOWEST)/lowest.txt pytest pytest-asyncio pytest-timeout hypothesis psutil
 	UV=$(BIN)/uv .ci/install $(LOWEST)/bin/python --no-deps -e .
 	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -p no:cacheprovider $(LOWEST_TESTS)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["BulkJob"]
 
 _ENVIRONMENT = "env:"
-_NOT_OF_ROWS = ("protector", "key", "key_id", "check_lengths")
+_NOT_OF_ROWS = ("protector", "key", "key_id", "check_lengths", "cache")
 """Secrets, what has a name in the metadata, and what is refused: nothing of that changes what a row becomes."""
 
 
@@ -44,6 +44,7 @@ class BulkJob:
         format: of the inputs; None goes by their suffixes.
         encoding: of text files.
         delimiter: of CSV files.
+        cache: keep clean vectors of texts in the cache of this machine.
 
     Raises:
         InvalidInputError: keyed noise without a column of ids, or options that exclude each other.
@@ -64,6 +65,7 @@ class BulkJob:
     format: str | None = None
     encoding: str = "utf-8"
     delimiter: str | None = None
+    cache: bool = False
 
     def __post_init__(self) -> None:
         if self.key is not None and self.id_column is None:
@@ -108,7 +110,7 @@ class BulkJob:
         key = opened.key
         return {
             **about,
-            "key_id": None if key is None else key.key_id,
+            "key_check": None if key is None else key.check_value,
             **metadata_of(protector, key, noise=self.noise),
         }
 
@@ -131,7 +133,9 @@ class OpenJob:
     def encoder(self) -> TextEncoder:
         """Return the encoder, loaded and compared with the protector's."""
         if self._encoder is None:
-            self._encoder = encoder_for(self.protector, self.job.encoder, self.job.precision)
+            self._encoder = encoder_for(
+                self.protector, self.job.encoder, self.job.precision, self.job.cache
+            )
         return self._encoder
 
 

@@ -27,7 +27,7 @@ class PartResult:
 
     Attributes:
         index: of the part.
-        rows: written.
+        rows: written; a part without rows has no file.
         bytes: of the file.
         sha256: of the file.
     """

@@ -9,7 +9,7 @@ from typing import Any
 
 from vecveil.bulk.places import Folder, Found, found_files, open_input
 from vecveil.checks import check_count
-from vecveil.tables.formats import InputFile
+from vecveil.tables.formats import InputFile, NoRowsError
 from vecveil.tables.npy import NpySource
 from vecveil.tables.parquet import ParquetSource
 from vecveil.tables.sources import Source
@@ -80,7 +80,8 @@ def plan(
         out: the output; what lies in it is no input, even if it is inside a folder of inputs.
 
     Raises:
-        DataFileError: a file is missing, empty, damaged or of another format.
+        DataFileError: a file is missing, damaged or of another format. One without rows is left out; of a text file
+            with nothing but a header that is known when it is read.
     """
     part_bytes = check_count(part_bytes, owner="protect", param="part_bytes")
     files = [
@@ -90,7 +91,10 @@ def plan(
     ]
 
     def pieces(found: Found) -> list[tuple[int, int | None, int | None]]:
-        return _pieces(open_input(found, options or {}, format=format), part_bytes)
+        try:
+            return _pieces(open_input(found, options or {}, format=format), part_bytes)
+        except NoRowsError:  # what writes folders in parallel leaves such files
+            return []
 
     parts: list[Part] = []
     # Headers of many files in a store far away: it is the way there that takes long.

@@ -161,7 +161,9 @@ def protect_files(
             manifest.write(folder)
         here = set(names)
         # What the manifest says is done must still be there.
-        gone = [index for index in manifest.results if parts[index].output not in here]
+        gone = [
+            i for i, one in manifest.results.items() if one.rows and parts[i].output not in here
+        ]
         if gone and job.noise and job.key is None and not again:
             raise _released_before(len(gone))
         for index in gone:
@@ -202,7 +204,7 @@ def _work(
             if isinstance(outcome, PartFailure):
                 failures.append(outcome)
                 continue
-            if not folder.has(Part.output_of(outcome.index)):
+            if outcome.rows and not folder.has(Part.output_of(outcome.index)):
                 raise DataFileError(
                     message("protect", "out", "a folder that every worker reaches", "one without a finished part",
                             fix="Name a folder that all machines share, or a URL.")

@@ -26,17 +26,27 @@ def verify(
     """Return the manifest of a folder after comparing every file with it.
 
     Raises:
-        DataFileError: no manifest, parts that are missing, or a file of another size or checksum.
+        DataFileError: no manifest, parts that are missing, files that it does not know, or one of another size or
+            checksum.
     """
     folder = Folder(os.fspath(out), dict(storage_options or {}))
     manifest = Manifest.read(folder)
     if manifest is None:
         raise DataFileError(message("verify", "out", f"a folder with a {MANIFEST}", "one without"))
     names = set(folder.names())
+    strange = names - {part["output"] for part in manifest.parts}
+    strange = {name for name in strange if not name.startswith(("_", "."))}
+    if strange:
+        raise _wrong(
+            f"{len(strange)} further files",
+            "Whoever reads the folder takes their rows for protected ones: move them elsewhere.",
+        )
     for part in progress(
         manifest.parts, "Verifying", total=len(manifest.parts), show=show_progress, unit="part"
     ):
         result = manifest.results.get(part["index"])
+        if result is not None and not result.rows and part["output"] not in names:
+            continue
         if result is None or part["output"] not in names:
             raise _wrong(
                 f"no {part['output']}",

@@ -14,6 +14,7 @@ from vecveil.bulk.planning import Part, source_of
 from vecveil.bulk.rows import row_protection
 from vecveil.errors import DataFileError, message
 from vecveil.tables.arrow import import_pyarrow
+from vecveil.tables.formats import NoRowsError
 from vecveil.tables.parquet import METADATA_KEY
 from vecveil.tables.pipeline import TableProtection
 from vecveil.tables.reading import TableReader, read_input
@@ -89,7 +90,11 @@ class PartWorker:
         if kept is not None:
             return kept
         job = self._opened.job
-        reader = reader_of(job, part, self._inputs)
+        try:
+            reader = reader_of(job, part, self._inputs)
+        except NoRowsError:
+            self._check_input(part, 0, 0)
+            return PartResult(part.index, 0, 0, hashlib.sha256().hexdigest())
         if reader.embedding_column is None:
             reader = reader.in_chunks(TEXT_ROWS)
         if reader.metadata.get("protected") and job.check_lengths:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from vecveil.cli import options as shared
 from vecveil.cli.releases import Release, release_options
@@ -123,13 +124,18 @@ def command(
         protect_folder(
             inputs, out, protector_file, given, engine=engine or "local", part_size=part_size,
             embedding_column=embedding_column, carry=carry, keep_text=keep_text, encoder=encoder,
-            precision=precision, noise=not no_noise, again=again, as_json=as_json,
+            precision=precision, cache=cache and _asked_for("cache"), noise=not no_noise, again=again, as_json=as_json,
         )  # fmt: skip
         return
     _one_file(
         Path(inputs[0]), protector_file, Path(out), embedding_column, carry, keep_text, encoder, precision, cache,
         no_noise, again, force, as_json, given,
     )  # fmt: skip
+
+
+def _asked_for(option: str) -> bool:
+    """Return whether the user gave the option: what holds for one file by default would fill a disk with a lake."""
+    return click.get_current_context().get_parameter_source(option) is ParameterSource.COMMANDLINE
 
 
 def _one_file(

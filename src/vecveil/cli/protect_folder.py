@@ -58,6 +58,7 @@ def protect_folder(
     keep_text: bool,
     encoder: str | None,
     precision: str | None,
+    cache: bool,
     noise: bool,
     again: bool,
     as_json: bool,
@@ -74,6 +75,10 @@ def protect_folder(
     if release.ledger_file is not None and engine != "local":
         raise click.UsageError(
             "--ledger is a file of one machine: leave it out, or use --engine local."
+        )
+    if cache and engine != "local":
+        raise click.UsageError(
+            "--cache is a folder of one machine: leave it out, or use --engine local."
         )
     if release.named and release.id_column is None:
         raise click.UsageError(
@@ -93,6 +98,7 @@ def protect_folder(
         check_lengths=not again,
         encoder=encoder,
         precision=precision,
+        cache=cache,
         **form.all_options,
     )
     if not noise:

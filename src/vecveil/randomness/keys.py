@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import hmac
 import json
 import os
 import re
@@ -89,6 +90,12 @@ class NoiseKey:
             "NoiseKey: a key is not pickled, so that it reaches no file and no queue. "
             "Let each worker read it from its file or environment variable."
         )
+
+    @property
+    def check_value(self) -> str:
+        """16 hex digits that tell this key from another of the same id; not secret, nothing of the key is in them."""
+        purpose = b"vecveil key check 1" + self.key_id.encode()
+        return hmac.digest(self._secret, purpose, "sha256")[:8].hex()
 
     def secret_for_noise(self) -> bytes:
         """Return the secret bytes; for `vecveil.randomness.keyed` alone."""

@@ -23,6 +23,7 @@ from vecveil.errors import DataFileError, InvalidInputError, message
 __all__ = [
     "INPUT_SUFFIXES",
     "InputFile",
+    "NoRowsError",
     "find_input",
     "format_of",
     "input_file",
@@ -93,6 +94,10 @@ def not_usable(
 ) -> DataFileError:
     """Return the error for a file as a whole: ``name: `path` must be constraint; got …``."""
     return DataFileError(message(name, "path", constraint, got, why, fix))
+
+
+class NoRowsError(DataFileError):
+    """A whole and readable file without rows, such as the header alone; among many files that is no fault."""
 
 
 @contextmanager
@@ -229,7 +234,8 @@ def _pipe(name: str, path: Path | None, format: str) -> InputFile:
 def _check_head(name: str, format: str, head: bytes, zipped: bool) -> bool:
     """Return whether the first bytes say gzip; refuses what is plainly of another format."""
     if not head:
-        raise not_usable(name, "a file with rows", "an empty file")
+        error = not_usable(name, "a file with rows", "an empty file")
+        raise error if format in ("parquet", "npy") else NoRowsError(str(error))
     binary = {b"PAR1": "parquet", b"\x93NUMPY": "npy"}
     for magic, kind in binary.items():
         if head.startswith(magic):

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 from vecveil.errors import DataFileError, message
-from vecveil.tables.formats import not_usable
+from vecveil.tables.formats import NoRowsError, not_usable
 
 __all__ = [
     "Batch",
@@ -123,4 +123,4 @@ def check_rows(source: str, rows: int, columns: int | None = None) -> None:
             if columns is None
             else f"one with a header ({columns} columns) and no rows"
         )
-        raise not_usable(source, "a table with rows", got)
+        raise NoRowsError(message(source, "path", "a table with rows", got))

@@ -21,6 +21,7 @@ from vecveil.bulk.running import Run, run_here
 from vecveil.bulk.work import PartWorker
 from vecveil.errors import DataFileError, InvalidInputError, LedgerCapError
 from vecveil.locks import exclusive
+from vecveil.randomness import NoiseKeys
 
 SMALL = 1500
 """Bytes of a part: two row groups or so."""
@@ -349,3 +350,59 @@ def test_options_that_exclude_each_other(bulk_protector: vecveil.Protector, tmp_
         BulkJob.of(bulk_protector, key="env:KEY", id_column="id", noise=False)
     with pytest.raises(InvalidInputError, match="at least one"):
         protect_files([], "out", BulkJob.of(bulk_protector))
+
+
+def test_files_without_rows_among_others(
+    tmp_path: Path, keyed: BulkJob, write_table: WriteTable
+) -> None:
+    """Such as those of a Spark job's empty partitions: they are left out, and the run is complete."""
+    folder = tmp_path / "in"
+    write_table(folder / "a.parquet", 9)
+    pq.write_table(pq.read_table(folder / "a.parquet").slice(0, 0), folder / "b.parquet")
+    manifest = run(folder, tmp_path / "out", keyed)
+    assert manifest.complete
+    assert [part["input"]["name"] for part in manifest.parts] == ["a.parquet"]
+    pq.write_table(pq.read_table(folder / "a.parquet").slice(0, 0), folder / "a.parquet")
+    with pytest.raises(DataFileError, match="files with rows"):
+        run(folder, tmp_path / "other", keyed)
+
+
+def test_a_header_alone_is_a_part_without_rows(
+    tmp_path: Path, bulk_protector: vecveil.Protector
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.csv").write_text("text,id\n")
+    (folder / "b.csv").write_text("")
+    job = BulkJob.of(bulk_protector, text_column="text")
+    manifest = run(folder, tmp_path / "out", job)
+    assert (manifest.complete, manifest.rows, len(manifest.parts)) == (True, 0, 1)
+    assert os.listdir(tmp_path / "out") == [MANIFEST]
+    assert verify(tmp_path / "out", show_progress=False).complete
+    assert run(folder, tmp_path / "out", job).complete
+
+
+def test_a_file_that_the_manifest_does_not_know_is_told(
+    tmp_path: Path, keyed: BulkJob, write_table: WriteTable
+) -> None:
+    write_table(tmp_path / "a.parquet", 9)
+    run(tmp_path / "a.parquet", tmp_path / "out", keyed)
+    write_table(tmp_path / "out" / "part-000099.parquet", 3)
+    with pytest.raises(DataFileError, match="1 further files"):
+        verify(tmp_path / "out", show_progress=False)
+
+
+def test_another_key_of_the_same_name_is_refused(
+    tmp_path: Path, keyed: BulkJob, write_table: WriteTable
+) -> None:
+    write_table(tmp_path / "a.parquet", 57)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "a.parquet", tmp_path / "out", keyed, engine=stopping_after(1))
+    other = NoiseKeys.create(tmp_path / "other.keys", keyed.opened().key.key_id)
+    assert other.current == keyed.opened().key.key_id
+    with pytest.raises(DataFileError, match="key_check"):
+        run(
+            tmp_path / "a.parquet",
+            tmp_path / "out",
+            replace(keyed, key=str(tmp_path / "other.keys")),
+        )
