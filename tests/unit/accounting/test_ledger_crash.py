@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from harness.command_line import environment
+from harness.fresh_process import in_fresh_process
 from vecveil.accounting import ledger_file
 from vecveil.accounting.ledger import Ledger
 from vecveil.errors import LedgerCapError
@@ -81,6 +82,7 @@ def test_a_kill_at_any_time_leaves_what_was_acknowledged(tmp_path: Path) -> None
         ledger.verify()
 
 
+@in_fresh_process
 def test_a_kill_while_the_file_is_made_leaves_none_or_a_whole_one(tmp_path: Path) -> None:
     rng = random.Random()
     for attempt in range(20):
@@ -131,6 +133,7 @@ def _record_in_child(ledger: Ledger, name: str) -> None:
         ledger.record([name, "shared"], protector=P, epsilon=1.0)
 
 
+@in_fresh_process
 def test_one_object_may_be_used_on_both_sides_of_a_fork(tmp_path: Path) -> None:
     """Threads record all the while, so that forks fall into their transactions."""
     ledger = Ledger(tmp_path / "releases.ledger")
@@ -169,6 +172,7 @@ def test_one_object_may_be_used_on_both_sides_of_a_fork(tmp_path: Path) -> None:
     assert ledger.total == 120 + len(rounds)
 
 
+@in_fresh_process
 def test_a_fork_waits_for_a_transaction_and_frees_the_lock_on_both_sides(tmp_path: Path) -> None:
     path = tmp_path / "releases.ledger"
     ledger = Ledger(path)

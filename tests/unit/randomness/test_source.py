@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import secrets
 import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any
 
+import joblib
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from joblib.externals.loky import get_reusable_executor
 from scipy import stats
 
+from harness.fresh_process import in_fresh_process
 from vecveil.errors import IncompatibleError, InvalidInputError
 from vecveil.mechanisms import Laplace
 from vecveil.randomness import resolve_generator, resolve_stream
@@ -71,8 +75,8 @@ def _noise(_: int) -> bytes:
     return Laplace(4, 1.0).protect(np.zeros((1, 4))).tobytes()
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("start", ["fork", "spawn"])
+@in_fresh_process
 def test_worker_processes_never_share_noise(start: str) -> None:
     _noise(0)  # the parent has drawn before it forks
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(start)) as pool:
@@ -80,19 +84,18 @@ def test_worker_processes_never_share_noise(start: str) -> None:
     assert len(set(drawn)) == 40
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@in_fresh_process
 def test_workers_of_joblib_and_of_a_pool_never_share_noise() -> None:
-    joblib = pytest.importorskip("joblib")
     drawn = joblib.Parallel(n_jobs=2)(joblib.delayed(_noise)(i) for i in range(20))
+    get_reusable_executor().shutdown()  # its workers would be waited for
     with multiprocessing.get_context("fork").Pool(2) as pool:
         drawn += pool.map(_noise, range(20), chunksize=1)
     assert len(set(drawn)) == 40
 
 
-def test_threads_never_share_noise_and_a_pool_survives_a_fork(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("VECVEIL_THREADS", "3")
+@in_fresh_process
+def test_threads_never_share_noise_and_a_pool_survives_a_fork() -> None:
+    os.environ["VECVEIL_THREADS"] = "3"
     with ThreadPoolExecutor(4) as pool:
         drawn = list(pool.map(_noise, range(200)))
     assert len(set(drawn)) == 200

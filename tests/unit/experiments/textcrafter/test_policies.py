@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from harness.fresh_process import in_fresh_process
 from vecveil.experiments.textcrafter import policies
 
 
@@ -34,6 +35,7 @@ def _worker(folder: Path, start: Any, found: Any) -> None:
     found.put(policies.kept_policy(folder / "p.vecveil", lambda: _Applied(folder / "log")))  # type: ignore[arg-type,return-value]
 
 
+@in_fresh_process
 def test_of_two_processes_one_trains(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")  # nothing here uses torch
     start, found = context.Barrier(2), context.SimpleQueue()
