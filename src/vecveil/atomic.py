@@ -26,6 +26,8 @@ __all__ = [
     "write_text",
 ]
 
+_TEMPORARY = re.compile(r"(\..{1,40}\.)[0-9a-f]{12}\.tmp", re.DOTALL)
+
 
 @contextlib.contextmanager
 def atomic_path(
@@ -74,7 +76,8 @@ def temporary_beside(target: Path, *, mode: int) -> Iterator[Path]:
 
 def is_temporary_of(target: str, name: str) -> bool:
     """Return whether ``name`` is one that a writer of the file ``target`` gives its temporary file."""
-    return bool(re.fullmatch(re.escape(_prefix(target)) + r"[0-9a-f]{12}\.tmp", name))
+    named = _TEMPORARY.fullmatch(name)
+    return named is not None and named[1] == _prefix(target)
 
 
 def temporary_name(target: str) -> str:
@@ -113,12 +116,17 @@ def _create(target: Path, mode: int) -> tuple[Path, int | None]:
         os.close(descriptor)  # taken for a left-over before it was locked
 
 
-def remove_left_over(target: Path) -> None:
-    """Remove what killed writers of ``target`` left; what is being written now is locked, and stays."""
-    if fcntl is None:
+def remove_left_over(*targets: Path) -> None:
+    """Remove what killed writers of ``targets``, files of one folder, left; what is being written is locked."""
+    if fcntl is None or not targets:
         return
-    with contextlib.suppress(OSError), os.scandir(target.parent) as entries:
-        found = [Path(entry.path) for entry in entries if is_temporary_of(target.name, entry.name)]
+    prefixes = {_prefix(target.name) for target in targets}
+    with contextlib.suppress(OSError), os.scandir(targets[0].parent) as entries:
+        found = [
+            Path(entry.path)
+            for entry in entries
+            if (named := _TEMPORARY.fullmatch(entry.name)) and named[1] in prefixes
+        ]
         for path in found:
             with contextlib.suppress(OSError):
                 descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

@@ -27,6 +27,17 @@ def test_a_folder_whose_manifest_was_being_written(
     assert left_over(out) == []
 
 
+def test_a_part_that_has_its_name_already(lake: Path, protector: Path, tmp_path: Path) -> None:
+    """Killed between the link and the removal: the part is done and is not written again."""
+    out = tmp_path / "out"
+    assert run("protect", lake, "-p", protector, "-o", out).code == 0
+    part = out / "part-000002.parquet"
+    (out / f".{part.name}.{STALE}").hardlink_to(part)
+    done = run("protect", lake, "-p", protector, "-o", out)
+    assert done.code == 0, done.err
+    assert left_over(out) == []
+
+
 def test_a_folder_with_other_files_is_still_refused(
     lake: Path, protector: Path, tmp_path: Path
 ) -> None:

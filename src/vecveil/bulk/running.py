@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from vecveil.atomic import is_temporary_of
+from vecveil.atomic import is_temporary_of, remove_left_over
 from vecveil.bulk.job import BulkJob
 from vecveil.bulk.manifest import MANIFEST, Manifest, PartResult
 from vecveil.bulk.places import Folder
@@ -159,6 +159,10 @@ def protect_files(
             manifest = known
         else:
             manifest.write(folder)
+        if (
+            folder.local is not None
+        ):  # a part that has its name already is not written again, which would do this
+            remove_left_over(*(folder.local / part.output for part in parts))
         here = set(names)
         # What the manifest says is done must still be there.
         gone = [
