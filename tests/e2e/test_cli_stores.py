@@ -358,7 +358,6 @@ def test_stopped_in_the_middle_and_gone_on_with(
 def test_to_postgresql_with_a_password_in_the_location(
     source: str, tmp_path: Path, vectors_protector: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("pgserver")
     from harness.postgres import fresh_database
 
     monkeypatch.chdir(tmp_path)
