@@ -2,9 +2,11 @@
 
     python benchmarks/serving.py [--requests 2000] [--load 20000] [--clients 64] [--only cost load]
 
-``cost``: the upstream is a process of its own that serves MiniLM. Requests of one text go to it and to
-``vecveil serve`` in front of it by turns, so that whatever else the machine does meets both: the difference of the
-medians, and the ratio of the throughputs of 16 clients. With fresh noise, which is the default, and with keyed noise.
+``cost``: the upstream is a process of its own. Requests of one text go to it and to ``vecveil serve`` in front of it
+by turns, so that whatever else the machine does meets both: the difference of the medians, and the ratio of the
+throughputs of 16 clients. The upstream is MiniLM on the same cores, with fresh noise, which is the default, and with
+keyed noise (``cost_keyed``); and one that takes 20 ms without using them, as one on another machine does
+(``cost_elsewhere``, fresh noise; ``cost_elsewhere_keyed``).
 
 ``load``: many clients while the upstream is slowed and killed; every answer is compared with what the policy lets out
 (keyed noise, so that it is known), or is an error in OpenAI's shape. A wrong answer ends the run with exit code 1.
@@ -175,19 +177,34 @@ async def cost(
     }
 
 
-def measure_cost(requests: int, *, keyed: bool) -> dict[str, Any]:
-    """Return the cost in front of MiniLM, with keyed noise or with fresh noise as by default."""
+def minilm_protector(notes: list[str]) -> vecveil.Protector:
+    """Return one as fitted behind an API: the probe alone tells its encoder."""
+    concept = vecveil.Concept.from_file(CONCEPT_FILE)
+    protector = vecveil.fit(notes, concept, "minilm", seed=0, show_progress=False, **GIVEN)
+    probe = probe_cosines(vecveil.load_encoder("minilm").encode, owner="benchmark")
+    info = EncoderInfo("minilm", protector.encoder_info.fingerprint, "api", probe)
+    return replace(protector, encoder_info=info)
+
+
+def hashed_protector() -> vecveil.Protector:
+    """Return one of the same shape for `Hashed`."""
+    rng = np.random.default_rng(0)
+    negative = Hashed().encode([f"n{i}" for i in range(600)])
+    moved = negative + 0.3 * rng.standard_normal((1, DIMENSION)) / np.sqrt(DIMENSION)
+    protector = vecveil.fit_pairs(moved.astype(np.float32), negative, **GIVEN)
+    probe = probe_cosines(Hashed().encode, owner="benchmark")
+    return replace(protector, encoder_info=EncoderInfo("hashed", "hashed", "api", probe))
+
+
+def measure_cost(requests: int, mode: str, *, keyed: bool) -> dict[str, Any]:
+    """Return the cost in front of an upstream, with keyed noise or with fresh noise as by default."""
     notes = [note.text for note in load_notes()[:400]]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         vecveil.NoiseKeys.create(folder / "noise.key", "k")
-        concept = vecveil.Concept.from_file(CONCEPT_FILE)
-        protector = vecveil.fit(notes, concept, "minilm", seed=0, show_progress=False, **GIVEN)
-        # As one fitted behind an API: the probe alone tells.
-        probe = probe_cosines(vecveil.load_encoder("minilm").encode, owner="benchmark")
-        info = EncoderInfo("minilm", protector.encoder_info.fingerprint, "api", probe)
-        replace(protector, encoder_info=info).save(folder / "drug.vecveil")
-        up, port = upstream("minilm")
+        protector = minilm_protector(notes) if mode == "minilm" else hashed_protector()
+        protector.save(folder / "drug.vecveil")
+        up, port = upstream(mode)
         proxy, at = server(folder, port, keyed=keyed)
         try:
             return asyncio.run(cost(port, at, requests, notes, proxy))
@@ -202,12 +219,7 @@ class Load:
     def __init__(self, folder: Path, clients: int, requests: int) -> None:
         self.clients, self.requests = clients, requests
         keys = vecveil.NoiseKeys.create(folder / "noise.key", "k")
-        rng = np.random.default_rng(0)
-        negative = Hashed().encode([f"n{i}" for i in range(600)])
-        moved = negative + 0.3 * rng.standard_normal((1, DIMENSION)) / np.sqrt(DIMENSION)
-        protector = vecveil.fit_pairs(moved.astype(np.float32), negative, **GIVEN)
-        probe = probe_cosines(Hashed().encode, owner="benchmark")
-        protector = replace(protector, encoder_info=EncoderInfo("hashed", "hashed", "api", probe))
+        protector = hashed_protector()
         protector.save(folder / "drug.vecveil")
         self.texts = [f"text number {i}" for i in range(500)]
         self.clean = Hashed().encode(self.texts)
@@ -306,8 +318,10 @@ def main() -> int:
     record: dict[str, Any] = json.loads(given.out.read_text()) if given.out.is_file() else {}
     before = os.getloadavg()[0]
     if "cost" in given.only:
-        for name, keyed in (("cost", False), ("cost_keyed", True)):
-            record[name] = {"load_before": before, **measure_cost(given.requests, keyed=keyed)}
+        for suffix, mode in (("", "minilm"), ("_elsewhere", "elsewhere")):
+            for last, keyed in (("", False), ("_keyed", True)):
+                measured = measure_cost(given.requests, mode, keyed=keyed)
+                record[f"cost{suffix}{last}"] = {"load_before": before, **measured}
     if "load" in given.only:
         record["load"] = {"load_before": before, **measure_load(given.clients, given.load)}
     write_text(given.out, json.dumps(record, indent=1) + "\n")

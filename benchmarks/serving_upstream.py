@@ -1,7 +1,8 @@
-"""The upstream of ``benchmarks/serving.py``, in a process of its own: ``python serving_upstream.py minilm|hashed``.
+"""The upstream of ``benchmarks/serving.py``, in a process of its own: ``serving_upstream.py MODE [PORT]``.
 
 ``minilm`` encodes with MiniLM, requests that wait together in one batch; ``hashed`` makes vectors from a hash of the
-text at once. Its first line on stdout is its port. SIGUSR1 makes every answer take ten seconds, SIGUSR2 ends that.
+text at once; ``elsewhere`` does so after 20 ms, in which it leaves the processor alone, as an encoder on another
+machine does. Its first line on stdout is its port. SIGUSR1 makes every answer take ten seconds, SIGUSR2 ends that.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Hashed:
 
 def encoder_of(mode: str) -> Any:
     """Return MiniLM or `Hashed`."""
-    if mode == "hashed":
+    if mode in ("hashed", "elsewhere"):
         return Hashed()
     import vecveil
 
@@ -90,6 +91,8 @@ def main(mode: str, port: int) -> None:
 
     app = Application(encoder_of(mode))
     app.upstream.encoder.encode(["warm"])
+    if mode == "elsewhere":
+        app.delay = 0.02
     listening = socket.socket()
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listening.bind(("127.0.0.1", port))
