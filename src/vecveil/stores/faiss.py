@@ -5,7 +5,7 @@ its rows, in their order, behind a first line that `create` writes. Without it t
 else the numbers of the rows.
 
 Both files are written anew for each batch, the lines first: after a crash between the two there are lines without a
-vector, which count for nothing. So write in large batches.
+vector, which count for nothing. So write in large batches; a migration writes a twentieth of the rows at once.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ __all__ = ["FaissStore"]
 
 _OWNER = "FaissStore"
 _HEAD = "vecveil"
+_WRITINGS = 20
 _METRICS = ("cosine", "dot", "euclidean")
 _AGAIN = "See that the file is whole and can be written, and run again."
 
@@ -75,6 +76,10 @@ class FaissStore(VectorStore):
         told = "dot" if index.metric_type == self._faiss.METRIC_INNER_PRODUCT else None
         told = "euclidean" if index.metric_type == self._faiss.METRIC_L2 else told
         return StoreInfo(self.kind, self._path.name, index.ntotal, index.d, self._metric or told)
+
+    def rows_at_once(self, batch: int, total: int) -> int:
+        """Return a twentieth of a copy: more files written anew cost more than what a crash loses."""
+        return max(batch, -(-total // _WRITINGS))
 
     def batches(self, size: int = 1000, *, after: str = "") -> Iterator[Batch]:
         """Yield all rows in the order of the index."""

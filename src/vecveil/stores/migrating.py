@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -82,7 +82,7 @@ def migrate(
     Args:
         names: public names of both stores, which the state keeps.
         options: which fields and rows are copied.
-        batch: rows to read and write at once.
+        batch: rows to read and write at once; a destination that is written anew each time takes more.
         on_checked: told what was found before anything is written; not called when a copy goes on.
 
     Raises:
@@ -123,7 +123,7 @@ def migrate(
                     dest.create(state.dimension, metric=source.info().metric)
         resumed = state.rows
         if not state.copied:
-            state = replace(state, ahead=max(state.ahead, batch))
+            state = replace(state, ahead=max(state.ahead, _most(dest, batch, state)))
         write_state(state_file, state)
         state = _copied(state, source, dest, policy, state_file, batch, show_progress)
         found = verify(dest, state, source, batch=batch, show_progress=show_progress)
@@ -208,11 +208,12 @@ def _copied(
     """Return the state after all batches behind its cursor are written."""
     if state.copied:
         return state
-    left = -(-(state.total - state.rows - state.skipped) // batch)
-    reading = source.batches(batch, after=state.cursor)
+    most = _most(dest, batch, state)
+    left = -(-(state.total - state.rows - state.skipped) // most)
+    reading = _grouped(source.batches(batch, after=state.cursor), most)
     try:
         for rows in progress(reading, "migrate", total=left, show=show_progress, unit="batch"):
-            state = _written(state, rows, dest, policy, batch)
+            state = _written(state, rows, dest, policy, most)
             write_state(state_file, state)
         _check_unchanged(state, source)
     except StoreError as error:
@@ -236,8 +237,25 @@ def _copied(
     return state
 
 
+def _most(dest: VectorStore, batch: int, state: MigrationState) -> int:
+    """Return the most rows that are handed to ``dest`` at once."""
+    return max(batch, dest.rows_at_once(batch, state.total))
+
+
+def _grouped(batches: Iterator[Batch], most: int) -> Iterator[Batch]:
+    """Yield the batches, joined as long as they have at most ``most`` rows together."""
+    held: list[Batch] = []
+    for batch in batches:
+        if held and sum(map(len, held)) + len(batch) > most:
+            yield Batch.joined(held)
+            held = []
+        held.append(batch)
+    if held:
+        yield Batch.joined(held)
+
+
 def _written(
-    state: MigrationState, rows: Batch, dest: VectorStore, policy: ReleasePolicy, batch: int
+    state: MigrationState, rows: Batch, dest: VectorStore, policy: ReleasePolicy, most: int
 ) -> MigrationState:
     """Return the state after the rows of one batch are protected, written and confirmed."""
     good, bad = judged(rows, policy.protector.dimension)
@@ -264,7 +282,7 @@ def _written(
         state,
         rows=state.rows + len(chosen),
         skipped=state.skipped + bad.total,
-        ahead=max(state.ahead - len(chosen), batch),
+        ahead=max(state.ahead - len(chosen), most),
         cursor=rows.cursor,
         checksum=as_hex(checksum),
     )

@@ -41,6 +41,18 @@ class Batch:
     def __len__(self) -> int:
         return len(self.ids)
 
+    @classmethod
+    def joined(cls, batches: Sequence[Batch]) -> Batch:
+        """Return the rows of batches that follow each other as one."""
+        if len(batches) == 1:
+            return batches[0]
+        return cls(
+            tuple(one for batch in batches for one in batch.ids),
+            np.concatenate([batch.vectors for batch in batches]),
+            tuple(row for batch in batches for row in batch.fields),
+            batches[-1].cursor,
+        )
+
 
 @dataclass(frozen=True)
 class StoreInfo:
@@ -89,6 +101,10 @@ class VectorStore(ABC):
         Some databases keep unit vectors for cosines. All others return float32 bit for bit.
         """
         return False
+
+    def rows_at_once(self, batch: int, total: int) -> int:
+        """Return how many rows of a copy of ``total`` rows `write` should be handed, at least ``batch``."""
+        return batch
 
     @abstractmethod
     def batches(self, size: int = 1000, *, after: str = "") -> Iterator[Batch]:

@@ -173,3 +173,9 @@ def test_a_damaged_file_and_a_collection_are_refused(path: Path) -> None:
     assert caught.value.__suppress_context__
     with pytest.raises(InvalidInputError, match="faiss:FILE"):
         open_store(f"faiss:{path}#notes")
+
+
+def test_a_copy_is_written_in_few_pieces(path: Path) -> None:
+    with FaissStore(str(path)) as store:
+        assert store.rows_at_once(100, 4001) == 201
+        assert store.rows_at_once(1000, 4001) == 1000
