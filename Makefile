@@ -1,4 +1,4 @@
-# make venv | demo | test | check | faults | fuzz | dependencies | sbom | build | wheel-check | lowest | bench DATA=DIR | bench-scale | clean. Needs Python 3.11 or later, pip and make.
+# make venv | demo | test | check | faults | fuzz | dependencies | sbom | build | wheel-check | lowest | versions | bench DATA=DIR | bench-scale | clean. Needs Python 3.11 or later, pip and make.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -94,6 +94,16 @@ lowest: venv
 	UV=$(BIN)/uv .ci/install $(LOWEST)/bin/python -r $(LOWEST)/lowest.txt pytest pytest-asyncio pytest-timeout hypothesis psutil
 	UV=$(BIN)/uv .ci/install $(LOWEST)/bin/python --no-deps -e .
 	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -p no:cacheprovider $(LOWEST_TESTS)
+
+# The suite under other Pythons, those of VERSIONS that are there. Where no index has a CPU build of torch for them, pip
+# takes one of several GB.
+VERSIONS ?= python3.12 python3.13
+.PHONY: versions
+versions:
+	@for p in $(VERSIONS); do \
+	  if "$$p" -c "" 2>/dev/null; then $(MAKE) test PYTHON=$$p VENV=build/venv-$$(basename $$p) || exit 1; \
+	  else echo "make: no $$p here: NOT TESTED" >&2; fi; \
+	done
 
 # Ten million vectors beside a copy of them; needs about 32 GB of disk in FOLDER (a temporary one unless given).
 .PHONY: bench-scale
