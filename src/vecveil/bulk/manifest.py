@@ -46,11 +46,13 @@ class Manifest:
         job: what is done to each row; see `BulkJob.to_record`.
         parts: the records of all parts, in order.
         results: of those that are finished, by index.
+        resumed: how many parts were there when this run began; not in the record.
     """
 
     job: dict[str, Any]
     parts: list[dict[str, Any]]
     results: dict[int, PartResult] = field(default_factory=dict)
+    resumed: int = field(default=0, compare=False)
 
     @classmethod
     def of(cls, job: Mapping[str, Any], parts: Sequence[Part]) -> Manifest:
@@ -104,7 +106,7 @@ class Manifest:
         Raises:
             DataFileError: it is damaged, or of another schema.
         """
-        if MANIFEST not in folder.names():
+        if not folder.has(MANIFEST):
             return None
         raw = folder.read(MANIFEST, _LARGEST + 1)
         try:

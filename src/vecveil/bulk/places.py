@@ -146,15 +146,24 @@ class Folder:
         fs, path = _filesystem(self.url, self.options)
         return Path(path) if _is_local(fs) else None
 
-    def names(self) -> list[str]:
-        """Return what is in it; nothing if there is no such folder."""
+    def sizes(self) -> dict[str, int]:
+        """Return the names of what is in it, in order, with their bytes; nothing if there is no such folder."""
         fs, path = _filesystem(self.url, self.options)
         with _explained(self.url):
             fs.invalidate_cache(path)
             if not fs.isdir(path):
-                return []
-            listed = fs.ls(path, detail=False)
-            return sorted(os.path.basename(name.rstrip("/")) for name in listed)
+                return {}
+            found = {
+                os.path.basename(info["name"].rstrip("/")): int(info["size"] or 0)
+                for info in fs.ls(path, detail=True)
+            }
+            return dict(sorted(found.items()))
+
+    def remove(self, name: str) -> None:
+        """Remove a file of it."""
+        fs, path = _filesystem(self.url, self.options)
+        with _explained(self.url):
+            fs.rm_file(f"{path}/{name}")
 
     def has(self, name: str) -> bool:
         """Return whether there is a file of that name."""
@@ -261,7 +270,9 @@ def _explained(url: str, kind: type[DataFileError] = DataFileError) -> Iterator[
         raise
     except FileNotFoundError:
         raise kind(
-            message("protect", "input", "files that are there", f"{_short(url)!r}, which is not")
+            message(
+                "protect", "input", "files that are there", f"{_short(url)!r}, where there is none"
+            )
         ) from None
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else type(error).__name__

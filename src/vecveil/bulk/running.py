@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from vecveil.atomic import is_temporary_of, remove_left_over
+from vecveil.atomic import remove_left_over
 from vecveil.bulk.job import BulkJob
 from vecveil.bulk.manifest import MANIFEST, Manifest, PartResult
 from vecveil.bulk.places import Folder
 from vecveil.bulk.planning import PART_BYTES, Part, plan
+from vecveil.bulk.resuming import LOCK, check_files, check_same, forget_gone, of_a_start
 from vecveil.bulk.work import PartWorker
 from vecveil.errors import DataFileError, InvalidInputError, message
 from vecveil.locks import LockedError, exclusive
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Engine", "PartFailure", "protect_files", "run_here"]
 
-_LOCK = "_lock"
 _SECONDS = 5.0
 """Between two writings of the manifest; parts that it does not know yet are found by their files."""
 
@@ -134,44 +134,37 @@ def protect_files(
     job = job.pinned()
     with ExitStack() as held:
         held.enter_context(_alone(folder))
-        names = folder.names()
+        here = folder.sizes()
         # Asked before the plan, which may take long: is this a folder of ours at all?
         known = Manifest.read(folder)
-        if known is None and [name for name in names if not _of_a_start(name)]:
+        if known is None and [name for name in here if not of_a_start(name)]:
             raise DataFileError(
                 message("protect", "out", "an empty folder, a new one, or one of the same run", "one with other files",
                         fix="Give another folder.")
             )  # fmt: skip
-        parts = plan(
-            [os.fspath(one) for one in inputs],
-            options,
-            part_bytes=part_bytes,
-            format=job.format,
-            out=folder,
-        )
+        given = [os.fspath(one) for one in inputs]
+        try:
+            parts = plan(given, options, part_bytes=part_bytes, format=job.format, out=folder)
+        except DataFileError as error:
+            raise DataFileError(f"{error} This run has released nothing.") from None
         if not parts:
             raise DataFileError(
                 message("protect", "input", "files with rows, outside the output", "none")
             )
         manifest = Manifest.of(job.to_record(), parts)
         if known is not None:
-            _check_same(known, manifest)
+            check_same(known, manifest)
             manifest = known
         else:
             manifest.write(folder)
-        if (
-            folder.local is not None
-        ):  # a part that has its name already is not written again, which would do this
+        check_files(manifest, here)
+        if folder.local is not None:
+            # A part that has its name already is not written again, which would do this.
             remove_left_over(*(folder.local / part.output for part in parts))
-        here = set(names)
-        # What the manifest says is done must still be there.
-        gone = [
-            i for i, one in manifest.results.items() if one.rows and parts[i].output not in here
-        ]
-        if gone and job.noise and job.key is None and not again:
-            raise _released_before(len(gone))
-        for index in gone:
-            del manifest.results[index]
+        forget_gone(manifest, here, allowed=again or job.key is not None or not job.noise)
+        manifest.resumed = sum(
+            part.output in here or part.index in manifest.results for part in parts
+        )
         missing = [part for part in parts if part.index not in manifest.results]
         failures = _work(
             engine(Run(job, folder, manifest.run, options, ledger), missing),
@@ -180,12 +173,17 @@ def protect_files(
             missing,
             show_progress,
         )
-        manifest.write(folder)
+        if failures and not manifest.results:
+            folder.remove(MANIFEST)  # the folder is free for another try
+        else:
+            manifest.write(folder)
     if failures:
-        first = min(failures, key=lambda failure: failure.index)
+        first = min(failures, key=lambda failure: failure.index).error
+        if not manifest.results:
+            raise DataFileError(f"{first} No part could be protected, and nothing was released.")
         raise DataFileError(
-            f"{first.error} {len(failures)} of {len(parts)} parts could not be protected; the others are there. "
-            "Repair what is wrong and protect it alone, into another folder: these rows are released already."
+            f"{first} {len(failures)} of {len(parts)} parts could not be protected; the others are there. "
+            "Repair what is wrong and protect it alone, into another folder: the others are released already."
         )
     return manifest
 
@@ -227,31 +225,6 @@ def _work(
     return failures
 
 
-def _released_before(count: int) -> DataFileError:
-    return DataFileError(
-        message("protect", "out", "the folder with all parts that were finished", f"one without {count} of them",
-                "With fresh noise they would be released a second time, and both together tell more.",
-                "Put them back; or accept that with again=True (--again).")
-    )  # fmt: skip
-
-
-def _of_a_start(name: str) -> bool:
-    """Return whether a run that was killed before its manifest was there may have left this file."""
-    return name == _LOCK or is_temporary_of(MANIFEST, name)
-
-
-def _check_same(known: Manifest, now: Manifest) -> None:
-    """Refuse to go on with other rows, another protector or other options: one folder is one release."""
-    if known.run == now.run:
-        return
-    names = sorted(key for key in {*known.job, *now.job} if known.job.get(key) != now.job.get(key))
-    got = f"other options ({', '.join(names)})" if names else "other inputs, or inputs that changed"
-    raise DataFileError(
-        message("protect", "out", f"the folder of this run, as its {MANIFEST} says", got,
-                "Rows of both would stand side by side.", "Give another folder.")
-    )  # fmt: skip
-
-
 @contextlib.contextmanager
 def _alone(folder: Folder) -> Iterator[None]:
     """Hold a folder of this machine for one run; elsewhere nothing can be held."""
@@ -265,7 +238,7 @@ def _alone(folder: Folder) -> Iterator[None]:
         )
     with ExitStack() as held:
         try:
-            held.enter_context(exclusive(local / _LOCK))
+            held.enter_context(exclusive(local / LOCK))
         except LockedError:
             raise DataFileError(
                 message("protect", "out", "a folder that no other run writes to", "one in which another process runs",

@@ -9,6 +9,7 @@ from typing import Any
 
 from vecveil.bulk.manifest import MANIFEST, Manifest
 from vecveil.bulk.places import Folder
+from vecveil.bulk.resuming import further_files
 from vecveil.errors import DataFileError, message
 from vecveil.progress import progress
 
@@ -33,12 +34,10 @@ def verify(
     manifest = Manifest.read(folder)
     if manifest is None:
         raise DataFileError(message("verify", "out", f"a folder with a {MANIFEST}", "one without"))
-    names = set(folder.names())
-    strange = names - {part["output"] for part in manifest.parts}
-    strange = {name for name in strange if not name.startswith(("_", "."))}
-    if strange:
+    names = set(folder.sizes())
+    if strange := further_files(names, manifest):
         raise _wrong(
-            f"{len(strange)} further files",
+            f"{len(strange)} further files, such as {strange[0]}",
             "Whoever reads the folder takes their rows for protected ones: move them elsewhere.",
         )
     for part in progress(
@@ -47,10 +46,15 @@ def verify(
         result = manifest.results.get(part["index"])
         if result is not None and not result.rows and part["output"] not in names:
             continue
-        if result is None or part["output"] not in names:
+        if result is None:
             raise _wrong(
-                f"no {part['output']}",
+                f"no {part['output']} yet",
                 "Protect again into the same folder: it does what is missing.",
+            )
+        if part["output"] not in names:
+            raise _wrong(
+                f"no {part['output']}, which was finished",
+                "Put it back. Made again with fresh noise (--again) it is a second release of its rows.",
             )
         digest, size = hashlib.sha256(), 0
         with folder.open(part["output"]) as file:

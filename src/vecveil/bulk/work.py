@@ -12,7 +12,7 @@ from vecveil.bulk.manifest import PartResult
 from vecveil.bulk.places import Folder, open_input, unchanged
 from vecveil.bulk.planning import Part, source_of
 from vecveil.bulk.rows import row_protection
-from vecveil.errors import DataFileError, message
+from vecveil.errors import DataFileError, IncompatibleError, message
 from vecveil.tables.arrow import import_pyarrow
 from vecveil.tables.formats import NoRowsError
 from vecveil.tables.parquet import METADATA_KEY
@@ -99,7 +99,12 @@ class PartWorker:
             reader = reader.in_chunks(TEXT_ROWS)
         if reader.metadata.get("protected") and job.check_lengths:
             raise already_protected(part.input.name)
-        prepared = self._protection.of(reader)
+        try:
+            prepared = self._protection.of(reader)
+        except IncompatibleError as error:
+            if reader.embedding_column is None:
+                raise  # the encoder does not fit, for no part
+            raise DataFileError(f"{part.input.name}: {error}") from None
         about = {**self._about, "run": self._run, "part": part.index}
         try:
             with self._out.writing(part.output) as path:

@@ -37,6 +37,11 @@ _LONGEST_ID = 100
 _LARGEST_FILE = 2**20
 
 
+def _reason(error: Exception) -> str:
+    number = getattr(error, "errno", None)
+    return os.strerror(number) if number else type(error).__name__
+
+
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Let one process at a time change key files in ``folder``, so that no new key is lost to another."""
@@ -143,7 +148,7 @@ class NoiseKeys:
             text = "" if others else path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise KeyFileError(
-                message(owner, "path", "a key file that can be read", type(error).__name__,
+                message(owner, "path", "a key file that can be read", f"{path.name}: {_reason(error)}",
                         fix="Make one with `vecveil key new FILE`.")
             ) from None  # fmt: skip
         if others:

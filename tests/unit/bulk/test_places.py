@@ -66,7 +66,7 @@ def test_where_nothing_is_told_to_be_atomic_a_rename_makes_it_so(
                 path.write_bytes(content)
     assert "/out/part.parquet" not in seen[0]  # under another name until all of it is there
     assert folder.read("part.parquet", 10) == b"new"
-    assert folder.names() == ["part.parquet"]
+    assert list(folder.sizes()) == ["part.parquet"]
 
 
 def test_what_cannot_be_uploaded_ends_the_run(tagged: Any) -> None:
