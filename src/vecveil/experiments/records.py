@@ -18,6 +18,7 @@ from typing import Any
 from vecveil.atomic import write_text
 from vecveil.errors import DataFileError, message
 from vecveil.experiments.experiment import Cell
+from vecveil.locks import hold
 
 __all__ = ["SCHEMA", "RecordFolder"]
 
@@ -119,12 +120,10 @@ class RecordFolder:
 
         The lock is the operating system's: it goes when the process does, however it ends.
         """
-        import fcntl
-
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self.folder / ".lock", "a+", encoding="utf-8") as file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                hold(file)
             except OSError:
                 file.seek(0)
                 who = file.read().strip() or "unknown"

@@ -272,7 +272,10 @@ class Protector:
                 )  # fmt: skip
             from vecveil.encoders import load_encoder
 
-            loaded = load_encoder(self.encoder_info.name)
+            # That of the fit: what "auto" takes goes by how fast either is just now.
+            known = self.encoder_info.precision
+            precision = known if known in ("fp32", "bf16") else "auto"
+            loaded = load_encoder(self.encoder_info.name, precision=precision)
             self.check_encoder(loaded)
             object.__setattr__(self, "encoder", loaded)
         encoder: Encoder = self.encoder

@@ -66,6 +66,17 @@ class ChromaStore(VectorStore):
         """Return the store; nothing is connected or created yet."""
         return cls(where, collection)
 
+    def apart(self) -> VectorStore:
+        """Return a folder's collection in a process of its own: index files hold memory that Chroma has not set."""
+        if self._remote:
+            return self
+        from vecveil.stores.apart import StoreApart
+
+        self.close()  # one process at a time
+        function = self.embedding_function
+        config = None if function is None else function.get_config()
+        return StoreApart(self.kind, self._where, self._name, config)
+
     def info(self) -> StoreInfo:
         """Return what the collection says about itself."""
         collection = self._collection()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -98,7 +99,7 @@ def migrate(
         raise StoreError(
             message(_OWNER, "dest", "another store than the source", "the source itself")
         )
-    with locked(state_file):
+    with locked(state_file), _apart(dest) as dest:
         state = read_state(state_file)
         if state is None:
             checked = check_source(
@@ -129,6 +130,17 @@ def migrate(
         found = verify(dest, state, source, batch=batch, show_progress=show_progress)
         state = _noted(state, found, state_file)
         return Migration(state, resumed, found)
+
+
+@contextlib.contextmanager
+def _apart(dest: VectorStore) -> Iterator[VectorStore]:
+    """Give the store that the copy is written to."""
+    written = dest.apart()
+    try:
+        yield written
+    finally:
+        if written is not dest:
+            written.close()
 
 
 def verify_migration(

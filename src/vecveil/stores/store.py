@@ -102,6 +102,13 @@ class VectorStore(ABC):
         """
         return False
 
+    def apart(self) -> VectorStore:
+        """Return the store as a copy of clean rows writes to it, which is closed by whoever asked for it.
+
+        That is another one, in a process of its own, where the database writes memory that it has not set.
+        """
+        return self
+
     def rows_at_once(self, batch: int, total: int) -> int:
         """Return how many rows of a copy of ``total`` rows `write` should be handed, at least ``batch``."""
         return batch

@@ -70,8 +70,9 @@ def test_max_seq_length_cuts_texts(tiny_folder: Path) -> None:
 def test_an_object_of_the_library_gives_the_same(tiny_folder: Path, mixed_texts: list[str]) -> None:
     from sentence_transformers import SentenceTransformer
 
-    encoder = as_text_encoder(SentenceTransformer(str(tiny_folder), device="cpu"), cache=None)
-    loaded = load_encoder(tiny_folder, cache=None)
+    model = SentenceTransformer(str(tiny_folder), device="cpu")
+    encoder = as_text_encoder(model, cache=None, precision="fp32")  # "auto" goes by speed
+    loaded = load_encoder(tiny_folder, cache=None, precision="fp32")
     np.testing.assert_allclose(encoder.encode(mixed_texts), loaded.encode(mixed_texts), atol=1e-5)
     assert encoder.fingerprint is not None
 

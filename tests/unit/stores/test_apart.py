@@ -1,0 +1,115 @@
+"""A store in a process of its own answers as the store itself does, and nothing of this process gets into its files."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vecveil
+from harness.command_line import CANARY
+from vecveil.errors import InvalidInputError, StoreError
+from vecveil.release_policy import ReleasePolicy
+from vecveil.stores import Batch, open_store
+from vecveil.stores.apart import StoreApart
+from vecveil.stores.chroma import ChromaStore
+from vecveil.stores.migrating import migrate
+
+pytest.importorskip("chromadb")
+
+ROWS, N = 120, 16
+X = np.random.default_rng(0).standard_normal((ROWS, N)).astype(np.float32)
+IDS = tuple(f"n{i}" for i in range(ROWS))
+
+
+def rows(**fields: Any) -> Batch:
+    return Batch(IDS, X, tuple({"page": i, "é": "ü", **fields} for i in range(ROWS)))
+
+
+@pytest.fixture
+def apart(tmp_path: Path) -> Any:
+    with StoreApart("chroma", str(tmp_path / "apart"), "notes") as store:
+        yield store
+
+
+def test_it_answers_as_the_store_does(apart: StoreApart, tmp_path: Path) -> None:
+    with open_store(f"chroma:{tmp_path}/here#notes") as here:
+        for store in (here, apart):
+            assert not store.exists()
+            store.create(N, metric="cosine")
+            assert store.exists()
+            store.write(rows())
+        assert apart.info() == here.info()
+        assert apart.normalises is here.normalises is True
+        assert apart.rows_at_once(7, 70) == 7
+        for ours, theirs in zip(apart.batches(50), here.batches(50), strict=True):
+            assert (ours.ids, ours.fields, ours.cursor) == (
+                theirs.ids,
+                theirs.fields,
+                theirs.cursor,
+            )
+            np.testing.assert_array_equal(ours.vectors, theirs.vectors)
+        assert [one.ids for one in apart.batches(50, after="100")] == [IDS[100:]]
+        found = apart.read(["n5", "n3"])
+        assert found.ids == ("n5", "n3")
+        np.testing.assert_array_equal(found.vectors, here.read(["n5", "n3"]).vectors)
+
+
+def test_errors_come_back_as_what_they_are(apart: StoreApart) -> None:
+    with pytest.raises(StoreError, match="a folder that Chroma wrote"):
+        apart.info()
+    with pytest.raises(InvalidInputError, match="metric"):
+        apart.create(N, metric="none")
+    apart.create(N)  # and it goes on
+    with pytest.raises(StoreError, match="dimension"):
+        apart.create(N + 1)
+
+
+def test_a_process_that_dies_is_told_and_replaced(apart: StoreApart) -> None:
+    apart.create(N)
+    assert apart._process is not None
+    os.kill(apart._process.pid, signal.SIGKILL)
+    with pytest.raises(StoreError, match="Run again"):
+        apart.write(rows())
+    apart.write(rows())
+    assert apart.info().count == ROWS
+
+
+def test_a_copy_to_chroma_is_written_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of the clean rows is in the files of the copy: not in what Chroma saves of memory that it never set."""
+    rng = np.random.default_rng(1)
+    protector = vecveil.fit_pairs(X + rng.standard_normal((1, N)).astype(np.float32), X, method="laplace",
+                                  noise_to_signal=0.3)  # fmt: skip
+    clean = f"chroma:{tmp_path}/clean#notes"
+    with open_store(clean) as store:
+        store.create(N, metric="euclidean")
+        store.write(rows(**{"chroma:document": f"what {CANARY} was told " * 5}))
+
+    def refused(*_: Any) -> None:
+        raise AssertionError("written in this process")
+
+    monkeypatch.setattr(ChromaStore, "write", refused)
+    for i in range(3):
+        names = ("clean", f"copy{i}")
+        folder = tmp_path / names[1]
+        with open_store(clean) as source, open_store(f"chroma:{folder}#notes") as dest:
+            done = migrate(source, dest, ReleasePolicy(protector), tmp_path / f"{i}.json", names=names,
+                           show_progress=False)  # fmt: skip
+            assert done.verification.ok
+            assert dest.info().count == ROWS
+        content = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+        assert CANARY.encode() not in content
+        assert not [1 for x in X if x.tobytes() in content]
+
+
+def test_only_folders_of_chroma_are_written_elsewhere(tmp_path: Path) -> None:
+    with open_store(f"faiss:{tmp_path}/x.index") as store:
+        assert store.apart() is store
+    assert ChromaStore("http://127.0.0.1:9", "notes").apart().kind == "chroma"
+    assert ChromaStore(str(tmp_path), "notes").apart().kind == "apart"
