@@ -9,7 +9,7 @@ import click
 __all__ = ["COMMANDS", "vecveil"]
 
 COMMANDS = (
-    "demo", "fit", "protect", "audit", "experiment", "serve", "scan", "migrate", "curves", "key", "ledger",
+    "demo", "fit", "protect", "verify", "audit", "experiment", "serve", "scan", "migrate", "curves", "key", "ledger",
     "methods", "doctor",
 )  # fmt: skip
 

@@ -104,21 +104,34 @@ def protect_folder(
     if not noise:
         warn("--no-noise writes vectors without noise: for trusted queries; it protects nothing.")
     with release.ledger() as ledger:
-        manifest = protect_files(
-            inputs,
-            out,
-            job,
-            engine=_engine(engine),
-            ledger=ledger,
-            part_bytes=part_size * 2**20,
-            again=again,
-        )
+        try:
+            manifest = protect_files(
+                inputs,
+                out,
+                job,
+                engine=_engine(engine),
+                ledger=ledger,
+                part_bytes=part_size * 2**20,
+                again=again,
+            )
+        except KeyboardInterrupt:
+            note("The parts that are done stay; the same command does the rest.")
+            raise
     if release.key() is not None:
         say_keyed(protector.guarantee)
-    note(f"{manifest.rows:,} rows protected in {len(manifest.parts)} parts.")
-    note(f"Wrote {out}; its _manifest.json has the checksums.")
+    made, before = len(manifest.parts) - manifest.resumed, manifest.resumed
+    note(f"{manifest.rows:,} rows are protected, in {_parts(len(manifest.parts))}.")
+    if before:
+        note(
+            f"{_parts(before)} of them {'was' if before == 1 else 'were'} there already; {_parts(made)} written now."
+        )
+    note(f"Wrote {out}; compare it with its _manifest.json at any time: vecveil verify {out}")
     if as_json:
         data_json({"output": out, **manifest.to_record()})
+
+
+def _parts(count: int) -> str:
+    return f"{count:,} part{'' if count == 1 else 's'}"
 
 
 def refuse_for_rewriter(protector: Protector, *, noise: bool, named: bool) -> None:

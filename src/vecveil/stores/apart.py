@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import json
 import os
 import signal
@@ -38,7 +39,7 @@ class StoreApart(VectorStore):
 
     Args:
         kind, where, collection: of that store.
-        function: the configuration of the embedding function that it names, for Chroma.
+        function: the embedding function that it names, for Chroma: its module, class and configuration.
     """
 
     kind: ClassVar[str] = "apart"
@@ -207,10 +208,9 @@ class _Served:
         behind = "" if opening["collection"] is None else f"#{opening['collection']}"
         self.store = open_store(f"{opening['kind']}:{opening['where']}{behind}")
         if opening["function"] is not None:
-            from vecveil.integrations.chroma import ProtectedEmbeddingFunction
-
-            function = ProtectedEmbeddingFunction.build_from_config(opening["function"])
-            vars(self.store)["embedding_function"] = function
+            about = opening["function"]
+            kind = getattr(importlib.import_module(about["module"]), about["class"])
+            vars(self.store)["embedding_function"] = kind.build_from_config(about["config"])
         self._reading: tuple[tuple[int, str], Iterator[Batch]] | None = None
 
     def answer(self, asked: dict[str, Any], content: bytes) -> tuple[Any, bytes]:

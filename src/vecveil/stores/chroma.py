@@ -74,8 +74,15 @@ class ChromaStore(VectorStore):
 
         self.close()  # one process at a time
         function = self.embedding_function
-        config = None if function is None else function.get_config()
-        return StoreApart(self.kind, self._where, self._name, config)
+        about = None
+        if function is not None:
+            kind = type(function)
+            about = {
+                "module": kind.__module__,
+                "class": kind.__name__,
+                "config": function.get_config(),
+            }
+        return StoreApart(self.kind, self._where, self._name, about)
 
     def info(self) -> StoreInfo:
         """Return what the collection says about itself."""

@@ -1,0 +1,99 @@
+"""What a folder says of itself when a run comes back to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import vecveil
+from harness.command_line import run
+from unit.bulk.conftest import DIMENSION, WriteTable
+from vecveil.bulk import MANIFEST, BulkJob, protect_files, verify
+from vecveil.errors import DataFileError
+
+
+@pytest.fixture
+def fresh(bulk_protector: vecveil.Protector) -> BulkJob:
+    return BulkJob.of(bulk_protector)
+
+
+def protected(source: Path, out: Path, job: BulkJob, **given: Any) -> Any:
+    return protect_files([source], out, job, show_progress=False, **given)
+
+
+def test_a_file_of_another_dimension_stops_no_other(
+    tmp_path: Path, fresh: BulkJob, write_table: WriteTable
+) -> None:
+    for name in "ac":
+        write_table(tmp_path / "in" / f"{name}.parquet", 9)
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array([0.5] * 30, pa.float32()), 3)
+    pq.write_table(pa.table({"embedding": vectors}), tmp_path / "in" / "b.parquet")
+    with pytest.raises(DataFileError, match=r"b\.parquet.*dimension 16.*1 of 3 parts"):
+        protected(tmp_path / "in", tmp_path / "out", fresh)
+    assert len(list((tmp_path / "out").glob("part-*"))) == 2
+
+
+def test_a_run_that_released_nothing_leaves_the_folder_free(
+    tmp_path: Path, bulk_protector: vecveil.Protector, fresh: BulkJob, write_table: WriteTable
+) -> None:
+    write_table(tmp_path / "a.parquet", 9)
+    mistaken = BulkJob.of(bulk_protector, embedding_column="vec")
+    with pytest.raises(DataFileError, match="nothing was released"):
+        protected(tmp_path / "a.parquet", tmp_path / "out", mistaken)
+    assert list((tmp_path / "out").iterdir()) == []
+    assert protected(tmp_path / "a.parquet", tmp_path / "out", fresh).complete
+
+
+def test_a_damaged_part_and_a_further_file_are_told_at_once(
+    tmp_path: Path, fresh: BulkJob, write_table: WriteTable
+) -> None:
+    write_table(tmp_path / "a.parquet", 9)
+    out = tmp_path / "out"
+    protected(tmp_path / "a.parquet", out, fresh)
+    write_table(out / "part-000077.parquet", 3)
+    with pytest.raises(DataFileError, match=r"part-000077\.parquet"):
+        protected(tmp_path / "a.parquet", out, fresh)
+    (out / "part-000077.parquet").unlink()
+    part = out / "part-000000.parquet"
+    part.write_bytes(part.read_bytes()[:-5])
+    with pytest.raises(DataFileError, match=r"another part-000000\.parquet"):
+        protected(tmp_path / "a.parquet", out, fresh)
+    part.unlink()
+    for call in (lambda: protected(tmp_path / "a.parquet", out, fresh), lambda: verify(out)):
+        with pytest.raises(DataFileError, match=r"part-000000\.parquet.*--again"):
+            call()
+
+
+def test_other_inputs_are_told_by_what_is_there_already(
+    tmp_path: Path, fresh: BulkJob, write_table: WriteTable
+) -> None:
+    write_table(tmp_path / "in" / "a.parquet", 9)
+    protected(tmp_path / "in", tmp_path / "out", fresh)
+    write_table(tmp_path / "in" / "b.parquet", 9)
+    with pytest.raises(DataFileError, match="what is here is released already"):
+        protected(tmp_path / "in", tmp_path / "out", fresh)
+
+
+def test_the_command_line_says_what_was_there_and_compares(
+    tmp_path: Path, bulk_protector: vecveil.Protector, write_table: WriteTable
+) -> None:
+    assert bulk_protector.dimension == DIMENSION
+    write_table(tmp_path / "in" / "a.parquet", 9)
+    bulk_protector.save(tmp_path / "p.vecveil")
+    out = tmp_path / "out"
+    asked = ("protect", tmp_path / "in", "-p", tmp_path / "p.vecveil", "-o", out)
+    first, second = run(*asked), run(*asked)
+    assert "9 rows are protected, in 1 part." in first.err
+    assert "there already" not in first.err
+    assert "1 part of them was there already; 0 parts written now." in second.err
+    compared = run("verify", out, "--json")
+    assert compared.code == 0, compared.err
+    assert compared.json == {"folder": str(out), "parts": 1, "rows": 9, "ok": True}
+    (out / "part-000000.parquet").write_bytes(b"other")
+    assert run("verify", out).code == 1
+    (out / MANIFEST).unlink()
+    assert "a folder with a _manifest.json" in run("verify", out).errors[0]
