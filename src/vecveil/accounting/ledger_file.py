@@ -126,8 +126,12 @@ def _connect(path: Path) -> sqlite3.Connection:
     opened = sqlite3.connect(
         f"{path.as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None
     )
-    opened.execute("PRAGMA synchronous = EXTRA")
-    opened.execute("PRAGMA trusted_schema = OFF")
+    try:
+        opened.execute("PRAGMA synchronous = EXTRA")
+        opened.execute("PRAGMA trusted_schema = OFF")
+    except BaseException:  # of a damaged file
+        opened.close()
+        raise
     return opened
 
 
