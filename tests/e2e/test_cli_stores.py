@@ -40,7 +40,9 @@ def fill(
 
 
 def rows_of(location: str) -> dict[str, tuple[bytes, dict[str, Any]]]:
-    with open_store(location) as store:
+    with open_store(
+        location
+    ).apart() as store:  # reading, too, makes Chroma write what is in memory
         return {
             one: (vector.tobytes(), dict(fields))
             for batch in store.batches(50)

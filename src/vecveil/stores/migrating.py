@@ -157,7 +157,7 @@ def verify_migration(
     Raises:
         StoreError: there is no finished migration of these stores, or one went away.
     """
-    with locked(state_file):
+    with locked(state_file), _apart(dest) as dest:
         state = read_state(state_file)
         if state is None or (state.source, state.dest) != names or not state.copied:
             raise StoreError(

@@ -102,7 +102,7 @@ def test_a_copy_to_chroma_is_written_elsewhere(
             done = migrate(source, dest, ReleasePolicy(protector), tmp_path / f"{i}.json", names=names,
                            show_progress=False)  # fmt: skip
             assert done.verification.ok
-            assert dest.info().count == ROWS
+            assert done.state.rows == ROWS
         content = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
         assert CANARY.encode() not in content
         assert not [1 for x in X if x.tobytes() in content]
