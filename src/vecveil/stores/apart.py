@@ -24,7 +24,7 @@ from typing import IO, Any, ClassVar, Self
 import numpy as np
 
 from vecveil import errors
-from vecveil.errors import StoreError, VecveilError, message
+from vecveil.errors import InvalidInputError, StoreError, VecveilError, message
 from vecveil.stores.store import Batch, StoreInfo, VectorStore
 
 __all__ = ["StoreApart"]
@@ -185,7 +185,10 @@ def _send(to: IO[bytes], said: Mapping[str, Any], content: bytes = b"") -> None:
 def _plain(value: object) -> Any:
     if isinstance(value, np.generic):
         return value.item()
-    raise TypeError(f"a field of type {type(value).__name__}")
+    raise InvalidInputError(
+        message(_OWNER, "fields", "texts, numbers, true or false, or lists of these", type(value).__name__,
+                "They are sent to another process.", "Leave the field out, or write it as text.")
+    )  # fmt: skip
 
 
 def _receive(source: IO[bytes]) -> tuple[dict[str, Any], bytes] | None:

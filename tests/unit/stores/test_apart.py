@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import signal
 from pathlib import Path
@@ -67,6 +68,14 @@ def test_errors_come_back_as_what_they_are(apart: StoreApart) -> None:
     apart.create(N)  # and it goes on
     with pytest.raises(StoreError, match="dimension"):
         apart.create(N + 1)
+
+
+def test_a_field_that_cannot_be_sent_is_one_clear_error(apart: StoreApart) -> None:
+    apart.create(N)
+    with pytest.raises(InvalidInputError, match=r"fields.*got datetime.*Leave the field out"):
+        apart.write(rows(when=datetime.datetime(2026, 1, 1)))
+    apart.write(rows(size=np.float32(0.5)))  # and it goes on
+    assert apart.read(["n3"]).fields[0]["size"] == 0.5
 
 
 def test_a_process_that_dies_is_told_and_replaced(apart: StoreApart) -> None:
