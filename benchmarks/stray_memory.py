@@ -19,6 +19,7 @@ import numpy as np
 
 from vecveil.atomic import write_text
 from vecveil.stores import Batch, VectorStore, open_store
+from vecveil.stores.locating import in_this_process
 
 RESULTS = Path(__file__).parent / "results" / "stray-memory.json"
 PLANTED = "zyxcanaryl"
@@ -56,17 +57,16 @@ def measure(kind: str, copies: int, rows: int, *, apart: bool) -> dict[str, obje
     with tempfile.TemporaryDirectory() as name:
         clean = Path(name) / "clean"
         clean.mkdir()
-        with open_store(WHERE[kind].format(clean)) as source:
+        with in_this_process(WHERE[kind].format(clean)) as source:
             source.create(32, metric="cosine")
             source.write(Batch(tuple(f"n{i}" for i in range(rows)), X, fields))
         for i in range(copies):
             folder = Path(name) / f"copy{i}"
             folder.mkdir()
             where = WHERE[kind].format(folder)
-            with open_store(WHERE[kind].format(clean)) as source, open_store(where) as opened:
-                dest = opened.apart() if apart else opened
+            opened = open_store(where) if apart else in_this_process(where)
+            with in_this_process(WHERE[kind].format(clean)) as source, opened as dest:
                 copied(source, dest)
-                dest.close()
             content = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
             texts += PLANTED.encode() in content
             vectors += any(x.tobytes()[:16] in content for x in X)

@@ -40,9 +40,7 @@ def fill(
 
 
 def rows_of(location: str) -> dict[str, tuple[bytes, dict[str, Any]]]:
-    with open_store(
-        location
-    ).apart() as store:  # reading, too, makes Chroma write what is in memory
+    with open_store(location) as store:
         return {
             one: (vector.tobytes(), dict(fields))
             for batch in store.batches(50)

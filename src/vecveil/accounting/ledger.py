@@ -85,7 +85,7 @@ class Ledger:
                 raise LedgerError(
                     message("Ledger", "cap", f"at most the stored cap of {stored}", self._cap,
                             "Every further release of an item weakens its protection.",
-                            "Pass raise_cap=True to store the larger cap.")
+                            "Store the larger cap with raise_cap=True (--raise-cap).")
                 )  # fmt: skip
             with self._transaction(write=True) as opened:
                 append_cap(opened, self._known_salt(), self._cap)

@@ -12,6 +12,22 @@ from vecveil.errors import DataFileError, message
 __all__ = ["LOCK", "check_files", "check_same", "forget_gone", "further_files", "of_a_start"]
 
 LOCK = "_lock"
+_NAMES = {
+    "key_check": "another noise key",
+    "key_id": "another noise key",
+    "randomness": "noise of another kind",
+    "noise": "noise of another kind",
+    "protected": "noise of another kind",
+    "protector": "another protector",
+    "vecveil": "another version of vecveil",
+    "carry": "other columns carried",
+    "keep_text": "texts kept or not",
+    "text_column": "another column of texts",
+    "embedding_column": "another column of vectors",
+    "id_column": "another column of ids",
+}
+_OF_A_PROTECTOR = {"method", "concept", "encoder", "guarantee", "conditional_on", "not_promised"}
+"""What a protector, or a key, changes by itself."""
 
 
 def of_a_start(name: str) -> bool:
@@ -30,7 +46,7 @@ def check_same(known: Manifest, now: Manifest) -> None:
     if known.run == now.run:
         return
     names = sorted(key for key in {*known.job, *now.job} if known.job.get(key) != now.job.get(key))
-    got = f"other options ({', '.join(names)})" if names else "other inputs, or inputs that changed"
+    got = _told(names) if names else "other inputs, or inputs that changed"
     fix = "Give another folder."
     if not known.results:
         fix = f"Nothing is in it yet: remove its {MANIFEST}, or give another folder."
@@ -40,6 +56,16 @@ def check_same(known: Manifest, now: Manifest) -> None:
         message("protect", "out", f"the folder of this run, as its {MANIFEST} says", got,
                 "Rows of both would stand side by side.", fix)
     )  # fmt: skip
+
+
+def _told(names: list[str]) -> str:
+    """Return in words which options differ."""
+    own = [name for name in names if name not in _OF_A_PROTECTOR] or names
+    known = dict.fromkeys(_NAMES[name] for name in own if name in _NAMES)
+    others = [name for name in own if name not in _NAMES]
+    if others:
+        known[f"another value of {', '.join(others)}"] = None
+    return ", ".join(known)
 
 
 def check_files(manifest: Manifest, here: Mapping[str, int]) -> None:

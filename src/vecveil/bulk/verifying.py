@@ -9,11 +9,12 @@ from typing import Any
 
 from vecveil.bulk.manifest import MANIFEST, Manifest
 from vecveil.bulk.places import Folder
+from vecveil.bulk.planning import Part
 from vecveil.bulk.resuming import further_files
 from vecveil.errors import DataFileError, message
 from vecveil.progress import progress
 
-__all__ = ["verify"]
+__all__ = ["columns_of", "verify"]
 
 _CHUNK = 1 << 20
 
@@ -67,6 +68,17 @@ def verify(
                 "Protect the inputs again, into another folder: this one cannot be mended without a second release.",
             )
     return manifest
+
+
+def columns_of(out: str | os.PathLike[str], manifest: Manifest) -> tuple[str, ...] | None:
+    """Return the names of the columns of the first part that has rows, or None if none has."""
+    import pyarrow.parquet as pq
+
+    first = next((i for i, one in sorted(manifest.results.items()) if one.rows), None)
+    if first is None:
+        return None
+    with Folder(os.fspath(out)).open(Part.output_of(first)) as file:
+        return tuple(pq.read_schema(file).names)
 
 
 def _wrong(got: str, fix: str) -> DataFileError:

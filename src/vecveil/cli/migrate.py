@@ -112,6 +112,7 @@ def command(
             done = _migrated(
                 opened, made, protector_file, release, state_file, names, batch,
                 {"keep_text": keep_text, "keep": keep, "drop": drop, "skip_bad": skip_bad},
+                dest.partition(":")[0],
             )  # fmt: skip
     _tell(done, short_name(dest), state_file, verify_only=verify_only)
     if as_json:
@@ -139,6 +140,7 @@ def _migrated(
     names: tuple[str, str],
     batch: int,
     options: dict[str, Any],
+    dest_kind: str,
 ) -> Migration:
     from vecveil.protector import load
     from vecveil.release_policy import ReleasePolicy
@@ -148,7 +150,8 @@ def _migrated(
     protector = load(protector_file)
     with release.ledger() as ledger:
         policy = ReleasePolicy(protector, key=release.key(), ledger=ledger)
-        _name_function(dest, policy, protector_file, release)
+        if dest_kind == "chroma" and not policy.rewrites_texts:
+            _name_function(dest, policy, protector_file, release)
         done = migrate(
             source, dest, policy, state_file, names=names, batch=batch, options=MigrationOptions(**options),
             on_checked=lambda checked: _plan(checked, state_file),
@@ -161,10 +164,6 @@ def _name_function(
     dest: VectorStore, policy: ReleasePolicy, protector_file: Path, release: Release
 ) -> None:
     """Let a Chroma collection name the function that protects: unnamed, Chroma embeds texts with a model of its own."""
-    from vecveil.stores.chroma import ChromaStore
-
-    if not isinstance(dest, ChromaStore) or policy.rewrites_texts:
-        return
     from vecveil.integrations.chroma import ProtectedEmbeddingFunction
 
     key: Any = release.key_file or (release.key_env and f"env:{release.key_env}")
@@ -172,8 +171,8 @@ def _name_function(
         key = (
             policy.key
         )  # a name would stand for the current key: the collection asks for this one instead
-    dest.embedding_function = ProtectedEmbeddingFunction(
-        protector_file, key=key, ledger=release.ledger_file
+    dest.name_function(
+        ProtectedEmbeddingFunction(protector_file, key=key, ledger=release.ledger_file)
     )
 
 

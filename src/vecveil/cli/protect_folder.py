@@ -65,6 +65,8 @@ def protect_folder(
 ) -> None:
     """Protect ``inputs`` into the folder ``out``."""
     from vecveil.bulk import BulkJob, protect_files
+    from vecveil.bulk.manifest import MANIFEST
+    from vecveil.bulk.verifying import columns_of
     from vecveil.cli.inputs import TableFormat
     from vecveil.cli.printing import data_json, note, say_keyed, warn
     from vecveil.protector import load
@@ -125,9 +127,24 @@ def protect_folder(
         note(
             f"{_parts(before)} of them {'was' if before == 1 else 'were'} there already; {_parts(made)} written now."
         )
+    if (columns := columns_of(out, manifest)) is not None:
+        note(f"Columns of the first part: {', '.join(columns)}.")
     note(f"Wrote {out}; compare it with its _manifest.json at any time: vecveil verify {out}")
     if as_json:
-        data_json({"output": out, **manifest.to_record()})
+        data_json(
+            {
+                "output": out,
+                "manifest": f"{out.rstrip('/')}/{MANIFEST}",
+                "rows": manifest.rows,
+                "parts": len(manifest.parts),
+                "parts_already_there": before,
+                "columns": None if columns is None else list(columns),
+                **{
+                    name: manifest.job[name]
+                    for name in ("noise", "randomness", "key_id", "guarantee")
+                },
+            }
+        )
 
 
 def _parts(count: int) -> str:

@@ -133,7 +133,7 @@ def command(
     among = None
     if texts_file is not None and id_column is not None:
         among = ids_in(texts_file, form, id_column)
-    with open_store(store).apart() as opened:  # Chroma writes to its folder when it is read, too
+    with open_store(store) as opened:
         seen = scan(
             opened,
             sample=given["sample"],

@@ -230,7 +230,7 @@ class EmbeddingCache:
             f"The embedding cache is not used from here on: {type(error).__name__}"
             f"{f' ({error.strerror})' if isinstance(error, OSError) and error.strerror else ''}"
             f"{f' ({error})' if isinstance(error, sqlite3.Error) else ''}. "
-            "Set VECVEIL_CACHE to a folder you may write to, or pass cache=None.",
+            "Set VECVEIL_CACHE to a folder you may write to, or do without: cache=None (--no-cache).",
             CacheWarning,
             stacklevel=6,
         )

@@ -64,7 +64,7 @@ def check_repetition(
     if ids is not None and key is None and ledger is None:
         raise InvalidInputError(
             message(_OWNER, "ids", "given with `key` or `ledger`", "ids alone", "Fresh noise needs no ids.",
-                    "Pass key=NoiseKeys.from_file(path) for noise that repeats.")
+                    "For noise that repeats, pass key=NoiseKeys.from_file(path) (--key-file).")
         )  # fmt: skip
     if key is not None and rng is not None:
         raise InvalidInputError(

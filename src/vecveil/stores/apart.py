@@ -1,7 +1,8 @@
 """A store in a process of its own: what the database writes there holds nothing but what was sent to it.
 
-Chroma saves memory that it never set in the files of its index: in a process that has read clean rows these are, now
-and then, texts and clean vectors. So a copy writes to it from a process that never sees them.
+Chroma saves memory that it never set in the files of its index, when it is written and when it is read: in a process
+that has seen clean rows these are, now and then, texts and clean vectors. So its folders are opened by one that sees
+nothing but what is in them.
 
     python -m vecveil.stores.apart      the process: requests on stdin, answers on stdout
 """
@@ -39,7 +40,6 @@ class StoreApart(VectorStore):
 
     Args:
         kind, where, collection: of that store.
-        function: the embedding function that it names, for Chroma: its module, class and configuration.
     """
 
     kind: ClassVar[str] = "apart"
@@ -49,15 +49,27 @@ class StoreApart(VectorStore):
         kind: str,
         where: str,
         collection: str | None,
-        function: Mapping[str, Any] | None = None,
     ) -> None:
-        self._opening = {
+        self._opening: dict[str, Any] = {
             "kind": kind,
             "where": where,
             "collection": collection,
-            "function": None if function is None else dict(function),
+            "function": None,
         }
         self._process: subprocess.Popen[bytes] | None = None
+
+    def __repr__(self) -> str:
+        return f"StoreApart({self._opening['kind']!r})"
+
+    def name_function(self, function: Any) -> None:
+        """Let the collection name an embedding function, for Chroma; the other process makes it anew."""
+        self.close()
+        kind = type(function)
+        self._opening["function"] = {
+            "module": kind.__module__,
+            "class": kind.__name__,
+            "config": function.get_config(),
+        }
 
     @classmethod
     def open(cls, where: str, collection: str | None) -> Self:
@@ -206,14 +218,14 @@ class _Served:
     """The store of this process, and where its rows were read to."""
 
     def __init__(self, opening: Mapping[str, Any]) -> None:
-        from vecveil.stores.locating import open_store
+        from vecveil.stores.locating import in_this_process
 
         behind = "" if opening["collection"] is None else f"#{opening['collection']}"
-        self.store = open_store(f"{opening['kind']}:{opening['where']}{behind}")
+        self.store = in_this_process(f"{opening['kind']}:{opening['where']}{behind}")
         if opening["function"] is not None:
             about = opening["function"]
             kind = getattr(importlib.import_module(about["module"]), about["class"])
-            vars(self.store)["embedding_function"] = kind.build_from_config(about["config"])
+            self.store.name_function(kind.build_from_config(about["config"]))
         self._reading: tuple[tuple[int, str], Iterator[Batch]] | None = None
 
     def answer(self, asked: dict[str, Any], content: bytes) -> tuple[Any, bytes]:

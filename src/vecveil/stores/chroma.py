@@ -47,7 +47,6 @@ class ChromaStore(VectorStore):
 
     kind: ClassVar[str] = "chroma"
     embedding_function: Any = None
-    """What `create` names in the collection for texts; where none is named, Chroma attaches its own default model."""
 
     def __init__(self, where: str, collection: str | None = None) -> None:
         try:
@@ -73,16 +72,14 @@ class ChromaStore(VectorStore):
         from vecveil.stores.apart import StoreApart
 
         self.close()  # one process at a time
-        function = self.embedding_function
-        about = None
-        if function is not None:
-            kind = type(function)
-            about = {
-                "module": kind.__module__,
-                "class": kind.__name__,
-                "config": function.get_config(),
-            }
-        return StoreApart(self.kind, self._where, self._name, about)
+        apart = StoreApart(self.kind, self._where, self._name)
+        if self.embedding_function is not None:
+            apart.name_function(self.embedding_function)
+        return apart
+
+    def name_function(self, function: Any) -> None:
+        """Let `create` name ``function`` for texts; where none is named, Chroma attaches its own default model."""
+        self.embedding_function = function
 
     def info(self) -> StoreInfo:
         """Return what the collection says about itself."""

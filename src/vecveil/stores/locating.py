@@ -8,7 +8,7 @@ from typing import NamedTuple
 from vecveil.errors import InvalidInputError, message
 from vecveil.stores.store import VectorStore
 
-__all__ = ["KINDS", "Kind", "open_store"]
+__all__ = ["KINDS", "Kind", "in_this_process", "open_store"]
 
 
 class Kind(NamedTuple):
@@ -33,11 +33,18 @@ KINDS: dict[str, Kind] = {
 def open_store(location: str) -> VectorStore:
     """Return the store at ``KIND:WHERE#COLLECTION``; nothing is created.
 
+    A folder of Chroma is opened by a process of its own, see `VectorStore.apart`.
+
     Raises:
         InvalidInputError: an unknown kind, or no place. The message does not repeat the location, which may hold a
             password.
         MissingDependencyError: the database's client is not installed.
     """
+    return in_this_process(location).apart()
+
+
+def in_this_process(location: str) -> VectorStore:
+    """Return the store, always in this process; see `open_store`."""
     owner = "open_store"
     kind, _, rest = location.partition(":") if isinstance(location, str) else ("", "", "")
     if kind not in KINDS:

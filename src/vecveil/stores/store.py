@@ -103,11 +103,15 @@ class VectorStore(ABC):
         return False
 
     def apart(self) -> VectorStore:
-        """Return the store as a copy of clean rows writes to it, which is closed by whoever asked for it.
+        """Return the store in a process of its own where the database writes memory that it has not set, else itself.
 
-        That is another one, in a process of its own, where the database writes memory that it has not set.
+        Nothing of what this process knows, such as clean rows, gets into the database's files then. Another store than
+        this one is closed by whoever asked for it.
         """
         return self
+
+    def name_function(self, function: Any) -> None:  # noqa: B027 - most stores have no such thing
+        """Let the collection name ``function`` for texts that are added to it later, where the database has that."""
 
     def rows_at_once(self, batch: int, total: int) -> int:
         """Return how many rows of a copy of ``total`` rows `write` should be handed, at least ``batch``."""

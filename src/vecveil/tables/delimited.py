@@ -52,7 +52,7 @@ class DelimitedSource(Source):
                     f"a table with {width} fields in each row, as in its header",
                     f"{len(record)} fields in row {index + 1} (counted from 1)",
                     f"The delimiter is {self._delimiter!r}.",
-                    "Quote fields that hold a delimiter or a line break, or pass delimiter=.",
+                    "Quote fields that hold a delimiter or a line break, or name it: delimiter= (--delimiter).",
                 )
             yield record
 

@@ -190,12 +190,12 @@ def _by_suffix(path: Path) -> tuple[str | None, bool]:
 def _unknown_suffix(path: Path) -> InvalidInputError:
     known = ", ".join(suffix for suffixes in INPUT_SUFFIXES.values() for suffix in suffixes)
     fixes = {
-        ".json": "If each line is one JSON object, pass format='jsonl'.",
+        ".json": "If each line is one JSON object, give format='jsonl' (--format jsonl).",
         ".npz": "Save the one array that is wanted with numpy.save.",
         ".xlsx": "Save the sheet as CSV (UTF-8).",
         ".xls": "Save the sheet as CSV (UTF-8).",
     }
-    fix = fixes.get(path.suffix.lower(), "Rename it, or pass format=.")
+    fix = fixes.get(path.suffix.lower(), "Rename it, or name the format: format= (--format).")
     got = f"the suffix {path.suffix!r}" if path.suffix else "a name without a suffix"
     return InvalidInputError(
         message(
@@ -241,7 +241,10 @@ def _check_head(name: str, format: str, head: bytes, zipped: bool) -> bool:
         if head.startswith(magic):
             if format != kind:
                 raise not_usable(
-                    name, f"a {format} file", f"a {kind} file", fix=f"Pass format={kind!r}."
+                    name,
+                    f"a {format} file",
+                    f"a {kind} file",
+                    fix=f"Give format={kind!r} (--format {kind}).",
                 )
             return False
     if format == "parquet":

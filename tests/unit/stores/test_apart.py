@@ -18,6 +18,7 @@ from vecveil.release_policy import ReleasePolicy
 from vecveil.stores import Batch, open_store
 from vecveil.stores.apart import StoreApart
 from vecveil.stores.chroma import ChromaStore
+from vecveil.stores.locating import in_this_process
 from vecveil.stores.migrating import migrate
 
 pytest.importorskip("chromadb")
@@ -38,7 +39,7 @@ def apart(tmp_path: Path) -> Any:
 
 
 def test_it_answers_as_the_store_does(apart: StoreApart, tmp_path: Path) -> None:
-    with open_store(f"chroma:{tmp_path}/here#notes") as here:
+    with in_this_process(f"chroma:{tmp_path}/here#notes") as here:
         for store in (here, apart):
             assert not store.exists()
             store.create(N, metric="cosine")
@@ -96,7 +97,7 @@ def test_a_copy_to_chroma_is_written_elsewhere(
     protector = vecveil.fit_pairs(X + rng.standard_normal((1, N)).astype(np.float32), X, method="laplace",
                                   noise_to_signal=0.3)  # fmt: skip
     clean = f"chroma:{tmp_path}/clean#notes"
-    with open_store(clean) as store:
+    with in_this_process(clean) as store:
         store.create(N, metric="euclidean")
         store.write(rows(**{"chroma:document": f"what {CANARY} was told " * 5}))
 
@@ -107,7 +108,8 @@ def test_a_copy_to_chroma_is_written_elsewhere(
     for i in range(3):
         names = ("clean", f"copy{i}")
         folder = tmp_path / names[1]
-        with open_store(clean) as source, open_store(f"chroma:{folder}#notes") as dest:
+        opened = (open_store, in_this_process)[i % 2](f"chroma:{folder}#notes")
+        with in_this_process(clean) as source, opened as dest:
             done = migrate(source, dest, ReleasePolicy(protector), tmp_path / f"{i}.json", names=names,
                            show_progress=False)  # fmt: skip
             assert done.verification.ok
@@ -120,5 +122,7 @@ def test_a_copy_to_chroma_is_written_elsewhere(
 def test_only_folders_of_chroma_are_written_elsewhere(tmp_path: Path) -> None:
     with open_store(f"faiss:{tmp_path}/x.index") as store:
         assert store.apart() is store
+    assert open_store(f"chroma:{tmp_path}").kind == "apart"
+    assert open_store("chroma:http://127.0.0.1:9").kind == "chroma"
     assert ChromaStore("http://127.0.0.1:9", "notes").apart().kind == "chroma"
     assert ChromaStore(str(tmp_path), "notes").apart().kind == "apart"

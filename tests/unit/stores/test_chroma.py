@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from vecveil.errors import InvalidInputError, StoreError
-from vecveil.stores import Batch, open_store
+from vecveil.stores import Batch
+from vecveil.stores.locating import in_this_process
 
 
 def batch(count: int, start: int = 0) -> Batch:
@@ -29,7 +30,7 @@ def test_text_and_address_are_fields(tmp_path: Path) -> None:
         made = client.create_collection("notes", embedding_function=None)
         made.add(ids=["a"], embeddings=[[1, 2]], documents=["a text"], metadatas=[{"page": 3}])
         made.add(ids=["b"], embeddings=[[3, 4]], uris=["file:b"])
-    with open_store(f"chroma:{tmp_path}") as store:
+    with in_this_process(f"chroma:{tmp_path}") as store:
         assert store.info().name == "notes", "the only collection needs no name"
         read = store.read(["b", "a"])
         assert read.fields == ({"chroma:uri": "file:b"}, {"page": 3, "chroma:document": "a text"})
@@ -39,7 +40,7 @@ def test_text_and_address_are_fields(tmp_path: Path) -> None:
 def test_replacing_leaves_nothing_of_the_old_row(tmp_path: Path) -> None:
     X = np.ones((2, 2), dtype=np.float32)
     old = ({"page": 1, "more": 2, "chroma:document": "old"}, {"page": 5})
-    with open_store(f"chroma:{tmp_path}#notes") as store:
+    with in_this_process(f"chroma:{tmp_path}#notes") as store:
         store.create(2)
         store.write(Batch(("a", "b"), X, old))
         store.write(Batch(("a", "b"), X * 2, ({"page": 7}, {"page": 6, "none": None})))
@@ -49,7 +50,7 @@ def test_replacing_leaves_nothing_of_the_old_row(tmp_path: Path) -> None:
 
 def test_fields_that_chroma_has_no_value_for_are_refused(tmp_path: Path) -> None:
     X = np.ones((1, 2), dtype=np.float32)
-    with open_store(f"chroma:{tmp_path}#notes") as store:
+    with in_this_process(f"chroma:{tmp_path}#notes") as store:
         store.create(2)
         with pytest.raises(InvalidInputError, match="dict"):
             store.write(Batch(("a",), X, ({"nested": {"a": 1}},)))
@@ -62,7 +63,7 @@ def test_more_collections_than_one_need_a_name(tmp_path: Path) -> None:
     with chromadb.PersistentClient(tmp_path) as client:
         for name in ("notes", "others"):
             client.create_collection(name, embedding_function=None)
-    with open_store(f"chroma:{tmp_path}") as store:
+    with in_this_process(f"chroma:{tmp_path}") as store:
         with pytest.raises(StoreError, match="notes, others"):
             store.info()
         assert not store.exists()
@@ -71,17 +72,17 @@ def test_more_collections_than_one_need_a_name(tmp_path: Path) -> None:
 
 
 def test_places_that_are_no_database(tmp_path: Path) -> None:
-    nothing = open_store(f"chroma:{tmp_path / 'nothing'}#a")
+    nothing = in_this_process(f"chroma:{tmp_path / 'nothing'}#a")
     with pytest.raises(StoreError, match="folder that Chroma wrote"):
         nothing.info()
     assert not (tmp_path / "nothing").exists()
     (tmp_path / "chroma.sqlite3").write_bytes(b"not a database at all, " * 100)
-    with open_store(f"chroma:{tmp_path}#abc") as store, pytest.raises(StoreError):
+    with in_this_process(f"chroma:{tmp_path}#abc") as store, pytest.raises(StoreError):
         store.info()
 
 
 def test_nobody_answers() -> None:
-    with open_store("chroma:http://127.0.0.1:9#notes") as store:
+    with in_this_process("chroma:http://127.0.0.1:9#notes") as store:
         for call in (store.info, store.exists, lambda: store.create(3), lambda: store.read(["a"])):
             with pytest.raises(StoreError, match="the connection") as caught:
                 call()
@@ -117,7 +118,7 @@ def test_a_server_that_goes_away_and_comes_back(
 ) -> None:
     process, url = server
     rows = batch(60)
-    with open_store(f"chroma:{url}#notes") as store:
+    with in_this_process(f"chroma:{url}#notes") as store:
         assert not store.exists()
         store.create(4, metric="euclidean")
         store.write(rows)
@@ -131,7 +132,7 @@ def test_a_server_that_goes_away_and_comes_back(
         with pytest.raises(StoreError, match="writing rows") as caught:
             store.write(batch(3, start=90))
         assert caught.value.__cause__ is None
-    with open_store(f"chroma:{tmp_path / 'db'}#notes") as store:
+    with in_this_process(f"chroma:{tmp_path / 'db'}#notes") as store:
         rest = [one for part in store.batches(25, after=first.cursor) for one in part.ids]
         assert first.ids + tuple(rest) == rows.ids
     gc.collect()  # while the warning is expected
