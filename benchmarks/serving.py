@@ -6,7 +6,9 @@
 by turns, so that whatever else the machine does meets both: the difference of the medians, and the ratio of the
 throughputs of 16 clients. The upstream is MiniLM on the same cores, with fresh noise, which is the default, and with
 keyed noise (``cost_keyed``); and one that takes 20 ms without using them, as one on another machine does
-(``cost_elsewhere``, fresh noise; ``cost_elsewhere_keyed``).
+(``cost_elsewhere``, ``cost_elsewhere_keyed``), and one that answers at once (``cost_at_once``,
+``cost_at_once_keyed``): what is in front of that is always busy, as under load, and finds its code and data in the
+processor's caches, which a request that comes alone does not.
 
 ``load``: many clients while the upstream is slowed and killed; every answer is compared with what the policy lets out
 (keyed noise, so that it is known), or is an error in OpenAI's shape. A wrong answer ends the run with exit code 1.
@@ -318,7 +320,7 @@ def main() -> int:
     record: dict[str, Any] = json.loads(given.out.read_text()) if given.out.is_file() else {}
     before = os.getloadavg()[0]
     if "cost" in given.only:
-        for suffix, mode in (("", "minilm"), ("_elsewhere", "elsewhere")):
+        for suffix, mode in (("", "minilm"), ("_elsewhere", "elsewhere"), ("_at_once", "hashed")):
             for last, keyed in (("", False), ("_keyed", True)):
                 measured = measure_cost(given.requests, mode, keyed=keyed)
                 record[f"cost{suffix}{last}"] = {"load_before": before, **measured}

@@ -25,6 +25,7 @@ DOCUMENTS = (
     HERE.parent / "README.md",
     HERE.parent / "docs" / "results.md",
     HERE.parent / "docs" / "scale.md",
+    HERE.parent / "docs" / "serving.md",
     HERE.parent / "docs" / "mechanisms" / "textcrafter.md",
     HERE.parent / "docs" / "how-to" / "training.md",
     HERE.parent / "docs" / "attacks" / "alignment.md",
@@ -615,12 +616,15 @@ TABLES: dict[str, Callable[[Path], str]] = {
 sys.path.insert(0, str(HERE))
 _experiments = importlib.import_module("experiment_tables")
 _scale = importlib.import_module("scale_tables")
+_serving = importlib.import_module("serving_tables")
 TABLES |= {
     "integrations": importlib.import_module("integration_tables").integrations,
     "scale": _scale.scale,
     "scale-exponents": _scale.exponents,
     "scale-cost": _scale.cost,
     "scale-check": _scale.check,
+    "serving-cost": _serving.cost,
+    "serving-load": _serving.load,
     "textcrafter": _experiments.experiment_table("textcrafter", "TextCrafter's Table I"),
     "textcrafter-claims": _experiments.findings_table("textcrafter"),
     "textcrafter-sentences": _experiments.experiment_table(

@@ -1,0 +1,63 @@
+"""The tables of docs/serving.md, from serving.json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+__all__ = ["cost", "load"]
+
+MISSING = "not measured"
+UPSTREAMS = {
+    "cost": "MiniLM on the same cores",
+    "cost_keyed": "MiniLM on the same cores, keyed noise",
+    "cost_elsewhere": "one that takes 20 ms on other cores",
+    "cost_elsewhere_keyed": "one that takes 20 ms on other cores, keyed noise",
+    "cost_at_once": "one that answers at once",
+    "cost_at_once_keyed": "one that answers at once, keyed noise",
+}
+
+
+def _load(folder: Path) -> dict[str, Any]:
+    path = folder / "serving.json"
+    found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    return found
+
+
+def _table(head: list[str], rows: list[list[str]], words: int = 1) -> str:
+    rule = [":--"] * words + ["--:"] * (len(head) - words)
+    lines = rows or [[MISSING] * len(head)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in [head, rule, *lines])
+
+
+def cost(folder: Path) -> str:
+    """Return what the server adds to each upstream."""
+    record = _load(folder)
+    rows = []
+    for name, what in UPSTREAMS.items():
+        if (one := record.get(name)) is None:
+            continue
+        rows.append(
+            [
+                what, f"{one['bare_p50_ms']:.1f} ms", f"{one['overhead_p50_ms']:.1f} ms",
+                f"{one['proxy_processor_ms']:.1f} ms",
+                f"{one['bare_per_second']:,.0f}", f"{one['proxy_per_second']:,.0f}", f"{one['throughput_ratio']:.2f}",
+            ]
+        )  # fmt: skip
+    if rows:
+        rows.append(["asked", "", "at most 2 ms", "", "", "", "at least 0.9"])
+    head = [
+        "upstream", "its median", "added to the median", "processor time of the server", "its requests a second",
+        "with the server", "ratio",
+    ]  # fmt: skip
+    return _table(head, rows)
+
+
+def load(folder: Path) -> str:
+    """Return what clients were answered while the upstream was slowed and killed."""
+    one = _load(folder).get("load", {})
+    rows = [[f"`{answer}`", f"{count:,}"] for answer, count in one.get("answers", {}).items()]
+    if rows:
+        rows.append(["**wrong**", f"**{one['wrong']:,}**"])
+    return _table(["answer", "requests"], rows)
