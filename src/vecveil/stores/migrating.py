@@ -24,7 +24,7 @@ from vecveil.stores.planning import (
     check_policy,
     check_same,
     check_source,
-    key_id_of,
+    key_of,
 )
 from vecveil.stores.state import MigrationState, locked, read_state, write_state
 from vecveil.stores.store import Batch, VectorStore
@@ -95,6 +95,7 @@ def migrate(
     check_count(batch, owner=_OWNER, param="batch")
     options = options or MigrationOptions()
     protector = check_policy(policy)
+    key = key_of(policy)
     if names[0] == names[1]:
         raise StoreError(
             message(_OWNER, "dest", "another store than the source", "the source itself")
@@ -110,13 +111,11 @@ def migrate(
                 on_checked(checked)
             dest.create(protector.released_dimension, metric=checked.info.metric)
             state = MigrationState(
-                *names, protector.fingerprint, key_id_of(policy), asdict(options), checked.rows,
-                protector.released_dimension, list(checked.carried), checked.withheld,
+                *names, protector.fingerprint, key[0], asdict(options), checked.rows,
+                protector.released_dimension, list(checked.carried), checked.withheld, key_check=key[1],
             )  # fmt: skip
         else:
-            check_same(
-                state, names=names, protector=protector, key_id=key_id_of(policy), options=options
-            )
+            check_same(state, names=names, protector=protector, key=key, options=options)
             _check_under_way(state, dest)
             if not state.copied:
                 _check_unchanged(state, source)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from vecveil.errors import IncompatibleError, InvalidInputError, StoreError, message
 from vecveil.progress import progress
 from vecveil.protector import Protector
+from vecveil.randomness import NoiseKeys
 from vecveil.release_policy import ReleasePolicy
 from vecveil.stores.fields import OTHERS, Field, matches
 from vecveil.stores.sampling import Reservoir
@@ -16,7 +17,7 @@ from vecveil.stores.state import MigrationState
 from vecveil.stores.store import StoreInfo, VectorStore
 from vecveil.stores.survey import BadRows, Survey
 
-__all__ = ["Checked", "MigrationOptions", "check_policy", "check_same", "check_source", "key_id_of"]
+__all__ = ["Checked", "MigrationOptions", "check_policy", "check_same", "check_source", "key_of"]
 
 _OWNER = "migrate"
 _LOOKED_AT = 1000
@@ -167,12 +168,12 @@ def _chosen(
     return tuple(carried), withheld
 
 
-def key_id_of(policy: ReleasePolicy) -> str | None:
-    """Return the id of the key, or None for fresh noise."""
+def key_of(policy: ReleasePolicy) -> tuple[str | None, str | None]:
+    """Return the id of the key and what tells it from another of that id; None for fresh noise."""
     if policy.key is None:
-        return None
-    key = policy.key.key() if hasattr(policy.key, "key") else policy.key
-    return str(key.key_id)
+        return None, None
+    key = policy.key.key() if isinstance(policy.key, NoiseKeys) else policy.key
+    return key.key_id, key.check_value
 
 
 def check_same(
@@ -180,7 +181,7 @@ def check_same(
     *,
     names: tuple[str, str],
     protector: Protector,
-    key_id: str | None,
+    key: tuple[str | None, str | None],
     options: MigrationOptions | None,
 ) -> None:
     """Refuse to go on with another source, destination, protector, key or other options than `state` was made with."""
@@ -189,8 +190,10 @@ def check_same(
         ("source", state.source, source),
         ("dest", state.dest, dest),
         ("protector", state.protector[:12], protector.fingerprint[:12]),
-        ("key", state.key_id, key_id),
+        ("key", state.key_id, key[0]),
     ]
+    if state.key_check is not None:  # states of older versions do not know it
+        pairs.append(("key", f"check value {state.key_check}", f"check value {key[1]}"))
     if options is not None:
         pairs.append(("options", _as_json(state.options), _as_json(asdict(options))))
     for param, former, now in pairs:

@@ -28,6 +28,7 @@ class MigrationState:
         source, dest: public names of the stores.
         protector: its fingerprint.
         key_id: of keyed noise, or None for fresh noise.
+        key_check: tells the key from another of that id; None also in states of older versions.
         options: what was asked for; other options are another migration.
         total: rows of the source when it was checked.
         dimension: of what is written.
@@ -57,6 +58,7 @@ class MigrationState:
     checksum: str = field(default="0" * 64)
     copied: bool = False
     verified: str | None = None
+    key_check: str | None = None
 
 
 def read_state(path: Path) -> MigrationState | None:

@@ -299,9 +299,11 @@ def test_going_on_is_refused_with_anything_else(
         copy(source, dest, policy, state)
     dest.before_row = lambda rows: None
     before = contents(dest)
+    namesake = vecveil.NoiseKeys.create(tmp_path / "other.keys", keys.current)
     others: list[tuple[str, dict[str, Any]]] = [
         ("protector", {"policy": ReleasePolicy(protector.rescaled(2.0), key=keys)}),
         ("key", {"policy": ReleasePolicy(protector)}),
+        ("key", {"policy": ReleasePolicy(protector, key=namesake)}),
         ("source", {"names": ("other", "dest")}),
         ("dest", {"names": ("source", "other")}),
         ("options", {"options": MigrationOptions(keep_text=True)}),
@@ -520,7 +522,7 @@ def test_the_state_holds_no_text_vector_or_key(
     content = state.read_text()
     assert set(json.loads(content)) == {
         "schema", "source", "dest", "protector", "key_id", "options", "total", "dimension", "carried", "withheld",
-        "rows", "skipped", "ahead", "cursor", "checksum", "copied", "verified",
+        "rows", "skipped", "ahead", "cursor", "checksum", "copied", "verified", "key_check",
     }  # fmt: skip
     assert CANARY not in content
     assert keys.key().secret_for_noise().hex() not in content
