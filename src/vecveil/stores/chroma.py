@@ -17,7 +17,14 @@ import numpy as np
 
 from vecveil.checks import check_count, check_embeddings
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError, message
-from vecveil.stores.failing import check_cursor, database_errors, in_order, only_one
+from vecveil.stores.failing import (
+    check_cursor,
+    database_errors,
+    in_order,
+    no_place,
+    not_there,
+    only_one,
+)
 from vecveil.stores.store import Batch, StoreInfo, VectorStore
 
 __all__ = ["ChromaStore"]
@@ -237,14 +244,11 @@ class ChromaStore(VectorStore):
     def _collection(self) -> Any:
         if self._opened is None:
             if not self._remote and not (Path(self._where) / _FILE).is_file():
-                raise StoreError(
-                    message(_OWNER, "location", "a folder that Chroma wrote", "another")
-                )
+                raise no_place(self._where, "a folder that Chroma wrote", owner=_OWNER)
             name = self._name or only_one(self._names(), owner=_OWNER, what="collection")
-            if name not in self._names():
-                raise StoreError(
-                    message(_OWNER, "collection", "in the database", "a name that is not there")
-                )
+            names = self._names()
+            if name not in names:
+                raise not_there(name, names, owner=_OWNER, what="collection")
             with self._guard("opening the collection"):
                 self._opened = self._client().get_collection(name, embedding_function=None)
         return self._opened

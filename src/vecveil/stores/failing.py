@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from vecveil.errors import InvalidInputError, StoreError, VecveilError, message
 
-__all__ = ["check_cursor", "database_errors", "in_order", "only_one"]
+__all__ = ["check_cursor", "database_errors", "in_order", "no_place", "not_there", "only_one"]
 
 
 @contextmanager
@@ -43,6 +44,27 @@ def only_one(names: Sequence[str], *, owner: str, what: str) -> str:
                     f"The store has: {listed}.", "Write KIND:WHERE#NAME.")
         )  # fmt: skip
     return names[0]
+
+
+def not_there(name: str, names: Sequence[str] = (), *, owner: str, what: str) -> StoreError:
+    """Return the error for a collection or table of which there is none.
+
+    Args:
+        names: of those that are there, if they are known.
+    """
+    listed = ", ".join(sorted(names)[:10])
+    return StoreError(
+        message(owner, what, "in the database", f"{name[:80]!r}, which is not there",
+                f"The store has: {listed}." if listed else "")
+    )  # fmt: skip
+
+
+def no_place(where: str, wanted: str, *, owner: str) -> StoreError:
+    """Return the error for a path of this machine at which there is something else, or nothing."""
+    got = "something else" if os.path.exists(where) else "nothing there"
+    return StoreError(
+        message(owner, "location", wanted, f"{os.path.basename(where.rstrip('/'))[:80]!r}: {got}")
+    )
 
 
 def check_cursor(after: str, *, owner: str) -> int:

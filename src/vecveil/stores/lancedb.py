@@ -15,7 +15,7 @@ import numpy as np
 
 from vecveil.checks import check_count, check_embeddings
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError, message
-from vecveil.stores.failing import check_cursor, database_errors, in_order, only_one
+from vecveil.stores.failing import check_cursor, database_errors, in_order, not_there, only_one
 from vecveil.stores.json_fields import as_json
 from vecveil.stores.store import Batch, StoreInfo, VectorStore
 
@@ -167,9 +167,7 @@ class LanceStore(VectorStore):
         names = self._names()
         name = self._name or only_one(names, owner=_OWNER, what="table")
         if name not in names:
-            raise StoreError(
-                message(_OWNER, "table", "in the database", "a name that is not there")
-            )
+            raise not_there(name, names, owner=_OWNER, what="table")
         with self._guard("opening the table"):
             return self._lancedb.connect(self._where).open_table(name)
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from vecveil.checks import check_count, check_embeddings
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError, message
-from vecveil.stores.failing import database_errors, in_order, only_one
+from vecveil.stores.failing import database_errors, in_order, no_place, not_there, only_one
 from vecveil.stores.json_fields import plain
 from vecveil.stores.store import Batch, StoreInfo, VectorStore
 
@@ -208,14 +208,11 @@ class MilvusStore(VectorStore):
     def _layout(self) -> tuple[str, str, int, bool]:
         """Return the key's name, the vector's name and dimension, and whether the key is a text."""
         if not self._remote and not Path(self._where).exists():
-            raise StoreError(
-                message(_OWNER, "location", "a file of Milvus Lite", "a path with no file")
-            )
+            raise no_place(self._where, "a file of Milvus Lite", owner=_OWNER)
         self._name = self._name or only_one(self._names(), owner=_OWNER, what="collection")
-        if self._name not in self._names():
-            raise StoreError(
-                message(_OWNER, "collection", "in the database", "a name that is not there")
-            )
+        names = self._names()
+        if self._name not in names:
+            raise not_there(self._name, names, owner=_OWNER, what="collection")
         kinds = self._pymilvus.DataType
         with self._guard("the collection's description"):
             fields = self._client().describe_collection(self._name)["fields"]

@@ -19,7 +19,7 @@ import numpy as np
 
 from vecveil.checks import check_count, check_embeddings
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError, message
-from vecveil.stores.failing import database_errors, in_order, only_one
+from vecveil.stores.failing import database_errors, in_order, no_place, not_there, only_one
 from vecveil.stores.json_fields import plain
 from vecveil.stores.store import Batch, StoreInfo, VectorStore
 
@@ -192,9 +192,7 @@ class QdrantStore(VectorStore):
                 )
             else:
                 if not create and not self._there():
-                    raise StoreError(
-                        message(_OWNER, "location", "a folder that Qdrant wrote", "another")
-                    )
+                    raise no_place(self._where, "a folder that Qdrant wrote", owner=_OWNER)
                 known = _local.get(self._where)
                 client = known[0] if known else self._qdrant.QdrantClient(path=self._where)
                 _local[self._where] = (client, known[1] + 1 if known else 1)
@@ -214,9 +212,7 @@ class QdrantStore(VectorStore):
         names = self._names()
         name = self._name or only_one(names, owner=_OWNER, what="collection")
         if name not in names:
-            raise StoreError(
-                message(_OWNER, "collection", "in the database", "a name that is not there")
-            )
+            raise not_there(name, names, owner=_OWNER, what="collection")
         return name
 
     def _vector(self, name: str) -> tuple[str, Any]:

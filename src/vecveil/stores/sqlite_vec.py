@@ -18,7 +18,14 @@ import numpy as np
 
 from vecveil.checks import check_count, check_embeddings
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError, message
-from vecveil.stores.failing import check_cursor, database_errors, in_order, only_one
+from vecveil.stores.failing import (
+    check_cursor,
+    database_errors,
+    in_order,
+    no_place,
+    not_there,
+    only_one,
+)
 from vecveil.stores.json_fields import as_json, plain
 from vecveil.stores.store import Batch, StoreInfo, VectorStore
 
@@ -192,16 +199,14 @@ class SqliteVecStore(VectorStore):
     def _cursor(self, doing: str, *, table: bool = True, new: bool = False) -> Iterator[Any]:
         """Yield a cursor in a transaction of the file, which must be there unless it is ``new``."""
         if not new and not self._path.is_file():
-            raise StoreError(message(_OWNER, "location", "a SQLite file", "a path with no file"))
+            raise no_place(str(self._path), "a SQLite file", owner=_OWNER)
         if table:
             if not self._table:
                 with self._cursor(doing, table=False) as cursor:
                     names = [row[0] for row in cursor.execute(_TABLES).fetchall()]
                 self._table = only_one(names, owner=_OWNER, what="table")
             elif not self.exists():
-                raise StoreError(
-                    message(_OWNER, "table", "in the file, made by sqlite-vec", "a name that is not there")
-                )  # fmt: skip
+                raise not_there(self._table, owner=_OWNER, what="table")
         with database_errors(_OWNER, doing, _AGAIN):
             if self._opened is None:
                 import sqlite_vec
