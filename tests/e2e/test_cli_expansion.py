@@ -45,6 +45,10 @@ def test_a_fit_says_what_members_it_had_and_what_they_cost(
     assert report["sources"] == [{"source": "word list", "proposed": 4, "members": 3}]
     assert f"Expanded by 3 members in {report['texts']:,} texts, 12 of them as they are" in done.err
     assert not any(word in done.out + done.err for word in FURTHER)
+    found = run("fit", *COMMON, "--expand", "more.yaml", "--expand-substitutions", 0, "--json")
+    assert found.code == 0, found.err
+    report = found.json["report"]["expansion"]
+    assert (report["texts"], report["found"], report["substituted"]) == (12, 12, 0)
 
 
 def test_words_of_a_corpus_and_of_faker_are_members(

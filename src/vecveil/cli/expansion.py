@@ -55,6 +55,12 @@ expansion_options = stacked(
         show_default=True,
         help="Further members at most.",
     ),
+    click.option(
+        "--expand-substitutions",
+        type=click.IntRange(min=0),
+        help="Texts to make with members in them; 0 takes only those of INPUT that hold one "
+        "[default: as many as hold the concept, from 2,000 to 20,000].",
+    ),
 )
 
 
@@ -80,6 +86,7 @@ def expansion_of(
         sources=sources,
         encoder=encoder,
         members=given["expand_members"],
+        substitutions=given["expand_substitutions"],
         min_texts=given["min_texts"],
         seed=given["seed"],
     )

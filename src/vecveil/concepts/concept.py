@@ -269,7 +269,7 @@ class Concept:
             encoder: with ``encode``; a member takes the place of terms it is near to. None: any place.
             members: at most, over all sources; large groups give way first.
             substitutions: texts to make, at most; each costs an encoding in the fit. None takes as many as
-                texts hold the concept, from 2,000 to 20,000.
+                texts hold the concept, from 2,000 to 20,000; 0 makes none and leaves the occurrences.
             occurrences: whether the user's texts that hold a member as they are count too.
         """
         from vecveil.concepts.expansion.expansion import expand

@@ -142,6 +142,18 @@ def test_a_text_that_holds_a_member_counts_as_it_is() -> None:
     assert without.report()["found"] == 0
 
 
+def test_without_substitutions_the_texts_that_hold_a_member_are_left() -> None:
+    own = [*texts(), "Four of them met Mark."]
+    concept = Concept.from_terms("entities", TERMS)
+    made = concept.expand(own, sources=[WordListSource(["Mark", "Norway"])], substitutions=0)
+    assert made.texts == ["Four of them met Mark."]
+    assert (made.report()["found"], made.report()["substituted"]) == (1, 0)
+    with pytest.raises(ConceptError, match="some that hold a member"):
+        expanded([WordListSource(["Norway"])], substitutions=0)
+    with pytest.raises(InvalidInputError, match="at least 1 without occurrences"):
+        expanded([WordListSource(["Norway"])], substitutions=0, occurrences=False)
+
+
 def test_nothing_shows_a_text() -> None:
     source = WordListSource(["Chile", "Norway"])
     made = expanded([source])

@@ -115,7 +115,12 @@ def expand(
     most = check_count(members, owner=owner, param="members")
     own = min(MOST_SUBSTITUTIONS, max(LEAST_SUBSTITUTIONS, len(matches.with_concept)))
     count = own if substitutions is None else substitutions
-    count = check_count(count, owner=owner, param="substitutions")
+    count = check_count(count, owner=owner, param="substitutions", minimum=0)
+    if not (count or occurrences):
+        raise InvalidInputError(
+            message(owner, "substitutions", "at least 1 without occurrences", "0",
+                    "Neither the user's texts nor made-up ones would be left.")
+        )  # fmt: skip
     seed = check_count(seed, owner=owner, param="seed", minimum=0)
     counter = None if encoder is None else _Counting(encoder, show_progress)
     context = _context(matches, counter, seed, show_progress)
@@ -125,9 +130,15 @@ def expand(
             message(owner, "sources", "proposing members that are not listed", "none",
                     fix="Give a longer list, a larger corpus, or lower min_count and min_cosine.")
         )  # fmt: skip
-    rows = occurrences_of(matches, pool, count, seed) if occurrences else []
+    rows = occurrences_of(matches, pool, count or own, seed) if occurrences else []
     found = len(rows)
-    rows += substitutions_of(matches, context, pool, count, seed)
+    if count:
+        rows += substitutions_of(matches, context, pool, count, seed)
+    elif not rows:
+        raise ConceptError(
+            message(owner, "texts", "some that hold a member, without substitutions", "none",
+                    fix="Allow substitutions, or give sources that know words of these texts.")
+        )  # fmt: skip
     report = {
         "concept": matches.name,
         "listed": len(context.listed),

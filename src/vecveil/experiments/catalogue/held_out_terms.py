@@ -27,6 +27,7 @@ VARIANTS = {
     "laplace": "Laplace",
     "sparse": "SPARSE",
     "subspace": "subspace, listed words alone",
+    "expansion-found": "subspace, listed words and members where they stand",
     "expansion-few": "subspace, listed words and few members",
     "expansion": "subspace, listed words and their expansion",
     "oracle": "subspace, told of every word",
@@ -125,9 +126,13 @@ class HeldOutTerms(Experiment):
         extra: dict[str, Any] = {}
         if variant not in ("none", "removed"):
             method = variant if variant in ("laplace", "sparse") else "subspace"
-            members = spec.few_members if variant == "expansion-few" else None
-            if variant in ("expansion", "expansion-few"):
-                extra["expansion"] = self._expansion(spec, bench, problem, seed, members)
+            if variant == "expansion-few":
+                extra["expansion"] = self._expansion(
+                    spec, bench, problem, seed, members=spec.few_members
+                )
+            elif variant.startswith("expansion"):
+                made = 0 if variant == "expansion-found" else None
+                extra["expansion"] = self._expansion(spec, bench, problem, seed, made=made)
             concept = held.concept(None if variant == "oracle" else held.listed)
             protector = fit(
                 held.texts, concept, held.encoder, method=method, utility=task, seed=seed,
@@ -152,9 +157,20 @@ class HeldOutTerms(Experiment):
         )
 
     def _expansion(
-        self, spec: Spec, bench: Bench, problem: str, seed: int, members: int | None = None
+        self,
+        spec: Spec,
+        bench: Bench,
+        problem: str,
+        seed: int,
+        *,
+        members: int | None = None,
+        made: int | None = None,
     ) -> Expansion | None:
-        """Return the expansion of the listed words, of ``members`` or of as many as the sources may give."""
+        """Return the expansion of the listed words, of ``members`` or of as many as the sources may give.
+
+        Args:
+            made: texts that are made up; None: as many as a user gets.
+        """
         assert isinstance(spec, HeldOutSpec)
         sources = spec.sources.get(problem)
         if sources is None:
@@ -169,11 +185,12 @@ class HeldOutTerms(Experiment):
                 sources=known,
                 encoder=held.encoder,
                 members=most,
+                substitutions=made,
                 seed=seed,
                 show_progress=False,
             )
 
-        return bench.once(("expansion", problem, seed, most), expand)
+        return bench.once(("expansion", problem, seed, most, made), expand)
 
     def summary(self, spec: Spec, records: Records) -> Summary:
         """Return a table for each problem, what expansions cost, and the bar."""
