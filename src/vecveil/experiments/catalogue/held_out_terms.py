@@ -2,53 +2,51 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from vecveil.concepts.expansion import Expansion
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import CalibrationError, InvalidInputError, message
 from vecveil.experiments.bench import Bench
+from vecveil.experiments.catalogue.held_out_tables import (
+    ABOUT,
+    SETTING,
+    VARIANTS,
+    bar,
+    cost_table,
+    limit,
+    protector_table,
+)
 from vecveil.experiments.experiment import Cell, Experiment, Records
-from vecveil.experiments.held_out import KINDS, HeldOut, SourceSpec, member_sources, strongest
+from vecveil.experiments.held_out import HeldOut, SourceSpec, member_sources, strongest
 from vecveil.experiments.points import attacks_named, protector_record, utility
 from vecveil.experiments.scales import parse_scale
 from vecveil.experiments.specification import Spec
-from vecveil.experiments.summary import Cell as TableCell
-from vecveil.experiments.summary import Column, Finding, Summary, Table, number
+from vecveil.experiments.summary import Summary
 from vecveil.protector import fit
 
-__all__ = ["HeldOutSpec", "HeldOutTerms"]
-
-VARIANTS = {
-    "none": "no protection",
-    "removed": "every concept word removed from the text",
-    "laplace": "Laplace",
-    "sparse": "SPARSE",
-    "subspace": "subspace, listed words alone",
-    "expansion-found": "subspace, listed words and members where they stand",
-    "expansion-few": "subspace, listed words and few members",
-    "expansion": "subspace, listed words and their expansion",
-    "oracle": "subspace, told of every word",
-}
-BAR = 0.5  # of SPARSE's excess over chance, for unseen words
-ABOUT = (
-    "Half of the concept's words are listed; a quarter is open to the sources of an expansion (a corpus, lists, "
-    "Faker), a quarter is withheld from them. Expanded words are open ones that a source proposed; unseen ones are all "
-    "others. In the specification that comes with it sources are rich: for sts the list that the concept is made of, "
-    "for ade sentences of the same set, judged ones too; others will propose fewer of the right words. Protectors are "
-    "fitted on texts of their own; the attackers know every word and learn it from other texts. "
-    "Two rows bound what can be had: 'told of every word' is the same method with nothing held out, and 'every concept "
-    "word removed' is what the rest of a sentence says of a word that is not in it any more."
-)
+__all__ = ["HeldOutSpec", "HeldOutTerms", "setting_options"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutSpec(Spec):
-    """The settings: variants by name, the scale that all are fitted at, and the sources of each problem."""
+    """The settings.
+
+    Attributes:
+        variants: by name.
+        more_seeds, more_variants: variants that are measured with more seeds.
+        settings: of the subspace method, fitted on the listed words: shares of the directions that are erased and
+            released, and the flattening, as ``0.23 0.08 0.4``.
+        scale: that all are fitted at.
+        few_members: of the variant ``expansion-few``.
+        sources: of the expansions, for each problem.
+    """
 
     variants: tuple[str, ...] = tuple(VARIANTS)
+    more_seeds: int = 1
+    more_variants: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
     scale: str = "utility 0.95"
     few_members: int = 200
     sources: dict[str, SourceSpec] = field(default_factory=dict)
@@ -56,17 +54,20 @@ class HeldOutSpec(Spec):
     def __post_init__(self) -> None:
         parse_scale(self.scale)
         attacks_named(self.attacks, further=False)
-        for name in self.variants:
+        for one in self.settings:
+            setting_options(one, 100)
+        for name in (*self.variants, *self.more_variants):
             if name not in VARIANTS:
                 wanted = "of " + ", ".join(VARIANTS)
                 raise InvalidInputError(message("experiment", "variants", wanted, repr(name)[:60]))
+        expanded = any(v.startswith("expansion") for v in (*self.variants, *self.more_variants))
         for name in self.problems:
-            if "expansion" in self.variants and name not in self.sources:
+            if expanded and name not in self.sources:
                 raise InvalidInputError(
                     message(
                         "experiment",
                         f"sources.{name}",
-                        "given for the variant expansion",
+                        "given for the variants of expansions",
                         "nothing",
                     )
                 )
@@ -83,11 +84,12 @@ class HeldOutTerms(Experiment):
     def cells(self, spec: Spec) -> list[Cell]:
         """Return the cells; those of a problem and seed side by side."""
         assert isinstance(spec, HeldOutSpec)
+        variants = (*spec.variants, *(SETTING + one for one in spec.settings))
         return [
             Cell.of(problem=problem, variant=variant, seed=seed)
-            for seed in range(spec.seeds)
+            for seed in range(max(spec.seeds, spec.more_seeds))
             for problem in spec.problems
-            for variant in spec.variants
+            for variant in (variants if seed < spec.seeds else spec.more_variants)
         ]
 
     def settings(self, spec: Spec, cell: Cell) -> dict[str, Any]:
@@ -133,11 +135,18 @@ class HeldOutTerms(Experiment):
             elif variant.startswith("expansion"):
                 made = 0 if variant == "expansion-found" else None
                 extra["expansion"] = self._expansion(spec, bench, problem, seed, made=made)
+            if variant.startswith(SETTING):
+                extra |= setting_options(variant.removeprefix(SETTING), held.positive.shape[1])
             concept = held.concept(None if variant == "oracle" else held.listed)
-            protector = fit(
-                held.texts, concept, held.encoder, method=method, utility=task, seed=seed,
-                show_progress=False, **parse_scale(spec.scale).arguments(method), **extra,
-            )  # fmt: skip
+            try:
+                protector = fit(
+                    held.texts, concept, held.encoder, method=method, utility=task, seed=seed,
+                    show_progress=False, **parse_scale(spec.scale).arguments(method), **extra,
+                )  # fmt: skip
+            except CalibrationError:
+                if not variant.startswith(SETTING):
+                    raise
+                return {"kept": False}  # the map alone costs more than the scale allows
         found = {
             kind: strongest(held, columns, protector, spec.attacks, removed=variant == "removed")
             for kind, columns in held.kinds(expansion).items()
@@ -196,79 +205,34 @@ class HeldOutTerms(Experiment):
         """Return a table for each problem, what expansions cost, and the bar."""
         problems = records.values("problem")
         return Summary(
-            tables=[*(_table(records, name) for name in problems), _costs(records)],
-            findings=[_bar(records, name) for name in problems],
+            tables=[*(protector_table(records, name) for name in problems), cost_table(records)],
+            findings=[
+                *(bar(records, name) for name in problems),
+                *(limit(records, name) for name in problems),
+            ],
             notes=[ABOUT],
         )
 
 
-def _table(records: Records, problem: str) -> Table:
-    columns = [Column("Protector", text=True)]
-    for kind in KINDS:
-        columns += [
-            Column(f"{kind.title()} words", "%"),
-            Column("Chance", "%"),
-            Column("Of SPARSE's excess", "%"),
-        ]
-    columns.append(Column("Utility kept", "%"))
-    body: list[list[TableCell]] = []
-    for (variant,), rows in records.where(problem=problem).each("variant"):
-        row: list[TableCell] = [VARIANTS[variant]]
-        for kind in KINDS:
-            where = ("leakage", kind)
-            ratio = _ratio(records, problem, variant, kind)
-            low, high = (rows.figures(*where, end) for end in ("low", "high"))
-            row += [
-                number(rows.figures(*where, "value"), low=low, high=high),
-                number(rows.figures(*where, "chance")),
-                number([] if math.isnan(ratio) else [ratio], digits=0),
-            ]
-        kept = number(rows.figures("utility", "relative"))
-        body.append([*row, "–" if variant == "removed" else kept])
-    return Table(problem, columns, body)
+def setting_options(text: str, n: int) -> dict[str, Any]:
+    """Return the options of `vecveil.fit` that a setting stands for, among ``n`` directions.
 
-
-def _ratio(records: Records, problem: str, variant: str, kind: str) -> float:
-    """Return the excess over chance as a share of SPARSE's; NaN if one was not measured or SPARSE's is none."""
-
-    def excess(name: str) -> float:
-        rows = records.where(problem=problem, variant=name)
-        value, chance = (number(rows.figures("leakage", kind, key)) for key in ("value", "chance"))
-        return math.nan if value is None or chance is None else value.value - chance.value
-
-    base = excess("sparse")
-    return excess(variant) / base if base > 0 else math.nan
-
-
-def _costs(records: Records) -> Table:
-    columns = [
-        Column("Problem", text=True), Column("Members"), Column("Texts"), Column("Encodings to find members"),
-        Column("Encodings of texts"), Column("Seconds to expand"),
-    ]  # fmt: skip
-    paths = (
-        ("members",),
-        ("texts",),
-        ("encodings", "members"),
-        ("encodings", "texts"),
-        ("seconds",),
-    )
-    body = [
-        [
-            problem,
-            *(number(rows.figures("expansion", *path), percent=False, digits=0) for path in paths),
-        ]
-        for (problem,), rows in records.where(variant="expansion").each("problem")
-    ]
-    return Table("What an expansion costs", columns, body)
-
-
-def _bar(records: Records, problem: str) -> Finding:
-    claim = f"With an expansion unseen words leak at most half of SPARSE's excess over chance ({problem})."
-    ratio = _ratio(records, problem, "expansion", "unseen")
-    best = _ratio(records, problem, "oracle", "unseen")
-    if math.isnan(ratio):
-        return Finding(claim, "own", "not measured", "not measured")
-    ours = f"{100 * ratio:.0f} % of SPARSE's excess"
-    if not math.isnan(best):
-        ours += f"; {100 * best:.0f} % when told of every word"
-    return Finding(claim, "own", "agrees" if ratio <= BAR else "disagrees", ours)
+    Raises:
+        InvalidInputError: not two shares and a flattening.
+    """
+    try:
+        erased, released, flattening = (float(part) for part in text.split())
+        if not (0 < erased < 1 and 0 < released <= 1 - erased and 0 <= flattening <= 2):
+            raise ValueError
+    except ValueError:
+        wanted = "shares erased and released, and a flattening, such as '0.23 0.08 0.4'"
+        raise InvalidInputError(
+            message("experiment", "settings", wanted, repr(text)[:40])
+        ) from None
+    rank = max(1, round(erased * n))
+    return {
+        "rank": rank,
+        "kept": max(1, min(n - rank, round(released * n))),
+        "flattening": flattening,
+        "gradients": 0,
+    }

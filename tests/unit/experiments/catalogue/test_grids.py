@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
-from vecveil.errors import DataFileError
+from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.experiments import run, summarise
+from vecveil.experiments.catalogue.held_out_tables import bar, limit
+from vecveil.experiments.catalogue.held_out_terms import setting_options
+from vecveil.experiments.experiment import Records
 from vecveil.report.experiment_record import read_experiment
 
 COMMON = """
@@ -209,7 +212,10 @@ HELD_OUT = """
 experiment: held-out-terms
 encoder: {encoder}
 attacks: [linear]
-variants: [none, removed, sparse, subspace, expansion, oracle]
+variants: [none, removed, sparse, subspace, expansion-found, expansion, oracle]
+more_seeds: 2
+more_variants: [sparse, subspace]
+settings: [0.1 0.5 0.5, 0.9 0.02 2.0]
 scale: utility 0.8
 problems:
   sts: {{data: sts12, concept: {{terms_file: concepts/sts_terms.json}}}}
@@ -232,8 +238,48 @@ def test_held_out_words_are_measured_apart(data: Path, encoder: Path, tmp_path: 
     assert listed["every concept word removed from the text"] < listed["no protection"]
     assert rows["SPARSE"][3]["value"] == 1
     assert costs["rows"][0][1]["value"] > 0
-    (finding,) = record["findings"]
-    assert finding["verdict"] in ("agrees", "disagrees", "not measured")
+    assert (rows["SPARSE"][1]["n"], rows["subspace, told of every word"][1]["n"]) == (2, 1)
+    settings = [name for name in rows if "released" in name]
+    assert settings == ["subspace, 10 % erased, 50 % released, flattening 0.5"]
+    for finding in record["findings"]:
+        assert finding["verdict"] in ("agrees", "disagrees", "not measured")
+
+
+def test_what_is_found_of_unseen_words_is_compared_within_a_seed() -> None:
+    def row(variant: str, seed: int, value: float) -> dict[str, Any]:
+        found = {"leakage": {"unseen": {"value": value, "chance": 0.1}}}
+        return {"cell": {"problem": "p", "variant": variant, "seed": seed}, "found": found}
+
+    rows = [
+        row("sparse", 0, 0.5),
+        row("sparse", 1, 0.9),
+        row("subspace", 0, 0.3),
+        row("subspace", 1, 0.3),
+    ]
+    rows += [row("oracle", 0, 0.2), row("setting 0.1 0.5 0.5", 0, 0.14)]
+    rows += [
+        {
+            "cell": {"problem": "p", "variant": "setting 0.9 0.02 2", "seed": 0},
+            "found": {"kept": False},
+        }
+    ]
+    found = bar(Records(rows), "p")
+    assert found.verdict == "agrees"
+    assert "listed words alone: 38 % (25 to 50 over 2 seeds)" in found.ours
+    assert "told of every word: 25 %" in found.ours
+    other = limit(Records(rows), "p")
+    assert other.verdict == "agrees"  # 10 % is clearly less than the 50 % of the same seed
+    assert "of 2 settings 1 keep the utility, and leak 10 to 10 %" in other.ours
+    assert other.ours.endswith("the chosen one on the same seed 50 %")
+    assert limit(Records(rows[:5]), "p").verdict == "not measured"
+    assert bar(Records(rows[:2]), "p").verdict == "not measured"
+
+
+@pytest.mark.parametrize("setting", ["0.2 0.3", "0.7 0.4 0.5", "a b c", "0.2 0.3 nan"])
+def test_a_setting_is_two_shares_and_a_flattening(setting: str) -> None:
+    with pytest.raises(InvalidInputError, match="shares erased and released"):
+        setting_options(setting, 384)
+    assert setting_options("0.2 0.3 0.5", 100)["kept"] == 30
 
 
 def test_sources_are_needed_for_an_expansion(data: Path, encoder: Path, tmp_path: Path) -> None:
