@@ -254,7 +254,7 @@ def test_what_is_found_of_unseen_words_is_compared_within_a_seed() -> None:
         row("sparse", 0, 0.5),
         row("sparse", 1, 0.9),
         row("subspace", 0, 0.3),
-        row("subspace", 1, 0.3),
+        row("subspace", 1, 0.34),
     ]
     rows += [row("oracle", 0, 0.2), row("setting 0.1 0.5 0.5", 0, 0.14)]
     rows += [
@@ -265,7 +265,7 @@ def test_what_is_found_of_unseen_words_is_compared_within_a_seed() -> None:
     ]
     found = bar(Records(rows), "p")
     assert found.verdict == "agrees"
-    assert "listed words alone: 38 % (25 to 50 over 2 seeds)" in found.ours
+    assert "listed words alone: 40 % (30 to 50 over 2 seeds)" in found.ours
     assert "told of every word: 25 %" in found.ours
     other = limit(Records(rows), "p")
     assert other.verdict == "agrees"  # 10 % is clearly less than the 50 % of the same seed
