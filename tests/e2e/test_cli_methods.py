@@ -130,7 +130,6 @@ AUDITED = {
     "subspace": ["--target-utility", 0.8, "--option", "rank=60", "--option", "kept=128",
                  "--option", "flattening=0", "--option", "pairs=true"],
     "shuffle": [],
-    "gaussian": ["--sigma", 0.03],
     "purkayastha": ["--epsilon", 800],
     "textcrafter": ["--radius", 1.0, "--option", "epochs=1"],
 }  # fmt: skip

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 import vecveil
+from harness.small_attacks import small_attacks
 from unit.auditing.test_audit import CONCEPT, DRUGS, OPTIONS, TopicEncoder, notes
 from vecveil.auditing.lint import clean_vectors, plaintext_beside
 from vecveil.errors import ConceptError, InvalidInputError
 from vecveil.report import render_audit
+
+@pytest.fixture(scope="module", autouse=True)
+def _small() -> Iterator[None]:
+    with small_attacks():
+        yield
+
 
 TEXTS = notes(600, 2)
 X = TopicEncoder().encode(TEXTS)
