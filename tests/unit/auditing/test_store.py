@@ -15,6 +15,7 @@ from vecveil.auditing.lint import clean_vectors, plaintext_beside
 from vecveil.errors import ConceptError, InvalidInputError
 from vecveil.report import render_audit
 
+
 @pytest.fixture(scope="module", autouse=True)
 def _small() -> Iterator[None]:
     with small_attacks():
