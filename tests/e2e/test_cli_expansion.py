@@ -67,6 +67,7 @@ def test_words_of_a_corpus_and_of_faker_are_members(
     ("arguments", "why"),
     [
         (("--expand", "none.txt"), "a file that exists"),
+        (("--expand-substitutions", "0"), "belongs to a source of members"),
         (("--expand-locale", "de_DE"), "--expand-locale belongs to --expand-faker"),
         (("--expand-faker", "no_such"), "names of Faker's methods"),
         (("--expand", "concept-terms.txt"), "proposing members that are not listed"),

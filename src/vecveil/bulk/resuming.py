@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from vecveil.atomic import is_temporary_of
 from vecveil.bulk.manifest import MANIFEST, Manifest
@@ -20,8 +21,8 @@ _NAMES = {
     "protected": "noise of another kind",
     "protector": "another protector",
     "vecveil": "another version of vecveil",
-    "carry": "other columns carried",
-    "keep_text": "texts kept or not",
+    "carry": "another choice of columns to carry",
+    "keep_text": "another choice of --keep-text",
     "text_column": "another column of texts",
     "embedding_column": "another column of vectors",
     "id_column": "another column of ids",
@@ -46,7 +47,7 @@ def check_same(known: Manifest, now: Manifest) -> None:
     if known.run == now.run:
         return
     names = sorted(key for key in {*known.job, *now.job} if known.job.get(key) != now.job.get(key))
-    got = _told(names) if names else "other inputs, or inputs that changed"
+    got = _told(names, known.job, now.job) if names else "other inputs, or inputs that changed"
     fix = "Give another folder."
     if not known.results:
         fix = f"Nothing is in it yet: remove its {MANIFEST}, or give another folder."
@@ -58,8 +59,10 @@ def check_same(known: Manifest, now: Manifest) -> None:
     )  # fmt: skip
 
 
-def _told(names: list[str]) -> str:
+def _told(names: list[str], former: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Return in words which options differ."""
+    if former.get("key_check") is None or now.get("key_check") is None:  # with a key, and without
+        names = [name for name in names if name not in ("key_check", "key_id")] or names
     own = [name for name in names if name not in _OF_A_PROTECTOR] or names
     known = dict.fromkeys(_NAMES[name] for name in own if name in _NAMES)
     others = [name for name in own if name not in _NAMES]

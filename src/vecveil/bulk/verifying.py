@@ -11,7 +11,7 @@ from vecveil.bulk.manifest import MANIFEST, Manifest
 from vecveil.bulk.places import Folder
 from vecveil.bulk.planning import Part
 from vecveil.bulk.resuming import further_files
-from vecveil.errors import DataFileError, message
+from vecveil.errors import DataFileError, VecveilError, message
 from vecveil.progress import progress
 
 __all__ = ["columns_of", "verify"]
@@ -71,14 +71,21 @@ def verify(
 
 
 def columns_of(out: str | os.PathLike[str], manifest: Manifest) -> tuple[str, ...] | None:
-    """Return the names of the columns of the first part that has rows, or None if none has."""
+    """Return the names of the columns of the first part that has rows, or None if none has or it cannot be read."""
     import pyarrow.parquet as pq
 
     first = next((i for i, one in sorted(manifest.results.items()) if one.rows), None)
     if first is None:
         return None
-    with Folder(os.fspath(out)).open(Part.output_of(first)) as file:
-        return tuple(pq.read_schema(file).names)
+    try:
+        with Folder(os.fspath(out)).open(Part.output_of(first)) as file:
+            return tuple(pq.read_schema(file).names)
+    except (
+        VecveilError,
+        OSError,
+        ValueError,
+    ):  # the run is done, whatever keeps it from being read
+        return None
 
 
 def _wrong(got: str, fix: str) -> DataFileError:

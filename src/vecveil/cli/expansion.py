@@ -70,6 +70,10 @@ def check_expansion_options(input: Path | None, given: dict[str, Any]) -> None:
     if input is None and named:
         option = named[0].replace("_", "-")
         raise click.UsageError(f"--{option} needs INPUT with texts; vectors have none.")
+    if given["expand_substitutions"] is not None and not named:
+        raise click.UsageError(
+            "--expand-substitutions belongs to a source of members, such as --expand."
+        )
     if given["expand_locale"] and not given["expand_faker"]:
         raise click.UsageError("--expand-locale belongs to --expand-faker.")
 

@@ -2,41 +2,47 @@
 
 Chroma saves memory that it never set in the files of its index, when it is written and when it is read: in a process
 that has seen clean rows these are, now and then, texts and clean vectors. So its folders are opened by one that sees
-nothing but what is in them.
-
-    python -m vecveil.stores.apart      the process: requests on stdin, answers on stdout
+nothing but what is in them and what is written to them: no key, no protector, and none of the environment that a
+database has no use for. Requests go to its stdin, answers come from its stdout (`vecveil.stores.apart_process`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import importlib
-import json
 import os
-import signal
+import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, ClassVar, Self
-
-import numpy as np
+from typing import Any, ClassVar, Self
 
 from vecveil import errors
-from vecveil.errors import InvalidInputError, StoreError, VecveilError, message
+from vecveil.errors import StoreError, VecveilError, message
+from vecveil.stores.apart_messages import OWNER, batch_of, receive, record_of, send
 from vecveil.stores.store import Batch, StoreInfo, VectorStore
 
 __all__ = ["StoreApart"]
 
-_OWNER = "StoreApart"
 _SECONDS = 30.0
-_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+_ENVIRONMENT = re.compile(
+    r"PATH|HOME|USER|LANG|LC_.*|TZ|TMPDIR|TEMP|TMP|SYSTEMROOT|LD_LIBRARY_PATH|DYLD_.*|PYTHON.*|VIRTUAL_ENV|XDG_.*"
+    r"|OMP_.*|OPENBLAS_.*|MKL_.*|CHROMA_(?!CLIENT_AUTH).*|ANONYMIZED_TELEMETRY"
+)
+_PROGRAM = """
+import sys
+if sys.argv[1] not in sys.path:
+    sys.path.insert(0, sys.argv[1])
+from vecveil.stores.apart_process import main
+main(int(sys.argv[2]), dies=sys.argv[3] == "dies")
+"""
 
 
 class StoreApart(VectorStore):
     """Hands everything on to a store in another process, which begins with the first request.
+
+    Threads may share it: their requests are answered one after another.
 
     Args:
         kind, where, collection: of that store.
@@ -57,19 +63,20 @@ class StoreApart(VectorStore):
             "function": None,
         }
         self._process: subprocess.Popen[bytes] | None = None
+        self._one = threading.RLock()
+        self._asked = 0
 
     def __repr__(self) -> str:
         return f"StoreApart({self._opening['kind']!r})"
 
     def name_function(self, function: Any) -> None:
-        """Let the collection name an embedding function, for Chroma; the other process makes it anew."""
+        """Let the collection name an embedding function of ours, for Chroma; the other process gets its names alone.
+
+        Args:
+            function: a `vecveil.integrations.chroma.ProtectedEmbeddingFunction`.
+        """
         self.close()
-        kind = type(function)
-        self._opening["function"] = {
-            "module": kind.__module__,
-            "class": kind.__name__,
-            "config": function.get_config(),
-        }
+        self._opening["function"] = function.get_config()
 
     @classmethod
     def open(cls, where: str, collection: str | None) -> Self:
@@ -96,7 +103,7 @@ class StoreApart(VectorStore):
             said, content = self._ask("batch", size=size, after=after)
             if said is None:
                 return
-            rows = _batch(said, content)
+            rows = batch_of(said, content)
             yield rows
             after = rows.cursor
 
@@ -110,16 +117,17 @@ class StoreApart(VectorStore):
 
     def write(self, batch: Batch) -> None:
         """Write rows."""
-        said, content = _record(batch)
+        said, content = record_of(batch)
         self._ask("write", content, batch=said)
 
     def read(self, ids: Sequence[str]) -> Batch:
         """Return the rows of ``ids``."""
-        return _batch(*self._ask("read", ids=list(ids)))
+        return batch_of(*self._ask("read", ids=list(ids)))
 
     def close(self) -> None:
-        """End the process; what it was doing is done first."""
-        process, self._process = self._process, None
+        """End the process; what it is doing is done first, if that takes no longer than half a minute."""
+        with self._one:
+            process, self._process = self._process, None
         if process is None:
             return
         assert process.stdin is not None
@@ -135,152 +143,52 @@ class StoreApart(VectorStore):
 
     def _ask(self, doing: str, content: bytes = b"", **given: Any) -> tuple[Any, bytes]:
         """Return the answer to a request."""
-        process = self._running()
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            _send(process.stdin, {"do": doing, **given}, content)
-            answer = _receive(process.stdout)
-        except OSError:
+        with self._one:
             answer = None
-        except BaseException:  # Ctrl-C in between: what comes next would be the answer to this
-            self.close()
-            raise
+            self._asked += 1
+            try:
+                process = self._running()
+                assert process.stdin is not None
+                assert process.stdout is not None
+                send(process.stdin, {"do": doing, "number": self._asked, **given}, content)
+                answer = receive(process.stdout)
+            except OSError:
+                pass
+            except BaseException:  # Ctrl-C in between: what comes next would be the answer to this
+                self.close()
+                raise
+            if answer is None or answer[0].get("number") != self._asked:
+                self.close()
+                answer = None
         if answer is None:
-            self.close()
             raise StoreError(
-                message(_OWNER, "process", "running as long as the store is open", "one that ended",
+                message(OWNER, "process", "running as long as the store is open", "one that ended",
                         fix="Run again: what was done stays done.")
             )  # fmt: skip
         said, blob = answer
         if "error" in said:
-            kind = getattr(errors, said["error"], StoreError)
-            raise (kind if issubclass(kind, VecveilError) else StoreError)(said["text"])
+            raise _error(said["error"], said["text"])
         return said["value"], blob
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
             package = str(Path(errors.__file__).parents[1])
-            path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
+            # The system ends a process with the thread that began it: only with one that lasts is that asked for.
+            lasts = threading.current_thread() is threading.main_thread()
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "vecveil.stores.apart"],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path},
+                # -P: nothing is imported from the current folder, which may be anybody's.
+                [sys.executable, "-P", "-c", _PROGRAM, package, str(os.getpid()), "dies" if lasts else ""],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                env={name: value for name, value in os.environ.items() if _ENVIRONMENT.fullmatch(name)},
             )  # fmt: skip
             assert self._process.stdin is not None
-            _send(self._process.stdin, self._opening)
+            send(self._process.stdin, self._opening)
         return self._process
 
 
-def _record(batch: Batch) -> tuple[dict[str, Any], bytes]:
-    vectors = np.ascontiguousarray(batch.vectors, dtype="<f4")
-    said = {
-        "ids": list(batch.ids),
-        "fields": [dict(row) for row in batch.fields],
-        "shape": list(vectors.shape),
-        "cursor": batch.cursor,
-    }
-    return said, vectors.tobytes()
-
-
-def _batch(said: Mapping[str, Any], content: bytes) -> Batch:
-    vectors = np.frombuffer(content, dtype="<f4").reshape(said["shape"]).astype(np.float32)
-    return Batch(tuple(said["ids"]), vectors, tuple(said["fields"]), said["cursor"])
-
-
-def _send(to: IO[bytes], said: Mapping[str, Any], content: bytes = b"") -> None:
-    text = json.dumps(said, default=_plain).encode()
-    to.write(len(text).to_bytes(8, "little") + len(content).to_bytes(8, "little") + text)
-    to.write(content)
-    to.flush()
-
-
-def _plain(value: object) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    raise InvalidInputError(
-        message(_OWNER, "fields", "texts, numbers, true or false, or lists of these", type(value).__name__,
-                "They are sent to another process.", "Leave the field out, or write it as text.")
-    )  # fmt: skip
-
-
-def _receive(source: IO[bytes]) -> tuple[dict[str, Any], bytes] | None:
-    head = source.read(16)
-    if len(head) < 16:
-        return None
-    sizes = int.from_bytes(head[:8], "little"), int.from_bytes(head[8:], "little")
-    text, content = (source.read(size) for size in sizes)
-    if (len(text), len(content)) != sizes:
-        return None
-    return dict(json.loads(text)), content
-
-
-class _Served:
-    """The store of this process, and where its rows were read to."""
-
-    def __init__(self, opening: Mapping[str, Any]) -> None:
-        from vecveil.stores.locating import in_this_process
-
-        behind = "" if opening["collection"] is None else f"#{opening['collection']}"
-        self.store = in_this_process(f"{opening['kind']}:{opening['where']}{behind}")
-        if opening["function"] is not None:
-            about = opening["function"]
-            kind = getattr(importlib.import_module(about["module"]), about["class"])
-            self.store.name_function(kind.build_from_config(about["config"]))
-        self._reading: tuple[tuple[int, str], Iterator[Batch]] | None = None
-
-    def answer(self, asked: dict[str, Any], content: bytes) -> tuple[Any, bytes]:
-        """Return what a request asks for."""
-        doing = asked.pop("do")
-        if doing == "batch":
-            return self._next(asked["size"], asked["after"])
-        if doing == "write":
-            self.store.write(_batch(asked["batch"], content))
-            return None, b""
-        if doing == "info":
-            return asdict(self.store.info()), b""
-        if doing == "normalises":
-            return self.store.normalises, b""
-        if doing not in ("exists", "create", "read", "rows_at_once"):
-            raise StoreError(message(_OWNER, "request", "one that is known", "another"))
-        done = getattr(self.store, doing)(**asked)
-        return _record(done) if isinstance(done, Batch) else (done, b"")
-
-    def _next(self, size: int, after: str) -> tuple[Any, bytes]:
-        if self._reading is None or self._reading[0] != (size, after):
-            self._reading = (size, after), self.store.batches(size, after=after)
-        found = next(self._reading[1], None)
-        if found is None:
-            self._reading = None
-            return None, b""
-        self._reading = (size, found.cursor), self._reading[1]
-        return _record(found)
-
-
-def main() -> None:
-    """Answer until there are no more requests, or whoever asks is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who asks
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-    source, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no answer
-    opening = _receive(source)
-    served: _Served | None = None
-    while opening is not None and (request := _receive(source)) is not None:
-        blob = b""
-        said: dict[str, Any]
-        try:
-            served = served or _Served(opening[0])
-            value, blob = served.answer(*request)
-            said = {"value": value}
-        except VecveilError as error:
-            said = {"error": type(error).__name__, "text": str(error)}
-        except Exception as error:
-            text = message(_OWNER, "request", "answered by the database", type(error).__name__)
-            said = {"error": "StoreError", "text": text}
-        _send(answers, said, blob)
-    if served is not None:
-        served.store.close()
-
-
-if __name__ == "__main__":
-    main()
+def _error(name: str, text: str) -> VecveilError:
+    kind = getattr(errors, name, StoreError)
+    kind = kind if isinstance(kind, type) and issubclass(kind, VecveilError) else StoreError
+    error: VecveilError = kind.__new__(kind)  # some take more than a text
+    Exception.__init__(error, text)
+    return error

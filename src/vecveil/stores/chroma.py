@@ -9,6 +9,7 @@ The server's token is taken from where Chroma's own client takes it: the variabl
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -79,7 +80,7 @@ class ChromaStore(VectorStore):
         from vecveil.stores.apart import StoreApart
 
         self.close()  # one process at a time
-        apart = StoreApart(self.kind, self._where, self._name)
+        apart = StoreApart(self.kind, os.path.abspath(self._where), self._name)
         if self.embedding_function is not None:
             apart.name_function(self.embedding_function)
         return apart

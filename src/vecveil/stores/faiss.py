@@ -20,7 +20,7 @@ import numpy as np
 from vecveil.atomic import atomic_path, write_text
 from vecveil.checks import check_count, check_embeddings
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError, message
-from vecveil.stores.failing import check_cursor, database_errors, in_order
+from vecveil.stores.failing import check_cursor, database_errors, in_order, no_place
 from vecveil.stores.json_fields import as_json
 from vecveil.stores.store import Batch, StoreInfo, VectorStore
 
@@ -154,7 +154,7 @@ class FaissStore(VectorStore):
     def _loaded(self) -> Any:
         """Return the index, read again if a file changed."""
         if not self.exists():
-            raise StoreError(message(_OWNER, "location", "an index file", "a path with no file"))
+            raise no_place(str(self._path), "an index file", owner=_OWNER)
         stamp = tuple(
             number
             for path in (self._path, self._beside)

@@ -15,7 +15,7 @@ import numpy as np
 
 from vecveil.checks import check_count, check_embeddings
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError, message
-from vecveil.stores.failing import check_cursor, database_errors, in_order, not_there, only_one
+from vecveil.stores.failing import check_cursor, database_errors, in_order, no_place, not_there, only_one
 from vecveil.stores.json_fields import as_json
 from vecveil.stores.store import Batch, StoreInfo, VectorStore
 
@@ -164,6 +164,8 @@ class LanceStore(VectorStore):
         return sorted(path.stem for path in Path(self._where).glob("*.lance") if path.is_dir())
 
     def _table(self) -> Any:
+        if not Path(self._where).is_dir():
+            raise no_place(self._where, "a folder of LanceDB", owner=_OWNER)
         names = self._names()
         name = self._name or only_one(names, owner=_OWNER, what="table")
         if name not in names:

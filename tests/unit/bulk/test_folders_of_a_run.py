@@ -89,7 +89,13 @@ def test_the_command_line_says_what_was_there_and_compares(
     first, second = run(*asked), run(*asked)
     assert "9 rows are protected, in 1 part." in first.err
     assert "there already" not in first.err
+    assert "Columns of the first part: id, embedding." in first.err
     assert "1 part of them was there already; 0 parts written now." in second.err
+    said = run(*asked, "--json").json
+    assert (said["rows"], said["parts"], said["parts_already_there"]) == (9, 1, 1)
+    assert said["columns"] == ["id", "embedding"]
+    assert said["manifest"] == f"{out}/{MANIFEST}"
+    assert (said["noise"], said["randomness"], said["key_id"]) == (True, "secure", None)
     compared = run("verify", out, "--json")
     assert compared.code == 0, compared.err
     assert compared.json == {"folder": str(out), "parts": 1, "rows": 9, "ok": True}

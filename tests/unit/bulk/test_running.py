@@ -217,7 +217,7 @@ def test_another_run_into_the_same_folder_is_refused(
         run(source, out, keyed, engine=run_here)
         said = {
             "inputs": "got other inputs",
-            "options": r"got other columns carried\.",
+            "options": r"got another choice of columns to carry\.",
             "protector": r"got another protector\.",
         }[what]
     job = keyed

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+pytest.importorskip("chromadb")
+
 import vecveil
 from harness.command_line import CANARY
-from vecveil.errors import InvalidInputError, StoreError
+from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
+from vecveil.integrations.chroma import ProtectedEmbeddingFunction
+from vecveil.protector import EncoderInfo
 from vecveil.release_policy import ReleasePolicy
 from vecveil.stores import Batch, open_store
-from vecveil.stores.apart import StoreApart
+from vecveil.stores.apart import StoreApart, _error
 from vecveil.stores.chroma import ChromaStore
 from vecveil.stores.locating import in_this_process
 from vecveil.stores.migrating import migrate
-
-pytest.importorskip("chromadb")
 
 ROWS, N = 120, 16
 X = np.random.default_rng(0).standard_normal((ROWS, N)).astype(np.float32)
@@ -79,6 +84,87 @@ def test_a_field_that_cannot_be_sent_is_one_clear_error(apart: StoreApart) -> No
     assert apart.read(["n3"]).fields[0]["size"] == 0.5
 
 
+def test_after_an_error_reading_begins_anew(apart: StoreApart) -> None:
+    with pytest.raises(StoreError):
+        list(apart.batches(50))
+    apart.create(N, metric="euclidean")
+    apart.write(rows())
+    assert sum(len(one) for one in apart.batches(50)) == ROWS
+
+
+def test_threads_get_the_answers_to_their_own_requests(apart: StoreApart) -> None:
+    apart.create(N, metric="euclidean")
+    apart.write(rows())
+
+    def ask(i: int) -> bool:
+        return apart.read([IDS[i]]).vectors.tobytes() == X[i : i + 1].tobytes()
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(ask, range(ROWS)))
+
+
+def test_the_process_outlives_the_thread_that_began_it(tmp_path: Path) -> None:
+    with StoreApart("chroma", str(tmp_path / "apart"), "notes") as store:
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(store.create, N).result()
+        begun = store._process
+        assert store.exists()
+        assert store._process is begun
+
+
+def test_nothing_is_imported_from_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "numpy.py").write_text("open('imported', 'w').close()\nraise SystemExit\n")
+    monkeypatch.chdir(tmp_path)
+    with open_store("chroma:db#notes") as store:
+        assert not store.exists()
+    assert not (tmp_path / "imported").exists()
+
+
+def test_errors_of_any_kind_come_back() -> None:
+    error = _error("MissingDependencyError", "what is missing")
+    assert type(error) is MissingDependencyError
+    assert str(error) == "what is missing"
+    assert type(_error("os", "text")) is StoreError
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no /proc")
+def test_no_key_is_where_chroma_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    protector = vecveil.fit_pairs(X + rng.standard_normal((1, N)).astype(np.float32), X, method="laplace",
+                                  noise_to_signal=0.3)  # fmt: skip
+    protector = replace(protector, encoder_info=EncoderInfo("minilm", "abc", "fp32"))
+    protector.save(tmp_path / "p.vecveil")
+    keys = vecveil.NoiseKeys.create(tmp_path / "noise.key", "k")
+    monkeypatch.setenv("SOME_TOKEN", CANARY)
+    function = ProtectedEmbeddingFunction(tmp_path / "p.vecveil", key=tmp_path / "noise.key")
+    with open_store(f"chroma:{tmp_path}/db#notes") as store:
+        assert isinstance(store, StoreApart)
+        store.name_function(function)
+        store.create(N)
+        store.write(rows())
+        assert store._process is not None
+        held = memory_of(store._process.pid)
+    assert b"give_again" in held  # the configuration is
+    assert keys.key().secret_for_noise() not in held
+    assert CANARY.encode() not in held
+
+
+def memory_of(process: int) -> bytes:
+    """Return what a process may write, as it is in memory."""
+    parts = []
+    with open(f"/proc/{process}/maps") as maps, open(f"/proc/{process}/mem", "rb", 0) as memory:
+        for line in maps:
+            place, rights = line.split()[:2]
+            start, end = (int(one, 16) for one in place.split("-"))
+            if rights.startswith("rw") and end - start < 1 << 28:
+                memory.seek(start)
+                with contextlib.suppress(OSError):
+                    parts.append(memory.read(end - start))
+    return b"".join(parts)
+
+
 def test_a_process_that_dies_is_told_and_replaced(apart: StoreApart) -> None:
     apart.create(N)
     assert apart._process is not None
@@ -101,10 +187,13 @@ def test_a_copy_to_chroma_is_written_elsewhere(
         store.create(N, metric="euclidean")
         store.write(rows(**{"chroma:document": f"what {CANARY} was told " * 5}))
 
-    def refused(*_: Any) -> None:
-        raise AssertionError("written in this process")
+    connected = ChromaStore._client
 
-    monkeypatch.setattr(ChromaStore, "write", refused)
+    def only_the_source(store: ChromaStore) -> Any:
+        assert store._where == f"{tmp_path}/clean", "opened in this process"
+        return connected(store)
+
+    monkeypatch.setattr(ChromaStore, "_client", only_the_source)
     for i in range(3):
         names = ("clean", f"copy{i}")
         folder = tmp_path / names[1]

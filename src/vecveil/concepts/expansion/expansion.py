@@ -102,7 +102,8 @@ def expand(
     """Return the expansion of what a concept found; `Concept.expand` says what the arguments are.
 
     Raises:
-        ConceptError: the sources propose nothing that is not listed.
+        ConceptError: the sources propose nothing that is not listed, or no text holds a member and none is made.
+        InvalidInputError: a wrong argument, or neither substitutions nor occurrences.
     """
     owner = "Concept.expand"
     started = time.perf_counter()

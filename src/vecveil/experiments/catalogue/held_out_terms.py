@@ -229,7 +229,7 @@ def setting_options(text: str, n: int) -> dict[str, Any]:
         raise InvalidInputError(
             message("experiment", "settings", wanted, repr(text)[:40])
         ) from None
-    rank = max(1, round(erased * n))
+    rank = min(n - 1, max(1, round(erased * n)))
     return {
         "rank": rank,
         "kept": max(1, min(n - rank, round(released * n))),

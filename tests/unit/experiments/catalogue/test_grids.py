@@ -270,7 +270,15 @@ def test_what_is_found_of_unseen_words_is_compared_within_a_seed() -> None:
     other = limit(Records(rows), "p")
     assert other.verdict == "agrees"  # 10 % is clearly less than the 50 % of the same seed
     assert "of 2 settings 1 keep the utility, and leak 10 to 10 %" in other.ours
-    assert other.ours.endswith("the chosen one on the same seed 50 %")
+    assert other.ours.endswith("the chosen one on the same texts 50 %")
+    alike = [
+        row(variant, seed, value)
+        for seed, value in ((0, 0.3), (1, 0.7))
+        for variant in ("subspace", "setting 0.1 0.5 0.5", "setting 0.2 0.5 0.5")
+    ]
+    same = limit(Records([*rows[:2], *alike]), "p")
+    assert same.verdict == "disagrees"
+    assert "of 2 settings 2 keep the utility" in same.ours
     assert limit(Records(rows[:5]), "p").verdict == "not measured"
     assert bar(Records(rows[:2]), "p").verdict == "not measured"
 
