@@ -24,7 +24,6 @@ EXCEPTIONS = {
     ("experiments/modules.py", "exec_module"): "a user's own modules, named in a specification: documented to run",
     ("experiments/modules.py", "import_module of a variable"): "the same",
     ("cli/commands.py", "import_module of a variable"): "a command's name, of a table in the source",
-    ("stores/apart.py", "import_module of a variable"): "named by the process that started this one, over its own pipe",
     ("experiments/catalogue/__init__.py", "import_module of a variable"): "of a table in the source",
     ("stores/locating.py", "import_module of a variable"): "of a table in the source",
     ("__init__.py", "import_module of a variable"): "public names, of a table in the source",

@@ -15,7 +15,14 @@ import numpy as np
 
 from vecveil.checks import check_count, check_embeddings
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError, message
-from vecveil.stores.failing import check_cursor, database_errors, in_order, no_place, not_there, only_one
+from vecveil.stores.failing import (
+    check_cursor,
+    database_errors,
+    in_order,
+    no_place,
+    not_there,
+    only_one,
+)
 from vecveil.stores.json_fields import as_json
 from vecveil.stores.store import Batch, StoreInfo, VectorStore
 
