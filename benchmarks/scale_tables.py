@@ -38,13 +38,14 @@ def scale(folder: Path) -> str:
             of = [found["of_copy"], found["of_copy_without_dictionaries"]]
             rows.append(
                 [
-                    f"{one['rows']:,}", one["engine"], CASES[case], f"{found['seconds']:.1f} s",
+                    f"{one['rows']:,}", one["engine"], CASES[case],
+                    f"{found['start_seconds']:.1f} s", f"{found['seconds']:.1f} s",
                     f"{found['rows_per_second']:,.0f}", *(f"{100 * share:.0f} %" for share in of),
                     ASKED.get(case, ""), f"{found['peak_mib']:,.0f} MiB",
                 ]
             )  # fmt: skip
-    head = ["rows", "engine", "what", "time", "rows a second", "of the copy", "of the copy without them", "asked",
-            "peak"]  # fmt: skip
+    head = ["rows", "engine", "what", "start", "time", "rows a second", "of the copy", "of the copy without them",
+            "asked", "peak"]  # fmt: skip
     return _table(head, rows, 3)
 
 
