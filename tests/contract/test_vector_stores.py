@@ -14,6 +14,7 @@ import pytest
 from harness.store_factories import STORES, StoreCase
 from vecveil.errors import IncompatibleError, InvalidInputError, StoreError, VecveilError
 from vecveil.stores import KINDS, Batch, VectorStore, open_store
+from vecveil.stores.locating import in_this_process
 
 Open = Callable[..., VectorStore]
 _names = itertools.count()
@@ -51,7 +52,9 @@ def location(case: StoreCase, folder: Path) -> str:
 
 @pytest.fixture
 def store(location: str) -> Iterator[VectorStore]:
-    with open_store(location) as opened:
+    with in_this_process(
+        location
+    ) as opened:  # a process of its own answers alike: unit/stores/test_apart.py
         yield opened
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from harness.command_line import CANARY, SECRET, Outcome, command, environment, run, write_csv
 from vecveil.stores import Batch, VectorStore, open_store
+from vecveil.stores.locating import in_this_process
 
 pytest.importorskip("chromadb")
 
@@ -33,7 +34,7 @@ def fill(
     metric: str | None = "euclidean",
 ) -> None:
     """Write rows ``n0`` on to a new collection."""
-    with open_store(location) as store:
+    with in_this_process(location) as store:
         store.create(vectors.shape[1], metric=metric)
         ids = tuple(f"n{i}" for i in range(len(vectors)))
         store.write(Batch(ids, vectors.astype(np.float32), tuple(fields)))

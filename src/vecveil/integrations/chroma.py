@@ -189,7 +189,9 @@ class ProtectedEmbeddingFunction(EmbeddingFunction[Documents]):
         if text in _built and _built[text][0] == stamp:
             return _built[text][1]
         if config["give_again"]:
-            function = ProtectedEmbeddingFunction.named_only(config)
+            function = ProtectedEmbeddingFunction.__new__(ProtectedEmbeddingFunction)
+            function._texts, function._warned = None, False
+            function._config = dict(config)
         else:
             names = ("query_protection", "query_noise", *NAMED)
             arguments = {name: config[name] for name in names if name in config}
@@ -203,14 +205,6 @@ class ProtectedEmbeddingFunction(EmbeddingFunction[Documents]):
                             "Put the file back, or make a new collection.")
                 )  # fmt: skip
         _built[text] = (stamp, function)
-        return function
-
-    @staticmethod
-    def named_only(config: dict[str, Any]) -> ProtectedEmbeddingFunction:
-        """Return a function that a collection can name and that embeds nothing: no file, key or ledger is read."""
-        function = ProtectedEmbeddingFunction.__new__(ProtectedEmbeddingFunction)
-        function._texts, function._warned = None, False
-        function._config = dict(config)
         return function
 
     @staticmethod

@@ -111,7 +111,7 @@ def _checksum(record: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]) -
 
 def _refuse(name: str, what: str) -> ProtectorFileError:
     return ProtectorFileError(
-        f"vecveil.load: `path` (--protector) must be a protector file written by vecveil fit or Protector.save; "
+        f"vecveil.load: `path` must be a protector file written by vecveil fit or Protector.save (--protector); "
         f"{name[:100]} {what}. Copy the file again or fit a new protector."
     )
 

@@ -30,12 +30,7 @@ class _Served:
         behind = "" if opening["collection"] is None else f"#{opening['collection']}"
         self.store = in_this_process(f"{opening['kind']}:{opening['where']}{behind}")
         if opening["function"] is not None:
-            from vecveil.integrations.chroma import ProtectedEmbeddingFunction
-
-            only_named = ProtectedEmbeddingFunction.named_only
-            # Chroma, too, builds the function from what the collection names, which would read the key.
-            setattr(ProtectedEmbeddingFunction, "build_from_config", staticmethod(only_named))  # noqa: B010
-            self.store.name_function(only_named(opening["function"]))
+            self.store.name_function(opening["function"])
         self._reading: tuple[tuple[int, str], Iterator[Batch]] | None = None
 
     def answer(self, asked: dict[str, Any], content: bytes) -> tuple[Any, bytes]:

@@ -26,6 +26,7 @@ from vecveil.stores.failing import (
     not_there,
     only_one,
 )
+from vecveil.stores.named_function import named_function
 from vecveil.stores.store import Batch, StoreInfo, VectorStore
 
 __all__ = ["ChromaStore"]
@@ -86,8 +87,13 @@ class ChromaStore(VectorStore):
         return apart
 
     def name_function(self, function: Any) -> None:
-        """Let `create` name ``function`` for texts; where none is named, Chroma attaches its own default model."""
-        self.embedding_function = function
+        """Let `create` name ``function`` for texts; where none is named, Chroma attaches its own default model.
+
+        Args:
+            function: of Chroma's kind, or the configuration of one of ours, which is named and not loaded then.
+        """
+        loaded = not isinstance(function, Mapping)
+        self.embedding_function = function if loaded else named_function(function)
 
     def info(self) -> StoreInfo:
         """Return what the collection says about itself."""

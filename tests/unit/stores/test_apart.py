@@ -16,9 +16,16 @@ import pytest
 
 pytest.importorskip("chromadb")
 
+from chromadb.utils.embedding_functions import register_embedding_function
+
 import vecveil
 from harness.command_line import CANARY
-from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
+from vecveil.errors import (
+    IncompatibleError,
+    InvalidInputError,
+    MissingDependencyError,
+    StoreError,
+)
 from vecveil.integrations.chroma import ProtectedEmbeddingFunction
 from vecveil.protector import EncoderInfo
 from vecveil.release_policy import ReleasePolicy
@@ -27,6 +34,7 @@ from vecveil.stores.apart import StoreApart, _error
 from vecveil.stores.chroma import ChromaStore
 from vecveil.stores.locating import in_this_process
 from vecveil.stores.migrating import migrate
+from vecveil.stores.named_function import named_function
 
 ROWS, N = 120, 16
 X = np.random.default_rng(0).standard_normal((ROWS, N)).astype(np.float32)
@@ -127,6 +135,27 @@ def test_errors_of_any_kind_come_back() -> None:
     assert type(error) is MissingDependencyError
     assert str(error) == "what is missing"
     assert type(_error("os", "text")) is StoreError
+
+
+def test_the_name_stands_for_our_function() -> None:
+    """Chroma keeps of the named one what it would keep of the function, and refuses the same changes."""
+    config = {"protector": "p", "fingerprint": "a", "encoder": None, "give_again": []}
+    try:
+        named = named_function(config)
+    finally:
+        register_embedding_function(ProtectedEmbeddingFunction)  # as it was
+    assert named.name() == ProtectedEmbeddingFunction.name()
+    assert named.get_config() == config
+    assert named.default_space() == ProtectedEmbeddingFunction.default_space(named)
+    assert named.supported_spaces() == ProtectedEmbeddingFunction.supported_spaces(named)
+    assert not named.is_legacy()
+    with pytest.raises(StoreError, match="left alone"):
+        named(["a text"])
+    for kind in (type(named), ProtectedEmbeddingFunction):
+        kind.validate_config_update(named, config, config | {"protector": "q"})
+        for change in ({"fingerprint": "b"}, {"encoder": "other"}):
+            with pytest.raises(IncompatibleError, match="that of the collection"):
+                kind.validate_config_update(named, config, config | change)
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no /proc")
