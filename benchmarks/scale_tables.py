@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-__all__ = ["check", "cost", "exponents", "scale"]
+__all__ = ["MISSING", "check", "cost", "exponents", "load_record", "markdown_table", "scale"]
 
 MISSING = "not measured"
 CASES = {
@@ -18,13 +18,13 @@ CASES = {
 ASKED = {"laplace": "≥ 50 %", "subspace": "≥ 30 %"}
 
 
-def _load(folder: Path, name: str) -> dict[str, Any]:
+def load_record(folder: Path, name: str) -> dict[str, Any]:
     path = folder / f"{name}.json"
     found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
     return found
 
 
-def _table(head: list[str], rows: list[list[str]], words: int = 1) -> str:
+def markdown_table(head: list[str], rows: list[list[str]], words: int = 1) -> str:
     rule = [":--"] * words + ["--:"] * (len(head) - words)
     lines = rows or [[MISSING] * len(head)]
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, rule, *lines])
@@ -33,7 +33,7 @@ def _table(head: list[str], rows: list[list[str]], words: int = 1) -> str:
 def scale(folder: Path) -> str:
     """Return speeds and peaks for each size, engine and case."""
     rows = []
-    for one in _load(folder, "scale").get("sizes", []):
+    for one in load_record(folder, "scale").get("sizes", []):
         for case, found in one["cases"].items():
             of = [found["of_copy"], found["of_copy_without_dictionaries"]]
             rows.append(
@@ -46,13 +46,13 @@ def scale(folder: Path) -> str:
             )  # fmt: skip
     head = ["rows", "engine", "what", "start", "time", "rows a second", "of the copy", "of the copy without them",
             "asked", "peak"]  # fmt: skip
-    return _table(head, rows, 3)
+    return markdown_table(head, rows, 3)
 
 
 def exponents(folder: Path) -> str:
     """Return the exponent of each case."""
-    found = _load(folder, "scale").get("exponents", {})
-    return _table(["what", "exponent"], [[CASES[k], f"{v:.3f}"] for k, v in found.items()])
+    found = load_record(folder, "scale").get("exponents", {})
+    return markdown_table(["what", "exponent"], [[CASES[k], f"{v:.3f}"] for k, v in found.items()])
 
 
 def cost(folder: Path) -> str:
@@ -62,9 +62,11 @@ def cost(folder: Path) -> str:
             f"`{one['method']}`", f"{one['rows']:,}", f"{one['cores']:,}", f"{one['core_hours']:,.1f}",
             _hours(one["hours"]), f"{one['terabytes_read']:.2f} TB", f"{one['terabytes_written']:.2f} TB",
         ]
-        for one in _load(folder, "scale-cost").get("reckoned", [])
+        for one in load_record(folder, "scale-cost").get("reckoned", [])
     ]  # fmt: skip
-    return _table(["method", "rows", "cores", "core hours", "time", "read", "written"], rows)
+    return markdown_table(
+        ["method", "rows", "cores", "core hours", "time", "read", "written"], rows
+    )
 
 
 def check(folder: Path) -> str:
@@ -74,9 +76,9 @@ def check(folder: Path) -> str:
             f"`{one['method']}`", f"{one['rows']:,}", f"{one['workers']}", f"{one['predicted_seconds']:.1f} s",
             f"{one['seconds']:.1f} s", f"{100 * (one['seconds'] / one['predicted_seconds'] - 1):+.0f} %",
         ]
-        for one in _load(folder, "scale-cost").get("check", [])
+        for one in load_record(folder, "scale-cost").get("check", [])
     ]  # fmt: skip
-    return _table(["method", "rows", "workers", "reckoned", "measured", "difference"], rows)
+    return markdown_table(["method", "rows", "workers", "reckoned", "measured", "difference"], rows)
 
 
 def _hours(hours: float) -> str:

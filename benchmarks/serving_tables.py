@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
+
+from scale_tables import MISSING, load_record, markdown_table
 
 __all__ = ["cost", "load"]
 
-MISSING = "not measured"
 UPSTREAMS = {
     "cost": "MiniLM on the same cores",
     "cost_keyed": "the same, keyed noise",
@@ -19,21 +18,9 @@ UPSTREAMS = {
 }
 
 
-def _load(folder: Path) -> dict[str, Any]:
-    path = folder / "serving.json"
-    found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    return found
-
-
-def _table(head: list[str], rows: list[list[str]], words: int = 1) -> str:
-    rule = [":--"] * words + ["--:"] * (len(head) - words)
-    lines = rows or [[MISSING] * len(head)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in [head, rule, *lines])
-
-
 def cost(folder: Path) -> str:
     """Return what the server adds to each upstream."""
-    record = _load(folder)
+    record = load_record(folder, "serving")
     rows: list[list[str]] = []
     for name, what in UPSTREAMS.items():
         if (one := record.get(name)) is None:
@@ -52,13 +39,13 @@ def cost(folder: Path) -> str:
         "upstream", "its median", "added to the median", "processor time of the server", "its requests a second",
         "with the server", "ratio",
     ]  # fmt: skip
-    return _table(head, rows)
+    return markdown_table(head, rows)
 
 
 def load(folder: Path) -> str:
     """Return what clients were answered while the upstream was slowed and killed."""
-    one = _load(folder).get("load", {})
+    one = load_record(folder, "serving").get("load", {})
     rows = [[f"`{answer}`", f"{count:,}"] for answer, count in one.get("answers", {}).items()]
     if rows:
         rows.append(["**wrong**", f"**{one['wrong']:,}**"])
-    return _table(["answer", "requests"], rows)
+    return markdown_table(["answer", "requests"], rows)

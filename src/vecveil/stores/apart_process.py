@@ -25,10 +25,9 @@ class _Served:
     """The store of this process, and where its rows were read to."""
 
     def __init__(self, opening: Mapping[str, Any]) -> None:
-        from vecveil.stores.locating import in_this_process
+        from vecveil.stores.locating import store_of
 
-        behind = "" if opening["collection"] is None else f"#{opening['collection']}"
-        self.store = in_this_process(f"{opening['kind']}:{opening['where']}{behind}")
+        self.store = store_of(opening["kind"], opening["where"], opening["collection"])
         if opening["function"] is not None:
             self.store.name_function(opening["function"])
         self._reading: tuple[tuple[int, str], Iterator[Batch]] | None = None

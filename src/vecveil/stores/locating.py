@@ -8,7 +8,7 @@ from typing import NamedTuple
 from vecveil.errors import InvalidInputError, message
 from vecveil.stores.store import VectorStore
 
-__all__ = ["KINDS", "Kind", "in_this_process", "open_store"]
+__all__ = ["KINDS", "Kind", "in_this_process", "open_store", "store_of"]
 
 
 class Kind(NamedTuple):
@@ -55,6 +55,11 @@ def in_this_process(location: str) -> VectorStore:
     where, _, collection = rest.partition("#")
     if not where:
         raise InvalidInputError(message(owner, "location", KINDS[kind].example, "no place"))
+    return store_of(kind, where, collection or None)
+
+
+def store_of(kind: str, where: str, collection: str | None) -> VectorStore:
+    """Return the store of a kind that is known, in this process; a path may hold any character."""
     module = importlib.import_module(f"vecveil.stores.{KINDS[kind].module}")
     store: type[VectorStore] = getattr(module, KINDS[kind].store)
-    return store.open(where, collection or None)
+    return store.open(where, collection)

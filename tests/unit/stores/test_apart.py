@@ -130,6 +130,18 @@ def test_nothing_is_imported_from_the_current_folder(
     assert not (tmp_path / "imported").exists()
 
 
+def test_the_current_folder_may_have_any_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a#b").mkdir()
+    monkeypatch.chdir(tmp_path / "a#b")
+    with open_store("chroma:db#notes") as store:
+        store.create(N)
+        assert store.info().name == "notes"
+    assert [path.name for path in tmp_path.iterdir()] == ["a#b"]
+    assert (tmp_path / "a#b" / "db" / "chroma.sqlite3").is_file()
+
+
 def test_errors_of_any_kind_come_back() -> None:
     error = _error("MissingDependencyError", "what is missing")
     assert type(error) is MissingDependencyError
