@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from harness.faults import MOMENTS, WarmProcess, halted, left_over
 from vecveil import Ledger
-from vecveil.bulk import verify
+from vecveil.bulk import MANIFEST, verify
 
 TIMES = max(2, MOMENTS // 2)
 
@@ -39,10 +39,14 @@ def test_into_one_file(
 def test_into_a_folder_the_second_is_refused(
     warm: WarmProcess, lake: Path, clean: np.ndarray, protector: Path, tmp_path: Path
 ) -> None:  # fmt: skip
-    """The first is halted in the middle, so that it is there for sure."""
+    """The first is halted in the middle, so that it is there for sure.
+
+    Its manifest is the sign: it is written under the lock, whose file is there a moment before the lock is.
+    """
     out = tmp_path / "out"
     arguments = ("protect", lake, "-p", protector, "-o", out)
-    first = halted(warm.start(*arguments, cwd=tmp_path), out / "_lock")
+    first = halted(warm.start(*arguments, cwd=tmp_path), out / MANIFEST)
+    assert (out / "_lock").exists(), "it ended before it was halted"
     try:
         second = warm.run(*arguments, cwd=tmp_path)
     finally:
