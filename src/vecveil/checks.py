@@ -12,6 +12,7 @@ from vecveil.errors import IncompatibleError, InvalidInputError, message
 from vecveil.types import Embeddings, Texts
 
 __all__ = [
+    "all_finite",
     "check_count",
     "check_embeddings",
     "check_positive",
@@ -73,7 +74,7 @@ def check_embeddings(
         )  # fmt: skip
     if not finite:
         return np.ascontiguousarray(value)
-    if not _all_finite(value):
+    if not all_finite(value):
         bad = np.flatnonzero(~np.isfinite(value).all(axis=1))
         if bad.size:
             raise InvalidInputError(
@@ -84,10 +85,10 @@ def check_embeddings(
     return np.ascontiguousarray(value)
 
 
-def _all_finite(value: Embeddings) -> bool:
+def all_finite(value: Embeddings) -> bool:
     """Return whether every value is finite; False also for finite values whose sum is not."""
     if value.size <= _SMALL:
-        return bool(np.isfinite(value).all())
+        return bool(np.logical_and.reduce(np.isfinite(value), axis=None))
     # A sum is finite only if every summand is, and takes no memory.
     with np.errstate(over="ignore", invalid="ignore"):
         return math.isfinite(float(value.sum(dtype=np.float64)))

@@ -21,7 +21,7 @@ from vecveil.checks import check_embeddings, check_texts
 from vecveil.errors import InvalidInputError, message
 from vecveil.protector import Protector
 from vecveil.protector.lengths import check_lengths
-from vecveil.randomness import ItemId, NoiseKey, NoiseKeys, content_ids
+from vecveil.randomness import ItemId, NoiseKey, NoiseKeys, WordStream, content_ids, resolve_stream
 from vecveil.types import Embeddings, RandomSource, Texts
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class ReleasePolicy:
     def documents(
         self,
         X: Embeddings,
-        rng: RandomSource = None,
+        rng: RandomSource | WordStream = None,
         *,
         ids: Sequence[ItemId] | None = None,
         texts: Texts | None = None,
@@ -115,7 +115,7 @@ class ReleasePolicy:
         """Return the clean vectors ``X`` (N, n) as they are stored: (N, m), same dtype.
 
         Args:
-            rng: None for secure noise; a seed is repeatable and insecure.
+            rng: None for secure noise; a seed is repeatable and insecure; or what `stream_ahead` returned, once.
             ids: one for each row.
             texts: what was encoded; with a key or a ledger and no ids they name the items.
         """
@@ -124,7 +124,7 @@ class ReleasePolicy:
     def queries(
         self,
         X: Embeddings,
-        rng: RandomSource = None,
+        rng: RandomSource | WordStream = None,
         *,
         ids: Sequence[ItemId] | None = None,
         texts: Texts | None = None,
@@ -135,11 +135,24 @@ class ReleasePolicy:
             return self.protector.protect(X, noise=False)
         return self._release(self._for_queries, X, rng, ids, texts)
 
+    def stream_ahead(self, rows: int, *, query: bool = False) -> WordStream | None:
+        """Return secure noise for ``rows`` vectors, drawn before they are there; None where that cannot be.
+
+        It is for one call of `documents` or `queries`: two with the same noise would show how their vectors differ.
+        """
+        given = self._for_queries if query else self.protector
+        blocks = given.mechanism.blocks_ahead
+        if self.key is not None or blocks == 0 or (query and self.query_protection == "map-only"):
+            return None
+        stream = resolve_stream(None, rows)
+        stream.draw_ahead(blocks)
+        return stream
+
     def _release(
         self,
         protector: Protector,
         X: Embeddings,
-        rng: RandomSource,
+        rng: RandomSource | WordStream,
         ids: Sequence[ItemId] | None,
         texts: Texts | None,
     ) -> Embeddings:
@@ -161,7 +174,10 @@ class ReleasePolicy:
     @staticmethod
     def _checked(protector: Protector, X: Embeddings) -> Embeddings:
         """Return ``X``; refuse what the noise was not fitted to."""
-        X = check_embeddings(X, owner="ReleasePolicy", param="X", dimension=protector.dimension)
+        # What is not finite is refused with the lengths, or else by the protector.
+        X = check_embeddings(
+            X, owner="ReleasePolicy", param="X", dimension=protector.dimension, finite=False
+        )
         check_lengths(protector, X, owner="ReleasePolicy")
         return X
 

@@ -192,14 +192,9 @@ def parse_embeddings(
     if sorted(i for i in indices if type(i) is int) != list(range(rows)):
         raise refuse(f"{len(vectors)} of them, or with other indices")
     try:
-        decoded = [
-            np.frombuffer(binascii.a2b_base64(v, strict_mode=True), dtype="<f4")
-            if isinstance(v, str)
-            else v
-            for v in vectors
-        ]
-        ordered = decoded if rows == 1 else [decoded[at] for at in np.argsort(indices)]
-        array = checked_vectors(ordered, rows=rows, owner=owner, dimension=dimension)
+        ordered = vectors if rows == 1 else [vectors[at] for at in np.argsort(indices)]
+        decoded = _of_base64(ordered) if ordered and isinstance(ordered[0], str) else ordered
+        array = checked_vectors(decoded, rows=rows, owner=owner, dimension=dimension)
     except (InvalidInputError, ValueError, TypeError):
         pass
     if array is None:
@@ -207,6 +202,14 @@ def parse_embeddings(
     if array.shape[1] > MAX_DIMENSION:
         raise refuse(f"{array.shape[1]} dimensions")
     return array
+
+
+def _of_base64(vectors: list[Any]) -> npt.NDArray[np.float32]:
+    """Return the vectors of base64 of little-endian float32; raises ValueError or TypeError for anything else."""
+    rows = [binascii.a2b_base64(each, strict_mode=True) for each in vectors]
+    if len({len(row) for row in rows}) != 1:
+        raise ValueError
+    return np.frombuffer(bytearray(b"".join(rows)), dtype="<f4").reshape(len(rows), -1)
 
 
 def _digest(*parts: str | int | None) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from vecveil.checks import all_finite
 from vecveil.errors import InvalidInputError, message
 
 __all__ = ["Advance", "Backend", "Encoder", "checked_vectors"]
@@ -95,8 +96,10 @@ def checked_vectors(
             f"a function that returns dimension {dimension} every time",
             f"dimension {array.shape[1]}",
         )
-    finite = np.isfinite(array).all(axis=1)
-    if not finite.all():
+    if not all_finite(array):
+        finite = np.isfinite(array).all(axis=1)
+        if finite.all():  # all_finite goes by a sum, which may be too large
+            return array
         raise refuse(
             "a function that returns finite vectors",
             f"{int((~finite).sum())} rows with NaN or infinity",

@@ -55,6 +55,11 @@ class Mechanism(ABC):
     def step(self) -> float:
         """Return the grid that releases are rounded to."""
 
+    @property
+    def blocks_ahead(self) -> int:
+        """Return how many blocks of words each row begins with, which may be drawn before it is there; 0 for none."""
+        return 0
+
     @final
     def protect(self, X: Embeddings, *, rng: RandomSource | WordStream = None) -> Embeddings:
         """Return ``X`` (N, n) with noise, in the same dtype, on the grid of `step`.

@@ -15,7 +15,12 @@ from vecveil.randomness.stream import GAMMA_BLOCKS
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Embeddings, Vector
 
-__all__ = ["epsilon_of_rms_norm", "release_elliptical", "rms_norm_of_epsilon"]
+__all__ = [
+    "epsilon_of_rms_norm",
+    "release_elliptical",
+    "rms_norm_of_epsilon",
+    "words_of_a_row",
+]
 
 
 def rms_norm_of_epsilon(epsilon: float, dimension: int) -> float:
@@ -27,6 +32,13 @@ def rms_norm_of_epsilon(epsilon: float, dimension: int) -> float:
 def epsilon_of_rms_norm(rms_norm: float, dimension: int) -> float:
     """Return the ε whose noise has the root mean square norm ``rms_norm``."""
     return float(np.sqrt(dimension * (dimension + 1.0)) / rms_norm)
+
+
+def words_of_a_row(shape: NoiseShape, *, laplace: bool, splits: int) -> int:
+    """Return how many blocks of words `release_elliptical` begins with for each row, where it takes them at once."""
+    if not shape.is_diagonal or splits > 1:
+        return 0
+    return (shape.dimension + 1) // 2 + (GAMMA_BLOCKS if laplace else 0)
 
 
 def release_elliptical(

@@ -14,7 +14,7 @@ from vecveil.checks import check_count, check_positive, check_probability
 from vecveil.errors import InvalidInputError, message
 from vecveil.mechanisms.base import Arrays, Mechanism, grid_step
 from vecveil.mechanisms.distances import quotient_distances
-from vecveil.mechanisms.elliptical import release_elliptical
+from vecveil.mechanisms.elliptical import release_elliptical, words_of_a_row
 from vecveil.mechanisms.steps import unit_rows
 from vecveil.randomness import WordStream
 from vecveil.sensitivity.shapes import NoiseShape
@@ -56,6 +56,11 @@ class Gaussian(Mechanism):
     def step(self) -> float:
         """Return 2⁻¹⁶ of the least standard deviation of the noise in any direction."""
         return grid_step(self.sigma * float(np.sqrt(self.shape.smallest_eigenvalue)))
+
+    @cached_property
+    def blocks_ahead(self) -> int:
+        """How many blocks of words each row begins with."""
+        return words_of_a_row(self.shape, laplace=False, splits=self.splits)
 
     def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
         return release_elliptical(

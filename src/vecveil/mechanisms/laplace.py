@@ -17,7 +17,7 @@ from vecveil.accounting import (
 from vecveil.checks import check_count, check_positive
 from vecveil.mechanisms.base import Arrays, Mechanism, grid_step
 from vecveil.mechanisms.distances import quotient_distances
-from vecveil.mechanisms.elliptical import release_elliptical
+from vecveil.mechanisms.elliptical import release_elliptical, words_of_a_row
 from vecveil.randomness import WordStream
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Embeddings, Matrix, Vector
@@ -64,6 +64,11 @@ class Mahalanobis(Mechanism):
         smallest = np.sqrt(self.shape.smallest_eigenvalue)
         with np.errstate(over="ignore", under="ignore"):
             return grid_step(float(np.sqrt(self.dimension + 1.0) / self.epsilon * smallest))
+
+    @cached_property
+    def blocks_ahead(self) -> int:
+        """How many blocks of words each row begins with."""
+        return words_of_a_row(self.shape, laplace=True, splits=self.splits)
 
     def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
         return release_elliptical(

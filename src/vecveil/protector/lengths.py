@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vecveil.checks import check_embeddings
 from vecveil.errors import IncompatibleError, message
 from vecveil.types import Embeddings
 
@@ -33,6 +34,7 @@ def check_lengths(protector: Protector, X: Embeddings, *, owner: str) -> None:
     normalise or clip their input, and those that do not know (fitted before lengths were kept), are not checked.
 
     Raises:
+        InvalidInputError: a row is not finite.
         IncompatibleError: a row is longer; the message holds its number and no value of it.
     """
     known = protector.encoder_info.norms
@@ -40,8 +42,9 @@ def check_lengths(protector: Protector, X: Embeddings, *, owner: str) -> None:
         return
     low, high = known
     most = high * (_SLACK_OF_UNIT if high <= _ONE_LENGTH * low else _SLACK)
-    lengths = np.sqrt((X * X).sum(axis=1))
-    if not (lengths <= most).all():
+    lengths = np.sqrt(np.add.reduce(X * X, axis=1))
+    if not np.logical_and.reduce(lengths <= most):
+        check_embeddings(X, owner=owner, param="X")
         longest = int(np.argmax(lengths))
         raise IncompatibleError(
             message(owner, "X", f"rows of norm at most {most:.4g}", f"a longer one at row {longest}",

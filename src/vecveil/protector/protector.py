@@ -20,7 +20,7 @@ from vecveil.protector.blocks import release_in_blocks
 from vecveil.protector.encoder_info import EncoderInfo, encoder_fingerprint
 from vecveil.protector.repetition import check_repetition, record_release, repeated_stream
 from vecveil.protector.texts_only import TextsOnly, refuse_repetition
-from vecveil.randomness import ItemId, NoiseKey, NoiseKeys, resolve_stream
+from vecveil.randomness import ItemId, NoiseKey, NoiseKeys, WordStream, resolve_stream
 from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.types import Embeddings, Matrix, RandomSource, Texts
 
@@ -137,7 +137,7 @@ class Protector:
     def protect(
         self,
         X: Embeddings,
-        rng: RandomSource = None,
+        rng: RandomSource | WordStream = None,
         *,
         noise: bool = True,
         ids: Sequence[ItemId] | None = None,
@@ -150,7 +150,8 @@ class Protector:
         Args:
             X: (N, n) float32 or float64 clean embeddings of the encoder that the protector was fitted for.
             rng: None draws from a cryptographic generator. A seed or NumPy generator is repeatable and
-                insecure: whoever knows the seed removes the noise.
+                insecure: whoever knows the seed removes the noise. A `vecveil.randomness.WordStream` of N rows is
+                taken as it is; two calls with one stream have the same noise.
             noise: False applies the deterministic part alone. That is for queries that stay on the
                 trusted side; it protects nothing, and without a map it returns ``X`` as it is.
             ids: one str, int or bytes for each row, which names its item for ``key`` and ``ledger``.

@@ -30,7 +30,7 @@ _OWNER = "Protector.protect"
 
 
 def check_repetition(
-    rng: RandomSource,
+    rng: RandomSource | WordStream,
     rows: int,
     *,
     noise: bool,

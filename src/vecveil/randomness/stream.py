@@ -67,11 +67,12 @@ class WordStream:
         starts: as given.
     """
 
-    __slots__ = ("_cipher", "_first", "rows", "starts")
+    __slots__ = ("_ahead", "_cipher", "_first", "rows", "starts")
 
     def __init__(self, key: bytes | BlockCipher, rows: int, starts: Words | None = None) -> None:
         self._cipher = key if isinstance(key, BlockCipher) else BlockCipher(key)
         self._first = 0
+        self._ahead: Words | None = None
         self.rows = rows
         self.starts = starts
 
@@ -81,6 +82,7 @@ class WordStream:
     def _other(self, rows: int, first: int, starts: Words | None) -> WordStream:
         other = object.__new__(WordStream)
         other._cipher, other._first, other.rows, other.starts = self._cipher, first, rows, starts
+        other._ahead = None
         return other
 
     def part(self, start: int, stop: int) -> WordStream:
@@ -94,8 +96,15 @@ class WordStream:
         """Return the stream of the given rows."""
         return self._other(len(rows), 0, self._starts()[rows])
 
+    def draw_ahead(self, blocks: int) -> None:
+        """Draw the first ``blocks`` blocks of each row now: `words` then has them at hand."""
+        self._ahead = self.words(blocks)
+
     def words(self, blocks: int, first_block: int = 0) -> Words:
         """Return (rows, 2·blocks) words, the blocks from ``first_block`` on of each row."""
+        ahead = self._ahead
+        if ahead is not None and first_block == 0 and ahead.shape[1] == 2 * blocks:
+            return ahead
         plain = kernel.counters(self._starts(), blocks, first_block)
         drawn = np.empty(plain.nbytes + _AES_BLOCK - 1, dtype=np.uint8)
         self._cipher.encrypt(plain.data.cast("B"), drawn.data)

@@ -13,6 +13,8 @@ from vecveil.serving.settings import Limits
 __all__ = ["read_body", "unless_gone"]
 
 T = TypeVar("T")
+_WATCHED_AFTER = 0.05
+"""Seconds: work that is done sooner is not worth a task that watches the client."""
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
@@ -63,7 +65,7 @@ def _too_large(limits: Limits) -> ApiError:
 
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """Return what ``work`` returns; a client that goes away cancels it.
+    """Return what ``work`` returns; a client that goes away cancels it, once it has taken a moment.
 
     Raises:
         ClientGone: it went away.
@@ -71,6 +73,7 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     mine = asyncio.current_task()
     assert mine is not None
     gone = False
+    watching: asyncio.Task[None] | None = None
 
     async def watch() -> None:
         nonlocal gone
@@ -79,7 +82,11 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
         gone = True
         mine.cancel()
 
-    watching = asyncio.create_task(watch())
+    def begin() -> None:
+        nonlocal watching
+        watching = asyncio.create_task(watch())
+
+    due = asyncio.get_running_loop().call_later(_WATCHED_AFTER, begin)
     try:
         return await work
     except BaseException:
@@ -87,4 +94,6 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
             raise ClientGone from None
         raise
     finally:
-        watching.cancel()
+        due.cancel()
+        if watching is not None:
+            watching.cancel()

@@ -81,7 +81,6 @@ class Guard:
 
         code: str | None = None
         self._service.running += 1
-        metrics.running.inc()
         try:
             self._admit(path, scope)
             await self._app(scope, receive, answer)
@@ -104,8 +103,8 @@ class Guard:
             await _send(answer, shown)
         finally:
             self._service.running -= 1
-            metrics.running.dec()
             seconds = time.perf_counter() - started
+            metrics.settle()
             metrics.requests.labels(route, str(status)).inc()
             metrics.seconds.labels(route).observe(seconds)
             fields: dict[str, Any] = {} if code is None else {"code": code}

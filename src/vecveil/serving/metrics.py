@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
+
 from vecveil.errors import MissingDependencyError
 from vecveil.version import __version__
 
@@ -13,11 +16,14 @@ _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
 class Metrics:
     """The figures of one server, in a registry of its own.
 
+    Args:
+        running: returns how many requests are being answered.
+
     Raises:
         MissingDependencyError: prometheus-client is not installed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, running: Callable[[], int]) -> None:
         try:
             import prometheus_client as prometheus
         except ImportError as error:
@@ -34,9 +40,9 @@ class Metrics:
             registry=registry,
             buckets=_SECONDS,
         )
-        self.running = prometheus.Gauge(
+        prometheus.Gauge(
             "vecveil_requests_in_progress", "Requests that are being answered.", registry=registry
-        )
+        ).set_function(running)
         self.errors = prometheus.Counter(
             "vecveil_errors", "Errors answered, by their code.", ["code"], registry=registry
         )
@@ -61,6 +67,17 @@ class Metrics:
         prometheus.Info("vecveil_build", "What is running.", registry=registry).info(
             {"version": __version__}
         )
+        self._noted: deque[tuple[Callable[[float], None], float]] = deque()
+
+    def note(self, count: Callable[[float], None], amount: float) -> None:
+        """Have ``count(amount)`` called by the next `settle`: nobody's answer waits for it. Any thread may."""
+        self._noted.append((count, amount))
+
+    def settle(self) -> None:
+        """Count what was noted."""
+        while self._noted:
+            count, amount = self._noted.popleft()
+            count(amount)
 
     @property
     def content_type(self) -> str:
@@ -70,5 +87,6 @@ class Metrics:
 
     def text(self) -> bytes:
         """Return the figures in Prometheus' format."""
+        self.settle()
         text: bytes = self._prometheus.generate_latest(self._registry)
         return text

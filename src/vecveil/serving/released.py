@@ -6,14 +6,15 @@ answer by a slip elsewhere: there is no way to write it.
 
 from __future__ import annotations
 
-import base64
 import json
+from binascii import b2a_base64
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from vecveil.checks import all_finite
 from vecveil.errors import ReleaseError, message
+from vecveil.randomness import WordStream
 from vecveil.release_policy import ReleasePolicy
 from vecveil.serving.requests import Side
 from vecveil.types import Embeddings
@@ -43,20 +44,19 @@ class Released:
 
     def to_json(self, *, model: str, as_base64: bool, tokens: int) -> bytes:
         """Return the answer to ``POST /v1/embeddings``."""
-        rows: list[Any]
-        if as_base64:
-            rows = [base64.b64encode(row.tobytes()).decode() for row in self._vectors]
+        if as_base64:  # which needs no escaping
+            rows = ['"' + b2a_base64(row, newline=False).decode() + '"' for row in self._vectors]
         else:
-            rows = self._vectors.tolist()
-        answer = {
-            "object": "list",
-            "data": [
-                {"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows)
-            ],
-            "model": model,
-            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-        }
-        return json.dumps(answer, allow_nan=False, separators=(",", ":")).encode()
+            rows = [_number_list(row) for row in self._vectors.tolist()]
+        data = ",".join(
+            f'{{"object":"embedding","index":{i},"embedding":{row}}}' for i, row in enumerate(rows)
+        )
+        usage = f'{{"prompt_tokens":{tokens:d},"total_tokens":{tokens:d}}}'
+        return f'{{"object":"list","data":[{data}],"model":{json.dumps(model)},"usage":{usage}}}'.encode()
+
+
+def _number_list(row: list[float]) -> str:
+    return json.dumps(row, allow_nan=False, separators=(",", ":"))
 
 
 def release(
@@ -66,6 +66,7 @@ def release(
     side: Side,
     texts: Sequence[str],
     ids: Sequence[str] | None = None,
+    stream: WordStream | None = None,
 ) -> Released:
     """Return the clean vectors (N, n) of ``texts`` as the policy lets them out.
 
@@ -74,6 +75,7 @@ def release(
         side: ``document`` or ``query``.
         texts: as the client sent them.
         ids: that name the items; None names them by their texts.
+        stream: of the noise, from `ReleasePolicy.stream_ahead`; never given twice.
 
     Raises:
         ReleaseError: what came out of the policy is not what it must be; nothing leaves.
@@ -85,7 +87,7 @@ def release(
         vectors, may_equal = clean, True
     else:
         protect = policy.queries if side == "query" else policy.documents
-        vectors = protect(clean, ids=ids, texts=list(texts))
+        vectors = protect(clean, rng=stream, ids=ids, texts=list(texts))
         # A map leaves a vector as it is that holds nothing of what it erases.
         may_equal = side == "query" and policy.query_protection == "map-only"
     expected = (len(texts), protector.released_dimension)
@@ -94,11 +96,13 @@ def release(
     if vectors.dtype != np.float32:
         with np.errstate(over="ignore"):
             vectors = vectors.astype(np.float32)
-    if not np.isfinite(vectors).all():
+    if not all_finite(vectors):
         raise _refused("finite", "NaN or infinity")
     if not may_equal and vectors.shape == clean.shape:
-        same = (vectors == np.asarray(clean, dtype=np.float32)).all(axis=1)
-        if same.any():
+        # A row with no value that differs is equal: np.not_equal and np.logical_or take no detour through Python.
+        differs = np.logical_or.reduce(vectors != np.asarray(clean, dtype=np.float32), axis=1)
+        if not np.logical_and.reduce(differs):
+            same = ~differs
             raise _refused("different from the clean vectors", f"{int(same.sum())} equal rows")
     return Released(vectors, _GATE)
 

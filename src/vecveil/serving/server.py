@@ -46,12 +46,16 @@ def run(
 
     Raises:
         VecveilError: something that cannot be used; nothing was served.
-        MissingDependencyError: FastAPI or uvicorn is not installed.
+        MissingDependencyError: FastAPI, uvicorn or httptools is not installed.
     """
     try:
         import uvicorn
     except ImportError as error:
         raise MissingDependencyError("Serving", "uvicorn", "serve") from error
+    try:
+        from vecveil.serving.joined_writes import JoinedWrites
+    except ImportError as error:
+        raise MissingDependencyError("Serving", "httptools", "serve") from error
     configure_logging(access=settings.access_log)
     keys = None if settings.api_keys is None else ApiKeys(settings.api_keys)
     listening = _bound(settings.host, settings.port)
@@ -71,6 +75,7 @@ def run(
             access_log=False,  # its lines hold paths and queries as clients wrote them
             lifespan="on",
             ws="none",
+            http=JoinedWrites,
             server_header=False,
             proxy_headers=False,
             timeout_keep_alive=_KEEP_ALIVE,

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 from vecveil.errors import EncoderError, VecveilError
+from vecveil.randomness import WordStream
 from vecveil.release_policy import ReleasePolicy
 from vecveil.serving.checking import EncoderCheck
 from vecveil.serving.errors import ApiError, UpstreamError, invalid
@@ -28,6 +30,8 @@ T = TypeVar("T")
 
 _INLINE_VALUES = 16_384
 """Vectors of so few values are protected at once: a thread would cost more than they do."""
+_DRAWN_AFTER = 0.001
+"""Seconds: the question is on its way to the upstream by then."""
 _POSTPONED = frozenset({"upstream_timeout", "upstream_rate_limited", "upstream_failed"})
 
 
@@ -59,9 +63,9 @@ class Service:
         self.policies = {one.name: one for one in policies}
         self.limits = limits or Limits()
         self.client_ids = client_ids
-        self.metrics = Metrics()
         self.created = int(time.time())
         self.running = 0  # requests that are being answered, for their limit
+        self.metrics = Metrics(lambda: self.running)
         self._checks = {
             one.name: EncoderCheck(one.name, one.policy.protector, one.upstream) for one in policies
         }
@@ -161,11 +165,15 @@ class Service:
         texts = request.texts
         if policy.rewrites_texts:
             texts = await self._thread(partial(policy.protector.rewrite, texts))
-        encoded = await self._encode(served, request.model, texts, headers)
-        work = partial(self._protect, served, request, encoded)
+        with _drawing_ahead(served.policy, request) as drawn:
+            encoded = await self._encode(served, request.model, texts, headers)
+        work = partial(self._protect, served, request, encoded, drawn.pop() if drawn else None)
         small = encoded.vectors.size <= _INLINE_VALUES and policy.ledger is None
         body = work() if small else await self._thread(work)
-        self.metrics.vectors.labels(served.name, request.side).inc(len(request.texts))
+        self.metrics.note(
+            lambda n: self.metrics.vectors.labels(served.name, request.side).inc(n),
+            len(request.texts),
+        )
         return body
 
     async def _encode(
@@ -188,14 +196,20 @@ class Service:
                 self._forget(served.upstream)
             raise
         finally:
-            self.metrics.upstream.observe(time.perf_counter() - started)
+            self.metrics.note(self.metrics.upstream.observe, time.perf_counter() - started)
 
     def _forget(self, upstream: Upstream) -> None:
         for one in self.policies.values():
             if one.upstream is upstream:
                 self._checks[one.name].forget()
 
-    def _protect(self, served: ServedPolicy, request: EmbeddingRequest, encoded: Encoded) -> bytes:
+    def _protect(
+        self,
+        served: ServedPolicy,
+        request: EmbeddingRequest,
+        encoded: Encoded,
+        stream: WordStream | None,
+    ) -> bytes:
         started = time.perf_counter()
         try:
             released: Released = release(
@@ -204,13 +218,14 @@ class Service:
                 side=request.side,
                 texts=request.texts,
                 ids=request.ids,
+                stream=stream,
             )
         except VecveilError as error:
             # Our own sentence; it holds neither text nor vector nor key.
             event("not released", level=logging.ERROR, policy=served.name, message=str(error))
             raise
         finally:
-            self.metrics.protection.observe(time.perf_counter() - started)
+            self.metrics.note(self.metrics.protection.observe, time.perf_counter() - started)
         return released.to_json(
             model=request.named, as_base64=request.base64, tokens=encoded.tokens
         )
@@ -222,6 +237,27 @@ class Service:
         """Count an error that is answered, and return it."""
         self.metrics.errors.labels(error.code).inc()
         return error
+
+
+@contextmanager
+def _drawing_ahead(policy: ReleasePolicy, request: EmbeddingRequest) -> Iterator[list[WordStream]]:
+    """Draw the noise of a small request while its upstream is at work; what was drawn by then is in the list."""
+    drawn: list[WordStream] = []
+    rows = len(request.texts)
+
+    def draw() -> None:
+        stream = policy.stream_ahead(rows, query=request.side == "query")
+        if stream is not None:
+            drawn.append(stream)
+
+    if policy.rewrites_texts or rows * policy.protector.dimension > _INLINE_VALUES:
+        yield drawn
+        return
+    due = asyncio.get_running_loop().call_later(_DRAWN_AFTER, draw)
+    try:
+        yield drawn
+    finally:
+        due.cancel()
 
 
 def _losses(upstream: Upstream) -> int:

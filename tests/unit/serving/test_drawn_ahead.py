@@ -1,0 +1,130 @@
+"""While the upstream is at work the noise of a request is drawn: once, for it alone, and only if there is time."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.serving import FakeEncoder, fake_protector
+from vecveil.randomness import NoiseKeys, WordStream
+from vecveil.release_policy import ReleasePolicy
+from vecveil.serving import service as services
+from vecveil.serving.local_upstream import LocalUpstream
+from vecveil.serving.requests import parse_request
+from vecveil.serving.service import ServedPolicy, Service
+
+
+class Slow(FakeEncoder):
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        time.sleep(self.seconds)
+        return super().encode(texts)
+
+
+class Watched(ReleasePolicy):
+    """Keeps what was drawn ahead, and what was used."""
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        object.__setattr__(self, "drawn", [])
+        object.__setattr__(self, "used", [])
+
+    def stream_ahead(self, rows: int, *, query: bool = False) -> WordStream | None:
+        stream = super().stream_ahead(rows, query=query)
+        self.drawn.append((rows, query, stream))  # type: ignore[attr-defined]
+        return stream
+
+    def documents(self, X: np.ndarray, rng: Any = None, **given: Any) -> np.ndarray:
+        self.used.append(rng)  # type: ignore[attr-defined]
+        return super().documents(X, rng, **given)
+
+
+def answers(policy: ReleasePolicy, seconds: float, *bodies: dict[str, Any]) -> list[np.ndarray]:
+    async def ask() -> list[bytes]:
+        service = Service([ServedPolicy("m", policy, LocalUpstream(Slow(seconds)))])
+        await service.start()
+        asked = [
+            parse_request(json.dumps({"model": "m", **body}).encode(), {}, max_inputs=99)
+            for body in bodies
+        ]
+        found = await asyncio.gather(*(service.answer(one, {}) for one in asked))
+        await service.aclose()
+        return found
+
+    rows = [json.loads(answer)["data"] for answer in asyncio.run(ask())]
+    return [np.array([row["embedding"] for row in one]) for one in rows]
+
+
+def test_each_request_has_noise_of_its_own() -> None:
+    policy = Watched(fake_protector())
+    body = {"input": ["one note", "another"]}
+    first, second, third = answers(policy, 0.1, body, body, {"input": "one note"})
+    streams = [stream for *_, stream in policy.drawn]  # type: ignore[attr-defined]
+    assert sorted(rows for rows, *_ in policy.drawn) == [1, 2, 2]  # type: ignore[attr-defined]
+    assert {id(one) for one in policy.used} == {id(one) for one in streams}  # type: ignore[attr-defined]
+    assert len({id(one) for one in streams}) == 3
+    assert not np.isclose(first, second).all(axis=1).any()
+    assert not np.isclose(first[:1], third).all()
+
+
+def test_without_time_it_is_drawn_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "_DRAWN_AFTER", 60.0)
+    policy = Watched(fake_protector())
+    first, second = answers(policy, 0.0, {"input": "one note"}, {"input": "one note"})
+    assert policy.used == [None, None]  # type: ignore[attr-defined]
+    assert not np.isclose(first, second).all()
+
+
+def test_many_vectors_are_left_to_a_thread() -> None:
+    policy = Watched(fake_protector())
+    most = services._INLINE_VALUES // policy.protector.dimension
+    texts = [f"note {i}" for i in range(90)]
+    assert len(texts) < most
+    answers(policy, 0.1, {"input": texts})
+    assert len(policy.drawn) == 1  # type: ignore[attr-defined]
+    object.__setattr__(policy, "drawn", [])
+    services_limit, services._INLINE_VALUES = services._INLINE_VALUES, 100
+    try:
+        answers(policy, 0.1, {"input": texts})
+    finally:
+        services._INLINE_VALUES = services_limit
+    assert policy.drawn == []  # type: ignore[attr-defined]
+
+
+def test_keyed_noise_is_not_drawn_ahead(tmp_path: Any) -> None:
+    keys = NoiseKeys.create(tmp_path / "noise.key", "k")
+    policy = Watched(fake_protector(), key=keys)
+    first, second = answers(policy, 0.05, {"input": "one note"}, {"input": "one note"})
+    assert {stream for *_, stream in policy.drawn} == {None}  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(first, second)
+
+
+def test_base64_says_what_the_numbers_say(tmp_path: Any) -> None:
+    keys = NoiseKeys.create(tmp_path / "noise.key", "k")
+    policy = ReleasePolicy(fake_protector(), key=keys)
+
+    async def ask(body: dict[str, Any]) -> Any:
+        service = Service([ServedPolicy("m", policy, LocalUpstream(FakeEncoder()))])
+        asked = parse_request(json.dumps(body).encode(), {}, max_inputs=9)
+        answer = json.loads(await service.answer(asked, {}))
+        await service.aclose()
+        return answer
+
+    body = {"model": 'm"\\\u00e9', "input": ["a", "b"]}
+    numbers, encoded = (
+        asyncio.run(ask({**body, "encoding_format": kind})) for kind in ("float", "base64")
+    )
+    for one, other in zip(numbers["data"], encoded["data"], strict=True):
+        raw = np.frombuffer(base64.b64decode(other.pop("embedding")), "<f4")
+        np.testing.assert_array_equal(np.float32(one.pop("embedding")), raw)
+    assert numbers == encoded
+    assert numbers["model"] == body["model"]
