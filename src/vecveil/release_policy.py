@@ -21,7 +21,7 @@ from vecveil.checks import check_embeddings, check_texts
 from vecveil.errors import InvalidInputError, message
 from vecveil.protector import Protector
 from vecveil.protector.lengths import check_lengths
-from vecveil.randomness import ItemId, NoiseKey, NoiseKeys, WordStream, content_ids, resolve_stream
+from vecveil.randomness import ItemId, NoiseKey, NoiseKeys, WordStream, content_ids
 from vecveil.types import Embeddings, RandomSource, Texts
 
 if TYPE_CHECKING:
@@ -138,15 +138,13 @@ class ReleasePolicy:
     def stream_ahead(self, rows: int, *, query: bool = False) -> WordStream | None:
         """Return secure noise for ``rows`` vectors, drawn before they are there; None where that cannot be.
 
-        It is for one call of `documents` or `queries`: two with the same noise would show how their vectors differ.
+        It is for one call of `documents` or `queries`; a second one with it is refused.
         """
         given = self._for_queries if query else self.protector
         blocks = given.mechanism.blocks_ahead
         if self.key is not None or blocks == 0 or (query and self.query_protection == "map-only"):
             return None
-        stream = resolve_stream(None, rows)
-        stream.draw_ahead(blocks)
-        return stream
+        return WordStream.drawn_ahead(rows, blocks)
 
     def _release(
         self,

@@ -176,6 +176,17 @@ def test_noise_drawn_ahead_is_fresh_each_time(X):
     assert not np.isclose(released[0], released[2]).all(axis=1).any()
 
 
+def test_noise_drawn_ahead_is_used_once(X):
+    """Twice, the difference of two releases would be that of the clean vectors."""
+    policy = ReleasePolicy(protector())
+    stream = policy.stream_ahead(3)
+    policy.documents(X[:3], stream)
+    with pytest.raises(InvalidInputError, match="not used yet"):
+        policy.documents(X[3:6], stream)
+    with pytest.raises(InvalidInputError, match="not used yet"):
+        policy.queries(X[3:6], stream)
+
+
 def test_noise_is_not_drawn_ahead_where_it_is_not_fresh_or_not_known(keys):
     assert ReleasePolicy(protector(), key=keys).stream_ahead(3) is None
     assert ReleasePolicy(protector(), "map-only").stream_ahead(3, query=True) is None

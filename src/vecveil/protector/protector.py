@@ -151,7 +151,7 @@ class Protector:
             X: (N, n) float32 or float64 clean embeddings of the encoder that the protector was fitted for.
             rng: None draws from a cryptographic generator. A seed or NumPy generator is repeatable and
                 insecure: whoever knows the seed removes the noise. A `vecveil.randomness.WordStream` of N rows is
-                taken as it is; two calls with one stream have the same noise.
+                taken as it is: two calls with one key have the same noise.
             noise: False applies the deterministic part alone. That is for queries that stay on the
                 trusted side; it protects nothing, and without a map it returns ``X`` as it is.
             ids: one str, int or bytes for each row, which names its item for ``key`` and ``ledger``.

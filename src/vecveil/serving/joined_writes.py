@@ -10,6 +10,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 __all__ = ["JoinedWrites"]
 
 
+_LONGEST = 65_536
+
+
 class _Joining:
     """A transport that holds the first piece until the second is there, or the loop's turn ends."""
 
@@ -22,22 +25,30 @@ class _Joining:
 
     def write(self, data: bytes) -> None:
         """Write ``data`` behind what waits."""
-        if self._held:
-            joined, self._held = self._held + data, b""
-            self._transport.write(joined)
+        if self._held and len(data) <= _LONGEST:
+            data, self._held = self._held + data, b""
+            self._transport.write(data)
+        elif self._held or len(data) > _LONGEST:  # copying it would take longer than a second piece
+            self.flush()
+            self._transport.write(data)
         elif data:
             self._held = data
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
 
     def close(self) -> None:
         """Write what waits, and close."""
-        self._flush()
+        self.flush()
         self._transport.close()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write what waits."""
         if self._held:
             held, self._held = self._held, b""
             self._transport.write(held)
+
+    def forget(self) -> None:
+        """Drop what waits: the connection is gone."""
+        self._held = b""
 
 
 class JoinedWrites(HttpToolsProtocol):
@@ -45,4 +56,15 @@ class JoinedWrites(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin a connection."""
-        super().connection_made(_Joining(transport, self.loop))  # type: ignore[arg-type]
+        self._joining = _Joining(transport, self.loop)
+        super().connection_made(self._joining)  # type: ignore[arg-type]
+
+    def eof_received(self) -> None:
+        """Write what waits: the loop then closes the transport itself, which does not know of it."""
+        self._joining.flush()
+        super().eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the connection."""
+        self._joining.forget()
+        super().connection_lost(exc)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 from vecveil.errors import MissingDependencyError
 from vecveil.version import __version__
@@ -11,6 +12,7 @@ from vecveil.version import __version__
 __all__ = ["Metrics"]
 
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+_MOST_NOTED = 1000
 
 
 class Metrics:
@@ -72,12 +74,15 @@ class Metrics:
     def note(self, count: Callable[[float], None], amount: float) -> None:
         """Have ``count(amount)`` called by the next `settle`: nobody's answer waits for it. Any thread may."""
         self._noted.append((count, amount))
+        if len(self._noted) > _MOST_NOTED:  # nobody settles, as where no `Guard` is in front
+            self.settle()
 
     def settle(self) -> None:
-        """Count what was noted."""
-        while self._noted:
-            count, amount = self._noted.popleft()
-            count(amount)
+        """Count what was noted. Any thread may."""
+        with suppress(IndexError):  # nothing is left, perhaps because another thread took it
+            while True:
+                count, amount = self._noted.popleft()
+                count(amount)
 
     @property
     def content_type(self) -> str:

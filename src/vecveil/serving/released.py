@@ -82,6 +82,8 @@ def release(
         VecveilError: what the policy raises.
     """
     protector = policy.protector
+    if len(clean) != len(texts):
+        raise _refused("one for each text", f"{len(clean)} for {len(texts)}")
     if policy.rewrites_texts:
         # What was encoded is not what was sent: the rewriting was the protection.
         vectors, may_equal = clean, True

@@ -170,10 +170,8 @@ class Service:
         work = partial(self._protect, served, request, encoded, drawn.pop() if drawn else None)
         small = encoded.vectors.size <= _INLINE_VALUES and policy.ledger is None
         body = work() if small else await self._thread(work)
-        self.metrics.note(
-            lambda n: self.metrics.vectors.labels(served.name, request.side).inc(n),
-            len(request.texts),
-        )
+        released = self.metrics.vectors.labels(served.name, request.side)
+        self.metrics.note(released.inc, len(request.texts))
         return body
 
     async def _encode(

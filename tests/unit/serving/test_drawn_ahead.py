@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import json
 import time
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from vecveil.randomness import NoiseKeys, WordStream
 from vecveil.release_policy import ReleasePolicy
 from vecveil.serving import service as services
 from vecveil.serving.local_upstream import LocalUpstream
-from vecveil.serving.requests import parse_request
+from vecveil.serving.requests import EmbeddingRequest, parse_request
 from vecveil.serving.service import ServedPolicy, Service
 
 
@@ -98,6 +99,28 @@ def test_many_vectors_are_left_to_a_thread() -> None:
     finally:
         services._INLINE_VALUES = services_limit
     assert policy.drawn == []  # type: ignore[attr-defined]
+
+
+def test_nobody_but_the_figures_remembers_a_request() -> None:
+    """Without a guard in front nobody settles the figures; what is noted is bounded, and holds no text."""
+
+    async def ask() -> Service:
+        service = Service([ServedPolicy("m", policy, LocalUpstream(FakeEncoder()))])
+        for i in range(400):
+            body = json.dumps({"model": "m", "input": f"secret{i}"}).encode()
+            await service.answer(parse_request(body, {}, max_inputs=9), {})
+        await service.aclose()
+        return service
+
+    policy = ReleasePolicy(fake_protector())
+    service = asyncio.run(ask())
+    assert len(service.metrics._noted) <= 1001
+    gc.collect()
+    assert not [one for one in gc.get_objects() if type(one) is EmbeddingRequest]
+    assert (
+        'vecveil_vectors_released_total{policy="m",side="document"} 400.0'
+        in service.metrics.text().decode()
+    )
 
 
 def test_keyed_noise_is_not_drawn_ahead(tmp_path: Any) -> None:

@@ -32,6 +32,9 @@ class Transport:
     def is_closing(self) -> bool:
         return self.closed
 
+    def get_extra_info(self, name: str) -> None:
+        return None
+
 
 def sent(*turns: tuple[bytes, ...], close: bool = False) -> Transport:
     """Return what came out when the pieces of each tuple were written in one turn of a loop."""
@@ -73,6 +76,40 @@ def test_what_waits_leaves_before_the_end() -> None:
     transport = sent((b"head",), close=True)
     assert transport.pieces == [b"head"]
     assert transport.closed
+
+
+def test_a_long_body_is_not_copied() -> None:
+    body = bytes(200_000)
+    pieces = sent((b"head", body)).pieces
+    assert pieces == [b"head", body]
+    assert pieces[1] is body
+    assert sent((body, b"rest")).pieces == [body, b"rest"]
+
+
+def test_what_waits_leaves_before_the_loop_closes_and_never_after() -> None:
+    """Where the client is done the loop closes the transport itself; where it is gone nothing is written any more."""
+
+    async def run(gone: bool) -> Transport:
+        import uvicorn
+
+        transport = Transport()
+        config = uvicorn.Config(lambda *_: None, http=JoinedWrites, log_config=None)
+        config.load()
+        state = uvicorn.server.ServerState()
+        protocol = JoinedWrites(config, state, app_state={}, _loop=asyncio.get_running_loop())
+        protocol.connection_made(transport)  # type: ignore[arg-type]
+        protocol.transport.write(b"head")
+        if gone:
+            protocol.connection_lost(ConnectionResetError())
+        else:
+            protocol.eof_received()
+        transport.close()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return transport
+
+    assert asyncio.run(run(gone=False)).pieces == [b"head"]
+    assert asyncio.run(run(gone=True)).pieces == []
 
 
 def test_a_client_reads_the_whole_answer_at_once() -> None:
