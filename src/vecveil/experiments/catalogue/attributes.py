@@ -13,6 +13,7 @@ from vecveil.attacks import LabelledVectors, split_groups
 from vecveil.errors import InvalidInputError, message
 from vecveil.experiments.bench import Bench
 from vecveil.experiments.catalogue.point_tables import METHOD_NAMES
+from vecveil.experiments.catalogue.seeds import SeededScalesSpec
 from vecveil.experiments.datasets import open_dataset
 from vecveil.experiments.datasets.kinds import TextSet
 from vecveil.experiments.experiment import Cell, Experiment, Records
@@ -53,7 +54,7 @@ class AttributeSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttributesSpec(Spec):
+class AttributesSpec(SeededScalesSpec):
     """The settings of the experiment."""
 
     attributes: dict[str, AttributeSpec] = field(default_factory=dict)
@@ -62,7 +63,7 @@ class AttributesSpec(Spec):
     options: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for scale in self.scales:
+        for scale in (*self.scales, *self.more_scales):
             parse_scale(scale)
         for name, one in self.attributes.items():
             if not one.keep:
@@ -101,11 +102,11 @@ class Attributes(Experiment):
         assert isinstance(spec, AttributesSpec)
         return [
             Cell.of(attribute=name, method=method, scale=scale, seed=seed)
-            for seed in range(spec.seeds)
+            for seed in spec.all_seeds
             for name in spec.attributes
             for method in ("none", *spec.methods)
             for scale in spec.scales
-            if parse_scale(scale).fits(method)
+            if spec.wants(scale, seed) and parse_scale(scale).fits(method)
         ]
 
     def settings(self, spec: Spec, cell: Cell) -> dict[str, Any]:

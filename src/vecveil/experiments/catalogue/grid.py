@@ -8,6 +8,7 @@ from typing import Any
 
 from vecveil.errors import InvalidInputError, message
 from vecveil.experiments.bench import Bench
+from vecveil.experiments.catalogue.seeds import SeededScalesSpec
 from vecveil.experiments.experiment import Cell, Experiment
 from vecveil.experiments.points import attacks_named, measure_point
 from vecveil.experiments.scales import parse_scale
@@ -18,14 +19,12 @@ __all__ = ["Grid", "GridSpec"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class GridSpec(Spec):
+class GridSpec(SeededScalesSpec):
     """The axes of a grid.
 
     Attributes:
         methods: names of `vecveil.protector.METHODS`.
         scales: see `parse_scale`; ``clean`` is measured once for all methods.
-        more_seeds: seeds of the scales in ``more_scales``, where that is more than ``seeds``.
-        more_scales: scales that are measured with more seeds.
         own_scales: method -> its scales, in place of ``scales``: for methods that have others.
         further: whether attackers also learn from texts with exchanged terms that they make.
         options: method -> options of the method.
@@ -33,8 +32,6 @@ class GridSpec(Spec):
 
     methods: tuple[str, ...] = ("laplace", "purkayastha", "sparse", "subspace")
     scales: tuple[str, ...] = ("clean", "utility 0.95")
-    more_seeds: int = 1
-    more_scales: tuple[str, ...] = ()
     own_scales: dict[str, tuple[str, ...]] = field(default_factory=dict)
     further: bool = False
     options: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -64,15 +61,11 @@ class Grid(Experiment):
         A method is measured at the scales that it has.
         """
         assert isinstance(spec, GridSpec)
-        axes = itertools.product(
-            range(max(spec.seeds, spec.more_seeds)), spec.problems, ("none", *spec.methods)
-        )
+        axes = itertools.product(spec.all_seeds, spec.problems, ("none", *spec.methods))
         found = []
         for seed, problem, method in axes:
             for scale in spec.own_scales.get(method, spec.scales):
-                more = scale == "clean" or scale in spec.more_scales
-                wanted = seed < spec.seeds or (seed < spec.more_seeds and more)
-                if wanted and parse_scale(scale).fits(method):
+                if spec.wants(scale, seed) and parse_scale(scale).fits(method):
                     found.append(Cell.of(problem=problem, method=method, scale=scale, seed=seed))
         return found
 

@@ -74,7 +74,7 @@ class PiiTransforms(Grid):
         assert isinstance(spec, TransformSpec)
         changed = [
             Cell.of(problem=problem, method=method, scale=CHANGED, seed=seed)
-            for seed in range(max(spec.seeds, spec.more_seeds))
+            for seed in spec.all_seeds
             for problem in spec.problems
             for method in spec.transforms
         ]

@@ -9,6 +9,7 @@ from vecveil.errors import InvalidInputError, message
 from vecveil.experiments.bench import Bench
 from vecveil.experiments.catalogue.mask_options import mask_options, whole_numbers
 from vecveil.experiments.catalogue.regularisation_summary import regularisation_summary
+from vecveil.experiments.catalogue.seeds import SeededScalesSpec
 from vecveil.experiments.experiment import Cell, Experiment, Records
 from vecveil.experiments.points import attacks_named, measure_point
 from vecveil.experiments.scales import parse_scale
@@ -47,7 +48,7 @@ class Recipe:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RegularisationSpec(Spec):
+class RegularisationSpec(SeededScalesSpec):
     """What is compared.
 
     Attributes:
@@ -59,6 +60,8 @@ class RegularisationSpec(Spec):
     stability_seeds: int = 2
 
     def __post_init__(self) -> None:
+        for scale in self.more_scales:
+            parse_scale(scale)
         attacks_named(self.attacks, further=True)
 
 
@@ -74,13 +77,15 @@ class Regularisation(Experiment):
         """Return the cells, those of one mask side by side."""
         assert isinstance(spec, RegularisationSpec)
         found = []
-        for seed in range(spec.seeds):
+        for seed in spec.all_seeds:
             for problem in spec.problems:
                 found.append(_cell(problem, "none", 0.0, "clean", seed))
                 for name, recipe in spec.recipes.items():
                     for weight in recipe.lambdas:
                         found += [
-                            _cell(problem, name, weight, scale, seed) for scale in recipe.scales
+                            _cell(problem, name, weight, scale, seed)
+                            for scale in recipe.scales
+                            if spec.wants(scale, seed)
                         ]
         return found
 
