@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -15,6 +14,7 @@ from typing import TypeVar
 from vecveil.errors import EncoderError, VecveilError
 from vecveil.randomness import WordStream
 from vecveil.release_policy import ReleasePolicy
+from vecveil.serving.ahead import Ahead
 from vecveil.serving.checking import EncoderCheck
 from vecveil.serving.errors import ApiError, UpstreamError, invalid
 from vecveil.serving.logs import event
@@ -30,8 +30,6 @@ T = TypeVar("T")
 
 _INLINE_VALUES = 16_384
 """Vectors of so few values are protected at once: a thread would cost more than they do."""
-_DRAWN_AFTER = 0.001
-"""Seconds: the question is on its way to the upstream by then."""
 _POSTPONED = frozenset({"upstream_timeout", "upstream_rate_limited", "upstream_failed"})
 
 
@@ -69,6 +67,7 @@ class Service:
         self._checks = {
             one.name: EncoderCheck(one.name, one.policy.protector, one.upstream) for one in policies
         }
+        self._ahead = {one.name: Ahead(one.policy) for one in policies}
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="vecveil-protect")
         self._started = False
 
@@ -165,8 +164,13 @@ class Service:
         texts = request.texts
         if policy.rewrites_texts:
             texts = await self._thread(partial(policy.protector.rewrite, texts))
-        with _drawing_ahead(served.policy, request) as drawn:
+        drawn: list[WordStream] = []
+        if len(texts) * policy.protector.dimension > _INLINE_VALUES:
             encoded = await self._encode(served, request.model, texts, headers)
+        else:
+            ahead = self._ahead[served.name]
+            with ahead.working(len(texts), request.side, alone=lambda: self.running < 2) as drawn:
+                encoded = await self._encode(served, request.model, texts, headers)
         work = partial(self._protect, served, request, encoded, drawn.pop() if drawn else None)
         small = encoded.vectors.size <= _INLINE_VALUES and policy.ledger is None
         body = work() if small else await self._thread(work)
@@ -235,27 +239,6 @@ class Service:
         """Count an error that is answered, and return it."""
         self.metrics.errors.labels(error.code).inc()
         return error
-
-
-@contextmanager
-def _drawing_ahead(policy: ReleasePolicy, request: EmbeddingRequest) -> Iterator[list[WordStream]]:
-    """Draw the noise of a small request while its upstream is at work; what was drawn by then is in the list."""
-    drawn: list[WordStream] = []
-    rows = len(request.texts)
-
-    def draw() -> None:
-        stream = policy.stream_ahead(rows, query=request.side == "query")
-        if stream is not None:
-            drawn.append(stream)
-
-    if policy.rewrites_texts or rows * policy.protector.dimension > _INLINE_VALUES:
-        yield drawn
-        return
-    due = asyncio.get_running_loop().call_later(_DRAWN_AFTER, draw)
-    try:
-        yield drawn
-    finally:
-        due.cancel()
 
 
 def _losses(upstream: Upstream) -> int:

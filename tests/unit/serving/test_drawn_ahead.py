@@ -1,4 +1,7 @@
-"""While the upstream is at work the noise of a request is drawn: once, for it alone, and only if there is time."""
+"""While the upstream is at work the noise of a request is drawn: once, for it alone, and only if there is time.
+
+The way of an answer is rehearsed with a vector that is nobody's, which is protected and thrown away.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,10 @@ import numpy as np
 import pytest
 
 from harness.serving import FakeEncoder, fake_protector
+from vecveil.accounting import Ledger
 from vecveil.randomness import NoiseKeys, WordStream
 from vecveil.release_policy import ReleasePolicy
+from vecveil.serving import ahead
 from vecveil.serving import service as services
 from vecveil.serving.local_upstream import LocalUpstream
 from vecveil.serving.requests import EmbeddingRequest, parse_request
@@ -38,6 +43,7 @@ class Watched(ReleasePolicy):
         super().__init__(*given, **more)
         object.__setattr__(self, "drawn", [])
         object.__setattr__(self, "used", [])
+        object.__setattr__(self, "rehearsed", [])
 
     def stream_ahead(self, rows: int, *, query: bool = False) -> WordStream | None:
         stream = super().stream_ahead(rows, query=query)
@@ -45,13 +51,19 @@ class Watched(ReleasePolicy):
         return stream
 
     def documents(self, X: np.ndarray, rng: Any = None, **given: Any) -> np.ndarray:
-        self.used.append(rng)  # type: ignore[attr-defined]
+        rehearsal = given["texts"] == [""]
+        if rehearsal:
+            assert self.drawn.pop()[2] is rng  # type: ignore[attr-defined]
+        (self.rehearsed if rehearsal else self.used).append(rng)  # type: ignore[attr-defined]
         return super().documents(X, rng, **given)
 
 
-def answers(policy: ReleasePolicy, seconds: float, *bodies: dict[str, Any]) -> list[np.ndarray]:
+def answers(
+    policy: ReleasePolicy, seconds: float, *bodies: dict[str, Any], running: int = 1
+) -> list[np.ndarray]:
     async def ask() -> list[bytes]:
         service = Service([ServedPolicy("m", policy, LocalUpstream(Slow(seconds)))])
+        service.running = running
         await service.start()
         asked = [
             parse_request(json.dumps({"model": "m", **body}).encode(), {}, max_inputs=99)
@@ -77,8 +89,85 @@ def test_each_request_has_noise_of_its_own() -> None:
     assert not np.isclose(first[:1], third).all()
 
 
+def test_one_that_waits_alone_is_rehearsed() -> None:
+    policy = Watched(fake_protector())
+    answers(policy, 0.05, {"input": "one note"})
+    assert len(policy.rehearsed) == 1  # type: ignore[attr-defined]
+    assert policy.rehearsed[0] is not policy.used[0]  # type: ignore[attr-defined]
+    crowded = Watched(fake_protector())
+    answers(crowded, 0.05, {"input": "one note"}, running=2)
+    assert crowded.rehearsed == []  # type: ignore[attr-defined]
+    assert len(crowded.used) == 1  # type: ignore[attr-defined]
+
+
+def test_a_rehearsal_that_fails_is_the_last_and_fails_nobody() -> None:
+    class Fussy(Watched):
+        def documents(self, X: np.ndarray, rng: Any = None, **given: Any) -> np.ndarray:
+            released = super().documents(X, rng, **given)
+            if given["texts"] == [""]:
+                raise RuntimeError("of the rehearsal")
+            return released
+
+    policy = Fussy(fake_protector())
+
+    async def ask() -> list[bytes]:
+        service = Service([ServedPolicy("m", policy, LocalUpstream(Slow(0.05)))])
+        request = parse_request(b'{"model": "m", "input": "one note"}', {}, max_inputs=1)
+        found = [await service.answer(request, {}) for _ in range(3)]
+        await service.aclose()
+        return found
+
+    rows = [json.loads(answer)["data"][0]["embedding"] for answer in asyncio.run(ask())]
+    assert len(policy.rehearsed) == 1  # type: ignore[attr-defined]
+    assert len({tuple(row) for row in rows}) == 3
+
+
+def test_a_ledger_counts_no_rehearsal(tmp_path: Any) -> None:
+    with Ledger(tmp_path / "a.ledger", cap=2) as ledger:
+        policy = Watched(fake_protector(), ledger=ledger)
+        answers(policy, 0.05, {"input": "one note"}, {"input": "one note"})
+        assert ledger.total == 2
+        assert set(ledger.counts().values()) == {2}
+    assert policy.rehearsed == []  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("method", ["gaussian", "subspace", "shuffle", "purkayastha"])
+def test_other_methods_are_answered_too(method: str) -> None:
+    policy = Watched(fake_protector(method))
+    first, second = answers(policy, 0.05, {"input": "one note"}, {"input": "another"})
+    assert np.isfinite(first).all()
+    assert first.shape == second.shape
+
+
+def test_the_rehearsal_comes_shortly_before_the_answer_is_due(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    at = ahead.Ahead(ReleasePolicy(fake_protector()))
+    waits: list[float] = []
+
+    async def one(seconds: float) -> None:
+        with at.working(1, "document", alone=lambda: True):
+            await asyncio.sleep(seconds)
+
+    async def many() -> None:
+        loop = asyncio.get_running_loop()
+        later = loop.call_later
+        usual = lambda wait, *given: (waits.append(wait), later(wait, *given))[1]  # noqa: E731
+        monkeypatch.setattr(loop, "call_later", usual)
+        await one(0.2)
+        await one(0.5)
+        await one(0.1)
+
+    asyncio.run(many())
+    soonest, second, third = (wait for wait in waits if wait not in (0.2, 0.5, 0.1))
+    assert soonest == ahead._SOONEST  # nothing was known yet
+    assert 0.75 * 0.2 <= second <= ahead._LATEST
+    assert second < third <= ahead._LATEST
+
+
 def test_without_time_it_is_drawn_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services, "_DRAWN_AFTER", 60.0)
+    monkeypatch.setattr(ahead, "_SOONEST", 60.0)
+    monkeypatch.setattr(ahead, "_LATEST", 60.0)
     policy = Watched(fake_protector())
     first, second = answers(policy, 0.0, {"input": "one note"}, {"input": "one note"})
     assert policy.used == [None, None]  # type: ignore[attr-defined]
