@@ -63,7 +63,7 @@ def _table(records: Records, problem: str) -> Table:
         close = parse_scale(scale).kind in ("effective", "clean")
         rows.append(
             [
-                encoder, number(at.figures("encoder", "dimension"), percent=False, digits=0),
+                encoder, number(at.figures("encoder", "dimension")[:1], percent=False, digits=0),
                 METHOD_NAMES.get(method, method), scale, _figure(at, "leakage", keys if close else None),
                 number(at.figures("leakage", "chance")), _figure(at, "utility", keys if close else None),
                 number(at.figures("utility", "relative")),
