@@ -92,7 +92,6 @@ class Ahead:
             stream = self._policy.stream_ahead(1)
             released = release(self._policy, X, side="document", texts=[""], stream=stream)
             released.to_json(model="", as_base64=True, tokens=0)
-        except (
-            Exception
-        ):  # a method that takes no such vector; a real one is told what is wrong with it
+        except Exception:
+            # A method that takes no such vector. With a real one the client is told what is wrong.
             self._rehearses = False

@@ -9,8 +9,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 __all__ = ["JoinedWrites"]
 
-
 _LONGEST = 65_536
+"""Bytes of a body that is copied to be sent with its head."""
 
 
 class _Joining:
