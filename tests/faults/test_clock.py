@@ -37,9 +37,10 @@ def jumps(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 
 
 def test_control_the_clock_jumps() -> None:
-    first, second, third = time.time(), time.time(), time.time()
-    assert first < second > third
-    assert abs(second - first) > DAY
+    readings = [time.time() for _ in range(20)]  # a thread left by another test may read in between
+    steps = np.diff(readings)
+    assert steps.max() > DAY
+    assert steps.min() < -DAY
 
 
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "fresh"])

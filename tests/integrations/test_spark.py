@@ -21,6 +21,7 @@ if shutil.which("java") is None:
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # pyspark 4.3 warns of pandas 3, which mapInArrow does not use
+    from pyspark import SparkContext
     from pyspark.errors import PythonException
     from pyspark.sql import SparkSession
     from pyspark.sql.types import ArrayType, DoubleType, FloatType
@@ -73,7 +74,13 @@ def spark(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
         try:
             yield session
         finally:
+            gateway = session.sparkContext._gateway
             session.stop()
+            # Stopping alone leaves the virtual machine running beside the tests that follow.
+            gateway.shutdown()
+            gateway.proc.stdin.close()
+            gateway.proc.wait(60)
+            SparkContext._gateway = SparkContext._jvm = None
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,7 +23,8 @@ JSON = {"Content-Type": "application/json"}
 @pytest.fixture(autouse=True)
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     asked: list[float] = []
-    monkeypatch.setattr(openai_compatible.time, "sleep", asked.append)
+    # the module's own name: threads that other tests left behind sleep too
+    monkeypatch.setattr(openai_compatible, "time", SimpleNamespace(sleep=asked.append))
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     return asked
 

@@ -204,11 +204,15 @@ def test_nobody_but_the_figures_remembers_a_request() -> None:
         await service.aclose()
         return service
 
+    def requests() -> int:
+        gc.collect()
+        return sum(type(one) is EmbeddingRequest for one in gc.get_objects())
+
     policy = ReleasePolicy(fake_protector())
+    before = requests()  # what other tests of this process left
     service = asyncio.run(ask())
     assert len(service.metrics._noted) <= 1001
-    gc.collect()
-    assert not [one for one in gc.get_objects() if type(one) is EmbeddingRequest]
+    assert requests() <= before
     assert (
         'vecveil_vectors_released_total{policy="m",side="document"} 400.0'
         in service.metrics.text().decode()
