@@ -38,10 +38,22 @@ def test_the_scales_that_matter_have_five(name: str, tmp_path: Path) -> None:
     assert {len(found[scale]) for scale in rest} <= {1}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "attacks", "case-study"])
 def test_a_coarse_run_has_one(name: str) -> None:
     spec, _ = load_spec(name, quick=True)
     assert {cell["seed"] for cell in experiment_named(name).cells(spec)} == {0}
+
+
+@pytest.mark.parametrize("name", ["attacks", "case-study"])
+def test_decoders_are_trained_for_five_where_the_noise_is_the_papers(
+    name: str, tmp_path: Path
+) -> None:
+    found = seeds_by_scale(name, shipped_spec(name), tmp_path)
+    assert found == {
+        "clean": set(range(5)),
+        "effective 10": set(range(5)),
+        "effective 5": {0},
+    }
 
 
 @pytest.mark.parametrize("name", ["attributes", "lambda"])
