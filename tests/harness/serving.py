@@ -130,7 +130,7 @@ class Misbehaving:
         stop = asyncio.Event()
         thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), daemon=True)
         thread.start()
-        assert ready.wait(10)
+        assert ready.wait(60)
         try:
             yield self
         finally:
@@ -192,7 +192,7 @@ def served(service: Any, **given: Any) -> Iterator[str]:
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not server.started:
         assert thread.is_alive(), "the server did not start"
         assert time.monotonic() < deadline

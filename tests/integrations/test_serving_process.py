@@ -50,7 +50,7 @@ class Process:
         ]
         for thread in self._threads:
             thread.start()
-        assert self._ready.wait(60), self.lines
+        assert self._ready.wait(120), self.lines
         assert self.port, self.lines
 
     def _read(self, name: str, stream: str) -> None:
@@ -68,7 +68,7 @@ class Process:
     def end(self, number: int = signal.SIGKILL) -> int:
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(number)
-        code = self.process.wait(30)
+        code = self.process.wait(60)
         for thread in self._threads:
             thread.join(10)
         for stream in (self.process.stdout, self.process.stderr):
@@ -127,7 +127,7 @@ def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
 
 def test_a_program_that_starts_the_server_reads_its_url(setting: Setting) -> None:
     told = json.dumps({"url": f"{setting.url}/v1"}) + "\n"
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while told not in setting.server.lines and time.monotonic() < deadline:
         time.sleep(0.01)  # its two streams are read side by side
     assert told in setting.server.lines

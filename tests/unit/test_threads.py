@@ -27,12 +27,12 @@ def test_overlapping_blocks_of_several_threads_leave_what_was_there() -> None:
         with one_thread():
             inside.append(torch.get_num_threads())
             entered.set()
-            leave.wait(10)
+            leave.wait(60)
 
     thread = threading.Thread(target=other)
     with one_thread():
         thread.start()
-        assert entered.wait(10)
+        assert entered.wait(60)
     assert torch.get_num_threads() == 2  # this thread's own
     leave.set()
     thread.join()

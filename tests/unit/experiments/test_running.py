@@ -265,7 +265,7 @@ def test_workers_end_with_their_parent(spec: Path, data: Path, tmp_path: Path) -
         assert children
         os.kill(process.pid, signal.SIGKILL)
         process.communicate(timeout=60)  # until its children have closed its pipes
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline and any(child.is_running() for child in children):
         time.sleep(0.2)
     assert not any(child.is_running() and child.status() != "zombie" for child in children)

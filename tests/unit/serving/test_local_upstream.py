@@ -25,7 +25,7 @@ class Recording:
         self.go = threading.Event()
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
-        self.go.wait(10)
+        self.go.wait(60)
         self.batches.append(list(texts))
         if "poison" in texts:
             raise ValueError(f"cannot encode {texts}")
