@@ -156,7 +156,7 @@ class ReleasePolicy:
     ) -> Embeddings:
         X = self._checked(protector, X)
         if self.key is None and self.ledger is None:
-            return protector.protect(X, rng)
+            return protector.protect(X, rng, lengths=False)  # they are checked
         if texts is not None:
             texts = check_texts(texts, owner="ReleasePolicy", min_rows=0)
         known = texts if self.key is not None and protector.encoder_info.fingerprint else None
@@ -167,6 +167,7 @@ class ReleasePolicy:
             key=self.key,
             texts=known,
             ledger=self.ledger,
+            lengths=False,
         )
 
     @staticmethod

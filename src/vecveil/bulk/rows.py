@@ -52,6 +52,7 @@ def row_protection(
                 key=key,
                 texts=rows.texts if known else None,
                 ledger=ledger,
+                lengths=False,  # that was judged above, or need not be
             )
         except LedgerCapError as error:
             if not counted:

@@ -18,6 +18,7 @@ from vecveil.errors import IncompatibleError, InvalidInputError, message
 from vecveil.mechanisms import NOTHING_BEFORE, Before, Mechanism, Step, TextCrafter
 from vecveil.protector.blocks import release_in_blocks
 from vecveil.protector.encoder_info import EncoderInfo, encoder_fingerprint
+from vecveil.protector.lengths import check_lengths
 from vecveil.protector.repetition import check_repetition, record_release, repeated_stream
 from vecveil.protector.texts_only import TextsOnly, refuse_repetition
 from vecveil.randomness import ItemId, NoiseKey, NoiseKeys, WordStream, resolve_stream
@@ -144,6 +145,7 @@ class Protector:
         key: NoiseKey | NoiseKeys | None = None,
         texts: Texts | None = None,
         ledger: Ledger | None = None,
+        lengths: bool = True,
     ) -> Embeddings:
         """Return ``X`` (N, n) protected: (N, n), or (N, m) with reduced output, in the same dtype.
 
@@ -161,9 +163,11 @@ class Protector:
                 the rows, so that the last bits of an encoder's arithmetic, which vary from batch to batch, rarely
                 change it; values next to a step of the grid can still move by one.
             ledger: counts the release of each item before it is made, and refuses it beyond its cap.
+            lengths: refuse rows that are longer than those of the fit, of which the noise hides less. False is for
+                vectors that are protected already and are to be protected again.
 
         Raises:
-            InvalidInputError, IncompatibleError: see `vecveil.checks.check_embeddings`.
+            InvalidInputError, IncompatibleError: see `vecveil.checks.check_embeddings` and ``lengths``.
             LedgerCapError: an item would be released too often; nothing is returned.
             ReleaseError: the result was not finite; nothing is returned.
         """
@@ -182,6 +186,10 @@ class Protector:
         check_repetition(rng, len(X), noise=noise, ids=ids, key=key, texts=texts, ledger=ledger)
         if not noise:
             return release_in_blocks(self, X, None, owner=_OWNER)
+        if lengths and not isinstance(
+            self.mechanism, TextCrafter
+        ):  # which has its own bound on them
+            check_lengths(self, X, owner=_OWNER)
         stream = repeated_stream(self, X, ids, key, texts) if key is not None else None
         if ledger is not None:
             assert ids is not None
