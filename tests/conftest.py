@@ -7,11 +7,19 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 
 def pytest_configure() -> None:
-    """Take Ctrl-C, which a shell that starts the tests in the background turns off: some tests send it."""
+    """Take Ctrl-C, which a shell that starts the tests in the background turns off: some tests send it.
+
+    Hypothesis draws the same examples in every run and judges no time; `make fuzz` draws others.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    settings.register_profile(
+        "suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("suite")
 
 
 @pytest.fixture(scope="session", autouse=True)
