@@ -43,7 +43,7 @@ def check_lengths(protector: Protector, X: Embeddings, *, owner: str) -> None:
     low, high = known
     most = high * (_SLACK_OF_UNIT if high <= _ONE_LENGTH * low else _SLACK)
     with np.errstate(over="ignore"):  # what has no square in the dtype is longer than any fit's
-        lengths = np.sqrt(np.add.reduce(X * X, axis=1))
+        lengths = np.sqrt(np.einsum("ij,ij->i", X, X))  # no second copy of X
     if not np.logical_and.reduce(lengths <= most):
         check_embeddings(X, owner=owner, param="X")
         longest = int(np.argmax(lengths))
