@@ -4,11 +4,10 @@
 
 ``cost``: the upstream is a process of its own. Requests of one text go to it and to ``vecveil serve`` in front of it
 by turns, so that whatever else the machine does meets both: the difference of the medians, and the ratio of the
-throughputs of 16 clients. The upstream is MiniLM on the same cores, with fresh noise, which is the default, and with
-keyed noise (``cost_keyed``); and one that takes 20 ms without using them, as one on another machine does
-(``cost_elsewhere``, ``cost_elsewhere_keyed``), and one that answers at once (``cost_at_once``,
-``cost_at_once_keyed``): what is in front of that is always busy, as under load, and finds its code and data in the
-processor's caches, which a request that comes alone does not.
+throughputs of 16 clients. `SETTINGS` names the upstreams: MiniLM on the same cores; one that takes 20 ms without using
+them, as one on another machine does, and either varies as such a one does or takes 20 ms each time, so that all
+clients march in step; and one that answers at once: what is in front of that is always busy, as under load, and
+finds its code and data in the processor's caches, which a request that comes alone does not.
 
 ``load``: many clients while the upstream is slowed and killed; every answer is compared with what the policy lets out
 (keyed noise, so that it is known), or is an error in OpenAI's shape. A wrong answer ends the run with exit code 1.
@@ -26,107 +25,48 @@ import os
 import signal
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
-from serving_upstream import DIMENSION, Hashed
+from serving_processes import (
+    Connection,
+    body_of,
+    hashed_protector,
+    minilm_protector,
+    processor_seconds,
+    server,
+    stop,
+    upstream,
+)
+from serving_upstream import Hashed
 
 import vecveil
 from vecveil.atomic import write_text
-from vecveil.demo.corpus import CONCEPT_FILE, load_notes
-from vecveil.encoders.probe import probe_cosines
-from vecveil.protector import EncoderInfo
+from vecveil.demo.corpus import load_notes
 from vecveil.release_policy import ReleasePolicy
 
-HERE = Path(__file__).parent
-RESULTS = HERE / "results" / "serving.json"
-GIVEN = {"rank": 60, "kept": 128, "flattening": 0.0, "pairs": True, "noise_to_signal": 0.3}
+RESULTS = Path(__file__).parent / "results" / "serving.json"
 ROUNDS = 6
+
+SETTINGS = {
+    "cost": ("minilm", False, 1),
+    "cost_keyed": ("minilm", True, 1),
+    "cost_varying": ("varying", False, 1),
+    "cost_varying_keyed": ("varying", True, 1),
+    "cost_elsewhere": ("elsewhere", False, 1),
+    "cost_elsewhere_keyed": ("elsewhere", True, 1),
+    "cost_elsewhere_workers": ("elsewhere", False, 2),
+    "cost_elsewhere_workers_keyed": ("elsewhere", True, 2),
+    "cost_at_once": ("hashed", False, 1),
+    "cost_at_once_keyed": ("hashed", True, 1),
+}
+"""By the names of the results: the upstream, whether noise is keyed (fresh is the default), processes of the server."""
+
 THROUGHPUT_CLIENTS = 16
-
-
-class Connection:
-    """A client that costs little: one kept connection, one request at a time."""
-
-    def __init__(self, port: int) -> None:
-        self.port = port
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-
-    async def post(self, body: bytes) -> tuple[int, bytes]:
-        """Return status and body of the answer."""
-        if self._streams is None:
-            self._streams = await asyncio.open_connection("127.0.0.1", self.port)
-        reader, writer = self._streams
-        head = (
-            "POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        )
-        writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        answered = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-        length = int(answered.split("content-length:")[1].split("\r\n")[0])
-        content = await reader.readexactly(length)
-        return int(answered.split()[1]), content
-
-    def close(self) -> None:
-        """Close it."""
-        if self._streams is not None:
-            self._streams[1].close()
-            self._streams = None
-
-
-def upstream(mode: str, port: int = 0) -> tuple[subprocess.Popen[str], int]:
-    """Return the process and its port."""
-    words = [sys.executable, str(HERE / "serving_upstream.py"), mode, str(port)]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    return process, int(process.stdout.readline())
-
-
-def server(
-    folder: Path, port: int, *words: object, keyed: bool = True
-) -> tuple[subprocess.Popen[str], int]:
-    """Return ``vecveil serve`` in front of the upstream at ``port``, and its own port."""
-    config = folder / "serve.yaml"
-    config.write_text(
-        f"port: 0\nupstream: {{encoder: 'http://127.0.0.1:{port}/v1#m', timeout: 5, retries: 2}}\n"
-        f"policies: {{drug: {{protector: drug.vecveil{', key: noise.key' if keyed else ''}}}}}\n"
-    )
-    log = (folder / "log").open("w+")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "vecveil", "serve", "--config", str(config), *map(str, words)],
-        stderr=log,
-        text=True,
-    )
-    while True:
-        assert process.poll() is None, (folder / "log").read_text()
-        for line in (folder / "log").read_text().splitlines():
-            if '"listening"' in line:
-                return process, int(json.loads(line)["url"].split(":")[2].split("/")[0])
-        time.sleep(0.05)
-
-
-def stop(process: subprocess.Popen[str]) -> None:
-    """Kill a process of ours."""
-    process.kill()
-    process.wait()
-
-
-def body_of(*texts: str) -> bytes:
-    """Return a request for the vectors of ``texts``."""
-    content = {"model": "m", "input": list(texts), "encoding_format": "base64"}
-    return json.dumps(content).encode()
-
-
-def processor_seconds(process: subprocess.Popen[str]) -> float:
-    """Return what a process has used, which the machine's other work changes less than times."""
-    used = psutil.Process(process.pid).cpu_times()
-    return float(used.user + used.system)
 
 
 async def cost(
@@ -179,27 +119,8 @@ async def cost(
     }
 
 
-def minilm_protector(notes: list[str]) -> vecveil.Protector:
-    """Return one as fitted behind an API: the probe alone tells its encoder."""
-    concept = vecveil.Concept.from_file(CONCEPT_FILE)
-    protector = vecveil.fit(notes, concept, "minilm", seed=0, show_progress=False, **GIVEN)
-    probe = probe_cosines(vecveil.load_encoder("minilm").encode, owner="benchmark")
-    info = EncoderInfo("minilm", protector.encoder_info.fingerprint, "api", probe)
-    return replace(protector, encoder_info=info)
-
-
-def hashed_protector() -> vecveil.Protector:
-    """Return one of the same shape for `Hashed`."""
-    rng = np.random.default_rng(0)
-    negative = Hashed().encode([f"n{i}" for i in range(600)])
-    moved = negative + 0.3 * rng.standard_normal((1, DIMENSION)) / np.sqrt(DIMENSION)
-    protector = vecveil.fit_pairs(moved.astype(np.float32), negative, **GIVEN)
-    probe = probe_cosines(Hashed().encode, owner="benchmark")
-    return replace(protector, encoder_info=EncoderInfo("hashed", "hashed", "api", probe))
-
-
-def measure_cost(requests: int, mode: str, *, keyed: bool) -> dict[str, Any]:
-    """Return the cost in front of an upstream, with keyed noise or with fresh noise as by default."""
+def measure_cost(requests: int, mode: str, *, keyed: bool, workers: int) -> dict[str, Any]:
+    """Return the cost in front of an upstream."""
     notes = [note.text for note in load_notes()[:400]]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -207,7 +128,7 @@ def measure_cost(requests: int, mode: str, *, keyed: bool) -> dict[str, Any]:
         protector = minilm_protector(notes) if mode == "minilm" else hashed_protector()
         protector.save(folder / "drug.vecveil")
         up, port = upstream(mode)
-        proxy, at = server(folder, port, keyed=keyed)
+        proxy, at = server(folder, port, "--workers", workers, keyed=keyed)
         try:
             return asyncio.run(cost(port, at, requests, notes, proxy))
         finally:
@@ -320,10 +241,9 @@ def main() -> int:
     record: dict[str, Any] = json.loads(given.out.read_text()) if given.out.is_file() else {}
     before = os.getloadavg()[0]
     if "cost" in given.only:
-        for suffix, mode in (("", "minilm"), ("_elsewhere", "elsewhere"), ("_at_once", "hashed")):
-            for last, keyed in (("", False), ("_keyed", True)):
-                measured = measure_cost(given.requests, mode, keyed=keyed)
-                record[f"cost{suffix}{last}"] = {"load_before": before, **measured}
+        for name, (mode, keyed, workers) in SETTINGS.items():
+            measured = measure_cost(given.requests, mode, keyed=keyed, workers=workers)
+            record[name] = {"load_before": before, **measured}
     if "load" in given.only:
         record["load"] = {"load_before": before, **measure_load(given.clients, given.load)}
     write_text(given.out, json.dumps(record, indent=1) + "\n")

@@ -11,8 +11,12 @@ __all__ = ["cost", "load"]
 UPSTREAMS = {
     "cost": "MiniLM on the same cores",
     "cost_keyed": "the same, keyed noise",
-    "cost_elsewhere": "one that takes 20 ms without using these cores",
+    "cost_varying": "one elsewhere that takes 20 ms, sometimes 12 or 33",
+    "cost_varying_keyed": "the same, keyed noise",
+    "cost_elsewhere": "one elsewhere that takes 20 ms each time: all 16 clients march in step",
     "cost_elsewhere_keyed": "the same, keyed noise",
+    "cost_elsewhere_workers": "the same in step, `--workers 2`",
+    "cost_elsewhere_workers_keyed": "the same, keyed noise",
     "cost_at_once": "one that answers at once",
     "cost_at_once_keyed": "the same, keyed noise",
 }

@@ -134,12 +134,17 @@ class MissingDependencyError(VecveilError, ImportError):
     """An optional package is not installed; the message has the pip command."""
 
     def __init__(self, feature: str, package: str, extra: str) -> None:
+        self.feature = feature
         self.package = package
         self.extra = extra
         super().__init__(
             f"{feature} needs the package {package!r}, which is not installed. "
             f"Install it with: pip install 'vecveil[{extra}]'"
         )
+
+    def __reduce__(self) -> tuple[type[MissingDependencyError], tuple[str, str, str]]:
+        """Return what makes it anew: workers send it to their parent."""
+        return type(self), (self.feature, self.package, self.extra)
 
 
 def message(

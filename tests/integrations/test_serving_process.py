@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import json
-import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -21,8 +17,8 @@ import httpx
 import numpy as np
 import pytest
 
-from harness.command_line import command, environment, run
-from harness.documents import ROOT
+from harness.command_line import command, run
+from harness.server_process import ServerProcess, upstream_process
 from harness.serving import Connection, clean_vectors, fake_protector
 from vecveil.randomness import NoiseKeys
 from vecveil.release_policy import ReleasePolicy
@@ -30,56 +26,6 @@ from vecveil.release_policy import ReleasePolicy
 CANARY = "zyxcanary takes alphamab"
 API_KEY = "an-api-key-of-a-zyxclient"
 CLIENTS, REQUESTS = 32, 1500
-
-
-class Process:
-    """A process whose first line of stdout or stderr that says so tells its port."""
-
-    def __init__(self, words: list[str], stream: str) -> None:
-        env = environment()
-        env["PYTHONPATH"] += os.pathsep + str(ROOT / "tests")
-        self.lines: list[str] = []
-        self.process = subprocess.Popen(
-            words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
-        )
-        self._ready = threading.Event()
-        self.port = 0
-        self._threads = [
-            threading.Thread(target=self._read, args=(name, stream))
-            for name in ("stdout", "stderr")
-        ]
-        for thread in self._threads:
-            thread.start()
-        assert self._ready.wait(120), self.lines
-        assert self.port, self.lines
-
-    def _read(self, name: str, stream: str) -> None:
-        for line in getattr(self.process, name):
-            self.lines.append(line)
-            if name == stream and not self.port:
-                if line.strip().isdigit():
-                    self.port = int(line)
-                elif '"listening"' in line:
-                    self.port = int(json.loads(line)["url"].split(":")[2].split("/")[0])
-                if self.port:
-                    self._ready.set()
-        self._ready.set()
-
-    def end(self, number: int = signal.SIGKILL) -> int:
-        with contextlib.suppress(ProcessLookupError):
-            self.process.send_signal(number)
-        code = self.process.wait(60)
-        for thread in self._threads:
-            thread.join(10)
-        for stream in (self.process.stdout, self.process.stderr):
-            assert stream is not None
-            stream.close()
-        return code
-
-
-def upstream_process(port: int = 0, slow: float = 8.0) -> Process:
-    words = [sys.executable, "-m", "harness.upstream_process", str(port), str(slow)]
-    return Process(words, "stdout")
 
 
 class Setting:
@@ -99,7 +45,7 @@ class Setting:
             "retries: 1}\n"
             "policies: {drug: {protector: drug.vecveil, key: noise.key}}\n"
         )
-        self.server = Process(
+        self.server = ServerProcess(
             command("serve", "--config", folder / "serve.yaml", "--json"), "stderr"
         )
         self.url = f"http://127.0.0.1:{self.server.port}"
@@ -229,7 +175,7 @@ def test_no_text_key_or_vector_in_logs_errors_and_metrics(setting: Setting) -> N
 def test_an_answer_that_is_being_made_is_given_before_the_end(tmp_path: Path) -> None:
     upstream = upstream_process(slow=3.0)
     fake_protector().save(tmp_path / "drug.vecveil")
-    server = Process(
+    server = ServerProcess(
         command("serve", "-p", tmp_path / "drug.vecveil", "--port", 0, "--no-access-log",
                 "--upstream", f"http://127.0.0.1:{upstream.port}/v1#up"), "stderr",
     )  # fmt: skip

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from vecveil.cli import options as shared
 
@@ -68,12 +69,17 @@ Examples:
     metavar="env:NAME|FILE",
     help="Keys of which clients must show one, one a line [default: everybody may ask].",
 )
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    help="Processes that answer, each with its own encoder [default: 1].",
+)
 @click.option("--no-access-log", is_flag=True, help="No line for each request.")
 @click.option(
     "--page/--no-page",
     default=True,
     show_default=True,
-    help="At /, show what an attacker reads before and after.",
+    help="At /, show what an attacker reads before and after; with one worker.",
 )
 @click.option(
     "--page-texts",
@@ -100,6 +106,13 @@ def command(
             )  # one line: whoever reads it does not wait for the end
 
     settings = _from_config(config, given) if config is not None else _from_options(given)
+    if settings.workers > 1:
+        asked = (
+            click.get_current_context().get_parameter_source("page") is not ParameterSource.DEFAULT
+        )
+        if page and (asked or page_texts is not None):
+            raise click.UsageError("The page is for one worker: what it keeps is in one process.")
+        page = False
     if not page:
         if page_texts is not None:
             raise click.UsageError("--page-texts is for the page; leave out --no-page.")
@@ -145,14 +158,14 @@ def _from_options(given: dict[str, Any]) -> ServeSettings:
         policies,
         upstream,
         access_log=not given["no_access_log"],
-        **_set(given, "host", "port", "api_keys", "host_names"),
+        **_set(given, "host", "port", "api_keys", "host_names", "workers"),
     )
 
 
 def _from_config(path: Path, given: dict[str, Any]) -> ServeSettings:
     from vecveil.serving.config import read_config
 
-    changes = _set(given, "host", "port", "host_names")
+    changes = _set(given, "host", "port", "host_names", "workers")
     if given["no_access_log"]:
         changes["access_log"] = False
     others = {name for name, value in given.items() if value} - {*changes, "no_access_log"}

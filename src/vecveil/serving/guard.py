@@ -81,6 +81,7 @@ class Guard:
 
         code: str | None = None
         self._service.running += 1
+        metrics.running.inc()
         try:
             self._admit(path, scope)
             await self._app(scope, receive, answer)
@@ -103,6 +104,7 @@ class Guard:
             await _send(answer, shown)
         finally:
             self._service.running -= 1
+            metrics.running.dec()
             seconds = time.perf_counter() - started
             metrics.settle()
             metrics.requests.labels(route, str(status)).inc()

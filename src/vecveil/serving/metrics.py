@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -9,23 +10,23 @@ from contextlib import suppress
 from vecveil.errors import MissingDependencyError
 from vecveil.version import __version__
 
-__all__ = ["Metrics"]
+__all__ = ["SHARED_FOLDER", "Metrics", "forget_process"]
+
+SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+"""The variable that has the client library keep figures in files of this folder, for all processes together."""
 
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 _MOST_NOTED = 1000
 
 
 class Metrics:
-    """The figures of one server, in a registry of its own.
-
-    Args:
-        running: returns how many requests are being answered.
+    """The figures of one server, in a registry of its own; of all its processes, where `SHARED_FOLDER` is set.
 
     Raises:
         MissingDependencyError: prometheus-client is not installed.
     """
 
-    def __init__(self, running: Callable[[], int]) -> None:
+    def __init__(self) -> None:
         try:
             import prometheus_client as prometheus
         except ImportError as error:
@@ -42,9 +43,12 @@ class Metrics:
             registry=registry,
             buckets=_SECONDS,
         )
-        prometheus.Gauge(
-            "vecveil_requests_in_progress", "Requests that are being answered.", registry=registry
-        ).set_function(running)
+        self.running = prometheus.Gauge(
+            "vecveil_requests_in_progress",
+            "Requests that are being answered.",
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
         self.errors = prometheus.Counter(
             "vecveil_errors", "Errors answered, by their code.", ["code"], registry=registry
         )
@@ -66,9 +70,13 @@ class Metrics:
             registry=registry,
             buckets=_SECONDS,
         )
-        prometheus.Info("vecveil_build", "What is running.", registry=registry).info(
-            {"version": __version__}
-        )
+        prometheus.Gauge(
+            "vecveil_build_info",
+            "What is running.",
+            ["version"],
+            registry=registry,
+            multiprocess_mode="max",
+        ).labels(__version__).set(1)
         self._noted: deque[tuple[Callable[[float], None], float]] = deque()
 
     def note(self, count: Callable[[float], None], amount: float) -> None:
@@ -93,5 +101,18 @@ class Metrics:
     def text(self) -> bytes:
         """Return the figures in Prometheus' format."""
         self.settle()
-        text: bytes = self._prometheus.generate_latest(self._registry)
+        registry = self._registry
+        if (folder := os.environ.get(SHARED_FOLDER)) is not None:
+            from prometheus_client import multiprocess
+
+            registry = self._prometheus.CollectorRegistry()
+            multiprocess.MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]
+        text: bytes = self._prometheus.generate_latest(registry)
         return text
+
+
+def forget_process(pid: int, folder: str) -> None:
+    """Drop what an ended process was about to do; what it has counted stays."""
+    from prometheus_client import multiprocess
+
+    multiprocess.mark_process_dead(pid, folder)  # type: ignore[no-untyped-call]

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
     from vecveil.serving.service import Service
 
-__all__ = ["run"]
+    Routers = Callable[[Service], Sequence[APIRouter]]
+
+__all__ = ["bound", "run", "serve_on"]
 
 _KEEP_ALIVE = 65
 """Seconds: longer than clients keep a connection, so that none of them writes into one that is being closed."""
@@ -32,21 +34,64 @@ _KEEP_ALIVE = 65
 def run(
     settings: ServeSettings,
     *,
-    routers: Callable[[Service], Sequence[APIRouter]] | None = None,
+    routers: Routers | None = None,
     open_paths: Iterable[str] = (),
     on_listening: Callable[[str], None] | None = None,
 ) -> None:
     """Serve until a signal says to stop; requests that are being answered then get their answer.
 
+    With ``settings.workers`` above 1 a program of one's own calls this below ``if __name__ == "__main__":``, as the
+    processes that it starts import that program's file.
+
     Args:
         settings: see `ServeSettings`.
-        routers: gives further routes, once the service is open.
+        routers: gives further routes, once the service is open. They are for one worker: what such routes keep from
+            one request to the next is in one process.
         open_paths: see `create_app`.
         on_listening: told the base URL once requests are taken.
 
     Raises:
         VecveilError: something that cannot be used; nothing was served.
         MissingDependencyError: FastAPI, uvicorn or httptools is not installed.
+    """
+    configure_logging(access=settings.access_log)
+
+    def told(url: str, policies: int) -> None:
+        several = {"workers": settings.workers} if settings.workers > 1 else {}
+        event("listening", url=url, policies=policies, **several)
+        if on_listening is not None:
+            on_listening(url)
+
+    with bound(settings.host, settings.port) as address:
+        if settings.workers > 1:
+            if routers is not None:
+                raise InvalidInputError(
+                    message("serve", "routers", "left out with several workers", "some",
+                            "What they keep is in one process.")
+                )  # fmt: skip
+            from vecveil.serving.workers import run_workers
+
+            _warn_if_open(settings)
+            run_workers(settings, address, on_listening=told)
+        else:
+            _warn_if_open(settings)
+            serve_on(address, settings, routers=routers, open_paths=open_paths, on_listening=told)
+    event("stopped")
+
+
+def serve_on(
+    listening: socket.socket,
+    settings: ServeSettings,
+    *,
+    routers: Routers | None = None,
+    open_paths: Iterable[str] = (),
+    on_listening: Callable[[str, int], None],
+) -> None:
+    """Serve on a bound socket in this process; see `run`.
+
+    Args:
+        listening: it listens as soon as there is somebody to answer.
+        on_listening: told the base URL and the number of policies.
     """
     try:
         import uvicorn
@@ -56,49 +101,41 @@ def run(
         from vecveil.serving.joined_writes import JoinedWrites
     except ImportError as error:
         raise MissingDependencyError("Serving", "httptools", "serve") from error
-    configure_logging(access=settings.access_log)
     keys = None if settings.api_keys is None else ApiKeys(settings.api_keys)
-    listening = _bound(settings.host, settings.port)
-    with listening:
-        _warn_if_open(settings)
-        service = open_service(settings)
-        app = create_app(
-            service,
-            keys=keys,
-            routers=() if routers is None else routers(service),
-            open_paths=open_paths,
-            hosts=_host_names(settings),
-        )
-        config = uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,  # its lines hold paths and queries as clients wrote them
-            lifespan="on",
-            ws="none",
-            http=JoinedWrites,
-            server_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=_KEEP_ALIVE,
-            timeout_graceful_shutdown=math.ceil(settings.limits.shutdown_seconds),
-        )
-        server = uvicorn.Server(config)
+    service = open_service(settings)
+    app = create_app(
+        service,
+        keys=keys,
+        routers=() if routers is None else routers(service),
+        open_paths=open_paths,
+        hosts=_host_names(settings),
+    )
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,  # its lines hold paths and queries as clients wrote them
+        lifespan="on",
+        ws="none",
+        http=JoinedWrites,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=_KEEP_ALIVE,
+        timeout_graceful_shutdown=math.ceil(settings.limits.shutdown_seconds),
+    )
+    server = uvicorn.Server(config)
 
-        async def serve() -> None:
-            await service.start()  # before anybody is let in
-            gc.collect()
-            gc.freeze()  # what is loaded by now stays: looking through it again and again costs every request
-            listening.listen(config.backlog)  # from now on nobody is turned away
-            host, port = listening.getsockname()[:2]
-            shown = f"[{host}]" if ":" in host else host
-            url = f"http://{shown}:{port}/v1"
-            event("listening", url=url, policies=len(service.policies))
-            if on_listening is not None:
-                on_listening(url)
-            await server.serve(sockets=[listening])
-            event("stopped")
+    async def serve() -> None:
+        await service.start()  # before anybody is let in
+        gc.collect()
+        gc.freeze()  # what is loaded by now stays: looking through it again and again costs every request
+        listening.listen(config.backlog)  # from now on nobody is turned away
+        host, port = listening.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        on_listening(f"http://{shown}:{port}/v1", len(service.policies))
+        await server.serve(sockets=[listening])
 
-        with asyncio.Runner(loop_factory=_loop_factory(config)) as runner:
-            runner.run(serve())
+    with asyncio.Runner(loop_factory=_loop_factory(config)) as runner:
+        runner.run(serve())
 
 
 def _loop_factory(config: Any) -> Any:
@@ -106,7 +143,7 @@ def _loop_factory(config: Any) -> Any:
     return None if factory is None else factory()
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def bound(host: str, port: int) -> socket.socket:
     """Return a socket bound to the address, so that a port in use is told before an encoder is loaded."""
     failed: str
     try:

@@ -63,7 +63,7 @@ class Service:
         self.client_ids = client_ids
         self.created = int(time.time())
         self.running = 0  # requests that are being answered, for their limit
-        self.metrics = Metrics(lambda: self.running)
+        self.metrics = Metrics()
         self._checks = {
             one.name: EncoderCheck(one.name, one.policy.protector, one.upstream) for one in policies
         }

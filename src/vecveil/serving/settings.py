@@ -13,6 +13,7 @@ from vecveil.release_policy import STRONGER, QueryProtection
 __all__ = ["Limits", "PolicySettings", "ServeSettings", "UpstreamSettings"]
 
 MAX_NAME = 100
+MAX_WORKERS = 128
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,7 @@ class ServeSettings:
         host_names: names, with commas, that clients may call the server by (the header Host). None takes any; of a
             server for this machine alone that asks for no key, only this machine's: a web page whose name is made to
             point here could ask it otherwise.
+        workers: processes that answer on the one port, each with encoders, connections and limits of its own.
     """
 
     policies: Mapping[str, PolicySettings]
@@ -130,6 +132,7 @@ class ServeSettings:
     client_ids: bool = False
     access_log: bool = True
     host_names: str | None = None
+    workers: int = 1
 
     def __post_init__(self) -> None:
         owner = "serve"
@@ -153,5 +156,6 @@ class ServeSettings:
                     )
                 )
         check_count(self.port, owner=owner, param="port", minimum=0, maximum=65_535)
+        check_count(self.workers, owner=owner, param="workers", maximum=MAX_WORKERS)
         if not isinstance(self.host, str) or not self.host:
             raise InvalidInputError(message(owner, "host", "an address", "none"))
