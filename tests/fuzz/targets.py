@@ -169,7 +169,7 @@ FORMATS = ("csv", "tsv", "jsonl", "txt", "parquet", "npy")
 
 def _table(data: bytes) -> None:
     from vecveil.tables.formats import input_file
-    from vecveil.tables.reading import read_input
+    from vecveil.tables.opening import read_input
 
     format = FORMATS[data[0] % len(FORMATS)] if data else "csv"
     with expected():

@@ -15,9 +15,10 @@ from vecveil.bulk.rows import row_protection
 from vecveil.errors import DataFileError, IncompatibleError, message
 from vecveil.tables.arrow import import_pyarrow
 from vecveil.tables.formats import NoRowsError
+from vecveil.tables.opening import read_input
 from vecveil.tables.parquet import METADATA_KEY
 from vecveil.tables.pipeline import TableProtection
-from vecveil.tables.reading import TableReader, read_input
+from vecveil.tables.reading import TableReader
 from vecveil.tables.writing import open_writer
 from vecveil.types import Embeddings
 

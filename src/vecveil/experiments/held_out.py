@@ -32,7 +32,8 @@ from vecveil.concepts.folding import canonical, words
 from vecveil.experiments.datasets import open_dataset
 from vecveil.experiments.datasets.kinds import TextSet
 from vecveil.experiments.points import attacks_named
-from vecveil.experiments.problems import Problem, read_terms
+from vecveil.experiments.problem_concepts import read_terms
+from vecveil.experiments.problems import Problem
 from vecveil.protector import Protector
 from vecveil.types import Embeddings
 

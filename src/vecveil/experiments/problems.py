@@ -19,24 +19,21 @@ from vecveil.concepts import Concept, ConceptMatches
 from vecveil.concepts.folding import words
 from vecveil.concepts.spans import Span
 from vecveil.concepts.terms import TermDetector
-from vecveil.errors import DataFileError, InvalidInputError, message
 from vecveil.experiments.datasets import open_dataset
 from vecveil.experiments.datasets.kinds import PairSet, RetrievalSet, TextSet
-from vecveil.experiments.specification import ConceptSpec, ProblemSpec, read_yaml
+from vecveil.experiments.problem_concepts import Spans, joined_concept, listed_terms
+from vecveil.experiments.specification import ProblemSpec
 
 __all__ = [
     "Corpus",
     "Problem",
     "grouped_concept",
-    "make_concept",
     "make_problem",
     "read_corpus",
-    "read_terms",
 ]
 
 SAMPLE_SEED = 0  # which texts are taken is the same for every seed: they are encoded once
 DataSet = PairSet | RetrievalSet | TextSet
-Spans = Sequence[Sequence[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -147,8 +144,8 @@ def make_problem(name: str, spec: ProblemSpec, data: Path) -> Problem:
         ConceptError: the concept is in too few texts.
     """
     corpus = read_corpus(spec.data, data)
-    terms, groups_of = _listed(spec.concept, data, name)
-    concept = _concept(name, spec.concept, corpus.spans, terms)
+    terms, groups_of = listed_terms(spec.concept, data, name)
+    concept = joined_concept(name, spec.concept, corpus.spans, terms)
     matches = concept.find(corpus.texts)
     groups = corpus.groups
     rest: dict[str, tuple[Span, ...]] = {}
@@ -169,7 +166,7 @@ def make_problem(name: str, spec: ProblemSpec, data: Path) -> Problem:
         held = set(groups[rows].tolist())
         free = [i for i in matches.with_concept if int(groups[i]) not in held]
         rest = {corpus.texts[i]: matches.spans[i] for i in free}
-        concept, groups = _concept(name, spec.concept, spans, terms), groups[rows]
+        concept, groups = joined_concept(name, spec.concept, spans, terms), groups[rows]
         matches = concept.find(taken)
     found = _categories(matches, groups_of)
     return Problem(name, spec, matches, groups, concept, found, rest)
@@ -184,39 +181,9 @@ def _sample(
     return rows[np.argsort(rank, kind="stable")[:count]]
 
 
-def read_terms(path: Path) -> dict[str, list[str]]:
-    """Return groups of terms: of a JSON or YAML mapping or list, or a term a line; ``#`` starts a comment line."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataFileError(
-            message("experiment", "terms_file", "a readable file in the data folder",
-                    f"{path.name!r}, which cannot be read ({type(error).__name__})")
-        ) from None  # fmt: skip
-    if path.suffix.lower() not in (".json", ".yaml", ".yml"):
-        lines = [line.strip() for line in text.splitlines()]
-        terms = [line for line in lines if line and not line.startswith("#")]
-        if not terms:
-            raise DataFileError(message(path.name, "terms_file", "with at least one term", "none"))
-        return {"terms": terms}
-    found = read_yaml(text, owner=path.name)
-    groups = found if isinstance(found, dict) else {"terms": found}
-    for key, value in groups.items():
-        if not isinstance(value, list) or not all(isinstance(term, str) for term in value):
-            raise DataFileError(
-                message(path.name, str(key)[:40], "a list of strings", "something else")
-            )
-    return {str(key): list(value) for key, value in groups.items()}
-
-
-def make_concept(name: str, spec: ConceptSpec, spans: Spans | None, data: Path) -> Concept:
-    """Return the concept of texts whose annotated spans are ``spans``."""
-    return _concept(name, spec, spans, _listed(spec, data, name)[0])
-
-
 def grouped_concept(problem: Problem, data: Path) -> Concept:
     """Return the problem's concept with listed terms labelled by their group, so that like stands for like."""
-    terms, group_of = _listed(problem.spec.concept, data, problem.name)
+    terms, group_of = listed_terms(problem.spec.concept, data, problem.name)
     if not terms or len(set(group_of.values())) < 2:
         return problem.concept
     by_group: dict[str, list[str]] = {}
@@ -226,78 +193,6 @@ def grouped_concept(problem: Problem, data: Path) -> Concept:
     listed = [TermDetector(own, label=group) for group, own in by_group.items()]
     others = [d for d in problem.concept.detectors if not isinstance(d, TermDetector)]
     return Concept(problem.name, (*listed, *others))
-
-
-def _listed(spec: ConceptSpec, data: Path, name: str) -> tuple[list[str], dict[str, str]]:
-    """Return the listed terms and the group of each of their words."""
-    terms = list(spec.terms)
-    group_of: dict[str, str] = {}
-    if spec.terms_file is not None:
-        groups = read_terms(data / spec.terms_file)
-        chosen = spec.groups or tuple(groups)
-        unknown = [group for group in chosen if group not in groups]
-        if unknown:
-            raise InvalidInputError(
-                message(f"problem {name!r}", "groups", "of " + ", ".join(groups), repr(unknown[0]))
-            )
-        for group in chosen:
-            terms += groups[group]
-            group_of |= {word: group for term in groups[group] for word in words(term)}
-    for source, labels in spec.gazetteer.items():
-        found = open_dataset(source, data)
-        if not isinstance(found, TextSet) or found.spans is None:
-            raise InvalidInputError(
-                message(
-                    f"problem {name!r}", "gazetteer", "data sets with annotated spans", repr(source)
-                )
-            )
-        for text, row in zip(found.texts, found.spans, strict=True):
-            for span in row:
-                if span["label"] in labels or "*" in labels:
-                    term = text[span["start"] : span["end"]]
-                    if any(map(str.isalpha, term)) and len(term) > 2:
-                        terms.append(term)
-                        group_of |= {word: span["label"] for word in words(term)}
-    return list(dict.fromkeys(terms)), group_of
-
-
-def _concept(name: str, spec: ConceptSpec, spans: Spans | None, terms: list[str]) -> Concept:
-    parts = []
-    if terms:
-        parts.append(Concept.from_terms(name, terms))
-    if spec.patterns:
-        parts.append(Concept.from_patterns(name, spec.patterns))
-    if spec.entities:
-        parts.append(
-            Concept.from_entities(name, spec.entities, engine=spec.engine, model=spec.model)
-        )
-    if spec.spans:
-        if spans is None:
-            raise InvalidInputError(
-                message(
-                    f"problem {name!r}",
-                    "spans",
-                    "left out for data without annotated spans",
-                    "given",
-                )
-            )
-        every = "*" in spec.spans
-        kept = [[dict(s) for s in row if every or s["label"] in spec.spans] for row in spans]
-        parts.append(
-            Concept.from_spans(
-                name, [[{k: s[k] for k in ("start", "end", "label")} for s in row] for row in kept]
-            )
-        )
-    if not parts:
-        raise InvalidInputError(
-            message(
-                f"problem {name!r}",
-                "concept",
-                "given by terms, spans, entities or patterns",
-                "nothing",
-            )
-        )
-    return parts[0] if len(parts) == 1 else Concept.combined(name, parts)
 
 
 def _categories(matches: ConceptMatches, group_of: Mapping[str, str]) -> dict[str, str]:

@@ -11,9 +11,7 @@ import datetime
 import json
 import multiprocessing
 import os
-import platform
 import signal
-import subprocess
 import threading
 import time
 from collections import Counter
@@ -23,9 +21,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vecveil.environment import inherited_variables
 from vecveil.errors import VecveilError
 from vecveil.experiments.bench import Bench
 from vecveil.experiments.experiment import Cell, Experiment
+from vecveil.experiments.provenance import commit, machine
 from vecveil.experiments.records import RecordFolder
 from vecveil.experiments.specification import Spec, digest
 from vecveil.progress import progress
@@ -185,7 +185,7 @@ def _pooled(
     """Yield results from one pool of processes until all are done or one of them dies."""
     # Spawned, not forked: torch and its threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
-    with _environment(_ONE_THREAD):
+    with inherited_variables(_ONE_THREAD):
         pool = ProcessPoolExecutor(
             min(workers, len(cells)), mp_context=context, initializer=_begin,
             initargs=(spec, data, folder / "work", os.getpid()),
@@ -266,49 +266,5 @@ def _ctrl_c_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-@contextlib.contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables that child processes start with."""
-    before = {key: os.environ.get(key) for key in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for key, value in before.items():
-            if value is None:
-                del os.environ[key]
-            else:
-                os.environ[key] = value
-
-
 def _now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-
-
-def machine() -> dict[str, Any]:
-    """Return what figures of speed depend on, without a name."""
-    import numpy
-    import scipy
-
-    return {
-        "system": platform.system(), "processor": platform.machine(), "cores": os.cpu_count(),
-        "python": platform.python_version(), "numpy": numpy.__version__, "scipy": scipy.__version__,
-    }  # fmt: skip
-
-
-def commit(source: Path = Path(__file__)) -> str | None:
-    """Return the commit that the package's source is at, with ``+`` where files differ; None where it is in none.
-
-    An installed package may lie inside a repository that is somebody else's: there git does not know the file.
-    """
-
-    def git(*arguments: str) -> str:
-        return subprocess.run(
-            ["git", *arguments], cwd=source.parent, capture_output=True, text=True, timeout=10, check=True,
-        ).stdout.strip()  # fmt: skip
-
-    try:
-        git("ls-files", "--error-unmatch", source.name)
-        return git("describe", "--always", "--dirty=+", "--abbrev=10", "--exclude=*") or None
-    except (OSError, subprocess.SubprocessError):
-        return None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,10 +12,10 @@ import numpy as np
 
 from vecveil.accounting import Guarantee
 from vecveil.checks import check_embeddings, check_texts
-from vecveil.errors import IncompatibleError, InvalidInputError, message
+from vecveil.errors import InvalidInputError, message
 from vecveil.mechanisms import NOTHING_BEFORE, Before, Mechanism, Step, TextCrafter
 from vecveil.protector.blocks import release_in_blocks
-from vecveil.protector.encoder_info import EncoderInfo, encoder_fingerprint
+from vecveil.protector.encoder_info import EncoderInfo
 from vecveil.protector.lengths import check_lengths
 from vecveil.protector.repetition import check_repetition, record_release, repeated_stream
 from vecveil.protector.texts_only import TextsOnly, refuse_repetition
@@ -106,23 +104,9 @@ class Protector:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 over everything that decides what is released."""
-        digest = hashlib.sha256()
-        head = [
-            self.method,
-            self.mechanism.name,
-            self.mechanism.parameters(),
-            self.dimension,
-            self.output,
-            [self.before.kind, self.before.radius],
-            [step.to_record() for step in self.after],
-        ]
-        if self.rewriter is not None:
-            head.append(self.rewriter.identity())
-        digest.update(json.dumps(head, sort_keys=True).encode())
-        for name, array in sorted(self.arrays().items()):
-            digest.update(name.encode() + str(array.shape).encode())
-            digest.update(np.ascontiguousarray(array, dtype=np.float64).tobytes())
-        return digest.hexdigest()
+        from vecveil.protector.identity import fingerprint_of
+
+        return fingerprint_of(self)
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return the arrays that a protector file stores."""
@@ -272,37 +256,17 @@ class Protector:
     def loaded_encoder(self) -> Encoder:
         """Return the encoder of this protector, loading it by name if it is not at hand."""
         if self.encoder is None:
-            # A name of the user's own object ("native") means nothing to a model hub.
-            if self.encoder_info.name is None or self.encoder_info.precision == "native":
-                raise InvalidInputError(
-                    message("Protector.encode", "encoder", "one that can be loaded by name", "none",
-                            "It was fitted on vectors alone, or with an encoder of your own.",
-                            "Encode yourself and call protect.")
-                )  # fmt: skip
-            from vecveil.encoders import load_encoder
+            from vecveil.protector.identity import load_own_encoder
 
-            # That of the fit: what "auto" takes goes by how fast either is just now.
-            known = self.encoder_info.precision
-            precision = known if known in ("fp32", "bf16") else "auto"
-            loaded = load_encoder(self.encoder_info.name, precision=precision)
-            self.check_encoder(loaded)
-            object.__setattr__(self, "encoder", loaded)
+            object.__setattr__(self, "encoder", load_own_encoder(self))
         encoder: Encoder = self.encoder
         return encoder
 
     def check_encoder(self, encoder: Any) -> None:
         """Raise IncompatibleError if ``encoder`` is not the one that the protector was fitted for."""
-        fingerprint = encoder_fingerprint(encoder)
-        expected = self.encoder_info.fingerprint
-        if expected is not None and fingerprint is not None and fingerprint != expected:
-            if self.encoder_info.same_by_probe(encoder):
-                return
-            raise IncompatibleError(
-                message("Protector", "encoder", f"the one it was fitted for ({self.encoder_info.name}, "
-                        f"{expected[:12]})", f"{getattr(encoder, 'name', 'another')} ({fingerprint[:12]})",
-                        "Its map and noise fit the vectors of that encoder only.",
-                        "Use that encoder, or fit a new protector.")
-            )  # fmt: skip
+        from vecveil.protector.identity import check_encoder
+
+        check_encoder(self, encoder)
 
     def release(self) -> Callable[[Embeddings, np.random.Generator], Embeddings]:
         """Return the release oracle that an audit hands to adaptive attackers."""

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from multiprocessing import connection, resource_tracker
 from typing import TYPE_CHECKING, Any
 
+from vecveil.environment import inherited_variables
 from vecveil.errors import VecveilError
 from vecveil.serving.logs import event
 from vecveil.serving.metrics import SHARED_FOLDER, forget_process
@@ -224,18 +225,12 @@ def _inherited(environment: dict[str, str]) -> Iterator[None]:
     if masks:
         resource_tracker.ensure_running()  # else it is started in the block, and lets Ctrl-C through again
         held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    former = {name: os.environ.get(name) for name in environment}
-    os.environ.update(environment)
     try:
-        yield
+        with inherited_variables(environment):
+            yield
     finally:
         if masks:
             signal.pthread_sigmask(signal.SIG_SETMASK, held)
-        for name, value in former.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 @contextmanager

@@ -18,6 +18,7 @@ import numpy as np
 
 from vecveil.checks import check_count, check_embeddings
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError, message
+from vecveil.stores.chroma_fields import TEXT, URI, Value, optional, split
 from vecveil.stores.failing import (
     check_cursor,
     database_errors,
@@ -34,11 +35,9 @@ __all__ = ["ChromaStore"]
 _OWNER = "ChromaStore"
 _SPACES = {"cosine": "cosine", "l2": "euclidean", "ip": "dot"}
 _DIMENSION = "vecveil:dimension"
-_TEXT, _URI = "chroma:document", "chroma:uri"
 _FILE = "chroma.sqlite3"
 _CHUNK = 500
 _AGAIN = "Start the database, and run again: what was done stays done."
-Value = str | int | float | bool
 
 
 class ChromaStore(VectorStore):
@@ -182,7 +181,7 @@ class ChromaStore(VectorStore):
             raise StoreError(
                 message(_OWNER, "vectors", f"of dimension {kept}", f"dimension {vectors.shape[1]}")
             )
-        rows = [_split(fields) for fields in batch.fields]
+        rows = [split(fields) for fields in batch.fields]
         for start in range(0, len(batch), _CHUNK):
             part = slice(start, start + _CHUNK)
             ids = list(batch.ids[part])
@@ -192,8 +191,8 @@ class ChromaStore(VectorStore):
                     ids=ids,
                     embeddings=vectors[part],
                     metadatas=[row[0] or None for row in rows[part]],
-                    **_optional("documents", [row[1] for row in rows[part]]),
-                    **_optional("uris", [row[2] for row in rows[part]]),
+                    **optional("documents", [row[1] for row in rows[part]]),
+                    **optional("uris", [row[2] for row in rows[part]]),
                 )
 
     def read(self, ids: Sequence[str]) -> Batch:
@@ -276,7 +275,7 @@ class ChromaStore(VectorStore):
         fields: list[dict[str, Any]] = [
             dict(one or {}) for one in got["metadatas"] or [{}] * len(ids)
         ]
-        for name, column in ((_TEXT, got["documents"]), (_URI, got["uris"])):
+        for name, column in ((TEXT, got["documents"]), (URI, got["uris"])):
             for row, value in zip(fields, column or (), strict=False):
                 if value is not None:
                     row[name] = value
@@ -299,25 +298,3 @@ class ChromaStore(VectorStore):
                 gone.append(name)
         if gone:
             collection.delete(ids=gone)
-
-
-def _split(fields: Mapping[str, Any]) -> tuple[dict[str, Value], str | None, str | None]:
-    """Return metadata, text and address of one row."""
-    metadata: dict[str, Value] = {}
-    for name, value in fields.items():
-        if name in (_TEXT, _URI) or value is None:
-            continue
-        plain = value.item() if isinstance(value, np.generic) else value
-        listed = plain if isinstance(plain, list) else []
-        simple = listed and all(isinstance(v, str | int | float) for v in listed)
-        if not isinstance(plain, str | int | float | bool) and not simple:
-            raise InvalidInputError(
-                message(_OWNER, "fields", "texts, numbers, true or false, or lists of these", type(value).__name__,
-                        "Chroma's metadata hold nothing else.", "Leave the field out, or write it as text.")
-            )  # fmt: skip
-        metadata[str(name)] = plain
-    return metadata, fields.get(_TEXT), fields.get(_URI)
-
-
-def _optional(name: str, column: list[str | None]) -> dict[str, list[str | None]]:
-    return {name: column} if any(value is not None for value in column) else {}

@@ -18,6 +18,7 @@ from vecveil.progress import progress
 from vecveil.release_policy import ReleasePolicy
 from vecveil.stores.checksum import add_rows, as_hex
 from vecveil.stores.fields import carried
+from vecveil.stores.interference import check_empty, check_unchanged, check_under_way
 from vecveil.stores.planning import (
     Checked,
     MigrationOptions,
@@ -106,7 +107,7 @@ def migrate(
             checked = check_source(
                 source, protector, options, batch=batch, show_progress=show_progress
             )
-            _check_empty(dest)
+            check_empty(dest)
             if on_checked is not None:
                 on_checked(checked)
             dest.create(protector.released_dimension, metric=checked.info.metric)
@@ -116,9 +117,9 @@ def migrate(
             )  # fmt: skip
         else:
             check_same(state, names=names, protector=protector, key=key, options=options)
-            _check_under_way(state, dest)
+            check_under_way(state, dest)
             if not state.copied:
-                _check_unchanged(state, source)
+                check_unchanged(state, source)
                 if not dest.exists():
                     dest.create(state.dimension, metric=source.info().metric)
         resumed = state.rows
@@ -175,38 +176,6 @@ def _noted(state: MigrationState, found: Verification, state_file: Path) -> Migr
     return state
 
 
-def _check_empty(dest: VectorStore) -> None:
-    if dest.exists() and (rows := dest.info().count):
-        raise StoreError(
-            message(_OWNER, "dest", "a store that is not there yet, or empty", f"one with {rows:,} rows",
-                    "No state file says that they are of this migration.",
-                    "Give another destination, or name the state file of the migration with --state.")
-        )  # fmt: skip
-
-
-def _check_under_way(state: MigrationState, dest: VectorStore) -> None:
-    """Refuse a destination that lost rows, or has more than this migration can have written."""
-    rows = dest.info().count if dest.exists() else 0
-    if state.copied:
-        return  # what is wrong is said by the verification
-    if not state.rows <= rows <= state.rows + state.ahead:
-        raise StoreError(
-            message(_OWNER, "dest", f"as the migration left it, with {state.rows:,} rows or up to {state.ahead:,} more",
-                    f"{rows:,} rows", "Somebody else has written to it or removed rows.",
-                    "Remove the state file and the destination, and start anew.")
-        )  # fmt: skip
-
-
-def _check_unchanged(state: MigrationState, source: VectorStore) -> None:
-    rows = source.info().count
-    if rows != state.total:
-        raise StoreError(
-            message(_OWNER, "source", f"left alone while it is copied, with {state.total:,} rows", f"{rows:,} rows",
-                    f"{state.rows:,} rows of it are copied, and which ones are missing cannot be known.",
-                    "Remove the state file and the destination, and start anew.")
-        )  # fmt: skip
-
-
 def _copied(
     state: MigrationState,
     source: VectorStore,
@@ -226,7 +195,7 @@ def _copied(
         for rows in progress(reading, "migrate", total=left, show=show_progress, unit="batch"):
             state = _written(state, rows, dest, policy, most)
             write_state(state_file, state)
-        _check_unchanged(state, source)
+        check_unchanged(state, source)
     except StoreError as error:
         raise StoreError(
             f"{error} {state.rows:,} of {state.total:,} rows are copied. {_AGAIN}"

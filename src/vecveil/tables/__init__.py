@@ -5,8 +5,9 @@ Importing this package loads neither pyarrow nor anything else beyond NumPy; Par
 """
 
 from vecveil.tables.items import RowItems
+from vecveil.tables.opening import read_table
 from vecveil.tables.pipeline import ProtectionCounts, protect_table
-from vecveil.tables.reading import Chunk, TableReader, read_table
+from vecveil.tables.reading import Chunk, TableReader
 from vecveil.tables.texts import TextRows, read_texts
 from vecveil.tables.writers import EmbeddingWriter
 from vecveil.tables.writing import open_writer

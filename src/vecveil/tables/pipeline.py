@@ -13,8 +13,9 @@ from vecveil.errors import IncompatibleError, InvalidInputError, ReleaseError, m
 from vecveil.progress import progress
 from vecveil.tables.carrying import Carried, carried_columns
 from vecveil.tables.items import RowItems, check_id_column, ids_of
+from vecveil.tables.opening import read_table
 from vecveil.tables.overlapping import ahead, behind
-from vecveil.tables.reading import Chunk, TableReader, read_table
+from vecveil.tables.reading import Chunk, TableReader
 from vecveil.tables.sources import ColumnType, missing_column
 from vecveil.tables.writers import EmbeddingWriter, NpyWriter
 from vecveil.tables.writing import check_output, open_writer

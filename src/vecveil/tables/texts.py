@@ -13,7 +13,7 @@ import numpy as np
 from vecveil.checks import check_count
 from vecveil.errors import DataFileError, message
 from vecveil.tables.arrow import python_values
-from vecveil.tables.reading import read_table
+from vecveil.tables.opening import read_table
 from vecveil.tables.sources import missing_column, row_number
 from vecveil.types import Embeddings
 

@@ -9,7 +9,8 @@ import pytest
 
 from harness.experiment_data import TERMS, write_jsonl
 from vecveil.errors import DataFileError, InvalidInputError
-from vecveil.experiments.problems import make_problem, read_corpus, read_terms
+from vecveil.experiments.problem_concepts import read_terms
+from vecveil.experiments.problems import make_problem, read_corpus
 from vecveil.experiments.specification import ConceptSpec, ProblemSpec
 from vecveil.experiments.tasks import read_task, task_texts
 from vecveil.metrics import ClassificationTask, RetrievalTask, StsTask

@@ -16,8 +16,8 @@ import pytest
 from vecveil.errors import DataFileError
 from vecveil.experiments import run, summarise
 from vecveil.experiments.experiment import Cell
+from vecveil.experiments.provenance import commit
 from vecveil.experiments.records import RecordFolder
-from vecveil.experiments.running import commit
 
 SPEC = """
 experiment: tradeoff

@@ -23,7 +23,7 @@ from vecveil.concepts import Concept, ConceptMatches
 from vecveil.errors import DataFileError, InvalidInputError, message
 from vecveil.experiments.datasets import TextSet, open_dataset
 from vecveil.experiments.datasets.annotated import joined
-from vecveil.experiments.problems import make_concept
+from vecveil.experiments.problem_concepts import make_concept
 from vecveil.experiments.specification import ProblemSpec, digest
 
 if TYPE_CHECKING:
