@@ -29,13 +29,14 @@ class ServerProcess:
         self._ready = threading.Event()
         self.port = 0
         self._threads = [
-            threading.Thread(target=self._read, args=(name, stream))
+            threading.Thread(target=self._read, args=(name, stream), daemon=True)
             for name in ("stdout", "stderr")
         ]
         for thread in self._threads:
             thread.start()
-        assert self._ready.wait(120), self.lines
-        assert self.port, self.lines
+        if not self._ready.wait(120) or not self.port:
+            self.process.kill()
+            raise AssertionError(self.lines)
 
     def _read(self, name: str, stream: str) -> None:
         for line in getattr(self.process, name):
@@ -54,11 +55,15 @@ class ServerProcess:
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(number)
         code = self.process.wait(60)
-        for thread in self._threads:
+        for thread, stream in zip(
+            self._threads, (self.process.stdout, self.process.stderr), strict=True
+        ):
             thread.join(10)
-        for stream in (self.process.stdout, self.process.stderr):
             assert stream is not None
-            stream.close()
+            if (
+                not thread.is_alive()
+            ):  # else somebody else holds the pipe, and closing would wait for the reader
+                stream.close()
         return code
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -23,9 +24,14 @@ import pytest
 from harness.command_line import command, environment, run, spawn
 from harness.server_process import ServerProcess, upstream_process
 from harness.serving import clean_vectors, fake_protector
+from vecveil import serving
 from vecveil.accounting import Ledger
+from vecveil.errors import InvalidInputError
 from vecveil.randomness import NoiseKeys
 from vecveil.release_policy import ReleasePolicy
+from vecveil.serving import PolicySettings, ServeSettings
+from vecveil.serving.server import bound
+from vecveil.serving.workers import _Workers, pause_before_next, share_of_cores
 
 WORKERS, CAP, PATIENCE = 2, 3, 60.0
 
@@ -54,9 +60,10 @@ class Setting:
     """Two workers with a keyed policy, and one of fresh noise whose releases are counted."""
 
     def __init__(self, folder: Path) -> None:
-        self.upstream = upstream_process(slow=2.0)
+        self.upstream = upstream_process(slow=30.0)
         protector = fake_protector()
         protector.save(folder / "drug.vecveil")
+        self.folder = folder
         self.policy = ReleasePolicy(
             protector, key=NoiseKeys.create(folder / "noise.key", "2026").key()
         )
@@ -78,9 +85,22 @@ class Setting:
         body = {"model": model, "input": text}
         return httpx.post(f"{self.url}/v1/embeddings", json=body, timeout=PATIENCE)
 
+    def figures(self) -> str:
+        return httpx.get(f"{self.url}/metrics", timeout=PATIENCE).text
+
+    def complete(self) -> bool:
+        """Return whether all workers listen."""
+        found = 0
+        for worker in workers_of(self.pid):
+            with contextlib.suppress(psutil.Error):
+                found += any(
+                    one.status == psutil.CONN_LISTEN for one in worker.net_connections("tcp4")
+                )
+        return found == WORKERS
+
     def answered(self) -> float:
         """Return how many requests for embeddings all workers say that they have answered well."""
-        text = httpx.get(f"{self.url}/metrics", timeout=PATIENCE).text
+        text = self.figures()
         named = r'vecveil_requests_total{route="/v1/embeddings",status="200"} (\S+)'
         return sum(map(float, re.findall(named, text)))
 
@@ -99,7 +119,7 @@ def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere one worker may get all connections")
 def test_connections_fall_to_every_worker(setting: Setting) -> None:
     # 40 connections, each to either worker with probability one half: all to one with 2 ** -39 = 2e-12.
-    clients = [httpx.Client() for _ in range(40)]
+    clients = [httpx.Client(timeout=PATIENCE) for _ in range(40)]
     try:
         for client in clients:
             assert client.get(f"{setting.url}/health").json()["checked"] == 2
@@ -116,6 +136,9 @@ def test_connections_fall_to_every_worker(setting: Setting) -> None:
     assert len(held) == WORKERS
     assert min(held) > 0
     assert sum(held) == 40
+    # Each worker listens on a socket of its own: of one that they share, whoever wakes first takes all that wait.
+    table = Path("/proc/net/tcp").read_text()
+    assert table.count(f":{setting.server.port:04X} 00000000:0000 0A") == WORKERS
 
 
 def test_every_worker_gives_a_text_the_same_keyed_vector_and_their_figures_are_added_up(
@@ -130,7 +153,7 @@ def test_every_worker_gives_a_text_the_same_keyed_vector_and_their_figures_are_a
         found = np.array(answer.json()["data"][0]["embedding"], dtype=np.float32)
         assert np.array_equal(found, expected)
     until(lambda: setting.answered() == before + 40)  # a request is counted after its answer
-    text = httpx.get(f"{setting.url}/metrics").text
+    text = setting.figures()
     assert "vecveil_requests_in_progress 1.0" in text  # this one
     assert re.search(r'vecveil_build_info{version="[^"]+"} 1.0', text)
 
@@ -143,18 +166,33 @@ def test_workers_together_keep_to_a_cap(setting: Setting) -> None:
     assert len(set(released)) == CAP  # no two workers draw the same noise
 
 
-def test_a_worker_that_is_killed_is_replaced_and_what_it_counted_stays(setting: Setting) -> None:
-    until(lambda: len(workers_of(setting.pid)) == WORKERS)
-    before = setting.answered()
+def test_a_worker_that_is_killed_is_replaced_and_what_it_was_doing_is_forgotten(
+    setting: Setting,
+) -> None:
+    until(setting.complete)
     victim, other = workers_of(setting.pid)
-    victim.kill()
-    victim.wait(PATIENCE)
-    assert setting.ask("keyed", "a").status_code == 200  # by the other
-    until(lambda: len(workers_of(setting.pid)) == WORKERS)
+    setting.upstream.process.send_signal(signal.SIGUSR1)
+    with ThreadPoolExecutor(24) as threads:  # all at one worker with 2 ** -23 = 1e-7
+        asked = [threads.submit(setting.ask, "keyed", "a") for _ in range(24)]
+        until(lambda: "in_progress 25.0" in setting.figures())
+        victim.kill()
+        victim.wait(PATIENCE)
+        until(
+            lambda: len(workers_of(setting.pid)) == WORKERS
+        )  # it listens once the upstream answers
+        setting.upstream.process.send_signal(signal.SIGUSR2)
+        outcomes = [one.exception() or one.result().status_code for one in asked]
+    answered = sum(one == 200 for one in outcomes)
+    lost = sum(isinstance(one, httpx.TransportError) for one in outcomes)
+    assert answered + lost == 24
+    assert lost > 0
+    assert answered > 0
+    until(lambda: any('"worker ended"' in line for line in list(setting.server.lines)))
     ended = [json.loads(line) for line in setting.server.lines if '"worker ended"' in line]
     assert [one["exit"] for one in ended] == [-signal.SIGKILL]
     assert other.pid in {one.pid for one in workers_of(setting.pid)}
-    assert setting.answered() > before
+    until(lambda: "in_progress 1.0" in setting.figures())  # the question itself
+    until(lambda: setting.ask("keyed", "a").status_code == 200)
 
 
 def test_a_second_server_on_the_port_is_refused(setting: Setting, tmp_path: Path) -> None:
@@ -165,30 +203,74 @@ def test_a_second_server_on_the_port_is_refused(setting: Setting, tmp_path: Path
     assert "Traceback" not in done.err
 
 
+@pytest.mark.parametrize("changed", ["drug.vecveil", "noise.key"])
+def test_a_worker_does_not_answer_with_another_protector_or_key_than_the_others(
+    setting: Setting, changed: str
+) -> None:
+    until(setting.complete)
+    path = setting.folder / changed
+    before = path.read_bytes()
+    if changed == "noise.key":
+        NoiseKeys.create(setting.folder / "other.key", "2026")
+        path.write_bytes((setting.folder / "other.key").read_bytes())
+    else:
+        fake_protector(noise_to_signal=0.7).save(path)
+    said = len(refusals(setting))
+    victim = workers_of(setting.pid)[0]
+    victim.kill()
+    victim.wait(PATIENCE)
+    until(lambda: len(refusals(setting)) > said)
+    texts = ["a note that takes alphamab"]
+    expected = setting.policy.documents(clean_vectors(texts), texts=texts)[0]
+    for _ in range(10):
+        found = setting.ask("keyed", texts[0]).json()["data"][0]["embedding"]
+        assert np.array_equal(np.array(found, dtype=np.float32), expected)
+    path.write_bytes(before)
+    until(setting.complete)
+    (setting.folder / "other.key").unlink(missing_ok=True)
+
+
+def refusals(setting: Setting) -> list[str]:
+    return [line for line in list(setting.server.lines) if "Restart the server" in line]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prlimit is of Linux")
+def test_what_keeps_a_worker_from_starting_again_leaves_the_others_alone(setting: Setting) -> None:
+    until(setting.complete)
+    supervisor = psutil.Process(setting.pid)
+    soft, hard = supervisor.rlimit(psutil.RLIMIT_NOFILE)
+    supervisor.rlimit(psutil.RLIMIT_NOFILE, (3, hard))  # no further file
+    victim = workers_of(setting.pid)[0]
+    victim.kill()
+    victim.wait(PATIENCE)
+    until(lambda: any("Too many open files" in line for line in list(setting.server.lines)))
+    assert setting.ask("keyed", "a").status_code == 200
+    supervisor.rlimit(psutil.RLIMIT_NOFILE, (soft, hard))
+    until(setting.complete)
+
+
 def test_what_is_being_answered_is_answered_before_all_end(setting: Setting) -> None:
+    until(setting.complete)
     running = workers_of(setting.pid)
+    until(lambda: "in_progress 1.0" in setting.figures())
     setting.upstream.process.send_signal(signal.SIGUSR1)
-    statuses: list[int] = []
-    asking = [
-        threading.Thread(target=lambda: statuses.append(setting.ask("keyed", "a").status_code))
-        for _ in range(6)
-    ]
-    for thread in asking:
-        thread.start()
-    figures = f"{setting.url}/metrics"
-    until(lambda: "in_progress 7.0" in httpx.get(figures).text)
+    with ThreadPoolExecutor(6) as threads:
+        asked = [threads.submit(setting.ask, "keyed", "a") for _ in range(6)]
+        until(lambda: "in_progress 7.0" in setting.figures())
+        setting.server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        assert not any(one.done() for one in asked)
+        setting.upstream.process.send_signal(signal.SIGUSR2)
+        assert [one.result().status_code for one in asked] == [200] * 6
     assert setting.server.end(signal.SIGTERM) == 143
-    for thread in asking:
-        thread.join(PATIENCE)
-    assert statuses == [200] * 6
     assert not any(one.is_running() for one in running)
     with pytest.raises(httpx.ConnectError):
-        httpx.get(figures)
+        setting.figures()
     said = "".join(setting.server.lines)
     assert "Traceback" not in said
-    assert [line for line in setting.server.lines if '"listening"' in line] == [
-        line for line in setting.server.lines if f'"workers": {WORKERS}' in line
-    ]
+    assert said.count('"listening"') == 1
+    assert f'"workers": {WORKERS}' in said
+    assert said.count('"event": "stopped"') == 1
 
 
 def serve_on_the_fake_encoder(folder: Path, port: int) -> list[str]:
@@ -198,15 +280,34 @@ def serve_on_the_fake_encoder(folder: Path, port: int) -> list[str]:
                    "--upstream", upstream, "--upstream-key", "none")  # fmt: skip
 
 
-def test_workers_end_when_the_process_that_started_them_is_gone(tmp_path: Path) -> None:
+def test_lost_figures_fail_no_request_and_workers_end_when_what_started_them_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     upstream = upstream_process()
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     try:
         server = ServerProcess(serve_on_the_fake_encoder(tmp_path, upstream.port), "stderr")
         running = workers_of(server.process.pid)
         assert len(running) == WORKERS
-        server.end(signal.SIGKILL)
+        (figures,) = (tmp_path / "tmp").iterdir()
+        assert len(list(figures.glob("gauge_livesum_*.db"))) == WORKERS
+        shutil.rmtree(figures)  # as cleaners of temporary folders do
+        for i in range(12):  # labels that were never counted need a new file
+            body = {"model": "drug:query" if i % 2 else "drug", "input": "a"}
+            said = httpx.post(
+                f"http://127.0.0.1:{server.port}/v1/embeddings", json=body, timeout=PATIENCE
+            )
+            assert said.status_code == 200
+        told = httpx.get(f"http://127.0.0.1:{server.port}/metrics", timeout=PATIENCE)
+        assert told.status_code == 200
+        server.process.kill()
         _, alive = psutil.wait_procs(running, timeout=PATIENCE)
+        for one in alive:
+            one.kill()
         assert not alive
+        server.end()
+        assert not list((tmp_path / "tmp").iterdir())  # figures that were left behind
     finally:
         upstream.end()
 
@@ -267,3 +368,40 @@ def test_misuse_is_one_sentence(words: list[str], said: str, tmp_path: Path) -> 
     assert done.code in (1, 2)
     assert said in done.err
     assert "Traceback" not in done.err
+
+
+def test_an_address_is_ours_before_anybody_listens() -> None:
+    # Two servers that start together: encoders load for seconds, in which nobody listens.
+    settings = ServeSettings({"drug": PolicySettings("drug.vecveil")}, port=0, workers=WORKERS)
+    with bound("127.0.0.1", 0) as address:
+        workers = _Workers(settings, address, "none")
+        port = address.getsockname()[1]
+        with pytest.raises(InvalidInputError, match="Choose another --port"):
+            bound("127.0.0.1", port)
+        with workers._socket() as one, workers._socket() as other:
+            one.listen()
+            other.listen()
+            with pytest.raises(InvalidInputError, match="Choose another --port"):
+                bound("127.0.0.1", port)
+
+
+def test_routes_that_keep_something_are_for_one_worker() -> None:
+    settings = ServeSettings({"drug": PolicySettings("drug.vecveil")}, workers=WORKERS)
+    with pytest.raises(InvalidInputError, match="routers"):
+        serving.run(settings, routers=lambda service: [])
+
+
+@pytest.mark.parametrize(
+    ("ran", "last", "pause"),
+    [(1.0, 0.0, 1.0), (1.0, 1.0, 2.0), (1.0, 32.0, 60.0), (1.0, 60.0, 60.0), (61.0, 60.0, 0.0)],
+)
+def test_what_ends_again_and_again_is_started_less_and_less_often(
+    ran: float, last: float, pause: float
+) -> None:
+    assert pause_before_next(ran, last) == pause
+
+
+def test_cores_are_divided() -> None:
+    assert share_of_cores(1) >= 1
+    assert share_of_cores(10_000) == 1
+    assert share_of_cores(1) == len(psutil.Process().cpu_affinity())

@@ -118,6 +118,8 @@ def _left_behind(arguments: Sequence[str]) -> str:
 
 def _say(text: str, *, kind: str = "error: ") -> int:
     """Write one line to stderr; return 1."""
+    if sys.stderr is None:  # closed by whoever started this process
+        return FAILED
     line = " ".join(text.split())
     start = "\n" if kind == "" and sys.stderr.isatty() else ""  # away from an unfinished bar
     with contextlib.suppress(OSError, ValueError):

@@ -87,7 +87,7 @@ class Guard:
             await self._app(scope, receive, answer)
         except ClientGone:
             status, code = _CLIENT_GONE, "client_gone"
-            metrics.errors.labels(code).inc()
+            metrics.note(metrics.errors, 1, code)
         except Exception as error:
             shown = self._service.error_of(api_error_of(error))
             code = shown.code
@@ -106,9 +106,9 @@ class Guard:
             self._service.running -= 1
             metrics.running.dec()
             seconds = time.perf_counter() - started
+            metrics.note(metrics.requests, 1, route, str(status))
+            metrics.note(metrics.seconds, seconds, route)
             metrics.settle()
-            metrics.requests.labels(route, str(status)).inc()
-            metrics.seconds.labels(route).observe(seconds)
             fields: dict[str, Any] = {} if code is None else {"code": code}
             event(
                 "request",

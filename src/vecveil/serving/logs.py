@@ -41,7 +41,12 @@ class _JsonLines(logging.Formatter):
             name = record.name.removesuffix(
                 ".error"
             )  # uvicorn logs everything there, its start too
-            line |= {"event": name, "message": said[0][:200] if said else ""}
+            first = said[0] if said else ""
+            if first.startswith(
+                "Traceback"
+            ):  # frames and what was raised may hold data, its type does not
+                first = f"ended by {said[-1].partition(':')[0]}"
+            line |= {"event": name, "message": first[:200]}
         if record.exc_info and record.exc_info[0] is not None:
             line["exception"] = record.exc_info[0].__name__
         return json.dumps(line)

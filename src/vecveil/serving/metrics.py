@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 from vecveil.errors import MissingDependencyError
 from vecveil.version import __version__
 
-__all__ = ["SHARED_FOLDER", "Metrics", "forget_process"]
-
-SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-"""The variable that has the client library keep figures in files of this folder, for all processes together."""
+__all__ = ["Metrics", "forget_process", "share_figures"]
 
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 _MOST_NOTED = 1000
+_folder: str | None = None  # of figures that processes share
 
 
 class Metrics:
-    """The figures of one server, in a registry of its own; of all its processes, where `SHARED_FOLDER` is set.
+    """The figures of one server, in a registry of its own; of all its processes, after `share_figures`.
 
     Raises:
         MissingDependencyError: prometheus-client is not installed.
@@ -77,20 +76,22 @@ class Metrics:
             registry=registry,
             multiprocess_mode="max",
         ).labels(__version__).set(1)
-        self._noted: deque[tuple[Callable[[float], None], float]] = deque()
+        self._noted: deque[tuple[Any, float, tuple[str, ...]]] = deque()
 
-    def note(self, count: Callable[[float], None], amount: float) -> None:
-        """Have ``count(amount)`` called by the next `settle`: nobody's answer waits for it. Any thread may."""
-        self._noted.append((count, amount))
+    def note(self, metric: Any, amount: float, *labels: str) -> None:
+        """Have ``amount`` counted or observed by the next `settle`: nobody's answer waits for it. Any thread may."""
+        self._noted.append((metric, amount, labels))
         if len(self._noted) > _MOST_NOTED:  # nobody settles, as where no `Guard` is in front
             self.settle()
 
     def settle(self) -> None:
-        """Count what was noted. Any thread may."""
+        """Count what was noted; figures that cannot be kept fail no request. Any thread may."""
         with suppress(IndexError):  # nothing is left, perhaps because another thread took it
             while True:
-                count, amount = self._noted.popleft()
-                count(amount)
+                metric, amount, labels = self._noted.popleft()
+                with suppress(OSError):  # somebody removed the folder of shared figures
+                    one = metric.labels(*labels) if labels else metric
+                    (one.observe if hasattr(one, "observe") else one.inc)(amount)
 
     @property
     def content_type(self) -> str:
@@ -102,17 +103,36 @@ class Metrics:
         """Return the figures in Prometheus' format."""
         self.settle()
         registry = self._registry
-        if (folder := os.environ.get(SHARED_FOLDER)) is not None:
+        if _folder is not None:
             from prometheus_client import multiprocess
 
+            Path(_folder).mkdir(mode=0o700, exist_ok=True)
             registry = self._prometheus.CollectorRegistry()
-            multiprocess.MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]
+            multiprocess.MultiProcessCollector(registry, _folder)  # type: ignore[no-untyped-call]
         text: bytes = self._prometheus.generate_latest(registry)
         return text
 
 
-def forget_process(pid: int, folder: str) -> None:
-    """Drop what an ended process was about to do; what it has counted stays."""
-    from prometheus_client import multiprocess
+def share_figures(folder: str, process: int) -> None:
+    """Have the figures of this process kept in files of ``folder``, and those of all processes there shown together.
 
-    multiprocess.mark_process_dead(pid, folder)  # type: ignore[no-untyped-call]
+    Args:
+        process: number among those that share the folder; a process that takes the place of another has its number
+            and counts on from where that one was.
+    """
+    global _folder
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+    try:
+        from prometheus_client import values
+    except ImportError:  # `Metrics` says so
+        return
+    values.ValueClass = values.MultiProcessValue(process_identifier=lambda: process)  # type: ignore[no-untyped-call]
+    _folder = folder
+
+
+def forget_process(process: int, folder: str) -> None:
+    """Drop what an ended process was about to do; what it has counted stays."""
+    with suppress(OSError, ImportError):
+        from prometheus_client import multiprocess
+
+        multiprocess.mark_process_dead(process, folder)  # type: ignore[no-untyped-call]

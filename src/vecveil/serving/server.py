@@ -7,7 +7,9 @@ import gc
 import ipaddress
 import logging
 import math
+import os
 import socket
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -54,29 +56,39 @@ def run(
         VecveilError: something that cannot be used; nothing was served.
         MissingDependencyError: FastAPI, uvicorn or httptools is not installed.
     """
+    if settings.workers > 1 and sys.platform == "win32":
+        raise InvalidInputError(message("serve", "workers", "1 on Windows", settings.workers))
+    if settings.workers > 1 and routers is not None:
+        raise InvalidInputError(
+            message("serve", "routers", "left out with several workers", "some",
+                    "What they keep from one request to the next is in one process.")
+        )  # fmt: skip
+    fill_standard_streams()
     configure_logging(access=settings.access_log)
+    listening = False
 
     def told(url: str, policies: int) -> None:
+        nonlocal listening
         several = {"workers": settings.workers} if settings.workers > 1 else {}
         event("listening", url=url, policies=policies, **several)
+        listening = True
         if on_listening is not None:
             on_listening(url)
 
-    with bound(settings.host, settings.port) as address:
-        if settings.workers > 1:
-            if routers is not None:
-                raise InvalidInputError(
-                    message("serve", "routers", "left out with several workers", "some",
-                            "What they keep is in one process.")
-                )  # fmt: skip
-            from vecveil.serving.workers import run_workers
+    try:
+        with bound(settings.host, settings.port) as address:
+            _warn_if_open(settings)
+            if settings.workers > 1:
+                from vecveil.serving.workers import run_workers
 
-            _warn_if_open(settings)
-            run_workers(settings, address, on_listening=told)
-        else:
-            _warn_if_open(settings)
-            serve_on(address, settings, routers=routers, open_paths=open_paths, on_listening=told)
-    event("stopped")
+                run_workers(settings, address, on_listening=told)
+            else:
+                serve_on(
+                    address, settings, routers=routers, open_paths=open_paths, on_listening=told
+                )
+    finally:
+        if listening:
+            event("stopped")
 
 
 def serve_on(
@@ -85,12 +97,14 @@ def serve_on(
     *,
     routers: Routers | None = None,
     open_paths: Iterable[str] = (),
+    on_opened: Callable[[Service], None] | None = None,
     on_listening: Callable[[str, int], None],
 ) -> None:
     """Serve on a bound socket in this process; see `run`.
 
     Args:
         listening: it listens as soon as there is somebody to answer.
+        on_opened: given the service before it asks or answers anybody; what it raises ends the server.
         on_listening: told the base URL and the number of policies.
     """
     try:
@@ -101,8 +115,12 @@ def serve_on(
         from vecveil.serving.joined_writes import JoinedWrites
     except ImportError as error:
         raise MissingDependencyError("Serving", "httptools", "serve") from error
+    from vecveil.serving.announcing import AnnouncingServer
+
     keys = None if settings.api_keys is None else ApiKeys(settings.api_keys)
     service = open_service(settings)
+    if on_opened is not None:
+        on_opened(service)
     app = create_app(
         service,
         keys=keys,
@@ -122,16 +140,18 @@ def serve_on(
         timeout_keep_alive=_KEEP_ALIVE,
         timeout_graceful_shutdown=math.ceil(settings.limits.shutdown_seconds),
     )
-    server = uvicorn.Server(config)
 
-    async def serve() -> None:
-        await service.start()  # before anybody is let in
+    def started() -> None:
         gc.collect()
         gc.freeze()  # what is loaded by now stays: looking through it again and again costs every request
-        listening.listen(config.backlog)  # from now on nobody is turned away
         host, port = listening.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         on_listening(f"http://{shown}:{port}/v1", len(service.policies))
+
+    server = AnnouncingServer(config, started)
+
+    async def serve() -> None:
+        await service.start()  # before anybody is let in
         await server.serve(sockets=[listening])
 
     with asyncio.Runner(loop_factory=_loop_factory(config)) as runner:
@@ -141,6 +161,14 @@ def serve_on(
 def _loop_factory(config: Any) -> Any:
     factory = getattr(config, "get_loop_factory", None)  # uvicorn before 0.36 has none
     return None if factory is None else factory()
+
+
+def fill_standard_streams() -> None:
+    """Open what is closed of stdin, stdout and stderr: else a socket takes its number, and gets what is said."""
+    if sys.platform != "win32":
+        while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+            os.set_inheritable(number, True)
+        os.close(number)
 
 
 def bound(host: str, port: int) -> socket.socket:

@@ -174,8 +174,7 @@ class Service:
         work = partial(self._protect, served, request, encoded, drawn.pop() if drawn else None)
         small = encoded.vectors.size <= _INLINE_VALUES and policy.ledger is None
         body = work() if small else await self._thread(work)
-        released = self.metrics.vectors.labels(served.name, request.side)
-        self.metrics.note(released.inc, len(request.texts))
+        self.metrics.note(self.metrics.vectors, len(request.texts), served.name, request.side)
         return body
 
     async def _encode(
@@ -198,7 +197,7 @@ class Service:
                 self._forget(served.upstream)
             raise
         finally:
-            self.metrics.note(self.metrics.upstream.observe, time.perf_counter() - started)
+            self.metrics.note(self.metrics.upstream, time.perf_counter() - started)
 
     def _forget(self, upstream: Upstream) -> None:
         for one in self.policies.values():
@@ -227,7 +226,7 @@ class Service:
             event("not released", level=logging.ERROR, policy=served.name, message=str(error))
             raise
         finally:
-            self.metrics.note(self.metrics.protection.observe, time.perf_counter() - started)
+            self.metrics.note(self.metrics.protection, time.perf_counter() - started)
         return released.to_json(
             model=request.named, as_base64=request.base64, tokens=encoded.tokens
         )
@@ -237,7 +236,7 @@ class Service:
 
     def error_of(self, error: ApiError) -> ApiError:
         """Count an error that is answered, and return it."""
-        self.metrics.errors.labels(error.code).inc()
+        self.metrics.note(self.metrics.errors, 1, error.code)
         return error
 
 

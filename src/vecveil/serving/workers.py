@@ -14,23 +14,23 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import connection, resource_tracker
+from multiprocessing import connection
 from typing import TYPE_CHECKING, Any
 
-from vecveil.environment import inherited_variables
 from vecveil.errors import VecveilError
 from vecveil.serving.logs import event
-from vecveil.serving.metrics import SHARED_FOLDER, forget_process
+from vecveil.serving.metrics import forget_process
 from vecveil.serving.settings import ServeSettings
-from vecveil.serving.worker import work
+from vecveil.serving.signals import Asked, child_environment, signals_to_stop
+from vecveil.serving.worker import Listening, work
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
 
-__all__ = ["run_workers"]
+__all__ = ["pause_before_next", "run_workers", "share_of_cores"]
 
 _TURN = 0.2
 """Seconds: how soon a signal is acted upon."""
@@ -47,28 +47,48 @@ def run_workers(
 
     Args:
         settings: with the number of workers.
-        address: bound; no worker listens on it itself where the system can share connections out (Linux).
+        address: bound; it keeps the port for the workers' sockets, and nobody else gets it.
         on_listening: told the base URL and the number of policies, once all workers listen.
 
     Raises:
         VecveilError: a worker cannot start; then none runs.
     """
     with (
-        tempfile.TemporaryDirectory(prefix="vecveil-figures-") as figures,
-        _signals() as stopped,
+        signals_to_stop() as asked,  # the outer one: a signal takes its course when all is tidied up
+        tempfile.TemporaryDirectory(
+            prefix="vecveil-figures-", ignore_cleanup_errors=True
+        ) as figures,
     ):
         workers = _Workers(settings, address, figures)
         try:
             workers.start(1)  # alone: what cannot be used is found once, and said once
-            workers.wait_until_listening(stopped)
+            workers.wait_until_listening(asked)
             for number in range(2, settings.workers + 1):
-                workers.start(number)
-            workers.wait_until_listening(stopped)
-            if not stopped():
-                on_listening(*workers.told())
-                workers.tend(stopped)
+                if not asked():
+                    workers.start(number)
+            workers.wait_until_listening(asked)
+            if not asked():
+                told = workers.told()
+                on_listening(told.url, told.policies)
+                workers.tend(asked)
         finally:
-            workers.stop()
+            workers.stop(asked)
+
+
+def share_of_cores(workers: int) -> int:
+    """Return how many threads the encoder of each worker gets: all that this process may use, divided."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, (usable or 1) // workers)
+
+
+def pause_before_next(ran: float, last: float) -> float:
+    """Return the seconds until an ended worker is started again.
+
+    Args:
+        ran: seconds that it ran.
+        last: the pause before it was started; 0 for none.
+    """
+    return 0.0 if ran > _STEADY else min(max(1.0, 2 * last), _STEADY)
 
 
 @dataclass(eq=False)
@@ -77,7 +97,7 @@ class _Worker:
     process: SpawnProcess
     words: connection.Connection
     started: float
-    told: tuple[str, int] | None = None
+    told: Listening | None = None
     failure: Exception | None = None
 
     def read(self) -> None:
@@ -105,67 +125,105 @@ class _Workers:
     def __init__(self, settings: ServeSettings, address: socket.socket, figures: str) -> None:
         self._settings, self._address, self._figures = settings, address, figures
         self._context = multiprocessing.get_context("spawn")  # a fork would copy held locks
-        self._environment = {SHARED_FOLDER: figures}
+        self._variables: dict[str, str] = {}
         if "OMP_NUM_THREADS" not in os.environ:  # encoders would each take all cores
-            share = (os.cpu_count() or 1) // settings.workers
-            self._environment["OMP_NUM_THREADS"] = str(max(1, share))
+            self._variables["OMP_NUM_THREADS"] = str(share_of_cores(settings.workers))
         if _shares_out():
-            # After it was bound, so that another server on this address was refused.
+            # In this order, and after it was bound: sockets of ours may join it, another server's may not.
+            address.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
             address.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         self._running: dict[int, _Worker] = {}
         self._due: dict[int, float] = {}
         self._pauses: dict[int, float] = {}
+        self._identity: str | None = None
 
     def start(self, number: int) -> None:
-        """Start the worker of that number."""
+        """Start the worker of that number.
+
+        Raises:
+            OSError: the system has no further process, file or memory.
+        """
+        os.makedirs(
+            self._figures, mode=0o700, exist_ok=True
+        )  # cleaners of temporary folders pass by
         mine, theirs = self._context.Pipe(duplex=False)
-        with theirs, self._socket() as listening, _inherited(self._environment):
-            process = self._context.Process(
-                target=work,
-                args=(self._settings, listening, theirs),
-                name=f"vecveil-serve-{number}",
-            )
-            process.start()
+        try:
+            with theirs, self._socket() as listening, child_environment(self._variables):
+                process = self._context.Process(
+                    target=work,
+                    args=(self._settings, listening, theirs),
+                    kwargs={
+                        "number": number,
+                        "figures": self._figures,
+                        "identity": self._identity,
+                    },
+                    name=f"vecveil-serve-{number}",
+                    daemon=True,  # a program that ends without stopping the server ends it, too
+                )
+                process.start()
+        except BaseException:
+            mine.close()
+            raise
         self._running[number] = _Worker(number, process, mine, time.monotonic())
 
-    def wait_until_listening(self, stopped: Callable[[], bool]) -> None:
-        """Return once all that were started listen, or when ``stopped`` says so.
+    def wait_until_listening(self, asked: Asked) -> None:
+        """Return once all that were started listen, or when it is asked to stop.
 
         Raises:
             Exception: what keeps one of them from that.
         """
-        while not stopped() and not all(one.told for one in self._running.values()):
+        while not asked() and not all(one.told for one in self._running.values()):
             for one in self._ended():
-                if stopped():
+                if asked():
                     return
-                raise one.failure or VecveilError(
-                    f"serve: a worker ended while it started (exit code {one.process.exitcode}); "
-                    "-9 often means that there was too little memory for so many."
+                code = one.process.exitcode
+                memory = (
+                    "; the system may have had too little memory for so many" if code == -9 else ""
                 )
+                raise one.failure or VecveilError(
+                    f"serve: a worker ended while it started (exit code {code}{memory})."
+                )
+        self._identity = self.told().identity if not asked() else None
 
-    def told(self) -> tuple[str, int]:
+    def told(self) -> Listening:
         """Return what a worker that listens has said."""
         return next(one.told for one in self._running.values() if one.told)
 
-    def tend(self, stopped: Callable[[], bool]) -> None:
-        """Start again what ends, until ``stopped`` says to stop."""
-        while not stopped():
+    def tend(self, asked: Asked) -> None:
+        """Start again what ends, until it is asked to stop."""
+        while not asked():
             for one in self._ended():
-                if stopped():  # they were told to stop, too
+                if asked():  # they were told to stop, too
                     return
                 self._start_later(one)
             now = time.monotonic()
             for number in [number for number, due in self._due.items() if due <= now]:
                 del self._due[number]
-                self.start(number)
+                try:
+                    self.start(number)
+                except OSError as error:  # the others go on
+                    self._put_off(number, 0.0, reason=error.strerror or type(error).__name__)
 
-    def stop(self) -> None:
-        """End all: requests that are being answered get their time, then a process is killed."""
+    def stop(self, asked: Asked) -> None:
+        """End all: requests that are being answered get their time, then a process is killed.
+
+        A second signal ends them at once, as uvicorn has it.
+        """
         for one in self._running.values():
             one.process.terminate()
         until = time.monotonic() + self._settings.limits.shutdown_seconds + _PATIENCE
+        hurried = False
+        while time.monotonic() < until:
+            alive = [one for one in self._running.values() if one.process.is_alive()]
+            if not alive:
+                break
+            if asked() > 1 and not hurried:
+                hurried = True
+                for one in alive:
+                    with suppress(ProcessLookupError):
+                        os.kill(one.process.pid or 0, signal.SIGINT)
+            connection.wait([one.process.sentinel for one in alive], _TURN)
         for one in self._running.values():
-            one.process.join(max(0.0, until - time.monotonic()))
             if one.process.is_alive():
                 event("worker is killed", level=logging.ERROR, worker=one.number)
                 one.process.kill()
@@ -178,9 +236,13 @@ class _Workers:
         if not _shares_out():
             return address.dup()
         one = socket.socket(address.family, address.type, address.proto)
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        one.bind(address.getsockname())
+        try:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            one.bind(address.getsockname())
+        except BaseException:
+            one.close()
+            raise
         return one
 
     def _ended(self) -> list[_Worker]:
@@ -194,60 +256,22 @@ class _Workers:
         return ended
 
     def _start_later(self, one: _Worker) -> None:
-        steady = time.monotonic() - one.started > _STEADY
-        pause = 0.0 if steady else self._pauses.get(one.number, 1.0)
-        self._pauses[one.number] = 1.0 if steady else min(2 * pause, _STEADY)
-        # Our own sentence alone: those of others may hold data.
-        said = {"message": str(one.failure)} if isinstance(one.failure, VecveilError) else {}
-        forget_process(int(one.process.pid or 0), self._figures)
-        code = one.close()
-        event(
-            "worker ended",
-            level=logging.ERROR,
-            worker=one.number,
-            exit=code,
-            again_in_seconds=pause,
-            **said,
-        )
+        ran, failure = time.monotonic() - one.started, one.failure
+        # Our own sentences alone: those of others may hold data.
+        said = {"message": str(failure)} if isinstance(failure, VecveilError) else {}
+        if failure is not None and not said:
+            said = {"exception": type(failure).__name__}
+        forget_process(one.number, self._figures)
         del self._running[one.number]
-        self._due[one.number] = time.monotonic() + pause
+        self._put_off(one.number, ran, exit=one.close(), **said)
+
+    def _put_off(self, number: int, ran: float, **fields: Any) -> None:
+        pause = pause_before_next(ran, self._pauses.get(number, 0.0))
+        self._pauses[number] = pause
+        self._due[number] = time.monotonic() + pause
+        event("worker ended", level=logging.ERROR, worker=number, **fields, again_in_seconds=pause)
 
 
 def _shares_out() -> bool:
-    """Return whether the system shares connections out between sockets on one address, elsewhere one may get all."""
+    """Return whether the system shares connections out between sockets on one address; elsewhere one may get all."""
     return sys.platform == "linux"
-
-
-@contextmanager
-def _inherited(environment: dict[str, str]) -> Iterator[None]:
-    """Set variables, and hold Ctrl-C back, for a process that is started in the block."""
-    masks = hasattr(signal, "pthread_sigmask")
-    if masks:
-        resource_tracker.ensure_running()  # else it is started in the block, and lets Ctrl-C through again
-        held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        with inherited_variables(environment):
-            yield
-    finally:
-        if masks:
-            signal.pthread_sigmask(signal.SIG_SETMASK, held)
-
-
-@contextmanager
-def _signals() -> Iterator[Callable[[], bool]]:
-    """Give what tells whether a signal has asked to stop; after the block it takes its usual course."""
-    asked: list[int] = []
-    former: dict[int, Any] = {}
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)
-        if number is None or signal.getsignal(number) is signal.SIG_IGN:  # as nohup sets it
-            continue
-        with suppress(ValueError):  # not the main thread
-            former[number] = signal.signal(number, lambda number, frame: asked.append(number))
-    try:
-        yield lambda: bool(asked)
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
-    if asked:
-        signal.raise_signal(asked[0])
