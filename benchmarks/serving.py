@@ -28,6 +28,7 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,42 +55,50 @@ ROUNDS = 6
 FEWEST_IN_A_ROUND = 40
 """Requests of each client: the first of a connection take longer."""
 
+THROUGHPUT_CLIENTS = 16
+WARMING = 50
+
 SETTINGS = {
-    "cost": ("minilm", False, 1),
-    "cost_keyed": ("minilm", True, 1),
-    "cost_varying": ("varying", False, 1),
-    "cost_varying_keyed": ("varying", True, 1),
-    "cost_elsewhere": ("elsewhere", False, 1),
-    "cost_elsewhere_keyed": ("elsewhere", True, 1),
-    "cost_elsewhere_workers": ("elsewhere", False, 2),
-    "cost_elsewhere_workers_keyed": ("elsewhere", True, 2),
-    "cost_at_once": ("hashed", False, 1),
-    "cost_at_once_keyed": ("hashed", True, 1),
+    "cost": ("minilm", False, (1,)),
+    "cost_keyed": ("minilm", True, (1,)),
+    "cost_varying": ("varying", False, (1, 2)),
+    "cost_varying_keyed": ("varying", True, (1, 2)),
+    "cost_step": ("elsewhere", False, (1, 2)),
+    "cost_step_keyed": ("elsewhere", True, (1, 2)),
+    "cost_at_once": ("hashed", False, (1,)),
+    "cost_at_once_keyed": ("hashed", True, (1,)),
 }
 """By the names of the results: the upstream, whether noise is keyed (fresh is the default), processes of the server."""
 
-THROUGHPUT_CLIENTS = 16
-
 
 async def cost(
-    bare: int, proxy: int, requests: int, texts: list[str], process: subprocess.Popen[str]
-) -> dict[str, Any]:
-    """Measure both by turns."""
-    one = {"bare": Connection(bare), "proxy": Connection(proxy)}
-    times: dict[str, list[float]] = {"bare": [], "proxy": []}
-    used = 0.0
-    for i in range(requests + 50):
-        if i == 50:
-            used = processor_seconds(process)
-        for name in ("bare", "proxy") if i % 2 else ("proxy", "bare"):
+    bare: int,
+    servers: dict[int, tuple[subprocess.Popen[str], int]],
+    requests: int,
+    texts: list[str],
+) -> dict[int, dict[str, Any]]:
+    """Measure the upstream and the servers in front of it by turns.
+
+    Args:
+        bare: port of the upstream.
+        servers: processes and ports by their number of workers.
+    """
+    ports = {0: bare, **{workers: port for workers, (_, port) in servers.items()}}
+    one = {name: Connection(port) for name, port in ports.items()}
+    times: dict[int, list[float]] = {name: [] for name in ports}
+    used = dict.fromkeys(servers, 0.0)
+    for i in range(requests + WARMING):
+        if i == WARMING:
+            used = {name: processor_seconds(process) for name, (process, _) in servers.items()}
+        for name in turned(ports, i):
             started = time.perf_counter()
             status, _ = await one[name].post(body_of(texts[i % len(texts)]))
             assert status == 200
-            if i >= 50:
+            if i >= WARMING:
                 times[name].append(1000 * (time.perf_counter() - started))
-    used = processor_seconds(process) - used
-    seconds = {"bare": 0.0, "proxy": 0.0}
-    ports = {"bare": bare, "proxy": proxy}
+    for name, (process, _) in servers.items():
+        used[name] = processor_seconds(process) - used[name]
+    seconds: dict[int, list[float]] = {name: [] for name in ports}
     share = max(FEWEST_IN_A_ROUND, requests // ROUNDS // THROUGHPUT_CLIENTS)
 
     async def client(port: int, start: int) -> None:
@@ -100,29 +109,46 @@ async def cost(
         mine.close()
 
     for turn in range(ROUNDS):
-        for name in ("bare", "proxy") if turn % 2 else ("proxy", "bare"):
+        for name in turned(ports, turn):
             started = time.perf_counter()
             await asyncio.gather(
                 *(client(ports[name], 11 * c + turn) for c in range(THROUGHPUT_CLIENTS))
             )
-            seconds[name] += time.perf_counter() - started
+            seconds[name].append(time.perf_counter() - started)
     median = {name: statistics.median(values) for name, values in times.items()}
     done = share * ROUNDS * THROUGHPUT_CLIENTS
+    ratios = {
+        name: [a / b for a, b in zip(seconds[0], seconds[name], strict=True)] for name in servers
+    }
     return {
-        "requests": requests,
-        "bare_p50_ms": median["bare"],
-        "proxy_p50_ms": median["proxy"],
-        "overhead_p50_ms": median["proxy"] - median["bare"],
-        "proxy_processor_ms": 1000 * used / requests,
-        "throughput_clients": THROUGHPUT_CLIENTS,
-        "bare_per_second": done / seconds["bare"],
-        "proxy_per_second": done / seconds["proxy"],
-        "throughput_ratio": seconds["bare"] / seconds["proxy"],
+        name: {
+            "workers": name,
+            "requests": requests,
+            "bare_p50_ms": median[0],
+            "proxy_p50_ms": median[name],
+            "overhead_p50_ms": median[name] - median[0],
+            "proxy_processor_ms": 1000 * used[name] / requests,
+            "throughput_clients": THROUGHPUT_CLIENTS,
+            "bare_per_second": done / sum(seconds[0]),
+            "proxy_per_second": done / sum(seconds[name]),
+            "throughput_ratio": sum(seconds[0]) / sum(seconds[name]),
+            "throughput_ratios": [min(ratios[name]), max(ratios[name])],
+        }
+        for name in servers
     }
 
 
-def measure_cost(requests: int, mode: str, *, keyed: bool, workers: int) -> dict[str, Any]:
-    """Return the cost in front of an upstream."""
+def turned(names: Iterable[int], turn: int) -> list[int]:
+    """Return the names, beginning with another one each turn."""
+    given = list(names)
+    at = turn % len(given)
+    return given[at:] + given[:at]
+
+
+def measure_cost(
+    requests: int, mode: str, *, keyed: bool, workers: Sequence[int]
+) -> dict[int, dict[str, Any]]:
+    """Return the cost in front of an upstream, for each number of workers."""
     notes = [note.text for note in load_notes()[:400]]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -130,11 +156,14 @@ def measure_cost(requests: int, mode: str, *, keyed: bool, workers: int) -> dict
         protector = minilm_protector(notes) if mode == "minilm" else hashed_protector()
         protector.save(folder / "drug.vecveil")
         up, port = upstream(mode)
-        proxy, at = server(folder, port, "--workers", workers, keyed=keyed)
+        servers = {}
         try:
-            return asyncio.run(cost(port, at, requests, notes, proxy))
+            for count in workers:
+                servers[count] = server(folder, port, "--workers", count, keyed=keyed)
+            return asyncio.run(cost(port, servers, requests, notes))
         finally:
-            stop(proxy)
+            for process, _ in servers.values():
+                stop(process)
             stop(up)
 
 
@@ -241,11 +270,13 @@ def main() -> int:
     given = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     record: dict[str, Any] = json.loads(given.out.read_text()) if given.out.is_file() else {}
-    before = os.getloadavg()[0]
     if "cost" in given.only:
+        record = {name: one for name, one in record.items() if not name.startswith("cost")}
         for name, (mode, keyed, workers) in SETTINGS.items():
+            before = os.getloadavg()[0]
             measured = measure_cost(given.requests, mode, keyed=keyed, workers=workers)
-            record[name] = {"load_before": before, **measured}
+            for count, one in measured.items():
+                record[name if count == 1 else f"{name}_{count}"] = {"load_before": before, **one}
     if "load" in given.only:
         record["load"] = {"load_before": before, **measure_load(given.clients, given.load)}
     write_text(given.out, json.dumps(record, indent=1) + "\n")

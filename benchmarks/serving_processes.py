@@ -68,24 +68,29 @@ def server(
         f"port: 0\nupstream: {{encoder: 'http://127.0.0.1:{port}/v1#m', timeout: 5, retries: 2}}\n"
         f"policies: {{drug: {{protector: drug.vecveil{', key: noise.key' if keyed else ''}}}}}\n"
     )
-    log = (folder / "log").open("w+")
+    path = folder / f"log-{len(list(folder.glob('log-*')))}"
+    log = path.open("w+")
     process = subprocess.Popen(
         [sys.executable, "-m", "vecveil", "serve", "--config", str(config), *map(str, words)],
         stderr=log,
         text=True,
     )
     while True:
-        assert process.poll() is None, (folder / "log").read_text()
-        for line in (folder / "log").read_text().splitlines():
+        assert process.poll() is None, path.read_text()
+        for line in path.read_text().splitlines():
             if '"listening"' in line:
                 return process, int(json.loads(line)["url"].split(":")[2].split("/")[0])
         time.sleep(0.05)
 
 
 def stop(process: subprocess.Popen[str]) -> None:
-    """Kill a process of ours; workers of a server end with it."""
-    process.kill()
-    process.wait()
+    """End a process of ours, and with it the workers of a server."""
+    process.terminate()
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def body_of(*texts: str) -> bytes:

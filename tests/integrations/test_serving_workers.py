@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,11 +17,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
 import psutil
 import pytest
+import uvicorn
 
 from harness.command_line import command, environment, run, spawn
 from harness.server_process import ServerProcess, upstream_process
@@ -30,6 +34,7 @@ from vecveil.errors import InvalidInputError
 from vecveil.randomness import NoiseKeys
 from vecveil.release_policy import ReleasePolicy
 from vecveil.serving import PolicySettings, ServeSettings
+from vecveil.serving.announcing import AnnouncingServer
 from vecveil.serving.server import bound
 from vecveil.serving.workers import _Workers, pause_before_next, share_of_cores
 
@@ -288,6 +293,10 @@ def test_lost_figures_fail_no_request_and_workers_end_when_what_started_them_is_
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     try:
         server = ServerProcess(serve_on_the_fake_encoder(tmp_path, upstream.port), "stderr")
+    except BaseException:
+        upstream.end()
+        raise
+    try:
         running = workers_of(server.process.pid)
         assert len(running) == WORKERS
         (figures,) = (tmp_path / "tmp").iterdir()
@@ -306,10 +315,10 @@ def test_lost_figures_fail_no_request_and_workers_end_when_what_started_them_is_
         for one in alive:
             one.kill()
         assert not alive
-        server.end()
         assert not list((tmp_path / "tmp").iterdir())  # figures that were left behind
     finally:
-        upstream.end()
+        for process in (server, upstream):
+            process.end()
 
 
 @pytest.mark.parametrize("moment", ["starting", "listening"])
@@ -370,19 +379,74 @@ def test_misuse_is_one_sentence(words: list[str], said: str, tmp_path: Path) -> 
     assert "Traceback" not in done.err
 
 
-def test_an_address_is_ours_before_anybody_listens() -> None:
-    # Two servers that start together: encoders load for seconds, in which nobody listens.
+def bind_and_listen(one: socket.socket, port: int) -> None:
+    one.bind(("127.0.0.1", port))
+    one.listen()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="sockets are claimed on Linux")
+def test_an_address_is_free_again_at_once() -> None:
+    with socket.socket() as former:
+        former.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bind_and_listen(former, 0)
+        port = former.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            former.accept()[0].close()  # who closes first keeps the address for a minute
+            assert client.recv(1) == b""
+    with socket.socket() as careless, pytest.raises(OSError, match="in use"):
+        bind_and_listen(careless, port)  # control
     settings = ServeSettings({"drug": PolicySettings("drug.vecveil")}, port=0, workers=WORKERS)
-    with bound("127.0.0.1", 0) as address:
-        workers = _Workers(settings, address, "none")
-        port = address.getsockname()[1]
-        with pytest.raises(InvalidInputError, match="Choose another --port"):
-            bound("127.0.0.1", port)
-        with workers._socket() as one, workers._socket() as other:
-            one.listen()
-            other.listen()
+    with bound("127.0.0.1", port) as address, _Workers(settings, address, "none")._socket() as one:
+        one.listen()
+    with bound("127.0.0.1", port) as address:
+        asyncio.run(announced_on(address))
+
+
+async def announced_on(address: socket.socket) -> None:
+    """Start a server on the address, and end it."""
+    told: list[bool] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        raise AssertionError("nobody asks")
+
+    config = uvicorn.Config(application, log_config=None, lifespan="off")
+    server = AnnouncingServer(config, lambda: told.append(True))
+    server.should_exit = True
+    await server.serve(sockets=[address])
+    assert told == [True]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="sockets are claimed on Linux")
+@pytest.mark.parametrize("workers", [1, WORKERS])
+def test_an_address_is_ours_before_anybody_listens(workers: int) -> None:
+    # Two servers that start together: encoders load for seconds, in which nobody listens.
+    settings = ServeSettings({"drug": PolicySettings("drug.vecveil")}, port=0, workers=workers)
+    with bound("127.0.0.1", 0) as free:
+        port = free.getsockname()[1]
+    with socket.socket() as rival, bound("127.0.0.1", port) as address:
+        assert address.getsockname()[1] == port
+        rival.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.ExitStack() as stack:
+            if workers > 1:
+                ours = _Workers(settings, address, "none")
+                for one in (ours._socket(), ours._socket()):
+                    stack.enter_context(one).listen()
             with pytest.raises(InvalidInputError, match="Choose another --port"):
                 bound("127.0.0.1", port)
+            with pytest.raises(OSError, match="in use"):
+                bind_and_listen(rival, port)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="sockets are claimed on Linux")
+def test_of_two_that_have_bound_an_address_one_claims_it() -> None:
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", 0))
+        with (
+            bound("127.0.0.1", other.getsockname()[1]),  # neither listens
+            pytest.raises(OSError, match="in use"),
+        ):
+            other.listen()
 
 
 def test_routes_that_keep_something_are_for_one_worker() -> None:

@@ -143,10 +143,17 @@ def test_links_lead_somewhere() -> None:
     assert [link for link in links if not (ROOT / link).exists()] == []
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/results.md"])
+TABLED = sorted(
+    str(path.relative_to(ROOT))
+    for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
+    if "<!-- table: " in path.read_text(encoding="utf-8")
+)
+
+
+@pytest.mark.parametrize("document", TABLED)
 def test_the_tables_are_those_of_the_results(document: str) -> None:
+    assert {"README.md", "docs/results.md", "docs/serving.md"} <= set(TABLED)
     text = (ROOT / document).read_text(encoding="utf-8")
-    assert "<!-- table: leakage -->" in text
     assert tables.updated(text) == text, "run python benchmarks/tables.py --write"
 
 

@@ -19,6 +19,9 @@ class AnnouncingServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and tell."""
+        for one in sockets or ():
+            # `_claim` took it away; without it what is left of connections of an earlier server is in the way.
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         await super().startup(sockets)
         if self.started:
             self._on_started()

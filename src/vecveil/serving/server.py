@@ -181,6 +181,7 @@ def bound(host: str, port: int) -> socket.socket:
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(address)
+            _claim(listening, chosen=port == 0)
         except OSError:
             listening.close()
             raise
@@ -192,6 +193,21 @@ def bound(host: str, port: int) -> socket.socket:
         message("serve", "host and port", "an address to listen on", f"{host}:{port} ({failed})",
                 fix="Choose another --port, or 0 for a free one.")
     )  # fmt: skip
+
+
+def _claim(address: socket.socket, *, chosen: bool) -> None:
+    """Make sure that nobody else gets the address before we listen, which takes as long as encoders take to load.
+
+    Sockets with SO_REUSEADDR may share an address until one listens, and with SO_REUSEPORT on both even then: so it
+    listens for a moment, which only one can, and is then neither. Of a port that the system has just ``chosen`` nobody
+    knows, and it would be given back.
+    """
+    if sys.platform == "linux":
+        if not chosen:
+            address.listen(1)
+        address.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+        if not chosen:
+            address.shutdown(socket.SHUT_RDWR)
 
 
 def _is_local(settings: ServeSettings) -> bool:

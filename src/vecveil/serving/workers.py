@@ -129,8 +129,7 @@ class _Workers:
         if "OMP_NUM_THREADS" not in os.environ:  # encoders would each take all cores
             self._variables["OMP_NUM_THREADS"] = str(share_of_cores(settings.workers))
         if _shares_out():
-            # In this order, and after it was bound: sockets of ours may join it, another server's may not.
-            address.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+            # After it was bound and claimed: sockets of ours may join it, another server's may not.
             address.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         self._running: dict[int, _Worker] = {}
         self._due: dict[int, float] = {}
