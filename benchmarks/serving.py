@@ -1,6 +1,7 @@
 """What the server costs beside its upstream, and whether it holds under load.
 
     python benchmarks/serving.py [--requests 2000] [--load 20000] [--clients 64] [--only cost load]
+        [--settings cost cost_keyed ...]
 
 ``cost``: the upstream is a process of its own. Requests of one text go to it and to ``vecveil serve`` in front of it
 by turns, so that whatever else the machine does meets both: the difference of the medians, and the ratio of the
@@ -127,6 +128,7 @@ async def cost(
             "bare_p50_ms": median[0],
             "proxy_p50_ms": median[name],
             "overhead_p50_ms": median[name] - median[0],
+            "overheads_p50_ms": overheads(times[0], times[name]),
             "proxy_processor_ms": 1000 * used[name] / requests,
             "throughput_clients": THROUGHPUT_CLIENTS,
             "bare_per_second": done / sum(seconds[0]),
@@ -136,6 +138,16 @@ async def cost(
         }
         for name in servers
     }
+
+
+def overheads(bare: Sequence[float], proxied: Sequence[float]) -> list[float]:
+    """Return the least and the largest difference of medians in `ROUNDS` parts of the run, one after the other."""
+    size = -(-len(bare) // ROUNDS)
+    found = [
+        statistics.median(proxied[at : at + size]) - statistics.median(bare[at : at + size])
+        for at in range(0, len(bare), size)
+    ]
+    return [min(found), max(found)]
 
 
 def turned(names: Iterable[int], turn: int) -> list[int]:
@@ -266,18 +278,23 @@ def main() -> int:
     parser.add_argument("--load", type=int, default=20_000)
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--only", nargs="+", choices=["cost", "load"], default=["cost", "load"])
+    parser.add_argument("--settings", nargs="+", choices=list(SETTINGS), default=list(SETTINGS))
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     record: dict[str, Any] = json.loads(given.out.read_text()) if given.out.is_file() else {}
     if "cost" in given.only:
-        record = {name: one for name, one in record.items() if not name.startswith("cost")}
+        if len(given.settings) == len(SETTINGS):  # those that are no longer measured
+            record = {name: one for name, one in record.items() if not name.startswith("cost")}
         for name, (mode, keyed, workers) in SETTINGS.items():
+            if name not in given.settings:
+                continue
             before = os.getloadavg()[0]
             measured = measure_cost(given.requests, mode, keyed=keyed, workers=workers)
             for count, one in measured.items():
                 record[name if count == 1 else f"{name}_{count}"] = {"load_before": before, **one}
     if "load" in given.only:
+        before = os.getloadavg()[0]
         record["load"] = {"load_before": before, **measure_load(given.clients, given.load)}
     write_text(given.out, json.dumps(record, indent=1) + "\n")
     print(json.dumps(record, indent=1))

@@ -34,7 +34,9 @@ def cost(folder: Path) -> str:
             continue
         rows.append(
             [
-                what, f"{one['bare_p50_ms']:.1f} ms", f"{one['overhead_p50_ms']:.1f} ms",
+                what, f"{one['bare_p50_ms']:.1f} ms",
+                f"{one['overhead_p50_ms']:.1f} ms ({one['overheads_p50_ms'][0]:.1f} to "
+                f"{one['overheads_p50_ms'][1]:.1f})",
                 f"{one['proxy_processor_ms']:.1f} ms",
                 f"{one['bare_per_second']:,.0f}", f"{one['proxy_per_second']:,.0f}",
                 f"{one['throughput_ratio']:.2f} ({one['throughput_ratios'][0]:.2f} to "
@@ -44,8 +46,8 @@ def cost(folder: Path) -> str:
     if rows:
         rows.append(["asked", "", "at most 2 ms", "", "", "", "at least 0.9"])
     head = [
-        "upstream", "its median", "added to the median", "processor time of the server", "its requests a second",
-        "with the server", "ratio (of single rounds)",
+        "upstream", "its median", "added to the median (in sixths of the run)", "processor time of the server",
+        "its requests a second", "with the server", "ratio (of single rounds)",
     ]  # fmt: skip
     return markdown_table(head, rows)
 
