@@ -34,10 +34,11 @@ EXCEPTIONS = {
 }  # fmt: skip
 
 
-# Between the processes of one job, which its engine starts: both exchange pickles themselves.
+# Between the processes of one job, which its engine or the server starts: those exchange pickles themselves.
 OF_ONE_JOB = {
     ("integrations/ray.py", "import pickle"),
     ("integrations/workers.py", "import pickle"),
+    ("serving/worker.py", "import pickle"),  # of its own exception, before multiprocessing sends it
 }
 
 
