@@ -13,7 +13,7 @@ finds its code and data in the processor's caches, which a request that comes al
 ``load``: many clients while the upstream is slowed and killed; every answer is compared with what the policy lets out
 (keyed noise, so that it is known), or is an error in OpenAI's shape. A wrong answer ends the run with exit code 1.
 
-Writes ``benchmarks/results/serving.json``.
+Writes ``benchmarks/results/serving.json``, or with some of the settings only what ``--out`` names.
 """
 
 from __future__ import annotations
@@ -279,13 +279,14 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--only", nargs="+", choices=["cost", "load"], default=["cost", "load"])
     parser.add_argument("--settings", nargs="+", choices=list(SETTINGS), default=list(SETTINGS))
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    record: dict[str, Any] = json.loads(given.out.read_text()) if given.out.is_file() else {}
+    whole = set(given.settings) == set(SETTINGS)
+    out = given.out or (RESULTS if whole else None)  # rows of several runs cannot be compared
+    record: dict[str, Any] = json.loads(out.read_text()) if out and out.is_file() else {}
     if "cost" in given.only:
-        if len(given.settings) == len(SETTINGS):  # those that are no longer measured
-            record = {name: one for name, one in record.items() if not name.startswith("cost")}
+        record = {name: one for name, one in record.items() if not name.startswith("cost")}
         for name, (mode, keyed, workers) in SETTINGS.items():
             if name not in given.settings:
                 continue
@@ -296,7 +297,8 @@ def main() -> int:
     if "load" in given.only:
         before = os.getloadavg()[0]
         record["load"] = {"load_before": before, **measure_load(given.clients, given.load)}
-    write_text(given.out, json.dumps(record, indent=1) + "\n")
+    if out:
+        write_text(out, json.dumps(record, indent=1) + "\n")
     print(json.dumps(record, indent=1))
     return int(record.get("load", {}).get("wrong", 0) > 0)
 
