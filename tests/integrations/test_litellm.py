@@ -208,9 +208,15 @@ def bad(X: Any) -> Any:
     ],
     ids=["other dimension", "NaN", "too few", "HTML", "error", "none"],
 )
-def test_an_answer_that_does_not_fit_releases_nothing(protector, answer, error):
+@pytest.mark.parametrize("good", [0, 1], ids=["at once", "once the model is known"])
+def test_an_answer_that_does_not_fit_releases_nothing(protector, answer, error, good):
     callback = use(protector)
-    with embedding_server(answer) as (url, _):
+    well = bad(minilm)
+
+    def later(request: dict[str, Any], number: int) -> Any:
+        return (answer if number >= good else well)(request, number)
+
+    with embedding_server(later) as (url, _):
         call = {**called(url), "max_retries": 0}
         with pytest.raises(error):
             wait(ask(call))
@@ -224,6 +230,36 @@ def test_another_model_is_refused_by_the_functions(protector):
         with pytest.raises(IncompatibleError, match="one fitted for"):
             callback.embedding(**called(url), input=TEXTS)
         assert len(seen) == 1  # the caller's texts were never sent
+
+
+def test_another_model_is_refused_by_the_callback(protector, redactor):
+    use(protector)
+    with embedding_server(encode=lambda texts: hashed_vectors(texts, 384)) as (url, seen):
+        for name in ("model", "positional"):
+            call = called(url)
+            given = [call.pop("model")] if name == "positional" else []
+            with pytest.raises(Exception, match="one fitted for"):  # LiteLLM may wrap it
+                wait(litellm.aembedding(*given, **call, input=TEXTS))
+        router = litellm.Router(
+            [{"model_name": "any", "litellm_params": called(url)}], num_retries=0
+        )
+        with pytest.raises(Exception, match="one fitted for"):
+            wait(router.aembedding(model="any", input=TEXTS))
+        sent = [text for request in seen for text in request["input"]]
+        assert not set(sent) & set(TEXTS)  # the caller's texts were never sent
+
+
+def test_a_model_is_asked_once_who_it_is_and_as_documents_are(protector, server):
+    call, seen = server
+    use(protector)
+    for _ in range(2):
+        wait(ask(call, input_type="search_query", allowed_openai_params=["input_type"]))
+    wait(ask({**call, "model": "openai/another-name"}))
+    assert [len(request["input"]) for request in seen] == [12, 3, 3, 12, 3]
+    assert [request.get("input_type") for request in seen[:3]] == [
+        "search_document", "search_query", "search_query",
+    ]  # fmt: skip
+    assert all(request["headers"]["authorization"] == "Bearer none" for request in seen)
 
 
 def test_a_failing_callback_leaves_no_vector_even_if_its_error_is_swallowed(protector):

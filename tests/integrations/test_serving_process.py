@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import signal
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -17,7 +18,7 @@ import httpx
 import numpy as np
 import pytest
 
-from harness.command_line import command, run
+from harness.command_line import command, environment, run
 from harness.server_process import ServerProcess, upstream_process
 from harness.serving import Connection, clean_vectors, fake_protector
 from vecveil.randomness import NoiseKeys
@@ -226,3 +227,23 @@ def test_misuse_is_one_sentence(
     assert done.code == code
     assert said.lower() in done.err.lower()
     assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("figures", ["", "none", "file"])
+def test_a_folder_of_figures_that_is_not_there_is_one_sentence(
+    figures: str, tmp_path: Path
+) -> None:
+    """prometheus-client keeps its figures there, if the variable was set before it is imported."""
+    (tmp_path / "file").touch()
+    fake_protector().save(tmp_path / "drug.vecveil")
+    words = command(
+        "serve", "-p", "drug.vecveil", "--port", 0, "--upstream", "http://127.0.0.1:9/v1#m"
+    )
+    variables = {**environment(), "PROMETHEUS_MULTIPROC_DIR": figures}
+    done = subprocess.run(
+        words, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 1, done.stderr
+    assert "PROMETHEUS_MULTIPROC_DIR" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["drug.vecveil", "file"]

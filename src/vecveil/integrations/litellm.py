@@ -9,13 +9,10 @@ LiteLLM asks no callback before `litellm.embedding`, the synchronous function, r
 
 from __future__ import annotations
 
-import base64
 import os
 import secrets
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from vecveil.encoders.protocol import checked_vectors
 from vecveil.errors import (
@@ -24,6 +21,13 @@ from vecveil.errors import (
     ReleaseError,
     VecveilError,
     message,
+)
+from vecveil.integrations.litellm_answers import (
+    input_names,
+    items_in_order,
+    probed_as,
+    vectors_of,
+    written_like,
 )
 from vecveil.integrations.opening import KeySource, open_policy
 from vecveil.integrations.wrapped import WrappedEmbedder
@@ -47,6 +51,10 @@ _MARK = "vecveil_protected"
 _REWRITTEN = "vecveil_rewritten"
 _SIDE = "vecveil_side"
 _NO_CACHE = {"no-cache": True, "no-store": True}
+_OF_ONE_CALL = frozenset(
+    {"input", "metadata", "litellm_metadata", "litellm_call_id", "litellm_logging_obj", "fallbacks"}
+)
+"""Arguments that LiteLLM hands to a callback and that belong to the caller's input alone."""
 _direct: ContextVar[bool] = ContextVar("vecveil_direct", default=False)
 """Set while `embedding` and `aembedding` call LiteLLM: they protect the answer themselves."""
 
@@ -81,7 +89,7 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
         self._policy = open_policy(
             protector, query_protection=query_protection, query_noise=query_noise, key=key, ledger=ledger
         )  # fmt: skip
-        self._known: dict[str, WrappedEmbedder] = {}
+        self._known: dict[tuple[str, ...], WrappedEmbedder] = {}
         self._mark = secrets.token_hex(
             8
         )  # of this object: another's protection is not taken for it
@@ -104,8 +112,15 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
     async def async_pre_call_deployment_hook(
         self, kwargs: dict[str, Any], call_type: Any
     ) -> dict[str, Any] | None:
-        """Return ``kwargs`` with rewritten input where the method rewrites texts."""
-        if _direct.get() or not self._policy.rewrites_texts or not _is_embedding(call_type):
+        """Return ``kwargs`` with rewritten input where the method rewrites texts; see that the model is the one.
+
+        Raises:
+            IncompatibleError: the protector was fitted for another model. No text of the caller has left.
+        """
+        if _direct.get() or not _is_embedding(call_type):
+            return None
+        await self._check(kwargs)
+        if not self._policy.rewrites_texts:
             return None
         marked = {**(kwargs.get("metadata") or {}), _REWRITTEN: self._mark}
         return {**kwargs, "input": self._sent(kwargs.get("input")), "metadata": marked}
@@ -149,9 +164,12 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
         options["cache"] = _NO_CACHE
         token = _direct.set(True)
         try:
-            if sentences := self._of(model).probe():
-                answer = litellm.embedding(model=model, input=sentences, **options)
-                self._of(model).compare(_vectors(_items(answer)))
+            one = self._of(model, options)
+            if sentences := one.probe():
+                answer = litellm.embedding(
+                    model=model, input=sentences, **probed_as(model, options)
+                )
+                one.compare(vectors_of(items_in_order(answer)))
             answer = litellm.embedding(model=model, input=self._sent(input), **options)
         finally:
             _direct.reset(token)
@@ -162,16 +180,41 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
         options["cache"] = _NO_CACHE
         token = _direct.set(True)
         try:
-            if sentences := self._of(model).probe():
-                answer = await litellm.aembedding(model=model, input=sentences, **options)
-                self._of(model).compare(_vectors(_items(answer)))
+            await self._compare(model, options)
             answer = await litellm.aembedding(model=model, input=self._sent(input), **options)
         finally:
             _direct.reset(token)
         return self._answer(answer, {**options, "input": input}, rewritten=True)
 
-    def _of(self, model: str) -> WrappedEmbedder:
-        return self._known.setdefault(model, WrappedEmbedder(self._policy, owner=_OWNER))
+    async def _check(self, kwargs: dict[str, Any]) -> None:
+        """See which model a call asks, with what the call itself would send but the caller's input."""
+        options = {name: value for name, value in kwargs.items() if name not in _OF_ONE_CALL}
+        model = options.pop("model", None) or getattr(
+            kwargs.get("litellm_logging_obj"), "model", None
+        )
+        if not isinstance(model, str):
+            raise ReleaseError(f"{_OWNER}: the call names no model, so nothing was sent.")
+        token = _direct.set(True)
+        try:
+            await self._compare(model, {**options, "cache": _NO_CACHE})
+        finally:
+            _direct.reset(token)
+
+    async def _compare(self, model: str, options: dict[str, Any]) -> None:
+        one = self._of(model, options)
+        if sentences := one.probe():
+            answer = await litellm.aembedding(
+                model=model, input=sentences, **probed_as(model, options)
+            )
+            one.compare(vectors_of(items_in_order(answer)))
+
+    def _of(self, model: str, options: dict[str, Any]) -> WrappedEmbedder:
+        """Return what is known of a model: under one name every server and every width may give other vectors."""
+        named = (
+            model,
+            *(str(options.get(name)) for name in ("api_base", "base_url", "dimensions")),
+        )
+        return self._known.setdefault(named, WrappedEmbedder(self._policy, owner=_OWNER))
 
     def _sent(self, given: Any) -> Any:
         """Return what may be sent of the caller's input."""
@@ -193,8 +236,8 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
             return response
         items, released = [], None
         try:
-            items = _items(response)
-            released = self._released(_vectors(items), request, rewritten=rewritten)
+            items = items_in_order(response)
+            released = self._released(vectors_of(items), request, rewritten=rewritten)
         except VecveilError:
             raise
         except Exception as error:
@@ -206,14 +249,14 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
             if hasattr(response, "data"):
                 response.data = []
         response.data = [
-            {"object": "embedding", "index": i, "embedding": _like(row, item["embedding"])}
+            {"object": "embedding", "index": i, "embedding": written_like(row, item["embedding"])}
             for i, (row, item) in enumerate(zip(released, items, strict=True))
         ]
         response._hidden_params[_MARK] = self._mark
         return response
 
     def _released(self, vectors: list[Any], request: dict[str, Any], *, rewritten: bool) -> Any:
-        names = _names(request.get("input"))
+        names = input_names(request.get("input"))
         if names is None and (self._policy.key is not None or self._policy.ledger is not None):
             raise InvalidInputError(
                 message(_OWNER, "input", "given by name, as in aembedding(model=..., input=...)", "another call",
@@ -240,46 +283,3 @@ def _is_embedding(call_type: Any) -> bool:
 def _is_query(request: dict[str, Any]) -> bool:
     metadata = request.get("metadata") or {}
     return metadata.get(_SIDE) == "query" or request.get("input_type") in ("query", "search_query")
-
-
-def _names(given: Any) -> list[str] | None:
-    """Return a name for each input: a text itself, or token ids as words."""
-    if isinstance(given, str):
-        return [given]
-    if not isinstance(given, list) or not given:
-        return None
-    if all(isinstance(one, int) for one in given):
-        given = [given]
-    return [one if isinstance(one, str) else " ".join(str(token) for token in one) for one in given]
-
-
-def _items(response: Any) -> list[Any]:
-    """Return the items of an answer in the order of the inputs.
-
-    Raises:
-        InvalidInputError: they are not numbered from 0 on.
-    """
-    items = list(response.data)
-    numbers = [item.get("index") for item in items]
-    numbers = [i if number is None else number for i, number in enumerate(numbers)]
-    if sorted(numbers) != list(range(len(items))):
-        raise InvalidInputError(
-            message(_OWNER, "response", "an answer with one vector for each input", "other numbers")
-        )  # fmt: skip
-    return [items[numbers.index(i)] for i in range(len(items))]
-
-
-def _vectors(items: list[Any]) -> list[Any]:
-    return [
-        np.frombuffer(base64.b64decode(item["embedding"], validate=True), dtype="<f4")
-        if isinstance(item["embedding"], str)
-        else item["embedding"]
-        for item in items
-    ]
-
-
-def _like(row: Any, embedding: Any) -> Any:
-    """Return a released row in the writing of the one that came."""
-    if isinstance(embedding, str):
-        return base64.b64encode(row.astype("<f4").tobytes()).decode()
-    return row.tolist()

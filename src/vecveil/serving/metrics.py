@@ -8,13 +8,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from vecveil.errors import MissingDependencyError
+from vecveil.errors import InvalidInputError, MissingDependencyError, message
 from vecveil.version import __version__
 
 __all__ = ["Metrics", "forget_process", "share_figures"]
 
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 _MOST_NOTED = 1000
+_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 _folder: str | None = None  # of figures that processes share
 
 
@@ -23,6 +24,7 @@ class Metrics:
 
     Raises:
         MissingDependencyError: prometheus-client is not installed.
+        InvalidInputError: PROMETHEUS_MULTIPROC_DIR, by which prometheus-client keeps figures in files, is no folder.
     """
 
     def __init__(self) -> None:
@@ -30,6 +32,7 @@ class Metrics:
             import prometheus_client as prometheus
         except ImportError as error:
             raise MissingDependencyError("Serving", "prometheus-client", "serve") from error
+        _check_folder(os.environ.get(_VARIABLE))
         self._prometheus = prometheus
         self._registry = registry = prometheus.CollectorRegistry()
         self.requests = prometheus.Counter(
@@ -121,7 +124,7 @@ def share_figures(folder: str, process: int) -> None:
             and counts on from where that one was.
     """
     global _folder
-    os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+    os.environ[_VARIABLE] = folder
     try:
         from prometheus_client import values
     except ImportError:  # `Metrics` says so
@@ -136,3 +139,12 @@ def forget_process(process: int, folder: str) -> None:
         from prometheus_client import multiprocess
 
         multiprocess.mark_process_dead(process, folder)  # type: ignore[no-untyped-call]
+
+
+def _check_folder(folder: str | None) -> None:
+    if folder is not None and not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
+        raise InvalidInputError(
+            message("serve", _VARIABLE, "not set, or a folder that can be written to", "no such folder",
+                    "prometheus-client keeps figures there where the variable is set.",
+                    "Make the folder, or unset the variable: --workers needs none.")
+        )  # fmt: skip
