@@ -26,6 +26,7 @@ import os
 import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -271,6 +272,13 @@ def measure_load(clients: int, requests: int) -> dict[str, Any]:
         }
 
 
+def _told(row: str, one: dict[str, Any]) -> str:
+    return (
+        f"{row}: {one['overhead_p50_ms']:.2f} ms added to {one['bare_p50_ms']:.1f}, "
+        f"throughput {one['throughput_ratio']:.2f}"
+    )
+
+
 def main() -> int:
     """Measure, write, and return 1 if an answer was wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -293,7 +301,9 @@ def main() -> int:
             before = os.getloadavg()[0]
             measured = measure_cost(given.requests, mode, keyed=keyed, workers=workers)
             for count, one in measured.items():
-                record[name if count == 1 else f"{name}_{count}"] = {"load_before": before, **one}
+                row = name if count == 1 else f"{name}_{count}"
+                record[row] = {"load_before": before, **one}
+                print(_told(row, one), file=sys.stderr, flush=True)  # the record comes at the end
     if "load" in given.only:
         before = os.getloadavg()[0]
         record["load"] = {"load_before": before, **measure_load(given.clients, given.load)}
