@@ -184,10 +184,13 @@ def test_a_header_that_chooses_is_given_once(url: str, name: str, values: tuple[
     """A gateway that forces a side or policy may read the first, and this server would the last."""
     sent = {"model": "reduced", "input": "a"}
     for headers in ([(name, value) for value in values], [(name, values[0])] * 2):
-        answer = httpx.post(f"{url}/v1/embeddings", json=sent, headers=headers)
+        answer = httpx.post(f"{url}/v1/embeddings", json=sent, headers=headers, timeout=60)
         assert answer.status_code == 400
         assert answer.json()["error"]["code"] == "invalid_header"
-    assert httpx.post(f"{url}/v1/embeddings", json=sent, headers=headers[:1]).status_code == 200
+    assert (
+        httpx.post(f"{url}/v1/embeddings", json=sent, headers=headers[:1], timeout=60).status_code
+        == 200
+    )
 
 
 def test_unknown_models_are_refused_when_there_are_several(client: openai.OpenAI) -> None:
@@ -258,7 +261,7 @@ def test_models_are_listed(client: openai.OpenAI) -> None:
 def test_every_answer_has_an_id_of_ours(url: str) -> None:
     sent = {"X-Request-ID": "zyxcanary"}
     found = {
-        httpx.get(f"{url}/{path}", headers=sent).headers["x-request-id"]
+        httpx.get(f"{url}/{path}", headers=sent, timeout=60).headers["x-request-id"]
         for path in ("health", "no")
     }
     assert len(found) == 2
@@ -273,7 +276,7 @@ def test_every_answer_has_an_id_of_ours(url: str) -> None:
 def test_other_paths_are_errors_in_openais_shape(
     url: str, method: str, path: str, status: int
 ) -> None:
-    answer = httpx.request(method, url + path)
+    answer = httpx.request(method, url + path, timeout=60)
     assert answer.status_code == status
     assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
     assert "zyxcanary" not in answer.text
@@ -290,7 +293,7 @@ def test_the_ledgers_cap_is_an_error_that_clients_do_not_repeat(
         with pytest.raises(openai.PermissionDeniedError) as caught:
             client.embeddings.create(model="any", input=["b", "a"])
         assert caught.value.code == "release_cap_reached"
-        metrics = httpx.get(f"{url}/metrics").text
+        metrics = httpx.get(f"{url}/metrics", timeout=60).text
     assert ledger.total == 2  # of a batch that is refused nothing is counted
     assert 'vecveil_errors_total{code="release_cap_reached"} 1.0' in metrics
 
@@ -330,7 +333,7 @@ def test_a_key_is_asked_for_where_keys_are_set(laplace: vecveil.Protector, tmp_p
 
         def status(key: str | None, path: str = "/v1/models") -> int:
             headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-            return httpx.get(url + path, headers=headers).status_code
+            return httpx.get(url + path, headers=headers, timeout=60).status_code
 
         assert status("a-key-of-a-client") == 200
         assert status("another-key-of-a-client") == status(None) == status(None, "/metrics") == 401
@@ -354,7 +357,7 @@ def test_large_bodies_are_refused_while_they_arrive(laplace: vecveil.Protector) 
 
         def post(content: Any, kind: str = "application/json") -> httpx.Response:
             target = f"{url}/v1/embeddings"
-            return httpx.post(target, content=content, headers={"Content-Type": kind})
+            return httpx.post(target, content=content, headers={"Content-Type": kind}, timeout=60)
 
         small = json.dumps({"model": "m", "input": "a"}).encode()
         assert post(small).status_code == 200
@@ -402,15 +405,15 @@ def test_more_requests_at_once_than_allowed_are_told_to_wait(laplace: vecveil.Pr
         body = {"model": "m", "input": "slow"}
         statuses: list[int] = []
         thread = threading.Thread(
-            target=lambda: statuses.append(httpx.post(target, json=body).status_code)
+            target=lambda: statuses.append(httpx.post(target, json=body, timeout=60).status_code)
         )
         thread.start()
         assert encoder.waiting.wait(60)
-        refused = httpx.post(target, json={"model": "m", "input": "b"})
+        refused = httpx.post(target, json={"model": "m", "input": "b"}, timeout=60)
         assert refused.status_code == 429
         assert refused.headers["retry-after"] == "1"
         assert refused.json()["error"]["code"] == "too_many_requests"
-        assert httpx.get(f"{url}/health").status_code == 200  # which is always answered
+        assert httpx.get(f"{url}/health", timeout=60).status_code == 200  # which is always answered
         encoder.go.set()
         thread.join(10)
         assert statuses == [200]
@@ -429,12 +432,17 @@ def test_a_client_that_goes_away_takes_its_work_with_it(laplace: vecveil.Protect
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(target, json={"model": "m", "input": "given up"}, timeout=0.5)
         deadline = time.monotonic() + 60
-        while 'errors_total{code="client_gone"} 1.0' not in httpx.get(f"{url}/metrics").text:
+        while (
+            'errors_total{code="client_gone"} 1.0'
+            not in httpx.get(f"{url}/metrics", timeout=60).text
+        ):
             assert time.monotonic() < deadline
             time.sleep(0.02)
         encoder.go.set()
         blocker.join(10)
-        assert httpx.post(target, json={"model": "m", "input": "next"}).status_code == 200
+        assert (
+            httpx.post(target, json={"model": "m", "input": "next"}, timeout=60).status_code == 200
+        )
     assert encoder.seen[-2:] == ["slow", "next"]
 
 
@@ -452,11 +460,11 @@ def test_further_routes_stand_beside(laplace: vecveil.Protector) -> None:
         raise ValueError("zyxcanary")
 
     with served(local(("drug", ReleasePolicy(laplace))), routers=[router]) as url:
-        assert httpx.get(url).json() == {"page": "here"}
-        answer = httpx.get(f"{url}/broken", params={"count": 1})
+        assert httpx.get(url, timeout=60).json() == {"page": "here"}
+        answer = httpx.get(f"{url}/broken", params={"count": 1}, timeout=60)
         assert answer.status_code == 500
         assert answer.json()["error"]["code"] == "internal_error"
         assert "zyxcanary" not in answer.text
-        answer = httpx.get(f"{url}/broken", params={"count": "zyxcanary"})
+        answer = httpx.get(f"{url}/broken", params={"count": "zyxcanary"}, timeout=60)
         assert answer.status_code == 400
         assert "zyxcanary" not in answer.text

@@ -154,7 +154,7 @@ def test_no_text_key_or_vector_in_logs_errors_and_metrics(setting: Setting) -> N
     ]
     assert [answer.status_code for answer in said] == [200, 400, 400, 400, 401, 404]
     headers = {"Authorization": f"Bearer {API_KEY}"}
-    metrics = httpx.get(f"{setting.url}/metrics", headers=headers).text
+    metrics = httpx.get(f"{setting.url}/metrics", headers=headers, timeout=60).text
     assert 'vecveil_vectors_released_total{policy="drug",side="document"}' in metrics
     assert setting.server.end(signal.SIGTERM) == 143
     log = "".join(setting.server.lines)
@@ -183,7 +183,7 @@ def test_an_answer_that_is_being_made_is_given_before_the_end(tmp_path: Path) ->
     try:
         url = f"http://127.0.0.1:{server.port}/v1/embeddings"
         body = {"model": "m", "input": "a"}
-        assert httpx.post(url, json=body).status_code == 200
+        assert httpx.post(url, json=body, timeout=60).status_code == 200
         upstream.process.send_signal(signal.SIGUSR1)
         statuses: list[int] = []
 
@@ -193,7 +193,9 @@ def test_an_answer_that_is_being_made_is_given_before_the_end(tmp_path: Path) ->
         asking = threading.Thread(target=ask)
         asking.start()
         figures = url.replace("v1/embeddings", "metrics")
-        while "in_progress 2.0" not in httpx.get(figures).text:  # one, and the one for the figures
+        while (
+            "in_progress 2.0" not in httpx.get(figures, timeout=60).text
+        ):  # one, and the one for the figures
             time.sleep(0.02)
         assert server.end(signal.SIGTERM) == 143
         asking.join(30)

@@ -180,7 +180,7 @@ class Running:
         self.up, self.url = up, url
 
     def count(self, code: str) -> float:
-        text = httpx.get(f"{self.url}/metrics").text
+        text = httpx.get(f"{self.url}/metrics", timeout=60).text
         found = re.search(rf'vecveil_errors_total{{code="{code}"}} ([0-9.]+)', text)
         return float(found[1]) if found else 0.0
 
@@ -377,7 +377,7 @@ def test_which_key_the_upstream_gets(
         with served(Service([ServedPolicy("drug", policy, upstream)])) as url:
             headers = {"Authorization": "Bearer the-clients", "Cookie": "private", "X-Other": "a"}
             body = {"model": "m", "input": "a", "user": "private"}
-            answer = httpx.post(f"{url}/v1/embeddings", json=body, headers=headers)
+            answer = httpx.post(f"{url}/v1/embeddings", json=body, headers=headers, timeout=60)
             assert answer.status_code == 200
         head = up.heads[-1].lower()
         found = re.search(r"authorization: (.*)\r", up.heads[-1], re.IGNORECASE)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
+import numpy.typing as npt
 
 from vecveil.accounting import Guarantee
 from vecveil.checks import check_embeddings
@@ -106,6 +107,10 @@ class Mechanism(ABC):
     @abstractmethod
     def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
         """Write the noised rows to ``out``; return whether every value is finite."""
+
+    def takes(self, X: Embeddings) -> npt.NDArray[np.bool_]:
+        """Return for each row of ``X`` (N, n), finite, whether the mechanism takes and changes it: (N,)."""
+        return np.ones(len(X), dtype=bool)
 
     def check_rows(self, X: Embeddings) -> None:  # noqa: B027 - most mechanisms take every row
         """Raise InvalidInputError for rows that the mechanism does not take; ``X`` is finite."""

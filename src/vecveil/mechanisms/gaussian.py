@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from vecveil.accounting import Guarantee, gaussian_guarantee
 from vecveil.checks import check_count, check_positive, check_probability
@@ -154,9 +155,13 @@ class LdpGaussian(Gaussian):
         self.check_rows(X)
         return super()._release(X, stream, out)
 
+    def takes(self, X: Embeddings) -> npt.NDArray[np.bool_]:
+        """Return which rows are in the unit ball."""
+        return np.asarray(unit_rows(X)[1] <= self.LARGEST_NORM, dtype=bool)
+
     def check_rows(self, X: Embeddings) -> None:
         """Raise InvalidInputError for a row outside the unit ball."""
-        outside = np.flatnonzero(unit_rows(X)[1] > self.LARGEST_NORM)
+        outside = np.flatnonzero(~self.takes(X))
         if len(outside):
             raise InvalidInputError(
                 message("LdpGaussian.protect", "X", "of rows with norm at most 1",

@@ -18,6 +18,7 @@ from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from vecveil.accounting import Guarantee, purkayastha_guarantee
 from vecveil.checks import check_count, check_positive
@@ -171,9 +172,13 @@ class Purkayastha(Mechanism):
             kernel.Kind.TURN, X, stream, factors, None, self.step, out, more_blocks=ROUND_BLOCKS
         )
 
+    def takes(self, X: Embeddings) -> npt.NDArray[np.bool_]:
+        """Return which rows are not zeros."""
+        return np.asarray(X.any(axis=1), dtype=bool)
+
     def check_rows(self, X: Embeddings) -> None:
         """Raise InvalidInputError for a row of zeros."""
-        if len(X) and not X.any(axis=1).all():
+        if not self.takes(X).all():
             raise InvalidInputError(
                 message("Purkayastha.protect", "X", "of rows with a direction", "a row of zeros",
                         "The mechanism moves points of the sphere.", "Leave such rows out.")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from vecveil.accounting import Guarantee, distortion_guarantee
 from vecveil.checks import check_positive
@@ -174,6 +175,10 @@ class TextCrafter(Mechanism):
             out[start:stop] = X[start:stop] + step
 
         in_chunks(len(X), _ROWS, work)
+
+    def takes(self, X: Embeddings) -> npt.NDArray[np.bool_]:
+        """Return which rows have norm 1."""
+        return np.asarray(np.abs(unit_rows(X)[1] - 1) <= UNIT_TOLERANCE, dtype=bool)
 
     def check_rows(self, X: Embeddings) -> None:
         """Raise InvalidInputError for a row that has not norm 1."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from vecveil.checks import check_embeddings
 from vecveil.errors import IncompatibleError, message
-from vecveil.types import Embeddings
+from vecveil.types import Embeddings, Vector
 
 if TYPE_CHECKING:
     from vecveil.protector.protector import Protector
 
-__all__ = ["check_lengths", "length_range"]
+__all__ = ["check_lengths", "length_range", "within_lengths"]
 
 _ONE_LENGTH = 1.01
 """Ratio of longest to shortest below which an encoder normalises."""
@@ -37,13 +38,10 @@ def check_lengths(protector: Protector, X: Embeddings, *, owner: str) -> None:
         InvalidInputError: a row is not finite.
         IncompatibleError: a row is longer; the message holds its number and no value of it.
     """
-    known = protector.encoder_info.norms
-    if not known or not len(X):
+    most = _most(protector)
+    if most is None or not len(X):
         return
-    low, high = known
-    most = high * (_SLACK_OF_UNIT if high <= _ONE_LENGTH * low else _SLACK)
-    with np.errstate(over="ignore"):  # what has no square in the dtype is longer than any fit's
-        lengths = np.sqrt(np.einsum("ij,ij->i", X, X))  # no second copy of X
+    lengths = _lengths(X)
     if not np.logical_and.reduce(lengths <= most):
         check_embeddings(X, owner=owner, param="X")
         longest = int(np.argmax(lengths))
@@ -52,3 +50,25 @@ def check_lengths(protector: Protector, X: Embeddings, *, owner: str) -> None:
                     "The noise was fitted to vectors of other lengths, and hides little of longer ones.",
                     "Use vectors of the same encoder and normalisation, or fit a new protector.")
         )  # fmt: skip
+
+
+def within_lengths(protector: Protector, X: Embeddings) -> npt.NDArray[np.bool_]:
+    """Return for each row of ``X`` (N, n), finite, whether `check_lengths` lets it pass: (N,)."""
+    most = _most(protector)
+    if most is None:
+        return np.ones(len(X), dtype=bool)
+    return np.asarray(_lengths(X) <= most, dtype=bool)
+
+
+def _most(protector: Protector) -> float | None:
+    known = protector.encoder_info.norms
+    if not known:
+        return None
+    low, high = known
+    return high * (_SLACK_OF_UNIT if high <= _ONE_LENGTH * low else _SLACK)
+
+
+def _lengths(X: Embeddings) -> Vector:
+    with np.errstate(over="ignore"):  # what has no square in the dtype is longer than any fit's
+        lengths: Vector = np.sqrt(np.einsum("ij,ij->i", X, X))  # no second copy of X
+    return lengths

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy.typing as npt
 from vecveil.checks import check_count
 from vecveil.errors import LedgerCapError, ReleaseError, StoreError, message
 from vecveil.progress import progress
+from vecveil.protector.taken_rows import taken_rows
 from vecveil.release_policy import ReleasePolicy
 from vecveil.stores.checksum import add_rows, as_hex
 from vecveil.stores.fields import carried
@@ -238,7 +240,7 @@ def _written(
     state: MigrationState, rows: Batch, dest: VectorStore, policy: ReleasePolicy, most: int
 ) -> MigrationState:
     """Return the state after the rows of one batch are protected, written and confirmed."""
-    good, bad = judged(rows, policy.protector.dimension)
+    good, bad = judged(rows, policy.protector.dimension, partial(taken_rows, policy.protector))
     if bad.total and not state.options.get("skip_bad"):
         raise StoreError(
             message(_OWNER, "source", "left alone while it is copied", f"bad rows that were not there before ({bad})",

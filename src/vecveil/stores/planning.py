@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 from vecveil.errors import IncompatibleError, InvalidInputError, StoreError, message
 from vecveil.progress import progress
 from vecveil.protector import Protector
+from vecveil.protector.taken_rows import taken_rows
 from vecveil.randomness import NoiseKeys
 from vecveil.release_policy import ReleasePolicy
 from vecveil.stores.fields import OTHERS, Field, matches
@@ -31,7 +33,8 @@ class MigrationOptions:
         keep_text: carry fields of texts.
         keep: fields to carry whatever is in them.
         drop: fields to leave out.
-        skip_bad: leave out rows without a finite vector of the right dimension.
+        skip_bad: leave out rows without a finite vector of the right dimension, and those that the protector does
+            not take (`taken_rows`).
     """
 
     keep_text: bool = False
@@ -102,7 +105,8 @@ def check_source(
     info = source.info()
     if not info.count:
         raise StoreError(message(_OWNER, "source", "a store with rows", "an empty one"))
-    survey, kept = Survey(protector.dimension), Reservoir(_LOOKED_AT, 0)
+    survey = Survey(protector.dimension, partial(taken_rows, protector))
+    kept = Reservoir(_LOOKED_AT, 0)
     if info.dimension and info.dimension != protector.dimension:
         raise IncompatibleError(
             message(_OWNER, "protector", f"for vectors of dimension {info.dimension}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from vecveil.stores.store import Batch
 
 __all__ = ["BadRows", "Norms", "Survey", "judged"]
 
+Takes = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.bool_]]
 _UNIT = 1e-3
 
 
@@ -24,36 +26,47 @@ class BadRows:
     without_vector: int = 0
     not_finite: int = 0
     other_dimension: int = 0
+    refused: int = 0
 
     def __add__(self, other: BadRows) -> BadRows:
         return BadRows(
             self.without_vector + other.without_vector,
             self.not_finite + other.not_finite,
             self.other_dimension + other.other_dimension,
+            self.refused + other.refused,
         )
 
     @property
     def total(self) -> int:
         """All of them."""
-        return self.without_vector + self.not_finite + self.other_dimension
+        return self.without_vector + self.not_finite + self.other_dimension + self.refused
 
     def to_record(self) -> dict[str, int]:
-        """Return the counts as JSON values."""
-        return dict(vars(self))
+        """Return the counts as JSON values; a scan has no protector, which would refuse any."""
+        return {name: count for name, count in vars(self).items() if name != "refused"}
 
     def __str__(self) -> str:
         named = (
             (self.without_vector, "without a vector"),
             (self.not_finite, "with NaN or infinity"),
             (self.other_dimension, "of another dimension"),
+            (
+                self.refused,
+                "of a length that the protector does not take, as zeros or longer than in its fit",
+            ),
         )
         return ", ".join(f"{count:,} {what}" for count, what in named if count) or "none"
 
 
-def judged(batch: Batch, dimension: int) -> tuple[npt.NDArray[np.bool_], BadRows]:
-    """Return which rows of ``batch`` have a finite vector of ``dimension``, and how many have not.
+def judged(
+    batch: Batch, dimension: int, takes: Takes | None = None
+) -> tuple[npt.NDArray[np.bool_], BadRows]:
+    """Return which rows of ``batch`` have a finite vector of ``dimension`` that can be used, and how many have not.
 
     A store gives a row without a vector as NaN throughout, one of another dimension in a batch of its own.
+
+    Args:
+        takes: tells of finite vectors (N, dimension) which of them can be used; None takes all.
     """
     rows = len(batch)
     if batch.vectors.shape[1] != dimension:
@@ -62,7 +75,12 @@ def judged(batch: Batch, dimension: int) -> tuple[npt.NDArray[np.bool_], BadRows
         return np.zeros(rows, dtype=bool), bad
     good = np.asarray(np.isfinite(batch.vectors).all(axis=1), dtype=bool)
     absent = int(np.isnan(batch.vectors).all(axis=1).sum())
-    return good, BadRows(without_vector=absent, not_finite=int((~good).sum()) - absent)
+    bad = BadRows(without_vector=absent, not_finite=int((~good).sum()) - absent)
+    if takes is not None and good.any():
+        finite = np.flatnonzero(good)
+        good[finite] = takes(np.ascontiguousarray(batch.vectors[finite]))
+        bad += BadRows(refused=len(finite) - int(good.sum()))
+    return good, bad
 
 
 @dataclass(frozen=True)
@@ -85,10 +103,11 @@ class Survey:
 
     Args:
         dimension: of the vectors.
+        takes: tells which finite vectors can be used, see `judged`.
     """
 
-    def __init__(self, dimension: int) -> None:
-        self.dimension = dimension
+    def __init__(self, dimension: int, takes: Takes | None = None) -> None:
+        self.dimension, self._takes = dimension, takes
         self.rows = 0
         self.bad = BadRows()
         self.equal_ids = EqualRows()
@@ -101,7 +120,7 @@ class Survey:
 
     def add(self, batch: Batch) -> npt.NDArray[np.bool_]:
         """Count further rows; return which of them have a vector that can be used."""
-        good, bad = judged(batch, self.dimension)
+        good, bad = judged(batch, self.dimension, self._takes)
         self.rows += len(batch)
         self.bad += bad
         self.equal_ids.add(one.encode("utf-8", "surrogatepass") for one in batch.ids)

@@ -88,7 +88,7 @@ def open_page(protector: vecveil.Protector, guesser: Guesser, **given: Any) -> A
 
 @pytest.fixture
 def client(protector: vecveil.Protector, guesser: Guesser) -> Iterator[httpx.Client]:
-    with open_page(protector, guesser) as url, httpx.Client(base_url=url) as client:
+    with open_page(protector, guesser) as url, httpx.Client(base_url=url, timeout=60) as client:
         yield client
 
 
@@ -363,7 +363,7 @@ def test_with_keys_the_page_opens_and_everything_behind_it_asks_for_one(
     file.chmod(0o600)
     with (
         open_page(protector, guesser, keys=ApiKeys(str(file))) as url,
-        httpx.Client(base_url=url) as client,
+        httpx.Client(base_url=url, timeout=60) as client,
     ):
         for path in PAGE_OPEN_PATHS:
             assert client.get(path).status_code == 200

@@ -379,6 +379,38 @@ def test_bad_rows_are_counted_and_refused_or_left_out(
     assert not {"r0003", "r0005", "r0009"} & set(dest.rows())
 
 
+@pytest.mark.parametrize(
+    ("given", "row"),
+    [
+        ({"method": "shuffle"}, np.zeros(N)),
+        ({"method": "shuffle"}, np.full(N, 0.25)),
+        ({"method": "purkayastha", "epsilon": 20.0}, np.zeros(N)),
+        ({"method": "subspace", "epsilon": 20.0, "before": "normalise"}, np.zeros(N)),
+        ({"method": "subspace", "epsilon": 20.0}, np.full(N, 50.0)),
+        ({"method": "ldp-gaussian", "epsilon": 20.0, "delta": 1e-5}, np.zeros(N)),
+    ],
+    ids=["shuffle-zeros", "shuffle-equal", "purkayastha", "normalised", "longer", "ldp"],
+)
+def test_rows_that_the_protector_does_not_take_are_found_before_anything_is_written(
+    tmp_path: Path, clean: np.ndarray, given: dict[str, Any], row: np.ndarray
+) -> None:
+    rng = np.random.default_rng(5)
+    negative = rng.standard_normal((200, N))
+    negative /= np.linalg.norm(negative, axis=1, keepdims=True)
+    positive = negative + 0.01 * rng.standard_normal((200, 1)) * np.eye(1, N)
+    protector = vecveil.fit_pairs(positive, negative, seed=0, **given)
+    X = clean.copy()
+    X[-1] = row  # in the last batch
+    source, dest = filled(tmp_path / "source", X), FolderStore(tmp_path / "dest")
+    policy = ReleasePolicy(protector)
+    with pytest.raises(StoreError, match=r"1 bad rows of 50 \(1 of a length that the protector"):
+        copy(source, dest, policy, tmp_path / "s.json")
+    assert not dest.exists()
+    done = copy(source, dest, policy, tmp_path / "s.json", options=MigrationOptions(skip_bad=True))
+    assert (done.state.rows, done.state.skipped, done.verification.ok) == (49, 1, True)
+    assert f"r{ROWS - 1:04}" not in dest.rows()
+
+
 def test_a_source_that_cannot_be_copied_is_refused(
     protector: vecveil.Protector, tmp_path: Path, clean: np.ndarray, keys: vecveil.NoiseKeys
 ) -> None:
