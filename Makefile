@@ -16,7 +16,8 @@ TORCH_INDEX ?=
 CONSTRAINTS ?= constraints.txt
 
 # Two processes even where there are more cores, each on one thread: figures of a machine and of CI stay comparable.
-TEST_PROCESSES ?= 2
+# More than two cores need: tests also wait for servers, disks and processes that they start.
+TEST_PROCESSES ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test check bench clean
