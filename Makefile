@@ -15,8 +15,8 @@ TORCH_INDEX ?=
 # The versions that the tests ran with; empty takes the newest that fit together.
 CONSTRAINTS ?= constraints.txt
 
-# Two processes even where there are more cores, each on one thread: figures of a machine and of CI stay comparable.
-# More than two cores need: tests also wait for servers, disks and processes that they start.
+# Three processes however many cores there are, each on one thread: figures of a machine and of CI stay comparable.
+# Two cores have time for a third: tests wait for servers, disks and processes that they start.
 TEST_PROCESSES ?= 3
 
 .DEFAULT_GOAL := help
