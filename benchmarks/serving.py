@@ -5,7 +5,8 @@
 
 ``cost``: the upstream is a process of its own. Requests of one text go to it and to ``vecveil serve`` in front of it
 by turns, so that whatever else the machine does meets both: the difference of the medians, and the ratio of the
-throughputs of 16 clients. `SETTINGS` names the upstreams: MiniLM on the same cores; one that takes 20 ms without using
+throughputs of 16 clients. `SETTINGS` names the upstreams: MiniLM in the server's own process, against as little of
+a server as there can be around MiniLM; MiniLM in another process on the same cores; one that takes 20 ms without using
 them, as one on another machine does, and either varies as such a one does or takes 20 ms each time, so that all
 clients march in step; and one that answers at once: what is in front of that is always busy, as under load, and
 finds its code and data in the processor's caches, which a request that comes alone does not.
@@ -37,6 +38,7 @@ from typing import Any
 import numpy as np
 from serving_processes import (
     Connection,
+    behind_api,
     body_of,
     hashed_protector,
     minilm_protector,
@@ -61,6 +63,8 @@ THROUGHPUT_CLIENTS = 16
 WARMING = 50
 
 SETTINGS = {
+    "cost_local": ("local", False, (1,)),
+    "cost_local_keyed": ("local", True, (1,)),
     "cost": ("minilm", False, (1,)),
     "cost_keyed": ("minilm", True, (1,)),
     "cost_varying": ("varying", False, (1, 2)),
@@ -166,13 +170,21 @@ def measure_cost(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         vecveil.NoiseKeys.create(folder / "noise.key", "k")
-        protector = minilm_protector(notes) if mode == "minilm" else hashed_protector()
+        local, precision = mode == "local", "auto"
+        if mode in ("local", "minilm"):
+            fitted = minilm_protector(notes)
+            precision = fitted.encoder_info.precision  # the same in both
+            protector = fitted if local else behind_api(fitted)
+        else:
+            protector = hashed_protector()
         protector.save(folder / "drug.vecveil")
-        up, port = upstream(mode)
+        up, port = upstream("minilm" if local else mode, precision=precision)
         servers = {}
         try:
             for count in workers:
-                servers[count] = server(folder, port, "--workers", count, keyed=keyed)
+                servers[count] = server(
+                    folder, None if local else port, "--workers", count, keyed=keyed
+                )
             return asyncio.run(cost(port, servers, requests, notes))
         finally:
             for process, _ in servers.values():

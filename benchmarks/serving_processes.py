@@ -51,21 +51,24 @@ class Connection:
             self._streams = None
 
 
-def upstream(mode: str, port: int = 0) -> tuple[subprocess.Popen[str], int]:
+def upstream(
+    mode: str, port: int = 0, precision: str = "auto"
+) -> tuple[subprocess.Popen[str], int]:
     """Return the process and its port."""
-    words = [sys.executable, str(HERE / "serving_upstream.py"), mode, str(port)]
+    words = [sys.executable, str(HERE / "serving_upstream.py"), mode, str(port), precision]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     return process, int(process.stdout.readline())
 
 
 def server(
-    folder: Path, port: int, *words: object, keyed: bool = True
+    folder: Path, port: int | None, *words: object, keyed: bool = True
 ) -> tuple[subprocess.Popen[str], int]:
-    """Return ``vecveil serve`` in front of the upstream at ``port``, and its own port."""
+    """Return ``vecveil serve`` in front of the upstream at ``port``, or with MiniLM in it, and its own port."""
+    encoder = "minilm" if port is None else f"'http://127.0.0.1:{port}/v1#m'"
     config = folder / "serve.yaml"
     config.write_text(
-        f"port: 0\nupstream: {{encoder: 'http://127.0.0.1:{port}/v1#m', timeout: 5, retries: 2}}\n"
+        f"port: 0\nupstream: {{encoder: {encoder}, timeout: 5, retries: 2}}\n"
         f"policies: {{drug: {{protector: drug.vecveil{', key: noise.key' if keyed else ''}}}}}\n"
     )
     path = folder / f"log-{len(list(folder.glob('log-*')))}"
@@ -107,9 +110,13 @@ def processor_seconds(process: subprocess.Popen[str]) -> float:
 
 
 def minilm_protector(notes: list[str]) -> vecveil.Protector:
-    """Return one as fitted behind an API: the probe alone tells its encoder."""
+    """Return one for MiniLM, in whichever precision this machine is faster with."""
     concept = vecveil.Concept.from_file(CONCEPT_FILE)
-    protector = vecveil.fit(notes, concept, "minilm", seed=0, show_progress=False, **GIVEN)
+    return vecveil.fit(notes, concept, "minilm", seed=0, show_progress=False, **GIVEN)
+
+
+def behind_api(protector: vecveil.Protector) -> vecveil.Protector:
+    """Return it as if fitted behind an API: the probe alone tells its encoder."""
     probe = probe_cosines(vecveil.load_encoder("minilm").encode, owner="benchmark")
     info = EncoderInfo("minilm", protector.encoder_info.fingerprint, "api", probe)
     return replace(protector, encoder_info=info)

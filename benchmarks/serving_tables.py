@@ -9,7 +9,9 @@ from scale_tables import MISSING, load_record, markdown_table
 __all__ = ["cost", "load"]
 
 UPSTREAMS = {
-    "cost": "MiniLM on the same cores",
+    "cost_local": "MiniLM in the server's own process",
+    "cost_local_keyed": "the same, keyed noise",
+    "cost": "MiniLM in another process on the same cores",
     "cost_keyed": "the same, keyed noise",
     "cost_varying": "one elsewhere that takes 20 ms, sometimes 12 or 33",
     "cost_varying_keyed": "the same, keyed noise",

@@ -1,4 +1,4 @@
-"""The upstream of ``benchmarks/serving.py``, in a process of its own: ``serving_upstream.py MODE [PORT]``.
+"""The upstream of ``benchmarks/serving.py``, in a process of its own: ``serving_upstream.py MODE PORT PRECISION``.
 
 ``minilm`` encodes with MiniLM, requests that wait together in one batch; ``hashed`` makes vectors from a hash of the
 text at once; ``elsewhere`` does so after 20 ms, in which it leaves the processor alone, as an encoder on another
@@ -40,13 +40,13 @@ class Hashed:
         return (X / np.linalg.norm(X, axis=1, keepdims=True)).astype(np.float32)
 
 
-def encoder_of(mode: str) -> Any:
+def encoder_of(mode: str, precision: str) -> Any:
     """Return MiniLM or `Hashed`."""
     if mode in ("hashed", "elsewhere", "varying"):
         return Hashed()
     import vecveil
 
-    return vecveil.load_encoder("minilm", cache=None, show_progress=False)
+    return vecveil.load_encoder("minilm", precision=precision, cache=None, show_progress=False)
 
 
 class Application:
@@ -90,11 +90,11 @@ class Application:
         await send({"type": "http.response.body", "body": answer})
 
 
-def main(mode: str, port: int) -> None:
+def main(mode: str, port: int, precision: str) -> None:
     """Serve until killed."""
     import uvicorn
 
-    app = Application(encoder_of(mode))
+    app = Application(encoder_of(mode, precision))
     app.upstream.encoder.encode(["warm"])
     if mode in ("elsewhere", "varying"):
         app.delay = 0.02
@@ -113,4 +113,4 @@ def main(mode: str, port: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 0)
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])
