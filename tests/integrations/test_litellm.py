@@ -7,6 +7,7 @@ import base64
 import json
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,13 @@ os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = (
 pytest.importorskip("litellm")
 
 import litellm
-from litellm.types.utils import EmbeddingResponse
+from litellm.integrations.custom_logger import CustomLogger
+from litellm.types.utils import CredentialItem, EmbeddingResponse
 
 import vecveil
 from harness.http_encoder import answer_with, embedding_server, hashed_vectors
 from harness.integration_checks import assert_no_secret, run_example, same_direction
+from vecveil.encoders.probe import PROBE_SENTENCES
 from vecveil.errors import (
     IncompatibleError,
     InvalidInputError,
@@ -232,34 +235,118 @@ def test_another_model_is_refused_by_the_functions(protector):
         assert len(seen) == 1  # the caller's texts were never sent
 
 
-def test_another_model_is_refused_by_the_callback(protector, redactor):
+def test_another_model_is_refused_by_the_callback_and_asked_once(protector):
     use(protector)
     with embedding_server(encode=lambda texts: hashed_vectors(texts, 384)) as (url, seen):
-        for name in ("model", "positional"):
-            call = called(url)
-            given = [call.pop("model")] if name == "positional" else []
-            with pytest.raises(Exception, match="one fitted for"):  # LiteLLM may wrap it
-                wait(litellm.aembedding(*given, **call, input=TEXTS))
+        named = {k: v for k, v in called(url).items() if k != "model"}
         router = litellm.Router(
-            [{"model_name": "any", "litellm_params": called(url)}], num_retries=0
+            [{"model_name": "any", "litellm_params": called(url), "model_info": {"id": "one"}}],
+            num_retries=2,
         )
-        with pytest.raises(Exception, match="one fitted for"):
-            wait(router.aembedding(model="any", input=TEXTS))
-        sent = [text for request in seen for text in request["input"]]
-        assert not set(sent) & set(TEXTS)  # the caller's texts were never sent
+        calls = [
+            lambda: litellm.aembedding(**called(url), input=TEXTS),
+            lambda: litellm.aembedding("openai/minilm", **named, input=TEXTS),
+            lambda: router.aembedding(model="any", input=TEXTS),
+        ]
+        for call in (*calls, *calls):
+            with pytest.raises(Exception, match="one fitted for"):  # LiteLLM may wrap it
+                wait(call())
+        # Once for the first two, once for the Router's deployment, whatever is tried again.
+        assert [request["input"] for request in seen] == 2 * [list(PROBE_SENTENCES)]
 
 
-def test_a_model_is_asked_once_who_it_is_and_as_documents_are(protector, server):
+def test_a_model_under_one_name_on_another_server_is_asked_too(protector, server):
+    call, seen = server
+    use(protector)
+    wait(ask(call))
+    litellm.credential_list = [
+        CredentialItem(
+            credential_name=name,
+            credential_info={},
+            credential_values={"api_base": url, "api_key": "k"},
+        )
+        for name, url in (("a", call["api_base"]), ("b", "http://127.0.0.1:9/v1"))
+    ]
+    try:
+        for name in "ab":
+            given = {"model": "openai/minilm", "litellm_credential_name": name, "num_retries": 0}
+            with nullcontext() if name == "a" else pytest.raises(litellm.InternalServerError):
+                wait(ask({**given, "max_retries": 0}))
+    finally:
+        litellm.credential_list = []
+    wait(ask({**call, "model": "openai/another-name"}))
+    assert [len(request["input"]) for request in seen] == [12, 3, 12, 3, 12, 3]
+
+
+def test_a_model_is_asked_as_it_is_for_documents(protector, server):
     call, seen = server
     use(protector)
     for _ in range(2):
-        wait(ask(call, input_type="search_query", allowed_openai_params=["input_type"]))
-    wait(ask({**call, "model": "openai/another-name"}))
-    assert [len(request["input"]) for request in seen] == [12, 3, 3, 12, 3]
-    assert [request.get("input_type") for request in seen[:3]] == [
+        wait(ask(call, input_type="search_query", allowed_openai_params=["input_type"], user="u"))
+    assert [request.get("input_type") for request in seen] == [
         "search_document", "search_query", "search_query",
     ]  # fmt: skip
+    assert [request.get("user") for request in seen] == [None, "u", "u"]
     assert all(request["headers"]["authorization"] == "Bearer none" for request in seen)
+
+
+def test_calls_at_once_share_one_question(protector, server):
+    call, seen = server
+    use(protector)
+
+    async def together() -> list[Any]:
+        return await asyncio.gather(*(ask(call, TEXTS[:1]) for _ in range(8)))
+
+    assert len(wait(together())) == 8
+    assert sorted(len(request["input"]) for request in seen) == [1] * 8 + [12]
+
+
+def test_a_server_that_takes_one_text_at_a_time(protector):
+    callback = use(protector)
+
+    def answer(request: dict[str, Any], number: int) -> Any:
+        if len(request["input"]) > 1:
+            return 400, {"Content-Type": "application/json"}, b'{"error": {"message": "one"}}'
+        return answer_with(np.array(minilm(request["input"]), dtype=np.float32), request)
+
+    with embedding_server(answer) as (url, seen):
+        assert len(wait(ask(called(url), TEXTS[:1])).data) == 1
+        assert len(seen) == 14
+        assert len(callback.embedding(**called(url), input=TEXTS[:1]).data) == 1
+        assert len(seen) == 15
+
+
+def test_an_answer_of_litellm_itself_is_no_model(protector):
+    use(protector)
+    made = [0.01] * protector.dimension
+    answer = wait(litellm.aembedding("openai/x", input=["a"], mock_response=made))
+    assert not np.array_equal(vectors(answer)[0], made)  # and is protected like any
+
+
+def test_what_goes_on_behind_a_direct_call_is_protected(protector, server):
+    """A task that another callback starts in one, such as a queue of log lines, keeps its context."""
+    call, _ = server
+    callback = use(protector)
+    later: list[asyncio.Task[Any]] = []
+    gate = asyncio.Event()
+
+    class Starter(CustomLogger):
+        async def async_pre_call_deployment_hook(self, kwargs: Any, call_type: Any) -> None:
+            async def afterwards() -> Any:
+                await gate.wait()
+                return await ask(call)
+
+            if not later:
+                later.append(asyncio.create_task(afterwards()))
+
+    litellm.callbacks = [Starter(), callback]
+
+    async def both() -> Any:
+        await callback.aembedding(**call, input=TEXTS)
+        gate.set()
+        return await later[0]
+
+    assert same_direction(vectors(wait(both())), minilm(TEXTS)).max() < 0.998
 
 
 def test_a_failing_callback_leaves_no_vector_even_if_its_error_is_swallowed(protector):

@@ -232,8 +232,9 @@ def test_misuse_is_one_sentence(
 
 
 @pytest.mark.parametrize("figures", ["", "none", "file"])
+@pytest.mark.parametrize("variable", ["PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir"])
 def test_a_folder_of_figures_that_is_not_there_is_one_sentence(
-    figures: str, tmp_path: Path
+    variable: str, figures: str, tmp_path: Path
 ) -> None:
     """prometheus-client keeps its figures there, if the variable was set before it is imported."""
     (tmp_path / "file").touch()
@@ -241,7 +242,7 @@ def test_a_folder_of_figures_that_is_not_there_is_one_sentence(
     words = command(
         "serve", "-p", "drug.vecveil", "--port", 0, "--upstream", "http://127.0.0.1:9/v1#m"
     )
-    variables = {**environment(), "PROMETHEUS_MULTIPROC_DIR": figures}
+    variables = {**environment(), variable: figures}
     done = subprocess.run(
         words, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=120
     )

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import secrets
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from vecveil.encoders.protocol import checked_vectors
@@ -25,10 +24,10 @@ from vecveil.errors import (
 from vecveil.integrations.litellm_answers import (
     input_names,
     items_in_order,
-    probed_as,
     vectors_of,
     written_like,
 )
+from vecveil.integrations.litellm_models import KnownModels, directly, is_direct
 from vecveil.integrations.opening import KeySource, open_policy
 from vecveil.integrations.wrapped import WrappedEmbedder
 from vecveil.release_policy import STRONGER, QueryProtection, ReleasePolicy
@@ -51,12 +50,6 @@ _MARK = "vecveil_protected"
 _REWRITTEN = "vecveil_rewritten"
 _SIDE = "vecveil_side"
 _NO_CACHE = {"no-cache": True, "no-store": True}
-_OF_ONE_CALL = frozenset(
-    {"input", "metadata", "litellm_metadata", "litellm_call_id", "litellm_logging_obj", "fallbacks"}
-)
-"""Arguments that LiteLLM hands to a callback and that belong to the caller's input alone."""
-_direct: ContextVar[bool] = ContextVar("vecveil_direct", default=False)
-"""Set while `embedding` and `aembedding` call LiteLLM: they protect the answer themselves."""
 
 
 class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
@@ -89,7 +82,7 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
         self._policy = open_policy(
             protector, query_protection=query_protection, query_noise=query_noise, key=key, ledger=ledger
         )  # fmt: skip
-        self._known: dict[tuple[str, ...], WrappedEmbedder] = {}
+        self._models = KnownModels(self._policy, owner=_OWNER)
         self._mark = secrets.token_hex(
             8
         )  # of this object: another's protection is not taken for it
@@ -117,9 +110,12 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
         Raises:
             IncompatibleError: the protector was fitted for another model. No text of the caller has left.
         """
-        if _direct.get() or not _is_embedding(call_type):
+        if is_direct() or not _is_embedding(call_type):
             return None
-        await self._check(kwargs)
+        model = kwargs.get("model") or getattr(kwargs.get("litellm_logging_obj"), "model", None)
+        if not isinstance(model, str):
+            raise ReleaseError(f"{_OWNER}: the call names no model, so nothing was sent.")
+        await self._models.ensure_async(model, kwargs)
         if not self._policy.rewrites_texts:
             return None
         marked = {**(kwargs.get("metadata") or {}), _REWRITTEN: self._mark}
@@ -134,9 +130,7 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
             InvalidInputError, IncompatibleError, LedgerCapError: what `ReleasePolicy` raises; the vectors are gone.
             ReleaseError: everything else that went wrong.
         """
-        if _direct.get() or not (
-            _is_embedding(call_type) or isinstance(response, EmbeddingResponse)
-        ):
+        if is_direct() or not (_is_embedding(call_type) or isinstance(response, EmbeddingResponse)):
             return None
         rewritten = (request_data.get("metadata") or {}).get(_REWRITTEN) == self._mark
         return self._answer(response, request_data, rewritten=rewritten)
@@ -162,59 +156,18 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
         it. LiteLLM's cache is left out.
         """
         options["cache"] = _NO_CACHE
-        token = _direct.set(True)
-        try:
-            one = self._of(model, options)
-            if sentences := one.probe():
-                answer = litellm.embedding(
-                    model=model, input=sentences, **probed_as(model, options)
-                )
-                one.compare(vectors_of(items_in_order(answer)))
+        self._models.ensure(model, options)
+        with directly():
             answer = litellm.embedding(model=model, input=self._sent(input), **options)
-        finally:
-            _direct.reset(token)
         return self._answer(answer, {**options, "input": input}, rewritten=True)
 
     async def aembedding(self, model: str, input: Any, **options: Any) -> Any:
         """Return what ``litellm.aembedding`` answers, protected; see `embedding`."""
         options["cache"] = _NO_CACHE
-        token = _direct.set(True)
-        try:
-            await self._compare(model, options)
+        await self._models.ensure_async(model, options)
+        with directly():
             answer = await litellm.aembedding(model=model, input=self._sent(input), **options)
-        finally:
-            _direct.reset(token)
         return self._answer(answer, {**options, "input": input}, rewritten=True)
-
-    async def _check(self, kwargs: dict[str, Any]) -> None:
-        """See which model a call asks, with what the call itself would send but the caller's input."""
-        options = {name: value for name, value in kwargs.items() if name not in _OF_ONE_CALL}
-        model = options.pop("model", None) or getattr(
-            kwargs.get("litellm_logging_obj"), "model", None
-        )
-        if not isinstance(model, str):
-            raise ReleaseError(f"{_OWNER}: the call names no model, so nothing was sent.")
-        token = _direct.set(True)
-        try:
-            await self._compare(model, {**options, "cache": _NO_CACHE})
-        finally:
-            _direct.reset(token)
-
-    async def _compare(self, model: str, options: dict[str, Any]) -> None:
-        one = self._of(model, options)
-        if sentences := one.probe():
-            answer = await litellm.aembedding(
-                model=model, input=sentences, **probed_as(model, options)
-            )
-            one.compare(vectors_of(items_in_order(answer)))
-
-    def _of(self, model: str, options: dict[str, Any]) -> WrappedEmbedder:
-        """Return what is known of a model: under one name every server and every width may give other vectors."""
-        named = (
-            model,
-            *(str(options.get(name)) for name in ("api_base", "base_url", "dimensions")),
-        )
-        return self._known.setdefault(named, WrappedEmbedder(self._policy, owner=_OWNER))
 
     def _sent(self, given: Any) -> Any:
         """Return what may be sent of the caller's input."""

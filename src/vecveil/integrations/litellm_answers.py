@@ -9,7 +9,7 @@ import numpy as np
 
 from vecveil.errors import InvalidInputError, message
 
-__all__ = ["input_names", "items_in_order", "probed_as", "vectors_of", "written_like"]
+__all__ = ["input_names", "items_in_order", "vectors_of", "written_like"]
 
 _OWNER = "ProtectEmbeddings"
 
@@ -56,14 +56,3 @@ def written_like(row: Any, embedding: Any) -> Any:
     if isinstance(embedding, str):
         return base64.b64encode(row.astype("<f4").tobytes()).decode()
     return row.tolist()
-
-
-def probed_as(model: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return ``options`` for the sentences that tell which model it is: they are documents, as those of a fit were."""
-    kind = options.get("input_type")
-    if kind == "search_query":
-        return {**options, "input_type": "search_document"}
-    if kind == "query":
-        document = "passage" if model.startswith("nvidia_nim/") else "document"
-        return {**options, "input_type": document}
-    return options

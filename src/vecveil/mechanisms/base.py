@@ -109,7 +109,7 @@ class Mechanism(ABC):
         """Write the noised rows to ``out``; return whether every value is finite."""
 
     def takes(self, X: Embeddings) -> npt.NDArray[np.bool_]:
-        """Return for each row of ``X`` (N, n), finite, whether the mechanism takes and changes it: (N,)."""
+        """Return for each row of ``X`` (N, n), finite, whether the mechanism takes it: (N,)."""
         return np.ones(len(X), dtype=bool)
 
     def check_rows(self, X: Embeddings) -> None:  # noqa: B027 - most mechanisms take every row

@@ -62,10 +62,6 @@ class Shuffle(Mechanism):
         np.take(X, self.permutation, axis=1, out=out)
         return bool(np.isfinite(out).all())
 
-    def takes(self, X: Embeddings) -> npt.NDArray[np.bool_]:
-        """Return which rows another order changes: zeros, and what has one value throughout, stay as they are."""
-        return np.asarray((X[:, self.permutation] != X).any(axis=1), dtype=bool)
-
     def without_noise(self, X: Embeddings) -> Embeddings:
         """Return the shuffled rows: a query must be shuffled alike, or it matches nothing."""
         return np.ascontiguousarray(X[:, self.permutation])

@@ -1,4 +1,4 @@
-"""Which rows a protector takes and changes, told before any of them is released."""
+"""Which rows a protector takes, told before any of them is released."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ __all__ = ["taken_rows"]
 
 
 def taken_rows(protector: Protector, X: Embeddings) -> npt.NDArray[np.bool_]:
-    """Return for each row of ``X`` (N, n), finite, whether it can be released: (N,).
+    """Return for each row of ``X`` (N, n), finite, whether `Protector.protect` takes it: (N,).
 
-    Not taken are rows longer than those of the fit, rows that the mechanism refuses (most methods refuse none; some
-    a row of zeros, or another norm than 1), and rows that come out as they went in, as zeros do from a shuffle.
+    Not taken are rows longer than those of the fit, and rows that the mechanism refuses: most methods refuse none,
+    some a row of zeros, or another norm than 1. Protectors that know no lengths, fitted on an earlier version, take
+    rows here that may be too long for their noise; what comes out is checked then.
     """
     taken = within_lengths(protector, X)
     if protector.before.kind == "normalise":

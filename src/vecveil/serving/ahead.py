@@ -2,6 +2,7 @@
 
 A server that waits loses its code and data from the processor's caches, and then needs several times as long. So where
 nothing else waits, an answer that is nobody's is read, protected and thrown away, shortly before the real one is due.
+Not where the encoder is in this process: it would have to stand still meanwhile.
 """
 
 from __future__ import annotations

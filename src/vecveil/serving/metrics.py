@@ -32,7 +32,7 @@ class Metrics:
             import prometheus_client as prometheus
         except ImportError as error:
             raise MissingDependencyError("Serving", "prometheus-client", "serve") from error
-        _check_folder(os.environ.get(_VARIABLE))
+        _check_folder(os.environ.get(_VARIABLE, os.environ.get(_VARIABLE.lower())))
         self._prometheus = prometheus
         self._registry = registry = prometheus.CollectorRegistry()
         self.requests = prometheus.Counter(
@@ -142,9 +142,9 @@ def forget_process(process: int, folder: str) -> None:
 
 
 def _check_folder(folder: str | None) -> None:
-    if folder is not None and not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
+    if folder is not None and not (os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)):
         raise InvalidInputError(
-            message("serve", _VARIABLE, "not set, or a folder that can be written to", "no such folder",
+            message("serve", _VARIABLE, "not set, or a folder that can be written to", "something else",
                     "prometheus-client keeps figures there where the variable is set.",
                     "Make the folder, or unset the variable: --workers needs none.")
         )  # fmt: skip

@@ -17,6 +17,7 @@ from vecveil.release_policy import ReleasePolicy
 from vecveil.serving.ahead import Ahead
 from vecveil.serving.checking import EncoderCheck
 from vecveil.serving.errors import ApiError, UpstreamError, invalid
+from vecveil.serving.local_upstream import LocalUpstream
 from vecveil.serving.logs import event
 from vecveil.serving.metrics import Metrics
 from vecveil.serving.released import Released, release
@@ -67,7 +68,12 @@ class Service:
         self._checks = {
             one.name: EncoderCheck(one.name, one.policy.protector, one.upstream) for one in policies
         }
-        self._ahead = {one.name: Ahead(one.policy) for one in policies}
+        # An encoder in this process would have to stand still for it.
+        self._ahead = {
+            one.name: Ahead(one.policy)
+            for one in policies
+            if not isinstance(one.upstream, LocalUpstream)
+        }
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="vecveil-protect")
         self._started = False
 
@@ -165,10 +171,10 @@ class Service:
         if policy.rewrites_texts:
             texts = await self._thread(partial(policy.protector.rewrite, texts))
         drawn: list[WordStream] = []
-        if len(texts) * policy.protector.dimension > _INLINE_VALUES:
+        ahead = self._ahead.get(served.name)
+        if ahead is None or len(texts) * policy.protector.dimension > _INLINE_VALUES:
             encoded = await self._encode(served, request.model, texts, headers)
         else:
-            ahead = self._ahead[served.name]
             with ahead.working(len(texts), request.side, alone=lambda: self.running < 2) as drawn:
                 encoded = await self._encode(served, request.model, texts, headers)
         work = partial(self._protect, served, request, encoded, drawn.pop() if drawn else None)

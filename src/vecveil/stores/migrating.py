@@ -6,7 +6,6 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import numpy.typing as npt
 from vecveil.checks import check_count
 from vecveil.errors import LedgerCapError, ReleaseError, StoreError, message
 from vecveil.progress import progress
-from vecveil.protector.taken_rows import taken_rows
 from vecveil.release_policy import ReleasePolicy
 from vecveil.stores.checksum import add_rows, as_hex
 from vecveil.stores.fields import carried
@@ -28,10 +26,10 @@ from vecveil.stores.planning import (
     check_same,
     check_source,
     key_of,
+    usable,
 )
 from vecveil.stores.state import MigrationState, locked, read_state, write_state
 from vecveil.stores.store import Batch, VectorStore
-from vecveil.stores.survey import judged
 from vecveil.stores.verifying import Verification, as_clean, same_directions, verify
 
 __all__ = ["Migration", "migrate", "verify_migration"]
@@ -240,11 +238,12 @@ def _written(
     state: MigrationState, rows: Batch, dest: VectorStore, policy: ReleasePolicy, most: int
 ) -> MigrationState:
     """Return the state after the rows of one batch are protected, written and confirmed."""
-    good, bad = judged(rows, policy.protector.dimension, partial(taken_rows, policy.protector))
+    good, bad = usable(rows, policy.protector)
     if bad.total and not state.options.get("skip_bad"):
         raise StoreError(
             message(_OWNER, "source", "left alone while it is copied", f"bad rows that were not there before ({bad})",
-                    "Somebody seems to write to it.")
+                    "Somebody seems to write to it, or the copy was begun by an older version, which did not look for "
+                    "them.", "Correct them, or start anew, without the state file and the destination.")
         )  # fmt: skip
     chosen = np.flatnonzero(good)
     checksum = int(state.checksum, 16)

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 
+import numpy as np
+import numpy.typing as npt
+
 from vecveil.errors import IncompatibleError, InvalidInputError, StoreError, message
 from vecveil.progress import progress
 from vecveil.protector import Protector
@@ -16,13 +19,23 @@ from vecveil.stores.fields import OTHERS, Field, matches
 from vecveil.stores.sampling import Reservoir
 from vecveil.stores.signs import Signs, signs_of_protection
 from vecveil.stores.state import MigrationState
-from vecveil.stores.store import StoreInfo, VectorStore
-from vecveil.stores.survey import BadRows, Survey
+from vecveil.stores.store import Batch, StoreInfo, VectorStore
+from vecveil.stores.survey import BadRows, Survey, judged
+from vecveil.stores.verifying import as_clean
 
-__all__ = ["Checked", "MigrationOptions", "check_policy", "check_same", "check_source", "key_of"]
+__all__ = [
+    "Checked",
+    "MigrationOptions",
+    "check_policy",
+    "check_same",
+    "check_source",
+    "key_of",
+    "usable",
+]
 
 _OWNER = "migrate"
 _LOOKED_AT = 1000
+_LONGER = " Longer ones than those of the fit may be another encoder's, or protected already."
 
 
 @dataclass(frozen=True)
@@ -34,7 +47,7 @@ class MigrationOptions:
         keep: fields to carry whatever is in them.
         drop: fields to leave out.
         skip_bad: leave out rows without a finite vector of the right dimension, and those that the protector does
-            not take (`taken_rows`).
+            not take, or not change.
     """
 
     keep_text: bool = False
@@ -105,7 +118,7 @@ def check_source(
     info = source.info()
     if not info.count:
         raise StoreError(message(_OWNER, "source", "a store with rows", "an empty one"))
-    survey = Survey(protector.dimension, partial(taken_rows, protector))
+    survey = Survey(protector.dimension, partial(_releasable, protector))
     kept = Reservoir(_LOOKED_AT, 0)
     if info.dimension and info.dimension != protector.dimension:
         raise IncompatibleError(
@@ -124,6 +137,24 @@ def check_source(
     return Checked(info, survey.rows, survey.bad, survey.fields, carried, withheld, signs)
 
 
+def usable(rows: Batch, protector: Protector) -> tuple[npt.NDArray[np.bool_], BadRows]:
+    """Return which of ``rows`` can be copied, and how many cannot."""
+    good, bad = judged(rows, protector.dimension)
+    finite = np.flatnonzero(good)
+    if len(finite):
+        good[finite] = _releasable(protector, np.ascontiguousarray(rows.vectors[finite]))
+    return good, bad + BadRows(refused=len(finite) - int(good.sum()))
+
+
+def _releasable(protector: Protector, X: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
+    """Return for each row of ``X`` (N, n), finite, whether it can be released and is changed by that: (N,)."""
+    taken = taken_rows(protector, X)
+    if not protector.mechanism.is_random and taken.any():
+        # Another order of equal values is the same row.
+        taken[taken] = ~as_clean(protector.protect(np.ascontiguousarray(X[taken])), X[taken])
+    return taken
+
+
 def _check_rows(info: StoreInfo, survey: Survey, options: MigrationOptions) -> None:
     if survey.rows != info.count:
         raise StoreError(
@@ -134,9 +165,9 @@ def _check_rows(info: StoreInfo, survey: Survey, options: MigrationOptions) -> N
     if survey.bad.total == survey.rows or (survey.bad.total and not options.skip_bad):
         all_bad = survey.bad.total == survey.rows
         raise StoreError(
-            message(_OWNER, "source", "a store of finite vectors of one dimension",
+            message(_OWNER, "source", "a store of finite vectors of one dimension that the protector takes",
                     f"{survey.bad.total:,} bad rows of {survey.rows:,} ({survey.bad})",
-                    "They cannot be protected.",
+                    "They cannot be protected." + (_LONGER if survey.bad.refused else ""),
                     "There is nothing to copy." if all_bad else "Correct them, or leave them out with --skip-bad.")
         )  # fmt: skip
     if shared := survey.equal_ids.count():

@@ -52,21 +52,16 @@ class BadRows:
             (self.other_dimension, "of another dimension"),
             (
                 self.refused,
-                "of a length that the protector does not take, as zeros or longer than in its fit",
+                "that the protector does not take: zeros, longer than in its fit, or not changed by it",
             ),
         )
         return ", ".join(f"{count:,} {what}" for count, what in named if count) or "none"
 
 
-def judged(
-    batch: Batch, dimension: int, takes: Takes | None = None
-) -> tuple[npt.NDArray[np.bool_], BadRows]:
-    """Return which rows of ``batch`` have a finite vector of ``dimension`` that can be used, and how many have not.
+def judged(batch: Batch, dimension: int) -> tuple[npt.NDArray[np.bool_], BadRows]:
+    """Return which rows of ``batch`` have a finite vector of ``dimension``, and how many have not.
 
     A store gives a row without a vector as NaN throughout, one of another dimension in a batch of its own.
-
-    Args:
-        takes: tells of finite vectors (N, dimension) which of them can be used; None takes all.
     """
     rows = len(batch)
     if batch.vectors.shape[1] != dimension:
@@ -75,12 +70,7 @@ def judged(
         return np.zeros(rows, dtype=bool), bad
     good = np.asarray(np.isfinite(batch.vectors).all(axis=1), dtype=bool)
     absent = int(np.isnan(batch.vectors).all(axis=1).sum())
-    bad = BadRows(without_vector=absent, not_finite=int((~good).sum()) - absent)
-    if takes is not None and good.any():
-        finite = np.flatnonzero(good)
-        good[finite] = takes(np.ascontiguousarray(batch.vectors[finite]))
-        bad += BadRows(refused=len(finite) - int(good.sum()))
-    return good, bad
+    return good, BadRows(without_vector=absent, not_finite=int((~good).sum()) - absent)
 
 
 @dataclass(frozen=True)
@@ -103,7 +93,7 @@ class Survey:
 
     Args:
         dimension: of the vectors.
-        takes: tells which finite vectors can be used, see `judged`.
+        takes: tells of finite vectors (N, dimension) which can be used; None takes all.
     """
 
     def __init__(self, dimension: int, takes: Takes | None = None) -> None:
@@ -119,10 +109,13 @@ class Survey:
         self._units = self._zeros = 0
 
     def add(self, batch: Batch) -> npt.NDArray[np.bool_]:
-        """Count further rows; return which of them have a vector that can be used."""
-        good, bad = judged(batch, self.dimension, self._takes)
+        """Count further rows; return which of them have a finite vector of the dimension."""
+        good, bad = judged(batch, self.dimension)
         self.rows += len(batch)
         self.bad += bad
+        if self._takes is not None and good.any():
+            taken = self._takes(np.ascontiguousarray(batch.vectors[good]))
+            self.bad += BadRows(refused=int((~taken).sum()))
         self.equal_ids.add(one.encode("utf-8", "surrogatepass") for one in batch.ids)
         self._fields.add(batch.fields)
         self._id_fields.add({"id": one} for one in batch.ids)

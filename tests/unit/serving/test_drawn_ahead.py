@@ -25,6 +25,7 @@ from vecveil.serving import service as services
 from vecveil.serving.local_upstream import LocalUpstream
 from vecveil.serving.requests import EmbeddingRequest, parse_request
 from vecveil.serving.service import ServedPolicy, Service
+from vecveil.serving.upstream import Encoded
 
 
 class Slow(FakeEncoder):
@@ -34,6 +35,21 @@ class Slow(FakeEncoder):
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         time.sleep(self.seconds)
         return super().encode(texts)
+
+
+class Elsewhere:
+    """An encoder that is not the server's own."""
+
+    name, takes_models = "elsewhere", False
+
+    def __init__(self, encoder: Any) -> None:
+        self._inner = LocalUpstream(encoder)
+
+    async def embed(self, texts: Sequence[str], **given: Any) -> Encoded:
+        return await self._inner.embed(texts, **given)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
 
 
 class Watched(ReleasePolicy):
@@ -59,10 +75,14 @@ class Watched(ReleasePolicy):
 
 
 def answers(
-    policy: ReleasePolicy, seconds: float, *bodies: dict[str, Any], running: int = 1
+    policy: ReleasePolicy,
+    seconds: float,
+    *bodies: dict[str, Any],
+    running: int = 1,
+    upstream: Any = Elsewhere,
 ) -> list[np.ndarray]:
     async def ask() -> list[bytes]:
-        service = Service([ServedPolicy("m", policy, LocalUpstream(Slow(seconds)))])
+        service = Service([ServedPolicy("m", policy, upstream(Slow(seconds)))])
         service.running = running
         await service.start()
         asked = [
@@ -100,6 +120,13 @@ def test_one_that_waits_alone_is_rehearsed() -> None:
     assert len(crowded.used) == 1  # type: ignore[attr-defined]
 
 
+def test_an_encoder_in_this_process_is_not_held_up() -> None:
+    policy = Watched(fake_protector())
+    answers(policy, 0.05, {"input": "one note"}, upstream=LocalUpstream)
+    assert policy.rehearsed == policy.drawn == []  # type: ignore[attr-defined]
+    assert policy.used == [None]  # type: ignore[attr-defined]
+
+
 def test_a_rehearsal_that_fails_is_the_last_and_fails_nobody() -> None:
     class Fussy(Watched):
         def documents(self, X: np.ndarray, rng: Any = None, **given: Any) -> np.ndarray:
@@ -111,7 +138,7 @@ def test_a_rehearsal_that_fails_is_the_last_and_fails_nobody() -> None:
     policy = Fussy(fake_protector())
 
     async def ask() -> list[bytes]:
-        service = Service([ServedPolicy("m", policy, LocalUpstream(Slow(0.05)))])
+        service = Service([ServedPolicy("m", policy, Elsewhere(Slow(0.05)))])
         request = parse_request(b'{"model": "m", "input": "one note"}', {}, max_inputs=1)
         found = [await service.answer(request, {}) for _ in range(3)]
         await service.aclose()
@@ -197,7 +224,7 @@ def test_nobody_but_the_figures_remembers_a_request() -> None:
     """Without a guard in front nobody settles the figures; what is noted is bounded, and holds no text."""
 
     async def ask() -> Service:
-        service = Service([ServedPolicy("m", policy, LocalUpstream(FakeEncoder()))])
+        service = Service([ServedPolicy("m", policy, Elsewhere(FakeEncoder()))])
         for i in range(400):
             body = json.dumps({"model": "m", "input": f"secret{i}"}).encode()
             await service.answer(parse_request(body, {}, max_inputs=9), {})
@@ -232,7 +259,7 @@ def test_base64_says_what_the_numbers_say(tmp_path: Any) -> None:
     policy = ReleasePolicy(fake_protector(), key=keys)
 
     async def ask(body: dict[str, Any]) -> Any:
-        service = Service([ServedPolicy("m", policy, LocalUpstream(FakeEncoder()))])
+        service = Service([ServedPolicy("m", policy, Elsewhere(FakeEncoder()))])
         asked = parse_request(json.dumps(body).encode(), {}, max_inputs=9)
         answer = json.loads(await service.answer(asked, {}))
         await service.aclose()

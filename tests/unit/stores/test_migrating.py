@@ -384,12 +384,21 @@ def test_bad_rows_are_counted_and_refused_or_left_out(
     [
         ({"method": "shuffle"}, np.zeros(N)),
         ({"method": "shuffle"}, np.full(N, 0.25)),
+        ({"method": "shuffle"}, np.full(N, 0.25) + 2.0**-26 * np.eye(N)[0]),
         ({"method": "purkayastha", "epsilon": 20.0}, np.zeros(N)),
         ({"method": "subspace", "epsilon": 20.0, "before": "normalise"}, np.zeros(N)),
         ({"method": "subspace", "epsilon": 20.0}, np.full(N, 50.0)),
         ({"method": "ldp-gaussian", "epsilon": 20.0, "delta": 1e-5}, np.zeros(N)),
     ],
-    ids=["shuffle-zeros", "shuffle-equal", "purkayastha", "normalised", "longer", "ldp"],
+    ids=[
+        "shuffle-zeros",
+        "shuffle-equal",
+        "shuffle-nearly-equal",
+        "purkayastha",
+        "normalised",
+        "longer",
+        "ldp",
+    ],
 )
 def test_rows_that_the_protector_does_not_take_are_found_before_anything_is_written(
     tmp_path: Path, clean: np.ndarray, given: dict[str, Any], row: np.ndarray
@@ -403,8 +412,11 @@ def test_rows_that_the_protector_does_not_take_are_found_before_anything_is_writ
     X[-1] = row  # in the last batch
     source, dest = filled(tmp_path / "source", X), FolderStore(tmp_path / "dest")
     policy = ReleasePolicy(protector)
-    with pytest.raises(StoreError, match=r"1 bad rows of 50 \(1 of a length that the protector"):
+    with pytest.raises(
+        StoreError, match=r"1 bad rows of 50 \(1 that the protector does not take"
+    ) as caught:
         copy(source, dest, policy, tmp_path / "s.json")
+    assert "protected already" in str(caught.value)
     assert not dest.exists()
     done = copy(source, dest, policy, tmp_path / "s.json", options=MigrationOptions(skip_bad=True))
     assert (done.state.rows, done.state.skipped, done.verification.ok) == (49, 1, True)
