@@ -37,7 +37,7 @@ def cost(folder: Path) -> str:
         rows.append(
             [
                 what, f"{one['bare_p50_ms']:.1f} ms",
-                f"{one['overhead_p50_ms']:.1f} ms ({one['overheads_p50_ms'][0]:.1f} to "
+                f"{one['overhead_p50_ms']:.1f} ms ({one['overheads_p50_ms'][0]:z.1f} to "
                 f"{one['overheads_p50_ms'][1]:.1f})",
                 f"{one['proxy_processor_ms']:.1f} ms",
                 f"{one['bare_per_second']:,.0f}", f"{one['proxy_per_second']:,.0f}",

@@ -106,13 +106,14 @@ class KnownModels:
     async def ensure_async(self, model: str, options: dict[str, Any]) -> None:
         """Do as `ensure`; calls that wait for the same answer share one question."""
         name = _name(model, options)
-        if not self._sentences(name) or options.get("mock_response") is not None:
+        sentences = self._sentences(name)
+        if not sentences or options.get("mock_response") is not None:
             return
         loop = asyncio.get_running_loop()
         asked = (loop, name, str(options.get("api_key")))  # one caller's wrong key is not another's
         task = self._running.get(asked)
         if task is None:
-            task = loop.create_task(self._ask(name, model, dict(options)))
+            task = loop.create_task(self._ask(name, sentences, model, dict(options)))
             self._running[asked] = task
             task.add_done_callback(lambda done: self._done(asked, done))
         await asyncio.shield(task)  # a caller that gives up does not end it for the others
@@ -122,8 +123,10 @@ class KnownModels:
         if not task.cancelled():
             task.exception()  # seen, though everybody who asked may be gone
 
-    async def _ask(self, name: Any, model: str, options: dict[str, Any]) -> None:
-        sentences, sent = self._sentences(name), _sent(model, options)
+    async def _ask(
+        self, name: Any, sentences: list[str], model: str, options: dict[str, Any]
+    ) -> None:
+        sent = _sent(model, options)
         with directly():
             try:
                 answers = [await litellm.aembedding(model=model, input=sentences, **sent)]
