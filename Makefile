@@ -86,7 +86,7 @@ wheel-check: venv
 
 # The lowest versions that pyproject.toml allows for the core and the command line, and a quick choice of tests with them.
 LOWEST ?= build/lowest
-LOWEST_TESTS ?= tests/golden/test_saved_protectors.py tests/unit/cli tests/unit/test_atomic.py
+LOWEST_TESTS ?= tests/golden/test_saved_protectors.py tests/unit/cli tests/unit/test_io.py
 .PHONY: lowest
 lowest: venv
 	rm -rf $(LOWEST) && $(PYTHON) -m venv $(LOWEST)

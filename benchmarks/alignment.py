@@ -27,7 +27,6 @@ import pyarrow.parquet as pq
 from leakage import MIN_COUNT, TARGET, _task, sts_problem, sts_tables
 
 import vecveil
-from vecveil.atomic import write_text
 from vecveil.attacks import (
     CandidateVectors,
     Knowledge,
@@ -41,6 +40,7 @@ from vecveil.attacks.alignment.procrustes import ProcrustesAlignment
 from vecveil.attacks.alignment.ridge import RidgeAlignment
 from vecveil.attacks.alignment.unpaired import UnpairedAlignment
 from vecveil.concepts import TokenVocabulary
+from vecveil.io import write_text
 from vecveil.metrics import Estimate
 
 RESULTS = Path(__file__).parent / "results" / "alignment.json"

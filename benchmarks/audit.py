@@ -119,7 +119,7 @@ def main() -> None:
         print(json.dumps(measured(*given)))
         return
     import vecveil
-    from vecveil.atomic import write_text
+    from vecveil.io import write_text
 
     command = [sys.executable, __file__, "--once", "--data", str(arguments.data), "--concept", arguments.concept,
                "--texts", str(arguments.texts), "--tier", arguments.tier]  # fmt: skip

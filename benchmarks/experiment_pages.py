@@ -12,9 +12,9 @@ import argparse
 import re
 from pathlib import Path
 
-from vecveil.atomic import write_text
 from vecveil.experiments import summarise
 from vecveil.experiments.catalogue import EXPERIMENTS
+from vecveil.io import write_text
 from vecveil.report import experiment_to_html, experiment_to_markdown
 
 ROOT = Path(__file__).parents[1]

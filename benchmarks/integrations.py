@@ -24,8 +24,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vecveil.atomic import write_bytes
 from vecveil.integrations import INTEGRATIONS
+from vecveil.io import write_bytes
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "integrations.json"

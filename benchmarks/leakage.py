@@ -29,7 +29,6 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
 import vecveil
-from vecveil.atomic import write_text
 from vecveil.attacks import (
     LabelledVectors,
     LadderResult,
@@ -38,8 +37,9 @@ from vecveil.attacks import (
     token_inference_ladder,
 )
 from vecveil.concepts import Concept, TokenVocabulary
+from vecveil.data import read_texts
+from vecveil.io import write_text
 from vecveil.metrics import StsTask
-from vecveil.tables import read_texts
 
 RESULTS = Path(__file__).parent / "results" / "leakage.json"
 METHODS: dict[str, dict[str, Any]] = {

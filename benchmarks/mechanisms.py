@@ -25,7 +25,7 @@ import numpy as np
 from randomgen import AESCounter
 
 import vecveil
-from vecveil.atomic import write_text
+from vecveil.io import write_text
 from vecveil.mechanisms import (
     Before,
     Gaussian,
@@ -37,9 +37,9 @@ from vecveil.mechanisms import (
 )
 from vecveil.protector import Protector
 from vecveil.randomness import NoiseKey, kernel
+from vecveil.runtime import thread_count
 from vecveil.sensitivity import NoiseShape
 from vecveil.sensitivity.linear_map import LinearMap
-from vecveil.threads import thread_count
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "mechanisms.json"

@@ -20,7 +20,7 @@ import torch
 from encode import synthetic_texts
 
 import vecveil
-from vecveil.atomic import write_text
+from vecveil.io import write_text
 
 RESULTS = Path(__file__).parent / "results" / "protect.json"
 GIVEN = {"rank": 80, "kept": 128, "flattening": 0.6, "pairs": True}

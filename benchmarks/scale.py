@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.atomic import write_text
+from vecveil.io import write_text
 
 RESULTS = Path(__file__).parent / "results" / "scale.json"
 DIMENSION = 384

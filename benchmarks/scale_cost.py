@@ -26,7 +26,7 @@ from typing import Any
 from scale import DIMENSION, METHODS, make_input, make_protectors
 from scale import RESULTS as SCALE
 
-from vecveil.atomic import write_text
+from vecveil.io import write_text
 
 RESULTS = Path(__file__).parent / "results" / "scale-cost.json"
 ROWS = 1_000_000_000

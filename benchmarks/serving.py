@@ -50,8 +50,8 @@ from serving_processes import (
 from serving_upstream import Hashed
 
 import vecveil
-from vecveil.atomic import write_text
 from vecveil.demo.corpus import load_notes
+from vecveil.io import write_text
 from vecveil.release_policy import ReleasePolicy
 
 RESULTS = Path(__file__).parent / "results" / "serving.json"

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 import vecveil
-from vecveil.atomic import write_text
 from vecveil.demo.corpus import CONCEPT_FILE, load_notes
+from vecveil.io import write_text
 
 RESULTS = Path(__file__).parent / "results" / "sizes.json"
 AUDITED = 1000

@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.atomic import write_text
+from vecveil.io import write_text
 from vecveil.mechanisms import Gaussian, TextCrafter
+from vecveil.runtime import thread_count
 from vecveil.sensitivity import NoiseShape
 from vecveil.textcrafter import PiiClassifier, PolicySettings, plain_centroids, train_policy
-from vecveil.threads import thread_count
 
 RESULTS = Path(__file__).parent / "results" / "textcrafter-cost.json"
 SCHEMA = "vecveil.bench.textcrafter-cost/1"

@@ -24,6 +24,9 @@ No message ever holds a text, a vector or a key: only names, shapes, counts and 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Self
+
 __all__ = [
     "CalibrationError",
     "ConceptError",
@@ -42,51 +45,100 @@ __all__ = [
     "TrainingError",
     "VecveilError",
     "message",
+    "not_finite",
+    "out_of_range",
+    "unknown_name",
+    "wrong_shape",
+    "wrong_type",
 ]
 
 
 class VecveilError(Exception):
-    """Base of all errors that vecveil raises on purpose."""
+    """Base of all errors that vecveil raises on purpose.
+
+    Attributes:
+        code: stable identifier of the kind of error, such as ``E-INPUT-RANGE``. Programs and tests match the code
+            and ``param``; the sentence may change in any release.
+        param: name of the argument at fault; empty where no single argument is.
+    """
+
+    code: str = "E-VECVEIL"
+    param: str = ""
+
+    def __init__(self, text: str = "", *, code: str = "", param: str = "") -> None:
+        super().__init__(text)
+        # Attributes of the instance survive pickling between processes; those of the class need not.
+        if code:
+            self.code = code
+        if param:
+            self.param = param
+
+    @classmethod
+    def of(
+        cls, owner: str, param: str, constraint: str, got: object, why: str = "", fix: str = "", *, code: str = ""
+    ) -> Self:
+        """Return the error whose sentence `message` builds; ``code`` defaults to the code of the class."""
+        return cls(message(owner, param, constraint, got, why, fix), code=code, param=param)
 
 
 class InvalidInputError(VecveilError, ValueError):
     """An argument has the wrong type, shape or range."""
 
+    code = "E-INPUT"
+
 
 class ConceptError(VecveilError, ValueError):
     """A concept matches no text, too few texts, or leaves nothing of them."""
+
+    code = "E-CONCEPT"
 
 
 class DataFileError(VecveilError, ValueError):
     """An input file is empty, damaged, wrongly encoded, or lacks a column."""
 
+    code = "E-DATA-FILE"
+
 
 class ProtectorFileError(VecveilError, ValueError):
     """A saved protector cannot be read: truncated, damaged or of an unknown format."""
+
+    code = "E-PROTECTOR-FILE"
 
 
 class IncompatibleError(VecveilError, ValueError):
     """Two parts do not belong together, such as a protector and vectors of another encoder."""
 
+    code = "E-INCOMPATIBLE"
+
 
 class CalibrationError(VecveilError, ValueError):
     """The asked utility or noise cannot be reached; the message says what can."""
+
+    code = "E-CALIBRATION"
 
 
 class ReleaseError(VecveilError, RuntimeError):
     """Protection failed after the input was accepted; nothing was released."""
 
+    code = "E-RELEASE"
+
 
 class EncoderError(VecveilError, RuntimeError):
     """An encoder behind a URL did not answer, or not with one finite vector per text; the message holds none of it."""
+
+    code = "E-ENCODER"
 
 
 class KeyFileError(VecveilError, ValueError):
     """A key of keyed noise is missing, malformed or readable by others; the message never holds it."""
 
+    code = "E-KEY-FILE"
+
 
 class LedgerError(VecveilError, RuntimeError):
     """A ledger of releases cannot be used: not one, damaged, altered, locked; nothing was recorded."""
+
+    code = "E-LEDGER"
 
 
 class LedgerCapError(LedgerError):
@@ -95,6 +147,8 @@ class LedgerCapError(LedgerError):
     Attributes:
         items: how many items of the batch; never which.
     """
+
+    code = "E-LEDGER-CAP"
 
     def __init__(self, text: str, items: int) -> None:
         self.items = items
@@ -108,6 +162,8 @@ class LedgerCapError(LedgerError):
 class StoreError(VecveilError, RuntimeError):
     """A vector database is not there, went away, or holds something else; the message holds none of what is in it."""
 
+    code = "E-STORE"
+
 
 class TrainingError(VecveilError, RuntimeError):
     """Training stopped because a reward or gradient became NaN or infinite; the last good checkpoint stays.
@@ -116,6 +172,8 @@ class TrainingError(VecveilError, RuntimeError):
         epoch: from 1; 0 before the first step.
         step: of the epoch, from 1.
     """
+
+    code = "E-TRAINING"
 
     def __init__(self, text: str, epoch: int, step: int) -> None:
         self.epoch, self.step = epoch, step
@@ -129,9 +187,13 @@ class TrainingError(VecveilError, RuntimeError):
 class MemoryLimitError(VecveilError, MemoryError):
     """A limit on the memory of this process leaves too little for the work; nothing was begun."""
 
+    code = "E-MEMORY-LIMIT"
+
 
 class MissingDependencyError(VecveilError, ImportError):
     """An optional package is not installed; the message has the pip command."""
+
+    code = "E-MISSING-DEPENDENCY"
 
     def __init__(self, feature: str, package: str, extra: str) -> None:
         self.feature = feature
@@ -145,6 +207,40 @@ class MissingDependencyError(VecveilError, ImportError):
     def __reduce__(self) -> tuple[type[MissingDependencyError], tuple[str, str, str]]:
         """Return what makes it anew: workers send it to their parent."""
         return type(self), (self.feature, self.package, self.extra)
+
+
+# Constructors for the recurring kinds, so that a check is one line where the argument enters.
+
+
+def wrong_type(owner: str, param: str, expected: str, got: object, *, fix: str = "") -> InvalidInputError:
+    """Return the error for an argument of the wrong type; it names the type of ``got``, never its value."""
+    return InvalidInputError.of(owner, param, expected, type(got).__name__, fix=fix, code="E-INPUT-TYPE")
+
+
+def wrong_shape(owner: str, param: str, expected: str, got: object, *, fix: str = "") -> InvalidInputError:
+    """Return the error for an array of the wrong shape."""
+    return InvalidInputError.of(owner, param, f"of shape {expected}", f"shape {got}", fix=fix, code="E-INPUT-SHAPE")
+
+
+def not_finite(owner: str, param: str, got: object, *, fix: str = "") -> InvalidInputError:
+    """Return the error for NaN or infinity among the values."""
+    return InvalidInputError.of(owner, param, "finite", got, fix=fix, code="E-INPUT-FINITE")
+
+
+def out_of_range(
+    owner: str, param: str, constraint: str, got: object, why: str = "", fix: str = ""
+) -> InvalidInputError:
+    """Return the error for a number outside of its range."""
+    return InvalidInputError.of(owner, param, constraint, got, why, fix, code="E-INPUT-RANGE")
+
+
+def unknown_name(
+    owner: str, param: str, names: Iterable[str], got: object, why: str = "", fix: str = ""
+) -> InvalidInputError:
+    """Return the error for a name that is none of ``names``."""
+    return InvalidInputError.of(
+        owner, param, f"one of {', '.join(names)}", repr(got)[:60], why, fix, code="E-INPUT-NAME"
+    )
 
 
 def message(

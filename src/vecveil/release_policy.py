@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
-from vecveil.checks import check_embeddings, check_texts
 from vecveil.errors import InvalidInputError, message
 from vecveil.protector import Protector
 from vecveil.protector.lengths import check_lengths
 from vecveil.randomness import ItemId, NoiseKey, NoiseKeys, WordStream, content_ids
 from vecveil.types import Embeddings, RandomSource, Texts
+from vecveil.validation import check_embeddings, check_texts
 
 if TYPE_CHECKING:
     from vecveil.accounting import Ledger
@@ -62,25 +62,20 @@ class ReleasePolicy:
     def __post_init__(self) -> None:
         owner = "ReleasePolicy"
         if not isinstance(self.protector, Protector):
-            raise InvalidInputError(
-                message(owner, "protector", "a vecveil.Protector", type(self.protector).__name__,
-                        fix="Load it with vecveil.load(path).")
-            )  # fmt: skip
+            raise InvalidInputError.of(owner, "protector", "a vecveil.Protector", type(self.protector).__name__,
+                                       fix="Load it with vecveil.load(path).")  # fmt: skip
         if self.query_protection not in QUERY_PROTECTIONS:
             wanted = "one of " + ", ".join(QUERY_PROTECTIONS)
             got = repr(self.query_protection)[:40]
-            raise InvalidInputError(message(owner, "query_protection", wanted, got))
+            raise InvalidInputError.of(owner, "query_protection", wanted, got)
         if self.key is not None and not isinstance(self.key, NoiseKey | NoiseKeys):
-            raise InvalidInputError(
-                message(owner, "key", "a vecveil.NoiseKeys", type(self.key).__name__,
-                        fix="Read it with NoiseKeys.from_file(path).")
-            )  # fmt: skip
+            raise InvalidInputError.of(owner, "key", "a vecveil.NoiseKeys", type(self.key).__name__,
+                                       fix="Read it with NoiseKeys.from_file(path).")  # fmt: skip
         rewrites = self.protector.rewriter is not None
         if rewrites and (self.key is not None or self.ledger is not None):
-            raise InvalidInputError(
-                message(owner, "key" if self.key is not None else "ledger", "left out for a method that rewrites texts",
-                        "a value", "It adds no noise.")
-            )  # fmt: skip
+            raise InvalidInputError.of(owner, "key" if self.key is not None else "ledger",
+                                       "left out for a method that rewrites texts", "a value",
+                                       "It adds no noise.")  # fmt: skip
         if rewrites and self.query_protection != "same":
             raise InvalidInputError(
                 message(owner, "query_protection", "'same' for a method that rewrites texts",
@@ -88,8 +83,8 @@ class ReleasePolicy:
             )  # fmt: skip
         if self.query_protection == "stronger":
             if not isinstance(self.query_noise, int | float) or not 1 < self.query_noise < np.inf:
-                raise InvalidInputError(
-                    message(owner, "query_noise", "a number above 1", repr(self.query_noise)[:40])
+                raise InvalidInputError.of(
+                    owner, "query_noise", "a number above 1", repr(self.query_noise)[:40]
                 )
             _ = self._for_queries  # refuse now what cannot be rescaled
 

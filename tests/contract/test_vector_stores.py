@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from harness.store_factories import STORES, StoreCase
+from vecveil.databases import KINDS, Batch, VectorStore, open_store
+from vecveil.databases.locating import in_this_process
 from vecveil.errors import IncompatibleError, InvalidInputError, StoreError, VecveilError
-from vecveil.stores import KINDS, Batch, VectorStore, open_store
-from vecveil.stores.locating import in_this_process
 
 Open = Callable[..., VectorStore]
 _names = itertools.count()
@@ -25,7 +25,7 @@ def present() -> list[str]:
     return [
         kind
         for kind, one in KINDS.items()
-        if importlib.util.find_spec(f"vecveil.stores.{one.module}") is not None
+        if importlib.util.find_spec(f"vecveil.databases.{one.module}") is not None
     ]
 
 

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from harness.command_line import CANARY, SECRET, Outcome, command, environment, run, write_csv
-from vecveil.stores import Batch, VectorStore, open_store
-from vecveil.stores.locating import in_this_process
+from vecveil.databases import Batch, VectorStore, open_store
+from vecveil.databases.locating import in_this_process
 
 pytest.importorskip("chromadb")
 

@@ -72,7 +72,7 @@ def test_the_files_of_the_demo_are_good(demo: tuple[Path, Outcome], notes: Path)
 
 def test_protected_vectors_are_not_the_clean_ones(demo: tuple[Path, Outcome], notes: Path) -> None:
     pq = pytest.importorskip("pyarrow.parquet")
-    from vecveil.tables import read_texts
+    from vecveil.data import read_texts
 
     folder, _ = demo
     clean = vecveil.load_encoder("minilm", precision="fp32").encode(read_texts(notes).texts)

@@ -130,7 +130,7 @@ def test_records_of_an_experiment(
 
 
 def test_a_bar_of_progress_does_not_mind(capsys: pytest.CaptureFixture[str]) -> None:
-    from vecveil.progress import progress
+    from vecveil.runtime import progress
 
     assert list(progress(range(50), "Protecting", total=50, show=True, unit="part")) == [*range(50)]
     assert "50/50" in capsys.readouterr().err

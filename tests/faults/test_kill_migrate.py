@@ -13,7 +13,7 @@ import pytest
 
 from harness.command_line import Outcome
 from harness.faults import MOMENTS, WarmProcess, clean_rows_in, kills, left_over, seed, share
-from vecveil.stores import Batch, open_store
+from vecveil.databases import Batch, open_store
 
 ROWS, DIMENSION = 300, 32
 STORES = {
@@ -41,8 +41,8 @@ def source(tmp_path_factory: pytest.TempPathFactory, vectors: np.ndarray) -> str
 
 @pytest.fixture(scope="module")
 def warm_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmProcess]:
-    modules = ["vecveil.cli.migrate", "vecveil.stores.migrating", "vecveil.release_policy", "vecveil.stores.chroma",
-               "faiss", "vecveil.protector", "tqdm"]  # fmt: skip
+    modules = ["vecveil.cli.migrate", "vecveil.databases.migrating", "vecveil.release_policy",
+               "vecveil.databases.chroma", "faiss", "vecveil.protector", "tqdm"]  # fmt: skip
     modules += [name for name, _ in STORES.values() if importlib.util.find_spec(name)]
     with WarmProcess(tmp_path_factory.mktemp("said"), modules) as process:
         yield process

@@ -17,7 +17,7 @@ from harness.command_line import Outcome, spawn
 from harness.faults import WarmProcess, left_over
 from vecveil.cli.outcome import _failure
 from vecveil.errors import MemoryLimitError, MissingDependencyError
-from vecveil.threads import check_room
+from vecveil.runtime import check_room
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems do not keep to it")
 
@@ -71,8 +71,8 @@ def test_a_row_group_that_does_not_fit_is_not_called_damaged(
 ) -> None:
     import pyarrow as pa
 
+    from vecveil.data import read_table
     from vecveil.errors import DataFileError
-    from vecveil.tables import read_table
 
     def fails(*given: object, **named: object) -> None:
         raise pa.lib.ArrowMemoryError("malloc of size 1 failed")

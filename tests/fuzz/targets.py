@@ -168,8 +168,8 @@ FORMATS = ("csv", "tsv", "jsonl", "txt", "parquet", "npy")
 
 
 def _table(data: bytes) -> None:
-    from vecveil.tables.formats import input_file
-    from vecveil.tables.opening import read_input
+    from vecveil.data.formats import input_file
+    from vecveil.data.opening import read_input
 
     format = FORMATS[data[0] % len(FORMATS)] if data else "csv"
     with expected():
@@ -286,14 +286,14 @@ def _manifest_seeds() -> list[bytes]:
 
 
 def _state(data: bytes) -> None:
-    from vecveil.stores.state import read_state
+    from vecveil.databases.state import read_state
 
     with expected():
         repr(read_state(written("state.json", data)))
 
 
 def _state_seeds() -> list[bytes]:
-    from vecveil.stores.state import MigrationState, write_state
+    from vecveil.databases.state import MigrationState, write_state
 
     path = folder() / "made.state"
     write_state(path, MigrationState("a", "b", "p", None, {}, 3, 4, [], {}))

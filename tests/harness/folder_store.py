@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from vecveil.databases import Batch, StoreInfo, VectorStore
 from vecveil.errors import StoreError
-from vecveil.stores import Batch, StoreInfo, VectorStore
 
 __all__ = ["FolderStore", "filled"]
 

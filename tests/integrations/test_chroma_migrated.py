@@ -14,10 +14,10 @@ import pytest
 import vecveil
 from harness.command_line import run
 from harness.integration_checks import assert_no_secret
+from vecveil.databases import Batch, open_store
 from vecveil.errors import InvalidInputError
 from vecveil.integrations.opening import PlaintextWarning
 from vecveil.release_policy import ReleasePolicy
-from vecveil.stores import Batch, open_store
 
 ROWS = 20
 OUTSIDER = """

@@ -16,6 +16,7 @@ from qdrant_client import AsyncQdrantClient, QdrantClient, models
 import vecveil
 from harness.documents import ROOT, blocks
 from harness.integration_checks import assert_no_secret, run_example, same_direction
+from vecveil.databases import open_store
 from vecveil.errors import (
     IncompatibleError,
     InvalidInputError,
@@ -25,7 +26,6 @@ from vecveil.errors import (
 )
 from vecveil.integrations.opening import PlaintextWarning, open_policy
 from vecveil.integrations.qdrant import ProtectedQdrant
-from vecveil.stores import open_store
 
 TEXTS = ["She takes amoxicillin for her asthma.", "The train leaves at noon.", "A new roof."]
 

@@ -126,7 +126,7 @@ def test_no_module_imports_what_its_layer_may_not() -> None:
 
 
 def test_the_table_says_what_it_is_meant_to_say() -> None:
-    assert RULES["errors"] >= {"types", "checks", "threads"}
+    assert RULES["errors"] >= {"types", "validation", "runtime"}
     assert "concepts" in RULES["sensitivity"]
     assert "encoders" not in RULES["sensitivity"]
     assert {"sensitivity", "accounting"} <= RULES["mechanisms"]
@@ -138,8 +138,8 @@ def test_the_table_says_what_it_is_meant_to_say() -> None:
     assert {"attacks", "protector"} <= RULES["auditing"]
     assert not {"report", "cli", "demo"} & RULES["auditing"]
     assert not {"auditing", "protector", "attacks"} & RULES["report"]
-    for part in ("accounting", "concepts", "encoders", "metrics", "tables"):
-        others = {"accounting", "concepts", "encoders", "metrics", "tables"} - {part}
+    for part in ("accounting", "concepts", "encoders", "metrics", "data"):
+        others = {"accounting", "concepts", "encoders", "metrics", "data"} - {part}
         assert not others & RULES[part]
 
 
@@ -151,7 +151,7 @@ CONTROLS = [
     ("metrics/utility.py", "import vecveil.encoders as e", "encoders"),
     ("auditing/result.py", "from vecveil.report import write_audit_html", "report"),
     ("report/page.py", "async def f():\n    from vecveil.auditing import audit", "auditing"),
-    ("checks.py", "from vecveil.accounting import Guarantee", "accounting"),
+    ("validation.py", "from vecveil.accounting import Guarantee", "accounting"),
     ("novel/part.py", "import numpy", "novel"),
 ]
 

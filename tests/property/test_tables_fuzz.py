@@ -24,8 +24,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from vecveil.data import read_table, read_texts
 from vecveil.errors import DataFileError, InvalidInputError
-from vecveil.tables import read_table, read_texts
 
 CANARY = "zebra-7731"
 SUFFIXES = ["csv", "tsv", "jsonl", "txt", "csv.gz", "jsonl.gz", "parquet", "npy"]

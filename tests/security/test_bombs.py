@@ -24,14 +24,14 @@ from vecveil.cli.inputs import read_labels
 from vecveil.concepts import Concept
 from vecveil.concepts.pattern_size import LARGEST_PATTERN, unrolled_size
 from vecveil.concepts.patterns import PatternDetector
+from vecveil.data import read_table, read_texts
+from vecveil.data.parquet_bounds import largest_values, read_footer
 from vecveil.errors import DataFileError, InvalidInputError, ProtectorFileError, VecveilError
 from vecveil.experiments.specification import Spec, parse_spec
 from vecveil.mechanisms import Laplace
 from vecveil.protector import Protector
 from vecveil.protector.files import from_bytes, to_bytes
 from vecveil.serving.config import read_config
-from vecveil.tables import read_table, read_texts
-from vecveil.tables.parquet_bounds import largest_values, read_footer
 
 MiB = 1 << 20
 
@@ -48,7 +48,7 @@ def grown() -> float:
 def test_a_gzip_bomb_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
-    monkeypatch.setattr("vecveil.tables.formats.UNZIPPED_FREELY", MiB)
+    monkeypatch.setattr("vecveil.data.formats.UNZIPPED_FREELY", MiB)
     line = {"txt": b"a\n", "csv": b"a\n", "jsonl": b'{"text":"a"}\n'}[suffix]
     head = b"text\n" if suffix == "csv" else b""
     path = tmp_path / f"a.{suffix}.gz"
@@ -61,7 +61,7 @@ def test_a_gzip_bomb_is_refused(
 def test_compressed_texts_that_people_have_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vecveil.tables.formats.UNZIPPED_FREELY", 1)
+    monkeypatch.setattr("vecveil.data.formats.UNZIPPED_FREELY", 1)
     path = tmp_path / "a.txt.gz"
     path.write_bytes(
         gzip.compress("".join(f"a note, number {i}\n" for i in range(20_000)).encode())
@@ -93,7 +93,7 @@ def test_one_row_that_is_a_list_of_millions(tmp_path: Path) -> None:
 def test_more_rows_than_a_file_has_room_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vecveil.tables.parquet_bounds.FREELY", 1000)
+    monkeypatch.setattr("vecveil.data.parquet_bounds.FREELY", 1000)
     path = parquet(pa.table({"text": ["a"] * 2_000_000}), tmp_path / "a.parquet")
     with pytest.raises(DataFileError, match="as many values as it has room for"):
         read_texts(path)
@@ -120,7 +120,7 @@ def test_a_long_text_that_all_rows_share_is_read_in_small_batches(
     rows = pa.DictionaryArray.from_arrays(pa.array(np.zeros(400, np.int32)), pa.array([long]))
     path = parquet(pa.table({"text": rows}), tmp_path / "a.parquet", store_schema=False)
     assert path.stat().st_size < 10_000
-    monkeypatch.setattr("vecveil.tables.parquet.EXPANDED_BYTES", 20 * MiB)
+    monkeypatch.setattr("vecveil.data.parquet.EXPANDED_BYTES", 20 * MiB)
     sizes = [chunk.rows for chunk in read_table(path)]
     assert sum(sizes) == 400
     assert max(sizes) <= 10
@@ -138,7 +138,7 @@ def test_a_damaged_footer_does_not_end_the_process(tmp_path: Path) -> None:
             data[:at] + bytes([data[at] ^ 16]) + data[at + 1 :]
         )
     script = (
-        "import sys, pathlib\nfrom vecveil.errors import VecveilError\nfrom vecveil.tables import read_table\n"
+        "import sys, pathlib\nfrom vecveil.errors import VecveilError\nfrom vecveil.data import read_table\n"
         "for path in sorted(pathlib.Path(sys.argv[1]).iterdir()):\n"
         "    try:\n        sum(chunk.rows for chunk in read_table(path))\n"
         "    except VecveilError:\n        pass\n"

@@ -23,13 +23,13 @@ import vecveil
 from harness.command_line import CANARY, SECRET, run, write_csv
 from harness.serving import served
 from vecveil.attacks import LinearAttack
+from vecveil.databases.faiss import FaissStore
+from vecveil.databases.store import Batch
 from vecveil.encoders.lsa import LsaEncoder
 from vecveil.release_policy import ReleasePolicy
 from vecveil.serving import Service
 from vecveil.serving.local_upstream import LocalUpstream
 from vecveil.serving.service import ServedPolicy
-from vecveil.stores.faiss import FaissStore
-from vecveil.stores.store import Batch
 
 HOLDS: dict[str, set[str]] = {
     "clean/notes.csv": {"text", "term", "id"},

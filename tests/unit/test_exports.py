@@ -53,7 +53,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 @pytest.mark.parametrize(
     "part",
     ["accounting", "attacks", "auditing", "concepts", "encoders", "mechanisms", "metrics",
-     "protector", "report", "sensitivity", "tables", "textcrafter"],
+     "protector", "report", "sensitivity", "data", "textcrafter"],
 )  # fmt: skip
 def test_every_part_exports_what_it_lists(part: str) -> None:
     module = importlib.import_module(f"vecveil.{part}")

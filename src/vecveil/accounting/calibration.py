@@ -11,9 +11,9 @@ from scipy import special
 
 from vecveil.accounting.laplace_loss import LaplacePrivacyLoss
 from vecveil.accounting.remaining_cosine import expected_cosine
-from vecveil.checks import check_count, check_probability
 from vecveil.errors import CalibrationError, InvalidInputError, message
 from vecveil.types import Vector
+from vecveil.validation import check_count, check_probability
 
 __all__ = ["epsilon_of_advantage", "epsilon_of_cosine", "sigma_of_advantage"]
 
@@ -92,17 +92,13 @@ def _distance_at(distances: Vector, quantile: float, owner: str) -> float:
     share = check_probability(quantile, owner=owner, param="quantile")
     found = np.asarray(distances, dtype=np.float64)
     if found.ndim != 1 or not found.size or not np.isfinite(found).all() or (found < 0).any():
-        raise InvalidInputError(
-            message(owner, "distances", "finite and ≥ 0, of shape (N,), N ≥ 1",
-                    f"shape {found.shape} with other values" if found.size else "no pairs")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "distances", "finite and ≥ 0, of shape (N,), N ≥ 1",
+                                   f"shape {found.shape} with other values" if found.size else "no pairs")  # fmt: skip
     rho = float(np.quantile(found, share))
     if rho == 0:
-        raise CalibrationError(
-            message(owner, "distances", f"above 0 at the quantile {share:g}", "0",
-                    "Pairs at distance 0 cannot be told apart with any noise or none.",
-                    "Raise the quantile, or check that the concept changes the vectors.")
-        )  # fmt: skip
+        raise CalibrationError.of(owner, "distances", f"above 0 at the quantile {share:g}", "0",
+                                  "Pairs at distance 0 cannot be told apart with any noise or none.",
+                                  "Raise the quantile, or check that the concept changes the vectors.")  # fmt: skip
     return rho
 
 

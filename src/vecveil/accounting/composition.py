@@ -28,8 +28,8 @@ from vecveil.accounting.gaussian import (
 )
 from vecveil.accounting.privacy_loss import PrivacyLoss
 from vecveil.accounting.quadrature import Array
-from vecveil.checks import check_count
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
+from vecveil.validation import check_count
 
 __all__ = ["ComposedPrivacyLoss", "compose"]
 
@@ -85,7 +85,7 @@ def compose(losses: Iterable[PrivacyLoss], *, times: int = 1) -> ComposedPrivacy
     count = check_count(times, owner=owner, param="times")
     if not parts or not all(isinstance(part, PrivacyLoss) for part in parts):
         got = "another object in the list" if parts else "none"
-        raise InvalidInputError(message(owner, "losses", "one or more privacy losses", got))
+        raise InvalidInputError.of(owner, "losses", "one or more privacy losses", got)
     mu = {id(part): part.gaussian_mu for part in parts}  # a repeated object is computed once
     return ComposedPrivacyLoss(
         releases=count * sum(getattr(part, "_releases", 1) for part in parts),

@@ -19,9 +19,9 @@ from scipy import special
 
 from vecveil.accounting.privacy_loss import PrivacyLoss
 from vecveil.accounting.quadrature import Array
-from vecveil.checks import check_positive, check_probability
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.types import Vector
+from vecveil.validation import check_positive, check_probability
 
 __all__ = [
     "GaussianPrivacyLoss",
@@ -50,8 +50,8 @@ class GaussianPrivacyLoss(PrivacyLoss):
         self._distance = check_positive(distance, owner=owner, param="distance", allow_zero=True)
         self._mu = self._distance / self._sigma
         if not self._mu < 1e150:
-            raise InvalidInputError(
-                message(owner, "distance", "less than 1e150 times sigma", self._distance)
+            raise InvalidInputError.of(
+                owner, "distance", "less than 1e150 times sigma", self._distance
             )
 
     @property
@@ -117,10 +117,8 @@ def gaussian_total_variation(distances: Vector | float, *, sigma: float) -> Vect
     scale = check_positive(sigma, owner=owner, param="sigma")
     rho = np.atleast_1d(np.asarray(distances, dtype=np.float64))
     if rho.ndim != 1 or not np.isfinite(rho).all() or (rho < 0).any():
-        raise InvalidInputError(
-            message(owner, "distances", "finite and ≥ 0, a number or of shape (N,)",
-                    f"shape {rho.shape} with other values")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "distances", "finite and ≥ 0, a number or of shape (N,)",
+                                   f"shape {rho.shape} with other values")  # fmt: skip
     with np.errstate(over="ignore"):
         return np.asarray(special.erf(rho / scale / math.sqrt(8)))
 

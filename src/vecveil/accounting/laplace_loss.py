@@ -26,7 +26,7 @@ from scipy import special
 
 from vecveil.accounting.quadrature import Array
 from vecveil.accounting.two_centre import TwoCentreLoss, check_reach, log_cosh
-from vecveil.checks import check_count, check_positive
+from vecveil.validation import check_count, check_positive
 
 __all__ = ["LaplacePrivacyLoss"]
 

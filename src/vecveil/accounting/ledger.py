@@ -30,8 +30,8 @@ from vecveil.accounting.ledger_rows import (
 )
 from vecveil.accounting.ledger_summary import LedgerSummary, summarise
 from vecveil.accounting.ledger_verify import verify_chain
-from vecveil.checks import check_count, check_positive, check_same_length
-from vecveil.errors import InvalidInputError, LedgerError, message
+from vecveil.errors import InvalidInputError, LedgerError
+from vecveil.validation import check_count, check_positive, check_same_length
 
 __all__ = ["Ledger"]
 
@@ -82,11 +82,9 @@ class Ledger:
             stored = stored_cap(opened)
         if self._cap is not None and stored is not None and self._cap > stored:
             if not raise_cap:
-                raise LedgerError(
-                    message("Ledger", "cap", f"at most the stored cap of {stored}", self._cap,
-                            "Every further release of an item weakens its protection.",
-                            "Store the larger cap with raise_cap=True (--raise-cap).")
-                )  # fmt: skip
+                raise LedgerError.of("Ledger", "cap", f"at most the stored cap of {stored}", self._cap,
+                                     "Every further release of an item weakens its protection.",
+                                     "Store the larger cap with raise_cap=True (--raise-cap).")  # fmt: skip
             with self._transaction(write=True) as opened:
                 append_cap(opened, self._known_salt(), self._cap)
 
@@ -135,15 +133,12 @@ class Ledger:
         """
         owner = "Ledger.record"
         if isinstance(ids, str | bytes) or not hasattr(ids, "__iter__"):
-            raise InvalidInputError(
-                message(owner, "ids", "a sequence of ids", type(ids).__name__,
-                        fix="Pass a list, even for a single id.")
-            )  # fmt: skip
+            raise InvalidInputError.of(owner, "ids", "a sequence of ids", type(ids).__name__,
+                                       fix="Pass a list, even for a single id.")  # fmt: skip
         if not isinstance(protector, str) or not _FINGERPRINT.fullmatch(protector):
-            raise InvalidInputError(
-                message(owner, "protector", "a fingerprint of 1 to 200 letters, digits and .:+/=@_-",
-                        "something else", fix="Pass the protector's fingerprint.")
-            )  # fmt: skip
+            raise InvalidInputError.of(owner, "protector",
+                                       "a fingerprint of 1 to 200 letters, digits and .:+/=@_-",
+                                       "something else", fix="Pass the protector's fingerprint.")  # fmt: skip
         if epsilon is not None:
             epsilon = check_positive(epsilon, owner=owner, param="epsilon", allow_zero=True)
         items = [self._hashed(item, owner, i) for i, item in enumerate(ids)]
@@ -227,8 +222,8 @@ class Ledger:
         """Write every release to a .csv or .jsonl file, whole or not at all, with hashed ids only."""
         target = Path(path)
         if target.exists() and target.samefile(self._path):
-            raise InvalidInputError(
-                message("Ledger.export", "path", "another file than the ledger", "the ledger")
+            raise InvalidInputError.of(
+                "Ledger.export", "path", "another file than the ledger", "the ledger"
             )
         with self._transaction() as opened:
             write_events(opened, target)
@@ -268,12 +263,10 @@ class Ledger:
             row = opened.execute("SELECT chain FROM events WHERE row = ?", (self._seen.row,))
             if row.fetchone() == (self._seen.chain,):
                 return
-        raise LedgerError(
-            message("Ledger", "path", "the ledger that it was so far",
-                    f"another or an older one ({self._path.name!r})",
-                    "Releases recorded since would be forgotten. Nothing was recorded.",
-                    "Put the former file back, or open the new one with Ledger(path).")
-        )  # fmt: skip
+        raise LedgerError.of("Ledger", "path", "the ledger that it was so far",
+                             f"another or an older one ({self._path.name!r})",
+                             "Releases recorded since would be forgotten. Nothing was recorded.",
+                             "Put the former file back, or open the new one with Ledger(path).")  # fmt: skip
 
     def _known_salt(self) -> bytes:
         if self._salt is None:

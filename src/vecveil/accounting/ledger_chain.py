@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 
 __all__ = [
     "SALT_BYTES",
@@ -45,20 +45,16 @@ def hashed_item(salt: bytes, item: Any, *, owner: str, position: int) -> bytes:
         number = int(item)
         content = number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)
         return hmac.digest(salt, b"i" + content, "sha256")
-    raise InvalidInputError(
-        message(owner, "ids", "a sequence of str, int or bytes",
-                f"{type(item).__name__} at position {position}",
-                fix="Convert the ids, always in the same way.")
-    )  # fmt: skip
+    raise InvalidInputError.of(owner, "ids", "a sequence of str, int or bytes",
+                               f"{type(item).__name__} at position {position}",
+                               fix="Convert the ids, always in the same way.")  # fmt: skip
 
 
 def hashed_release(salt: bytes, release: Any, *, owner: str, position: int) -> bytes:
     """Return the 32 bytes that stand for a release's tag."""
     if not isinstance(release, bytes):
-        raise InvalidInputError(
-            message(owner, "releases", "a sequence of bytes",
-                    f"{type(release).__name__} at position {position}")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "releases", "a sequence of bytes",
+                                   f"{type(release).__name__} at position {position}")  # fmt: skip
     return hmac.digest(salt, b"r" + release, "sha256")
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from vecveil.atomic import atomic_path
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
+from vecveil.io import atomic_path
 
 __all__ = ["write_events"]
 
@@ -25,10 +25,9 @@ def write_events(opened: sqlite3.Connection, target: Path) -> None:
     """
     suffix = target.suffix.lower()
     if suffix not in (".csv", ".jsonl"):
-        raise InvalidInputError(
-            message("Ledger.export", "path", "a file that ends in .csv or .jsonl",
-                    f"the ending {suffix!r}")
-        )  # fmt: skip
+        raise InvalidInputError.of(
+            "Ledger.export", "path", "a file that ends in .csv or .jsonl", f"the ending {suffix!r}"
+        )
     with (
         atomic_path(target) as temporary,
         temporary.open("w", encoding="utf-8", newline="") as file,

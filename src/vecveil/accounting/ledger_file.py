@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vecveil.accounting.ledger_chain import SALT_BYTES, cap_link, first_link
-from vecveil.atomic import remove_left_over, sync_folder, temporary_beside
 from vecveil.errors import LedgerError, message
+from vecveil.io import remove_left_over, sync_folder, temporary_beside
 
 __all__ = ["BUSY_SECONDS", "SCHEMA_VERSION", "create_file", "transaction"]
 

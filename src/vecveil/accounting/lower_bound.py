@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from vecveil.checks import check_count, check_probability
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.types import Vector
+from vecveil.validation import check_count, check_probability
 
 __all__ = ["LowerBound", "check_scores", "clopper_pearson", "epsilon_lower_bound"]
 
@@ -125,15 +125,13 @@ def check_scores(value: Any, *, owner: str, param: str, minimum: int = 1) -> Vec
     try:
         scores = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InvalidInputError(
-            message(owner, param, "an array of numbers", type(value).__name__)
+        raise InvalidInputError.of(
+            owner, param, "an array of numbers", type(value).__name__
         ) from None
     if scores.ndim != 1 or len(scores) < minimum or np.isnan(scores).any():
         nan = ", with NaN" if np.isnan(scores).any() else ""
-        raise InvalidInputError(
-            message(owner, param, f"of shape (N,) with N ≥ {minimum} and without NaN",
-                    f"shape {scores.shape}{nan}")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, param, f"of shape (N,) with N ≥ {minimum} and without NaN",
+                                   f"shape {scores.shape}{nan}")  # fmt: skip
     return scores
 
 

@@ -12,10 +12,10 @@ from scipy import special, stats
 from vecveil.accounting.lower_bound import LowerBound, epsilon_lower_bound
 from vecveil.accounting.lower_bound_declared import DeclaredPair
 from vecveil.accounting.lower_bound_ties import count_ties, float32_share
-from vecveil.checks import check_count, check_probability
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.randomness import resolve_generator
 from vecveil.types import RandomSource, Release, Vector
+from vecveil.validation import check_count, check_probability
 
 __all__ = ["AuditCheck", "MechanismAudit", "audit_mechanism"]
 
@@ -121,8 +121,8 @@ def audit_mechanism(
     generator = resolve_generator(rng, owner=owner)
     for param, given, known in (("x", x, declared.x), ("x_prime", x_prime, declared.x_prime)):
         if np.shape(given) != known.shape or not np.array_equal(given, known):
-            raise InvalidInputError(
-                message(owner, param, "the vector that `declared` was made for", "another")
+            raise InvalidInputError.of(
+                owner, param, "the vector that `declared` was made for", "another"
             )
     draws = _draw(release, (x, x_prime), N, declared, generator)
     share = (1 - confidence) / _CHECKS
@@ -161,10 +161,9 @@ def _draw(
             rows = min(_BLOCK, N - start)
             Y = release(np.tile(vector, (rows, 1)), rng)
             if np.shape(Y) != (rows, len(vector)) or not np.isfinite(Y).all():
-                raise InvalidInputError(
-                    message("audit_mechanism", "release", f"a function to finite ({rows}, "
-                            f"{len(vector)}) arrays", f"one to shape {np.shape(Y)}")
-                )  # fmt: skip
+                raise InvalidInputError.of("audit_mechanism", "release",
+                                           f"a function to finite ({rows}, " f"{len(vector)}) arrays",
+                                           f"one to shape {np.shape(Y)}")  # fmt: skip
             draws.dtype = Y.dtype
             Y = Y.astype(np.float64)
             part = slice(start, start + rows)

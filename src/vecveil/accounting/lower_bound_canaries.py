@@ -16,9 +16,9 @@ import numpy as np
 from scipy import optimize, special
 
 from vecveil.accounting.lower_bound import check_scores, clopper_pearson
-from vecveil.checks import check_count, check_probability
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.types import Vector
+from vecveil.validation import check_count, check_probability
 
 __all__ = ["Bonferroni", "CanaryScoreAuditor", "Explicit", "Split"]
 
@@ -192,10 +192,8 @@ class CanaryScoreAuditor:
         for scores in (self._in, self._out):
             cut = round(share * len(scores))
             if not 0 < cut < len(scores):
-                raise InvalidInputError(
-                    message(owner, "fraction", "such that both parts have canaries",
-                            f"a share that leaves {cut} of {len(scores)}")
-                )  # fmt: skip
+                raise InvalidInputError.of(owner, "fraction", "such that both parts have canaries",
+                                           f"a share that leaves {cut} of {len(scores)}")  # fmt: skip
             shuffled = rng.permutation(scores)
             pairs.append((shuffled[:cut], shuffled[cut:]))
         (in_first, in_second), (out_first, out_second) = pairs

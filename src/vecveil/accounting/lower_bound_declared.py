@@ -16,9 +16,9 @@ import numpy as np
 from scipy import special
 from scipy.linalg import solve_triangular
 
-from vecveil.checks import check_embeddings, check_positive
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.types import Embeddings, Matrix, Vector
+from vecveil.validation import check_embeddings, check_positive
 
 __all__ = ["DeclaredPair", "declared_gaussian", "declared_laplace", "declared_purkayastha"]
 
@@ -151,7 +151,7 @@ def declared_purkayastha(x: Vector, x_prime: Vector, *, epsilon: float) -> Decla
     eps = check_positive(epsilon, owner=owner, param="epsilon")
     for param, value in (("x", x), ("x_prime", x_prime)):
         if abs(float(np.linalg.norm(value)) - 1) > 1e-6:
-            raise InvalidInputError(message(owner, param, "of length 1", "another length"))
+            raise InvalidInputError.of(owner, param, "of length 1", "another length")
     phi = float(_angle((x / np.linalg.norm(x))[None], x_prime)[0])
     # The law of the angle on a fine grid of midpoints, around where it has any weight.
     grid = (np.arange(_ANGLES) + 0.5) * (np.pi / _ANGLES)
@@ -193,14 +193,13 @@ def _pair(x: Any, x_prime: Any, owner: str, *, least: int) -> tuple[Vector, Vect
         vector = value[None] if isinstance(value, np.ndarray) and value.ndim == 1 else value
         row = check_embeddings(vector, owner=owner, param=param)
         if len(row) != 1 or row.shape[1] < least:
-            raise InvalidInputError(
-                message(owner, param, f"one vector of dimension {least} or more",
-                        f"shape {row.shape}")
-            )  # fmt: skip
+            raise InvalidInputError.of(
+                owner, param, f"one vector of dimension {least} or more", f"shape {row.shape}"
+            )
         rows.append(row[0].astype(np.float64))
     if rows[0].shape != rows[1].shape or (rows[0] == rows[1]).all():
-        raise InvalidInputError(
-            message(owner, "x_prime", "of the dimension of x and different from it", "another")
+        raise InvalidInputError.of(
+            owner, "x_prime", "of the dimension of x and different from it", "another"
         )
     return rows[0], rows[1], len(rows[0])
 
@@ -214,8 +213,8 @@ def _whitener(covariance: Matrix | None, n: int, owner: str) -> Callable[[Embedd
         if root.shape != (n, n):
             raise ValueError
     except (ValueError, np.linalg.LinAlgError):
-        raise InvalidInputError(
-            message(owner, "covariance", f"positive definite and of shape ({n}, {n})", "another")
+        raise InvalidInputError.of(
+            owner, "covariance", f"positive definite and of shape ({n}, {n})", "another"
         ) from None
     return lambda V: np.asarray(solve_triangular(root, V.T, lower=True).T)
 

@@ -6,7 +6,7 @@ import math
 
 from vecveil.accounting.laplace_loss import LaplacePrivacyLoss
 from vecveil.accounting.remaining_cosine import expected_cosine
-from vecveil.checks import check_count, check_positive
+from vecveil.validation import check_count, check_positive
 
 __all__ = ["epsilon_meaning", "expected_cosine"]
 

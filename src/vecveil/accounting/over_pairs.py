@@ -15,7 +15,7 @@ import numpy as np
 
 from vecveil.accounting.gaussian import gaussian_total_variation
 from vecveil.accounting.sphere_total_variation import purkayastha_total_variation
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.types import Vector
 
 __all__ = [
@@ -104,16 +104,13 @@ def concept_level(
     owner = "concept_level"
     found = np.asarray(distances, dtype=np.float64)
     if found.ndim != 1 or not found.size or not np.isfinite(found).all() or (found < 0).any():
-        raise InvalidInputError(
-            message(owner, "distances", "finite and ≥ 0, of shape (N,), N ≥ 1",
-                    f"shape {found.shape} with other values" if found.size else "no pairs")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "distances", "finite and ≥ 0, of shape (N,), N ≥ 1",
+                                   f"shape {found.shape} with other values" if found.size else "no pairs")  # fmt: skip
     values = np.asarray(advantage(found), dtype=np.float64)
     if values.shape != found.shape or not ((values >= 0) & (values <= 1)).all():
-        raise InvalidInputError(
-            message(owner, "advantage", "a function that returns one value in [0, 1] per distance",
-                    f"shape {values.shape} for {found.shape}, or values out of range")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "advantage",
+                                   "a function that returns one value in [0, 1] per distance",
+                                   f"shape {values.shape} for {found.shape}, or values out of range")  # fmt: skip
     return ConceptLevel(
         pairs=int(found.size),
         distances=Quantiles.of(found),

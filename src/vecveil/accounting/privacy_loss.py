@@ -22,9 +22,9 @@ from typing import Any, overload
 import numpy as np
 
 from vecveil.accounting.quadrature import Array
-from vecveil.checks import check_probability
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.types import Vector
+from vecveil.validation import check_probability
 
 __all__ = ["PrivacyLoss"]
 
@@ -141,11 +141,11 @@ def _numbers(
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InvalidInputError(message(owner, param, constraint, type(value).__name__)) from None
+        raise InvalidInputError.of(owner, param, constraint, type(value).__name__) from None
     bad = ~np.isfinite(array) | (array < low) | (array > high)
     if bad.any():
-        raise InvalidInputError(
-            message(owner, param, constraint, f"{int(bad.sum())} values out of range")
+        raise InvalidInputError.of(
+            owner, param, constraint, f"{int(bad.sum())} values out of range"
         )
     return array
 

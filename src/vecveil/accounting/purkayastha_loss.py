@@ -34,8 +34,8 @@ from vecveil.accounting.two_centre import (
     log_cosh,
     log_symmetric_integral,
 )
-from vecveil.checks import check_count, check_positive
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
+from vecveil.validation import check_count, check_positive
 
 __all__ = ["PurkayasthaPrivacyLoss"]
 
@@ -57,7 +57,7 @@ class PurkayasthaPrivacyLoss(TwoCentreLoss):
         self._epsilon = check_positive(epsilon, owner=owner, param="epsilon")
         self._angle = check_positive(angle, owner=owner, param="angle", allow_zero=True)
         if self._angle > math.pi:
-            raise InvalidInputError(message(owner, "angle", "in [0, π]", self._angle))
+            raise InvalidInputError.of(owner, "angle", "in [0, π]", self._angle)
         self._reach = check_reach(self._epsilon, self._angle, owner=owner, param="angle")
         self._half = max(self._angle, 1e-290) / 2  # smaller numbers have lost their digits
 

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import special
 
 from vecveil.accounting.quadrature import Array
-from vecveil.checks import check_count, check_positive
+from vecveil.validation import check_count, check_positive
 
 __all__ = ["approximate_cosine", "expected_cosine"]
 

@@ -18,9 +18,9 @@ from scipy import special
 
 from vecveil.accounting.many_pairs import over_many_pairs
 from vecveil.accounting.quadrature import Array, log_integral
-from vecveil.checks import check_count, check_positive
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.types import Vector
+from vecveil.validation import check_count, check_positive
 
 __all__ = ["purkayastha_total_variation"]
 
@@ -42,10 +42,8 @@ def purkayastha_total_variation(angles: Vector | float, *, n: int, epsilon: floa
     eps = check_positive(epsilon, owner=owner, param="epsilon")
     psi = np.atleast_1d(np.asarray(angles, dtype=np.float64))
     if psi.ndim != 1 or not ((psi >= 0) & (psi <= math.pi * (1 + 1e-12))).all():
-        raise InvalidInputError(
-            message(owner, "angles", "in [0, π], a number or of shape (N,)",
-                    f"shape {psi.shape} with other values")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "angles", "in [0, π], a number or of shape (N,)",
+                                   f"shape {psi.shape} with other values")  # fmt: skip
     return over_many_pairs(
         lambda some: _total_variation(np.minimum(some, math.pi), count, eps),
         psi,

@@ -14,9 +14,9 @@ from scipy import special
 
 from vecveil.accounting.many_pairs import over_many_pairs
 from vecveil.accounting.quadrature import Array
-from vecveil.checks import check_count, check_positive
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.types import Vector
+from vecveil.validation import check_count, check_positive
 
 __all__ = ["laplace_total_variation"]
 
@@ -43,10 +43,8 @@ def laplace_total_variation(distances: Vector | float, *, dimension: int, epsilo
     eps = check_positive(epsilon, owner=owner, param="epsilon")
     rho = np.atleast_1d(np.asarray(distances, dtype=np.float64))
     if rho.ndim != 1 or not np.isfinite(rho).all() or (rho < 0).any():
-        raise InvalidInputError(
-            message(owner, "distances", "finite and ≥ 0, a number or of shape (N,)",
-                    f"shape {rho.shape} with other values")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "distances", "finite and ≥ 0, a number or of shape (N,)",
+                                   f"shape {rho.shape} with other values")  # fmt: skip
     return over_many_pairs(lambda some: _total_variation(some, n, eps), rho, epsilon=eps)
 
 

@@ -31,7 +31,7 @@ from scipy import special
 
 from vecveil.accounting.privacy_loss import PrivacyLoss
 from vecveil.accounting.quadrature import Array, log_integral
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 
 __all__ = ["TwoCentreLoss", "check_reach", "log_cosh", "log_symmetric_integral"]
 
@@ -60,8 +60,8 @@ def check_reach(epsilon: float, distance: float, *, owner: str, param: str) -> f
     """
     reach = epsilon * distance
     if not math.isfinite(reach):
-        raise InvalidInputError(
-            message(owner, param, "so small that epsilon times it is finite", distance)
+        raise InvalidInputError.of(
+            owner, param, "so small that epsilon times it is finite", distance
         )
     return max(reach, 1e-290) if distance > 0 else 0.0
 

@@ -17,7 +17,7 @@ from vecveil.attacks.checkpoints import Checkpoint
 from vecveil.attacks.evidence import Evidence
 from vecveil.attacks.knowledge import Knowledge
 from vecveil.attacks.splits import split_groups
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.metrics.estimate import Estimate
 from vecveil.metrics.token_inference import TermTable
 from vecveil.randomness import resolve_generator
@@ -271,8 +271,7 @@ def _refuse_shared_groups(train: Evidence, test: Evidence, owner: str) -> None:
         return
     shared = np.intersect1d(train.groups, test.groups)
     if len(shared):
-        raise InvalidInputError(
-            message(owner, "test", "of other groups than `train`", f"{len(shared)} groups in both",
-                    "An attack that has seen a text reads it again: that is no leak.",
-                    "Split with `vecveil.attacks.split_groups`.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "test", "of other groups than `train`",
+                                   f"{len(shared)} groups in both",
+                                   "An attack that has seen a text reads it again: that is no leak.",
+                                   "Split with `vecveil.attacks.split_groups`.")  # fmt: skip

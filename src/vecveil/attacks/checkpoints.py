@@ -16,8 +16,8 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from vecveil.atomic import atomic_path, write_text
 from vecveil.errors import DataFileError, message
+from vecveil.io import atomic_path, write_text
 
 __all__ = ["SCHEMA", "Checkpoint"]
 
@@ -44,10 +44,8 @@ class Checkpoint:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else type(error).__name__
-            raise DataFileError(
-                message("Checkpoint", "checkpoint", "a folder that can be written",
-                        f"{self.folder.name}: {reason}")
-            ) from error  # fmt: skip
+            raise DataFileError.of("Checkpoint", "checkpoint", "a folder that can be written",
+                                   f"{self.folder.name}: {reason}") from error  # fmt: skip
         return self.folder
 
     def begin(self) -> None:
@@ -69,12 +67,10 @@ class Checkpoint:
     def _compare(self, found: Mapping[str, Any]) -> None:
         for key, wanted in self.identity.items():
             if found.get(key) != wanted:
-                raise DataFileError(
-                    message("Checkpoint", "checkpoint", f"one with {key} {_short(wanted)}",
-                            f"one with {key} {_short(found.get(key))}",
-                            "What was learnt for other vectors, words or settings cannot be used here.",
-                            "Give another folder, or remove this one.")
-                )  # fmt: skip
+                raise DataFileError.of("Checkpoint", "checkpoint", f"one with {key} {_short(wanted)}",
+                                       f"one with {key} {_short(found.get(key))}",
+                                       "What was learnt for other vectors, words or settings cannot be used here.",
+                                       "Give another folder, or remove this one.")  # fmt: skip
 
     def load(self, kind: type[Any]) -> Any:
         """Return the finished state in the folder, or None if there is none.
@@ -92,10 +88,8 @@ class Checkpoint:
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise self._damaged() from error
         if schema != SCHEMA:
-            raise DataFileError(
-                message(
-                    "Checkpoint", "checkpoint", f"of the schema {SCHEMA!r}", repr(str(schema)[:40])
-                )
+            raise DataFileError.of(
+                "Checkpoint", "checkpoint", f"of the schema {SCHEMA!r}", repr(str(schema)[:40])
             )
         self._compare(found)
         try:

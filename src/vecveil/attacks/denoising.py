@@ -16,9 +16,9 @@ from vecveil.attacks.checkpoints import Checkpoint
 from vecveil.attacks.evidence import Evidence
 from vecveil.attacks.knowledge import Knowledge
 from vecveil.attacks.moments import CUT_OFF, release_moments, spectrum
-from vecveil.checks import check_count
-from vecveil.errors import DataFileError, message
+from vecveil.errors import DataFileError
 from vecveil.types import Embeddings
+from vecveil.validation import check_count
 
 __all__ = ["Denoised", "Denoiser", "fit_denoiser"]
 
@@ -124,10 +124,8 @@ class _Fitted:
         denoiser = Checkpoint(folder / "denoiser", {}).load(Denoiser)
         inner = Checkpoint(folder / "inner", {}).load(cls.inner_type)
         if denoiser is None or inner is None:
-            raise DataFileError(
-                message("Denoised", "checkpoint", "a folder with the parts `denoiser` and `inner`",
-                        f"{folder.name}, which cannot be read as one", fix="Remove the folder.")
-            )  # fmt: skip
+            raise DataFileError.of("Denoised", "checkpoint", "a folder with the parts `denoiser` and `inner`",
+                                   f"{folder.name}, which cannot be read as one", fix="Remove the folder.")  # fmt: skip
         return cls(denoiser, inner)
 
 

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.attacks.further_evidence import FurtherVectors
-from vecveil.checks import check_embeddings, check_texts
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.metrics.intervals import group_index
 from vecveil.metrics.token_inference import check_labels
 from vecveil.types import Embeddings
+from vecveil.validation import check_embeddings, check_texts
 
 __all__ = [
     "CandidateVectors",
@@ -100,7 +100,7 @@ def _hash_fields(found: Any, record: Any) -> None:
 def _same_length(owner: str, name: str, got: int, rows: int) -> None:
     if got != rows:
         wanted = f"one row for each of the {rows} vectors"
-        raise InvalidInputError(message(owner, name, wanted, f"{got} rows"))
+        raise InvalidInputError.of(owner, name, wanted, f"{got} rows")
 
 
 def _part(value: Any, rows: Rows) -> Any:
@@ -136,7 +136,7 @@ class LabelledVectors(Evidence):
             got = (self.further.X.shape[1], self.further.L.shape[1])
             if got != (self.dimension, L.shape[1]):
                 wanted = f"of dimension {self.dimension} with {L.shape[1]} labels"
-                raise InvalidInputError(message(owner, "further", wanted, f"{got[0]} and {got[1]}"))
+                raise InvalidInputError.of(owner, "further", wanted, f"{got[0]} and {got[1]}")
 
     def take(self, rows: Rows) -> LabelledVectors:
         """Return the given rows."""
@@ -235,13 +235,13 @@ class CandidateVectors(Evidence):
             options = _indices(self.options, len(pool), owner, "options")
             if options.ndim != 2 or options.shape[1] < 2:
                 wanted = "of shape (M, C) with C >= 2"
-                raise InvalidInputError(message(owner, "options", wanted, f"{options.shape}"))
+                raise InvalidInputError.of(owner, "options", wanted, f"{options.shape}")
             _same_length(owner, "options", len(options), M)
             object.__setattr__(self, "options", options)
             choices = options.shape[1]
         truth = _indices(self.truth, choices, owner, "truth")
         if truth.ndim != 1:
-            raise InvalidInputError(message(owner, "truth", "of shape (M,)", f"{truth.shape}"))
+            raise InvalidInputError.of(owner, "truth", "of shape (M,)", f"{truth.shape}")
         _same_length(owner, "truth", len(truth), M)
         object.__setattr__(self, "truth", truth)
 
@@ -256,12 +256,7 @@ class CandidateVectors(Evidence):
 def _indices(value: Any, size: int, owner: str, param: str) -> npt.NDArray[np.intp]:
     given = np.asarray(value)
     if given.dtype.kind not in "iu" or (given.size and not 0 <= given.min() <= given.max() < size):
-        raise InvalidInputError(
-            message(
-                owner,
-                param,
-                f"integers from 0 to {size - 1}",
-                f"dtype {given.dtype}, or one outside",
-            )
+        raise InvalidInputError.of(
+            owner, param, f"integers from 0 to {size - 1}", f"dtype {given.dtype}, or one outside"
         )
     return given.astype(np.intp)

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.checks import check_embeddings
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.metrics.intervals import group_index
 from vecveil.metrics.token_inference import check_labels
 from vecveil.types import Embeddings
+from vecveil.validation import check_embeddings
 
 __all__ = ["FurtherVectors"]
 
@@ -44,13 +44,13 @@ class FurtherVectors:
         L = check_labels(self.L, owner=owner, param="L")
         if len(L) != len(X):
             wanted = f"one row for each of the {len(X)} vectors"
-            raise InvalidInputError(message(owner, "L", wanted, f"{len(L)} rows"))
+            raise InvalidInputError.of(owner, "L", wanted, f"{len(L)} rows")
         weight = np.asarray(self.weight)
         wanted = f"{len(X)} numbers above 0 and at most 1"
         if weight.shape != (len(X),) or weight.dtype.kind not in "fiu":
-            raise InvalidInputError(message(owner, "weight", wanted, f"shape {weight.shape}"))
+            raise InvalidInputError.of(owner, "weight", wanted, f"shape {weight.shape}")
         if not ((weight > 0) & (weight <= 1)).all():
-            raise InvalidInputError(message(owner, "weight", wanted, "a number outside"))
+            raise InvalidInputError.of(owner, "weight", wanted, "a number outside")
         if self.groups is not None:
             group_index(self.groups, len(X), owner=owner)
             object.__setattr__(self, "groups", np.asarray(self.groups))

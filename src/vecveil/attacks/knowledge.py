@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from vecveil.attacks.evidence import Evidence
-from vecveil.checks import check_embeddings
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.types import Embeddings, Matrix, Release
+from vecveil.validation import check_embeddings
 
 __all__ = ["Knowledge"]
 
@@ -44,15 +44,10 @@ class Knowledge:
             return X
         released = check_embeddings(self.release(X, rng), owner="Attack", param="release")
         if released.shape != (len(X), self.dimension):
-            raise InvalidInputError(
-                message(
-                    "Attack",
-                    "release",
-                    f"a function that returns shape {(len(X), self.dimension)}",
-                    f"shape {released.shape}",
-                    "Training and test vectors must be released alike.",
-                )
-            )
+            raise InvalidInputError.of("Attack", "release",
+                                       f"a function that returns shape {(len(X), self.dimension)}",
+                                       f"shape {released.shape}",
+                                       "Training and test vectors must be released alike.")  # fmt: skip
         return released
 
     def check(self, train: Evidence, *, owner: str) -> None:
@@ -63,35 +58,22 @@ class Knowledge:
                 released ones, or the covariance has another shape.
         """
         if self.release is None and train.dimension != self.dimension:
-            raise InvalidInputError(
-                message(
-                    owner,
-                    "train",
-                    f"of the released dimension {self.dimension}",
-                    f"dimension {train.dimension}",
-                    "Without a release oracle the attack learns from released vectors.",
-                )
-            )
+            raise InvalidInputError.of(owner, "train", f"of the released dimension {self.dimension}",
+                                       f"dimension {train.dimension}",
+                                       "Without a release oracle the attack learns from released vectors.")  # fmt: skip
         S = self.noise_covariance
         if S is not None:
             size = (self.dimension, self.dimension)
             if np.shape(S) != size or not np.isfinite(S).all():
-                raise InvalidInputError(
-                    message(
-                        owner,
-                        "noise_covariance",
-                        f"finite, of shape {size}",
-                        f"shape {np.shape(S)}",
-                    )
+                raise InvalidInputError.of(
+                    owner, "noise_covariance", f"finite, of shape {size}", f"shape {np.shape(S)}"
                 )
             values = np.linalg.eigvalsh((np.asarray(S) + np.asarray(S).T) / 2)
             skew = float(np.abs(np.asarray(S) - np.asarray(S).T).max(initial=0.0))
             size_of = float(np.abs(values).max(initial=0.0))
             if skew > 1e-6 * size_of or values.min(initial=0.0) < -1e-6 * size_of:
-                raise InvalidInputError(
-                    message(owner, "noise_covariance", "symmetric, with eigenvalues of at least 0",
-                            "another matrix")
-                )  # fmt: skip
+                raise InvalidInputError.of(owner, "noise_covariance",
+                                           "symmetric, with eigenvalues of at least 0", "another matrix")  # fmt: skip
 
     def digest(self, X: Embeddings) -> str:
         """Return a hash of what is declared, and of what the oracle does to two rows of ``X``.

@@ -14,9 +14,9 @@ import numpy.typing as npt
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from vecveil.checks import check_count, check_positive, check_same_length, check_texts
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.types import Texts
+from vecveil.validation import check_count, check_positive, check_same_length, check_texts
 
 __all__ = ["connect", "normalise_text", "split_groups", "text_groups"]
 
@@ -53,13 +53,11 @@ def text_groups(texts: Texts, ids: Any = None, *, pairs: Any = None) -> IndexArr
         if joined.size == 0:
             joined = np.empty((0, 2), dtype=np.intp)
         if joined.ndim != 2 or joined.shape[1] != 2 or joined.dtype.kind not in "iu":
-            raise InvalidInputError(
-                message(owner, "pairs", "integers of shape (P, 2)",
-                        f"shape {joined.shape}, dtype {joined.dtype}")
-            )  # fmt: skip
+            raise InvalidInputError.of(owner, "pairs", "integers of shape (P, 2)",
+                                       f"shape {joined.shape}, dtype {joined.dtype}")  # fmt: skip
         if joined.size and (joined.min() < 0 or joined.max() >= len(given)):
-            raise InvalidInputError(
-                message(owner, "pairs", f"indices from 0 to {len(given) - 1}", "an index outside")
+            raise InvalidInputError.of(
+                owner, "pairs", f"indices from 0 to {len(given) - 1}", "an index outside"
             )
         edges.append(joined.astype(np.intp))
     both = np.concatenate(edges)
@@ -97,21 +95,14 @@ def split_groups(groups: Any, shares: Sequence[float], *, seed: int = 0) -> list
     owner = "split_groups"
     given = np.asarray(groups)
     if given.ndim != 1:
-        raise InvalidInputError(message(owner, "groups", "of shape (N,)", f"shape {given.shape}"))
+        raise InvalidInputError.of(owner, "groups", "of shape (N,)", f"shape {given.shape}")
     parts = check_count(len(shares), owner=owner, param="shares")
     wanted = np.array([check_positive(share, owner=owner, param="shares") for share in shares])
     values, index, counts = np.unique(given, return_inverse=True, return_counts=True)
     if len(values) < parts:
-        raise InvalidInputError(
-            message(
-                owner,
-                "groups",
-                f"at least {parts} groups, one for each part",
-                f"{len(values)} groups",
-                "Texts of one group must not be in two parts.",
-                "Give more texts that differ.",
-            )
-        )
+        raise InvalidInputError.of(owner, "groups", f"at least {parts} groups, one for each part",
+                                   f"{len(values)} groups", "Texts of one group must not be in two parts.",
+                                   "Give more texts that differ.")  # fmt: skip
     wanted = wanted / wanted.sum() * len(given)
     # A large group first: late, it could no longer be balanced. Among equals the order is random.
     seed = check_count(seed, owner=owner, param="seed", minimum=0)

@@ -22,9 +22,9 @@ from vecveil.auditing.record import about_texts, findings, head, limits
 from vecveil.auditing.refitted import refitted_side
 from vecveil.auditing.result import AuditResult
 from vecveil.auditing.utility import utility_record
-from vecveil.checks import check_texts
 from vecveil.randomness import NoiseKey
 from vecveil.types import Embeddings, Release, Texts
+from vecveil.validation import check_texts
 
 if TYPE_CHECKING:
     from vecveil.concepts import Concept

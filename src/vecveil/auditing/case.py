@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.attacks import split_groups, text_groups
-from vecveil.checks import check_embeddings
-from vecveil.errors import ConceptError, InvalidInputError, message
+from vecveil.errors import ConceptError, InvalidInputError
 from vecveil.types import Embeddings, Matrix, Release, Texts
+from vecveil.validation import check_embeddings
 
 if TYPE_CHECKING:
     from vecveil.attacks import FurtherVectors
@@ -176,20 +176,17 @@ def make_case(
     except InvalidInputError as error:
         raise ConceptError(str(error)) from None
     if len(np.unique(groups[holding[learn]])) < 2:
-        raise ConceptError(
-            message(owner, "groups", "at least three groups of texts with the concept", "fewer",
-                    "Two are learnt from and one is judged on.", "Give more texts that differ.")
-        )  # fmt: skip
+        raise ConceptError.of(owner, "groups", "at least three groups of texts with the concept", "fewer",
+                              "Two are learnt from and one is judged on.", "Give more texts that differ.")  # fmt: skip
     vocabulary = _vocabulary(matches, learn, min_token_count, owner)
     own, _ = matches.token_labels(vocabulary)
     labels = np.zeros((len(groups), len(vocabulary)), dtype=np.uint8)
     labels[holding] = own
     train, test = (holding[rows[own[rows].any(axis=1)]] for rows in (learn, judge))
     if len(test) < MIN_TEST_TEXTS:
-        raise ConceptError(
-            message(owner, "texts", f"at least {MIN_TEST_TEXTS} test texts with a concept word", f"{len(test)}",
-                    fix="Give more texts, or lower min_token_count (--min-token-count).")
-        )  # fmt: skip
+        raise ConceptError.of(owner, "texts", f"at least {MIN_TEST_TEXTS} test texts with a concept word",
+                              f"{len(test)}",
+                              fix="Give more texts, or lower min_token_count (--min-token-count).")  # fmt: skip
     ordinary_train, ordinary_test = _split_ordinary(
         groups, matches.without_concept, holding[learn], holding[judge], options.seed
     )
@@ -220,11 +217,10 @@ def _vocabulary(
     thresholds = MIN_TOKEN_COUNTS if min_count is None else (min_count,)
     vocabulary = matches.frequent_tokens(thresholds, train)
     if len(vocabulary) == 0:
-        raise ConceptError(
-            message(owner, "texts", f"enough to see a concept word in {thresholds[-1]} training texts",
-                    "no word in so many", "Rarer words cannot be attacked reliably.",
-                    "Give more texts, or lower min_token_count (--min-token-count).")
-        )  # fmt: skip
+        raise ConceptError.of(owner, "texts",
+                              f"enough to see a concept word in {thresholds[-1]} training texts",
+                              "no word in so many", "Rarer words cannot be attacked reliably.",
+                              "Give more texts, or lower min_token_count (--min-token-count).")  # fmt: skip
     return vocabulary
 
 
@@ -234,11 +230,9 @@ def check_rows(
     """Return the vectors after checking that there is one for each text."""
     checked = check_embeddings(X, owner=owner, param=param, dimension=dimension)
     if len(checked) != len(texts):
-        raise InvalidInputError(
-            message(
-                owner, param, f"of {len(texts)} rows, one for each text", f"{len(checked)} rows"
-            )
+        raise InvalidInputError.of(
+            owner, param, f"of {len(texts)} rows, one for each text", f"{len(checked)} rows"
         )
     if not np.any(checked != checked[0]):
-        raise InvalidInputError(message(owner, param, "of rows that differ", "one row, repeated"))
+        raise InvalidInputError.of(owner, param, "of rows that differ", "one row, repeated")
     return checked

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from vecveil.auditing.case import Encode
-from vecveil.checks import check_embeddings
 from vecveil.encoders import load_encoder
 from vecveil.errors import InvalidInputError
 from vecveil.protector import Protector
 from vecveil.types import Embeddings
+from vecveil.validation import check_embeddings
 
 __all__ = ["encode_with", "encoder_name", "encoder_of"]
 

@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 
 from vecveil.auditing.case import Case
-from vecveil.devices import resolve_device
+from vecveil.runtime import resolve_device
 from vecveil.types import Embeddings
 from vecveil.version import __version__
 

@@ -19,10 +19,8 @@ from typing import Any
 from vecveil.attacks import Attack, AttackResult, Evidence
 from vecveil.auditing.case import Options, Side
 from vecveil.auditing.kept import KeptResults
-from vecveil.devices import import_torch
 from vecveil.errors import DataFileError
-from vecveil.progress import progress, stopping
-from vecveil.threads import one_thread, thread_count
+from vecveil.runtime import import_torch, one_thread, progress, stopping, thread_count
 
 __all__ = ["Job", "attack_job", "run_jobs"]
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.atomic import write_bytes
 from vecveil.attacks import AttackResult
+from vecveil.io import write_bytes
 from vecveil.metrics.estimate import Estimate
 from vecveil.metrics.token_inference import TermTable
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from vecveil.attacks import FAMILIES
 from vecveil.auditing.case import Options
-from vecveil.checks import check_count, check_texts
 from vecveil.errors import InvalidInputError, message
 from vecveil.types import Texts
+from vecveil.validation import check_count, check_texts
 
 __all__ = ["check_kinds", "check_options", "check_work"]
 
@@ -22,7 +22,7 @@ def check_kinds(owner: str, **given: tuple[Any, type[Any]]) -> None:
     for param, (value, kind) in given.items():
         if not isinstance(value, kind):
             got = type(value).__name__
-            raise InvalidInputError(message(owner, param, f"a vecveil {kind.__name__}", got))
+            raise InvalidInputError.of(owner, param, f"a vecveil {kind.__name__}", got)
 
 
 def check_work(work: Any, *, owner: str) -> Path | None:
@@ -30,7 +30,7 @@ def check_work(work: Any, *, owner: str) -> Path | None:
     if work is None:
         return None
     if not isinstance(work, str | os.PathLike):
-        raise InvalidInputError(message(owner, "work", "the path of a folder", type(work).__name__))
+        raise InvalidInputError.of(owner, "work", "the path of a folder", type(work).__name__)
     folder = Path(work)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -64,24 +64,20 @@ def check_options(
         check_count(min_token_count, owner=owner, param="min_token_count")
     seed = check_count(seed, owner=owner, param="seed", minimum=0)
     if tier not in ("quick", "full"):
-        raise InvalidInputError(message(owner, "tier", "'quick' or 'full'", repr(tier)[:40]))
+        raise InvalidInputError.of(owner, "tier", "'quick' or 'full'", repr(tier)[:40])
     if groups is not None:
         if len(groups) != len(texts):
-            raise InvalidInputError(
-                message(owner, "groups", f"of {len(texts)} ids", f"{len(groups)}")
-            )
+            raise InvalidInputError.of(owner, "groups", f"of {len(texts)} ids", f"{len(groups)}")
         if not all(isinstance(each, Hashable) for each in groups):
             wanted = "of strings, numbers or other hashable ids"
-            raise InvalidInputError(message(owner, "groups", wanted, "another kind of id"))
+            raise InvalidInputError.of(owner, "groups", wanted, "another kind of id")
     listed = list(skip) if isinstance(skip, list | tuple | set | frozenset) else [None]
     if any(family not in FAMILIES or family == "token-inference" for family in listed):
         known = ", ".join(family for family in FAMILIES if family != "token-inference")
-        raise InvalidInputError(
-            message(owner, "skip", f"a list of families of attacks ({known})", repr(skip)[:60],
-                    "Token inference gives the verdict and cannot be left out.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "skip", f"a list of families of attacks ({known})", repr(skip)[:60],
+                                   "Token inference gives the verdict and cannot be left out.")  # fmt: skip
     if device != "auto":
-        from vecveil.devices import resolve_device
+        from vecveil.runtime import resolve_device
 
         resolve_device(device, owner=owner)
     return Options(

@@ -14,12 +14,12 @@ from vecveil.attacks.knowledge import Knowledge
 from vecveil.auditing.preview_memory import VectorMemory
 from vecveil.auditing.preview_result import PreviewLevel, PreviewResult
 from vecveil.auditing.preview_texts import PracticeTexts, WordList, practice_texts
-from vecveil.checks import check_count, check_embeddings, check_positive, check_texts
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.metrics import SimilarityTask
 from vecveil.metrics.estimate import Estimate
 from vecveil.metrics.token_inference import r_precision
 from vecveil.types import Embeddings, Release, Texts
+from vecveil.validation import check_count, check_embeddings, check_positive, check_texts
 
 if TYPE_CHECKING:
     from vecveil.protector import Protector
@@ -73,10 +73,9 @@ class Preview:
         seed: int = 0,
     ) -> None:
         if protector.rewriter is not None and protector.rewriter.needs_spans:
-            raise InvalidInputError(
-                message(_OWNER, "protector", "one that finds its concept in any text", repr(protector.method),
-                        "Its concept was given as spans of certain texts.")
-            )  # fmt: skip
+            raise InvalidInputError.of(_OWNER, "protector", "one that finds its concept in any text",
+                                       repr(protector.method),
+                                       "Its concept was given as spans of certain texts.")  # fmt: skip
         self.protector = protector
         self.words = WordList(words)
         self.seed = check_count(seed, owner=_OWNER, param="seed", minimum=0)
@@ -211,7 +210,7 @@ class Preview:
         )
         if len(X) != len(texts):
             got = f"{len(X)} of {len(texts)}"
-            raise InvalidInputError(message(_OWNER, "encode", "one vector for each text", got))
+            raise InvalidInputError.of(_OWNER, "encode", "one vector for each text", got)
         return X
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.checks import check_count
 from vecveil.types import Embeddings
+from vecveil.validation import check_count
 
 __all__ = ["VectorMemory"]
 

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.attacks import text_groups
-from vecveil.checks import check_texts
 from vecveil.concepts import Concept
 from vecveil.concepts.folding import canonical
 from vecveil.concepts.rewriting import remove
 from vecveil.concepts.spans import Span
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.types import Texts
+from vecveil.validation import check_texts
 
 __all__ = [
     "FEWEST_TEXTS",
@@ -48,10 +48,8 @@ class WordList:
         for word in given:
             first.setdefault(canonical(word), word.strip())
         if not FEWEST_WORDS <= len(first) <= MOST_WORDS:
-            raise InvalidInputError(
-                message(_OWNER, "words", f"{FEWEST_WORDS} to {MOST_WORDS} different words", len(first),
-                        "An attacker chooses between them.")
-            )  # fmt: skip
+            raise InvalidInputError.of(_OWNER, "words", f"{FEWEST_WORDS} to {MOST_WORDS} different words",
+                                       len(first), "An attacker chooses between them.")  # fmt: skip
         self.words = tuple(first.values())
         self._index = {term: i for i, term in enumerate(first)}
         self._concept = Concept.from_terms("words", self.words)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vecveil.atomic import write_text
-from vecveil.errors import DataFileError, message
+from vecveil.errors import DataFileError
+from vecveil.io import write_text
 
 __all__ = ["SCHEMA", "AuditResult"]
 
@@ -52,19 +52,11 @@ class AuditResult:
             record = json.loads(path.read_text(encoding="utf-8"))
             schema = record["schema"]
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise DataFileError(
-                message(
-                    "AuditResult.load",
-                    "path",
-                    "an audit record",
-                    f"{path.name}, which cannot be read as one",
-                )
-            ) from error
+            raise DataFileError.of("AuditResult.load", "path", "an audit record",
+                                   f"{path.name}, which cannot be read as one") from error  # fmt: skip
         if schema != SCHEMA:
-            raise DataFileError(
-                message(
-                    "AuditResult.load", "path", f"of the schema {SCHEMA!r}", repr(str(schema)[:40])
-                )
+            raise DataFileError.of(
+                "AuditResult.load", "path", f"of the schema {SCHEMA!r}", repr(str(schema)[:40])
             )
         return cls(record)
 

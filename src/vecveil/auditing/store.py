@@ -16,8 +16,8 @@ from vecveil.auditing.options import check_kinds, check_options, check_work
 from vecveil.auditing.plan import run_plan
 from vecveil.auditing.record import about_texts, findings, head, limits
 from vecveil.auditing.result import AuditResult
-from vecveil.checks import check_texts
 from vecveil.types import Embeddings, Texts
+from vecveil.validation import check_texts
 
 if TYPE_CHECKING:
     from vecveil.concepts import Concept

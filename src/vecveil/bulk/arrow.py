@@ -9,13 +9,13 @@ import numpy as np
 
 from vecveil.bulk.job import BulkJob, OpenJob, metadata_of
 from vecveil.bulk.work import TEXT_ROWS, already_protected, table_protection
-from vecveil.errors import InvalidInputError, message
-from vecveil.tables.arrow import import_pyarrow, undictionaried
-from vecveil.tables.parquet import metadata_in
-from vecveil.tables.pipeline import TableProtection
-from vecveil.tables.reading import TableReader
-from vecveil.tables.sources import Batch, Source, check_names
-from vecveil.tables.writers import ArrowWriter
+from vecveil.data.arrow import import_pyarrow, undictionaried
+from vecveil.data.parquet import metadata_in
+from vecveil.data.pipeline import TableProtection
+from vecveil.data.reading import TableReader
+from vecveil.data.sources import Batch, Source, check_names
+from vecveil.data.writers import ArrowWriter
+from vecveil.errors import InvalidInputError
 
 __all__ = ["ArrowProtection"]
 
@@ -48,8 +48,8 @@ class ArrowProtection:
         if isinstance(rows, pa.RecordBatch):
             rows = pa.Table.from_batches([rows])
         if not isinstance(rows, pa.Table):
-            raise InvalidInputError(
-                message("protect", "rows", "a pyarrow.Table or RecordBatch", type(rows).__name__)
+            raise InvalidInputError.of(
+                "protect", "rows", "a pyarrow.Table or RecordBatch", type(rows).__name__
             )
         if self._ready is None:
             opened = self.job.opened()

@@ -75,7 +75,7 @@ class BulkJob:
                         "release.", "Name the column that names the item of each row.")
             )  # fmt: skip
         if self.key is not None and not self.noise:
-            raise InvalidInputError(message("protect", "key", "left out without noise", "a key"))
+            raise InvalidInputError.of("protect", "key", "left out without noise", "a key")
 
     @classmethod
     def of(cls, protector: Protector | str | os.PathLike[str], **options: Any) -> BulkJob:

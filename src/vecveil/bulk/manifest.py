@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vecveil.atomic import write_bytes
 from vecveil.bulk.places import Folder
 from vecveil.bulk.planning import Part
-from vecveil.errors import DataFileError, message
+from vecveil.errors import DataFileError
+from vecveil.io import write_bytes
 
 __all__ = ["MANIFEST", "SCHEMA", "Manifest", "PartResult"]
 
@@ -128,7 +128,6 @@ class Manifest:
                 parts.append(part)
             return cls(dict(record["job"]), parts, results)
         except (ValueError, KeyError, TypeError, RecursionError, AttributeError, OverflowError):
-            raise DataFileError(
-                message("protect", "out", f"a folder whose {MANIFEST} is of schema {SCHEMA}", "another one",
-                        "It says which rows stand in which file.", "Give another folder.")
-            ) from None  # fmt: skip
+            raise DataFileError.of("protect", "out", f"a folder whose {MANIFEST} is of schema {SCHEMA}",
+                                   "another one", "It says which rows stand in which file.",
+                                   "Give another folder.") from None  # fmt: skip

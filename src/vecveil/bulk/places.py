@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from vecveil.atomic import temporary_name
-from vecveil.errors import DataFileError, MissingDependencyError, VecveilError, message
-from vecveil.tables.formats import InputFile, format_of, input_file
-from vecveil.tables.writing import NotWrittenError
+from vecveil.data.formats import InputFile, format_of, input_file
+from vecveil.data.writing import NotWrittenError
+from vecveil.errors import DataFileError, MissingDependencyError, VecveilError
+from vecveil.io import temporary_name
 
 __all__ = ["Folder", "Found", "found_files", "open_input", "unchanged"]
 
@@ -54,10 +54,9 @@ def found_files(
                 stamp = _stamp(info)
                 found[url] = Found(url, os.path.basename(each), int(info["size"] or 0), stamp)
         if not chosen:
-            raise DataFileError(
-                message("protect", "input", "files that are there", f"{_short(one)!r}, which names none",
-                        "Names that begin with _ or . are left out.")
-            )  # fmt: skip
+            raise DataFileError.of("protect", "input", "files that are there",
+                                   f"{_short(one)!r}, which names none",
+                                   "Names that begin with _ or . are left out.")  # fmt: skip
     for file in found.values():
         if format is None:
             format_of(file.name)
@@ -225,20 +224,16 @@ def _filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     except ImportError:
         raise MissingDependencyError("Protecting files into a folder", "fsspec", "files") from None
     if "::" in url or "\0" in url:
-        raise DataFileError(message("protect", "input", "a path or a plain URL", "a chained one"))
+        raise DataFileError.of("protect", "input", "a path or a plain URL", "a chained one")
     try:
         fs, path = fsspec.core.url_to_fs(url, **dict(options))
     except ImportError as error:
         # fsspec names the package that speaks this protocol.
-        raise DataFileError(
-            message("protect", "input", "a URL whose protocol can be spoken here", f"{url.split(':')[0]}:",
-                    fix=f"Install what speaks it: {error}.")
-        ) from None  # fmt: skip
+        raise DataFileError.of("protect", "input", "a URL whose protocol can be spoken here",
+                               f"{url.split(':')[0]}:", fix=f"Install what speaks it: {error}.") from None  # fmt: skip
     except ValueError:
-        raise DataFileError(
-            message(
-                "protect", "input", "a path or a URL that fsspec knows", f"{url.split(':')[0]}:"
-            )
+        raise DataFileError.of(
+            "protect", "input", "a path or a URL that fsspec knows", f"{url.split(':')[0]}:"
         ) from None
     return fs, cast(str, path).rstrip("/") or "/"
 
@@ -269,18 +264,14 @@ def _explained(url: str, kind: type[DataFileError] = DataFileError) -> Iterator[
     except (VecveilError, KeyboardInterrupt):
         raise
     except FileNotFoundError:
-        raise kind(
-            message(
-                "protect", "input", "files that are there", f"{_short(url)!r}, where there is none"
-            )
+        raise kind.of(
+            "protect", "input", "files that are there", f"{_short(url)!r}, where there is none"
         ) from None
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else type(error).__name__
-        raise kind(
-            message("protect", "path", "one that can be reached", f"{_short(url)!r}: {reason}")
+        raise kind.of(
+            "protect", "path", "one that can be reached", f"{_short(url)!r}: {reason}"
         ) from None
     except Exception as error:
-        raise kind(
-            message("protect", "path", "one that can be reached", f"{_short(url)!r}: {type(error).__name__}",
-                    fix="Check the address and the credentials that fsspec finds.")
-        ) from None  # fmt: skip
+        raise kind.of("protect", "path", "one that can be reached", f"{_short(url)!r}: {type(error).__name__}",
+                      fix="Check the address and the credentials that fsspec finds.") from None  # fmt: skip

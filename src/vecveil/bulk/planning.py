@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from vecveil.bulk.places import Folder, Found, found_files, open_input
-from vecveil.checks import check_count
-from vecveil.tables.formats import InputFile, NoRowsError
-from vecveil.tables.npy import NpySource
-from vecveil.tables.parquet import ParquetSource
-from vecveil.tables.sources import Source
+from vecveil.data.formats import InputFile, NoRowsError
+from vecveil.data.npy import NpySource
+from vecveil.data.parquet import ParquetSource
+from vecveil.data.sources import Source
+from vecveil.validation import check_count
 
 __all__ = ["PART_BYTES", "Part", "plan", "source_of"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from vecveil.atomic import is_temporary_of
 from vecveil.bulk.manifest import MANIFEST, Manifest
 from vecveil.bulk.planning import Part
 from vecveil.errors import DataFileError, message
+from vecveil.io import is_temporary_of
 
 __all__ = ["LOCK", "check_files", "check_same", "forget_gone", "further_files", "of_a_start"]
 
@@ -53,10 +53,8 @@ def check_same(known: Manifest, now: Manifest) -> None:
         fix = f"Nothing is in it yet: remove its {MANIFEST}, or give another folder."
     elif not names:
         fix = "Protect what is new or repaired alone, into another folder: what is here is released already."
-    raise DataFileError(
-        message("protect", "out", f"the folder of this run, as its {MANIFEST} says", got,
-                "Rows of both would stand side by side.", fix)
-    )  # fmt: skip
+    raise DataFileError.of("protect", "out", f"the folder of this run, as its {MANIFEST} says", got,
+                           "Rows of both would stand side by side.", fix)  # fmt: skip
 
 
 def _told(names: list[str], former: Mapping[str, Any], now: Mapping[str, Any]) -> str:
@@ -78,10 +76,10 @@ def check_files(manifest: Manifest, here: Mapping[str, int]) -> None:
         here: names of its files, with their bytes.
     """
     if strange := further_files(here, manifest):
-        raise DataFileError(
-            message("protect", "out", "a folder of this run alone", f"one with other files, such as {strange[0]!r}",
-                    "Whoever reads the folder would take their rows for protected ones.", "Move them elsewhere.")
-        )  # fmt: skip
+        raise DataFileError.of("protect", "out", "a folder of this run alone",
+                               f"one with other files, such as {strange[0]!r}",
+                               "Whoever reads the folder would take their rows for protected ones.",
+                               "Move them elsewhere.")  # fmt: skip
     for index, result in manifest.results.items():
         name = Part.output_of(index)
         if here.get(name, result.bytes) != result.bytes:
@@ -101,11 +99,9 @@ def forget_gone(manifest: Manifest, here: Mapping[str, int], *, allowed: bool) -
     gone = [i for i, one in manifest.results.items() if one.rows and Part.output_of(i) not in here]
     if gone and not allowed:
         first = Part.output_of(gone[0])
-        raise DataFileError(
-            message("protect", "out", "the folder with all parts that were finished",
-                    f"one without {len(gone)} of them ({first}{', ...' if len(gone) > 1 else ''})",
-                    "With fresh noise they would be released a second time, and both together tell more.",
-                    "Put them back; or accept that with --again (in Python again=True).")
-        )  # fmt: skip
+        raise DataFileError.of("protect", "out", "the folder with all parts that were finished",
+                               f"one without {len(gone)} of them ({first}{', ...' if len(gone) > 1 else ''})",
+                               "With fresh noise they would be released a second time, and both together tell more.",
+                               "Put them back; or accept that with --again (in Python again=True).")  # fmt: skip
     for index in gone:
         del manifest.results[index]

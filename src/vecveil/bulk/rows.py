@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from vecveil.data import RowItems
 from vecveil.errors import LedgerCapError
 from vecveil.protector import Protector
 from vecveil.protector.lengths import check_lengths
 from vecveil.randomness import NoiseKey
-from vecveil.tables import RowItems
 from vecveil.types import Embeddings
 
 if TYPE_CHECKING:

@@ -10,19 +10,17 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from vecveil.atomic import remove_left_over
 from vecveil.bulk.job import BulkJob
 from vecveil.bulk.manifest import MANIFEST, Manifest, PartResult
 from vecveil.bulk.places import Folder
 from vecveil.bulk.planning import PART_BYTES, Part, plan
 from vecveil.bulk.resuming import LOCK, check_files, check_same, forget_gone, of_a_start
 from vecveil.bulk.work import PartWorker
-from vecveil.errors import DataFileError, InvalidInputError, message
-from vecveil.locks import LockedError, exclusive
-from vecveil.progress import progress
-from vecveil.tables.pipeline import ROOM
-from vecveil.tables.writing import NotWrittenError
-from vecveil.threads import check_room
+from vecveil.data.pipeline import ROOM
+from vecveil.data.writing import NotWrittenError
+from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.io import LockedError, exclusive, remove_left_over
+from vecveil.runtime import check_room, progress
 
 if TYPE_CHECKING:
     from vecveil.accounting import Ledger
@@ -125,12 +123,11 @@ def protect_files(
     options = dict(storage_options or {})
     folder = Folder(os.fspath(out), options)
     if not inputs:
-        raise InvalidInputError(message("protect", "input", "at least one path or URL", "none"))
+        raise InvalidInputError.of("protect", "input", "at least one path or URL", "none")
     if ledger is not None and job.id_column is None:
-        raise InvalidInputError(
-            message("protect", "id_column", "given with a ledger", "None",
-                    "Row 0 of every file would be one item.", "Name the column that names the item of each row.")
-        )  # fmt: skip
+        raise InvalidInputError.of("protect", "id_column", "given with a ledger", "None",
+                                   "Row 0 of every file would be one item.",
+                                   "Name the column that names the item of each row.")  # fmt: skip
     job = job.pinned()
     with ExitStack() as held:
         held.enter_context(_alone(folder))
@@ -138,18 +135,16 @@ def protect_files(
         # Asked before the plan, which may take long: is this a folder of ours at all?
         known = Manifest.read(folder)
         if known is None and [name for name in here if not of_a_start(name)]:
-            raise DataFileError(
-                message("protect", "out", "an empty folder, a new one, or one of the same run", "one with other files",
-                        fix="Give another folder.")
-            )  # fmt: skip
+            raise DataFileError.of("protect", "out", "an empty folder, a new one, or one of the same run",
+                                   "one with other files", fix="Give another folder.")  # fmt: skip
         given = [os.fspath(one) for one in inputs]
         try:
             parts = plan(given, options, part_bytes=part_bytes, format=job.format, out=folder)
         except DataFileError as error:
             raise DataFileError(f"{error} This run has released nothing.") from None
         if not parts:
-            raise DataFileError(
-                message("protect", "input", "files with rows, outside the output", "none")
+            raise DataFileError.of(
+                "protect", "input", "files with rows, outside the output", "none"
             )
         manifest = Manifest.of(job.to_record(), parts)
         if known is not None:
@@ -207,10 +202,9 @@ def _work(
                 failures.append(outcome)
                 continue
             if outcome.rows and not folder.has(Part.output_of(outcome.index)):
-                raise DataFileError(
-                    message("protect", "out", "a folder that every worker reaches", "one without a finished part",
-                            fix="Name a folder that all machines share, or a URL.")
-                )  # fmt: skip
+                raise DataFileError.of("protect", "out", "a folder that every worker reaches",
+                                       "one without a finished part",
+                                       fix="Name a folder that all machines share, or a URL.")  # fmt: skip
             manifest.results[outcome.index] = outcome
             if monotonic() >= due:
                 began = monotonic()
@@ -233,20 +227,17 @@ def _alone(folder: Folder) -> Iterator[None]:
         yield
         return
     if local.exists() and not local.is_dir():
-        raise DataFileError(
-            message("protect", "out", "a folder", "a file", fix="Give another name.")
-        )
+        raise DataFileError.of("protect", "out", "a folder", "a file", fix="Give another name.")
     with ExitStack() as held:
         try:
             held.enter_context(exclusive(local / LOCK))
         except LockedError:
-            raise DataFileError(
-                message("protect", "out", "a folder that no other run writes to", "one in which another process runs",
-                        fix="Wait for it, or give another folder.")
-            ) from None  # fmt: skip
+            raise DataFileError.of("protect", "out", "a folder that no other run writes to",
+                                   "one in which another process runs",
+                                   fix="Wait for it, or give another folder.") from None  # fmt: skip
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else type(error).__name__
-            raise DataFileError(
-                message("protect", "out", "a folder that you may write to", f"the error {reason!r}")
+            raise DataFileError.of(
+                "protect", "out", "a folder that you may write to", f"the error {reason!r}"
             ) from None
         yield

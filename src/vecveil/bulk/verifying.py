@@ -12,7 +12,7 @@ from vecveil.bulk.places import Folder
 from vecveil.bulk.planning import Part
 from vecveil.bulk.resuming import further_files
 from vecveil.errors import DataFileError, VecveilError, message
-from vecveil.progress import progress
+from vecveil.runtime import progress
 
 __all__ = ["columns_of", "verify"]
 
@@ -34,7 +34,7 @@ def verify(
     folder = Folder(os.fspath(out), dict(storage_options or {}))
     manifest = Manifest.read(folder)
     if manifest is None:
-        raise DataFileError(message("verify", "out", f"a folder with a {MANIFEST}", "one without"))
+        raise DataFileError.of("verify", "out", f"a folder with a {MANIFEST}", "one without")
     names = set(folder.sizes())
     if strange := further_files(names, manifest):
         raise _wrong(

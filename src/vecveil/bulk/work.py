@@ -12,14 +12,14 @@ from vecveil.bulk.manifest import PartResult
 from vecveil.bulk.places import Folder, open_input, unchanged
 from vecveil.bulk.planning import Part, source_of
 from vecveil.bulk.rows import row_protection
+from vecveil.data.arrow import import_pyarrow
+from vecveil.data.formats import NoRowsError
+from vecveil.data.opening import read_input
+from vecveil.data.parquet import METADATA_KEY
+from vecveil.data.pipeline import TableProtection
+from vecveil.data.reading import TableReader
+from vecveil.data.writing import open_writer
 from vecveil.errors import DataFileError, IncompatibleError, message
-from vecveil.tables.arrow import import_pyarrow
-from vecveil.tables.formats import NoRowsError
-from vecveil.tables.opening import read_input
-from vecveil.tables.parquet import METADATA_KEY
-from vecveil.tables.pipeline import TableProtection
-from vecveil.tables.reading import TableReader
-from vecveil.tables.writing import open_writer
 from vecveil.types import Embeddings
 
 if TYPE_CHECKING:
@@ -125,8 +125,8 @@ class PartWorker:
         same = unchanged(part.input, self._inputs)
         if not same or rows != expected or part.rows not in (None, rows):
             got = "one that changed" if rows == expected else f"{rows} rows in place of {expected}"
-            raise DataFileError(
-                message(part.input.name, "path", "a file that stays the same while it is read", got)
+            raise DataFileError.of(
+                part.input.name, "path", "a file that stays the same while it is read", got
             )
 
 
@@ -177,10 +177,9 @@ def finished(out: Folder, part: Part, run: str) -> PartResult | None:
             or about.get("part") != part.index
             or part.rows not in (None, rows)
         ):
-            raise DataFileError(
-                message("protect", "out", "a folder of this run alone", f"another file named {part.output}",
-                        "It was not written by this run.", "Give another folder.")
-            )  # fmt: skip
+            raise DataFileError.of("protect", "out", "a folder of this run alone",
+                                   f"another file named {part.output}", "It was not written by this run.",
+                                   "Give another folder.")  # fmt: skip
         file.seek(0)
         return _result(part, rows, file)
 

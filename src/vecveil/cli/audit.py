@@ -10,7 +10,7 @@ import click
 
 from vecveil.cli import options as shared
 from vecveil.cli.reports import report_files, report_options, write_reports
-from vecveil.errors import DataFileError, InvalidInputError, message
+from vecveil.errors import DataFileError, InvalidInputError
 
 if TYPE_CHECKING:
     from vecveil.auditing import AuditResult
@@ -134,11 +134,9 @@ def command(
         result = audited_store(input, concept, vectors_file, row_column, form, given)
     elif vectors_file is not None or row_column is not None:
         name = "vectors" if vectors_file is not None else "row_column"
-        raise InvalidInputError(
-            message("audit", name, "given without a protector", "both",
-                    "With a protector the audit protects clean vectors itself.",
-                    "Leave out -p to audit the vectors of a store.")
-        )  # fmt: skip
+        raise InvalidInputError.of("audit", name, "given without a protector", "both",
+                                   "With a protector the audit protects clean vectors itself.",
+                                   "Leave out -p to audit the vectors of a store.")  # fmt: skip
     else:
         result = _audited(input, protector_file, concept, form, given)
     write_reports(result, files)
@@ -181,7 +179,7 @@ def corpus_texts(path: Path | None) -> tuple[str, ...]:
     """Return the texts that are not blank of the file of --corpus."""
     if path is None:
         return ()
-    from vecveil.tables import read_texts
+    from vecveil.data import read_texts
 
     return tuple(text for text in read_texts(path).texts if text.strip())
 
@@ -197,12 +195,10 @@ def _audited(
 
     protector = load(protector_file)
     if is_protected(input, form):
-        raise DataFileError(
-            message(input.name, "path", "a table of texts, with clean vectors or none",
-                    "one that vecveil has protected",
-                    "An audit with a protector protects the clean vectors itself.",
-                    "Leave out -p to audit what is in the file.")
-        )  # fmt: skip
+        raise DataFileError.of(input.name, "path", "a table of texts, with clean vectors or none",
+                               "one that vecveil has protected",
+                               "An audit with a protector protects the clean vectors itself.",
+                               "Leave out -p to audit what is in the file.")  # fmt: skip
     rows = read_rows(
         input, concept, form, columns=(given["group_column"], given["label_column"]),
         limit=given["limit"], embeddings=True, embedding_column=given["embedding_column"],

@@ -35,15 +35,11 @@ def audited_store(
 
     for name in ("sts", "retrieval", "label_column"):
         if given[name] is not None:
-            raise InvalidInputError(
-                message("audit", name, "given with a protector (-p)", "no protector",
-                        "Utility is measured on vectors that the audit protects itself.")
-            )  # fmt: skip
+            raise InvalidInputError.of("audit", name, "given with a protector (-p)", "no protector",
+                                       "Utility is measured on vectors that the audit protects itself.")  # fmt: skip
     if row_column is not None and vectors_file is None:
-        raise InvalidInputError(
-            message("audit", "row_column", "given with --vectors", "no --vectors",
-                    "It says which row of that file a text belongs to.")
-        )  # fmt: skip
+        raise InvalidInputError.of("audit", "row_column", "given with --vectors", "no --vectors",
+                                   "It says which row of that file a text belongs to.")  # fmt: skip
     own = vectors_file is None
     rows = read_rows(
         input, concept, form, columns=(given["group_column"], row_column), limit=given["limit"],
@@ -94,13 +90,11 @@ def _chosen(store: Embeddings, rows: Rows, row_column: str | None, path: Path) -
     except ValueError:
         numbers = np.array([-1])
     if numbers.min() < 0 or numbers.max() >= len(store):
-        raise DataFileError(
-            message(row_column, "row_column", f"whole numbers from 0 to {len(store) - 1}",
-                    "another value", f"They are rows of {path.name}.")
-        )  # fmt: skip
+        raise DataFileError.of(row_column, "row_column", f"whole numbers from 0 to {len(store) - 1}",
+                               "another value", f"They are rows of {path.name}.")  # fmt: skip
     if len(np.unique(numbers)) < len(numbers):
-        raise DataFileError(
-            message(row_column, "row_column", "a different row for each text", "one row twice")
+        raise DataFileError.of(
+            row_column, "row_column", "a different row for each text", "one row twice"
         )
     return store[numbers]
 

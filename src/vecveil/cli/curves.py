@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from vecveil.cli import options as shared
-from vecveil.errors import DataFileError, InvalidInputError, message
+from vecveil.errors import DataFileError, InvalidInputError
 
 __all__ = ["command"]
 
@@ -30,18 +30,16 @@ def command(protector: Path, html_file: Path | None, csv_file: Path | None, as_j
     Reward, p(PII), drift and the rest after each epoch. Only a protector whose perturbation was trained
     (method textcrafter) has them.
     """
-    from vecveil.atomic import write_text
     from vecveil.cli.outputs import check_new_file, writing
     from vecveil.cli.printing import data, data_json, note
+    from vecveil.io import write_text
     from vecveil.report.training_page import training_page
     from vecveil.report.training_table import training_csv, training_lines
 
     wanted = ((training_page, html_file), (training_csv, csv_file))
     files = {draw: path for draw, path in wanted if path is not None}
     if len({path.absolute() for path in files.values()}) < len(files):
-        raise InvalidInputError(
-            message("curves", "csv", "another file than --html", "the same file")
-        )
+        raise InvalidInputError.of("curves", "csv", "another file than --html", "the same file")
     for path in files.values():  # an earlier page may be replaced, the protector never
         check_new_file(path, force=True, inputs=(protector,))
     record = _training(protector)
@@ -66,15 +64,14 @@ def _training(path: Path) -> dict[str, Any]:
     loaded = load(path)
     record: Any = loaded.report.get("training")
     if record is None:
-        raise DataFileError(
-            message(path.name, "protector", "one whose perturbation was trained (method textcrafter)",
-                    f"one of method {loaded.method}", "Other methods have no learning curves.")
-        )  # fmt: skip
+        raise DataFileError.of(path.name, "protector",
+                               "one whose perturbation was trained (method textcrafter)",
+                               f"one of method {loaded.method}", "Other methods have no learning curves.")  # fmt: skip
     read_training(record, owner=path.name, error=DataFileError)
     try:
         json.dumps(record, allow_nan=False)
     except ValueError:
-        raise DataFileError(
-            message(path.name, "training", "of finite numbers", "NaN or infinity")
+        raise DataFileError.of(
+            path.name, "training", "of finite numbers", "NaN or infinity"
         ) from None
     return dict(record)

@@ -107,7 +107,7 @@ def _sources(texts: Sequence[str], given: dict[str, Any]) -> list[MemberSource]:
     sources: list[MemberSource] = [WordListSource.from_file(path) for path in given["expand"]]
     corpus = texts
     if given["expand_corpus"] is not None:
-        from vecveil.tables import read_texts
+        from vecveil.data import read_texts
 
         corpus = read_texts(given["expand_corpus"]).texts
     if given["expand_entity"]:

@@ -163,11 +163,11 @@ def table(
     name: str, out: Path, form: str, html_file: Path | None, folder: Path | None, as_json: bool
 ) -> None:
     """Show what the last run of an experiment in --out measured, or of all that were run there."""
-    from vecveil.atomic import write_text
     from vecveil.cli.outputs import writing
     from vecveil.cli.printing import data, data_json, note
     from vecveil.experiments import load_spec, summarise
     from vecveil.experiments.catalogue import EXPERIMENTS
+    from vecveil.io import write_text
     from vecveil.report.experiment_page import experiment_to_html
 
     form = "json" if as_json else form

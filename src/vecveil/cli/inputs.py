@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vecveil.errors import DataFileError, message
+from vecveil.errors import DataFileError
 
 if TYPE_CHECKING:
     import numpy as np
 
     from vecveil.concepts import Concept
+    from vecveil.data import TextRows
     from vecveil.encoders import TextEncoder
-    from vecveil.tables import TextRows
 
 __all__ = [
     "TableFormat",
@@ -70,7 +70,7 @@ def read_rows(
 ) -> Rows:
     """Return the texts at ``path`` with the concept of ``concept_file`` ready for use on them."""
     from vecveil.concepts import Concept
-    from vecveil.tables import read_texts
+    from vecveil.data import read_texts
 
     concept = Concept.from_file(concept_file)
     wanted = [*concept.columns, *(name for name in columns if name is not None)]
@@ -93,8 +93,8 @@ def is_protected(path: Path, form: TableFormat) -> bool:
         ".pq",
     ):
         return False
-    from vecveil.tables.formats import find_input
-    from vecveil.tables.parquet import ParquetSource
+    from vecveil.data.formats import find_input
+    from vecveil.data.parquet import ParquetSource
 
     return "protected" in ParquetSource(find_input(path, form.format)).metadata
 
@@ -103,7 +103,7 @@ def read_array(path: Path, embedding_column: str | None = None) -> np.ndarray[An
     """Return the vectors of a .npy file or of a Parquet column, by default ``embedding``."""
     import numpy as np
 
-    from vecveil.tables import read_table
+    from vecveil.data import read_table
 
     reader = read_table(path, embedding_column=embedding_column)
     chunks = [
@@ -111,10 +111,8 @@ def read_array(path: Path, embedding_column: str | None = None) -> np.ndarray[An
     ]
     if not chunks:
         found = ", ".join(reader.types) or "none"
-        raise DataFileError(
-            message(path.name, "path", "a file with a column of vectors", f"the columns {found}",
-                    fix="Name it with --embedding-column.")
-        )  # fmt: skip
+        raise DataFileError.of(path.name, "path", "a file with a column of vectors", f"the columns {found}",
+                               fix="Name it with --embedding-column.")  # fmt: skip
     return np.concatenate(chunks)
 
 
@@ -130,8 +128,8 @@ def read_labels(path: Path) -> np.ndarray[Any, Any]:
             if isinstance(error, FileNotFoundError)
             else "one that cannot be read"
         )
-        raise DataFileError(
-            message("fit", "labels", "a .npy file of zeros and ones", f"{path.name}, {reason}")
+        raise DataFileError.of(
+            "fit", "labels", "a .npy file of zeros and ones", f"{path.name}, {reason}"
         ) from None
     return labels
 

@@ -12,11 +12,11 @@ from vecveil.cli.releases import Release, named_options
 from vecveil.errors import StoreError
 
 if TYPE_CHECKING:
+    from vecveil.databases import VectorStore
+    from vecveil.databases.migrating import Migration
+    from vecveil.databases.planning import Checked
     from vecveil.protector import Protector
     from vecveil.release_policy import ReleasePolicy
-    from vecveil.stores import VectorStore
-    from vecveil.stores.migrating import Migration
-    from vecveil.stores.planning import Checked
 
 __all__ = ["command"]
 
@@ -91,8 +91,8 @@ def command(
     the ids are written as they are. Whatever stops the copy, the same command goes on with it. SOURCE is not changed.
     """
     from vecveil.cli.printing import data_json, note
-    from vecveil.stores import open_store
-    from vecveil.stores.names import default_state_file, public_name, short_name
+    from vecveil.databases import open_store
+    from vecveil.databases.names import default_state_file, public_name, short_name
 
     release = Release.of(given, noise=True)
     if protector_file is None and not verify_only:
@@ -101,7 +101,7 @@ def command(
     state_file = state_file or default_state_file(dest)
     with open_store(source) as opened, open_store(dest) as made:
         if verify_only:
-            from vecveil.stores.migrating import verify_migration
+            from vecveil.databases.migrating import verify_migration
 
             there = _if_there(opened)
             if there is None:
@@ -142,10 +142,10 @@ def _migrated(
     options: dict[str, Any],
     dest_kind: str,
 ) -> Migration:
+    from vecveil.databases.migrating import migrate
+    from vecveil.databases.planning import MigrationOptions
     from vecveil.protector import load
     from vecveil.release_policy import ReleasePolicy
-    from vecveil.stores.migrating import migrate
-    from vecveil.stores.planning import MigrationOptions
 
     protector = load(protector_file)
     with release.ledger() as ledger:

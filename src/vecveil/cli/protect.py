@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from vecveil.cli import options as shared
 from vecveil.cli.releases import Release, release_options
-from vecveil.errors import DataFileError, message
+from vecveil.errors import DataFileError
 
 if TYPE_CHECKING:
     from vecveil.protector import Protector
@@ -113,7 +113,7 @@ def command(
     what is missing, and nothing twice.
     """
     from vecveil.cli.protect_folder import is_folder, protect_folder
-    from vecveil.threads import check_room
+    from vecveil.runtime import check_room
 
     check_room(ROOM, owner="protect")
     if is_folder(inputs, out) or engine is not None:
@@ -160,9 +160,9 @@ def _one_file(
     from vecveil.cli.inputs import TableFormat, is_protected
     from vecveil.cli.printing import data_json, note, say_keyed, warn
     from vecveil.cli.protect_folder import refuse_for_rewriter
+    from vecveil.data import protect_table
+    from vecveil.data.writing import check_output
     from vecveil.protector import load
-    from vecveil.tables import protect_table
-    from vecveil.tables.writing import check_output
 
     release = Release.of(given, noise=not no_noise)
     form = TableFormat(**given)
@@ -171,8 +171,8 @@ def _one_file(
     protector = load(protector_file)
     for used, what in ((protector_file, "the protector"), *release.files()):
         if os.path.realpath(out) == os.path.realpath(used):
-            raise DataFileError(
-                message(out.name, "output", f"another file than {what}", f"{what} itself")
+            raise DataFileError.of(
+                out.name, "output", f"another file than {what}", f"{what} itself"
             )
     rewrites = protector.rewriter is not None
     refuse_for_rewriter(protector, noise=not no_noise, named=release.named)

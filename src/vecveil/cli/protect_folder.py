@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vecveil.cli.releases import Release
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from vecveil.bulk.running import Engine
@@ -154,11 +154,10 @@ def _parts(count: int) -> str:
 def refuse_for_rewriter(protector: Protector, *, noise: bool, named: bool) -> None:
     """Refuse keys, ledgers and --no-noise for a method without noise."""
     if protector.rewriter is not None and (named or not noise):
-        raise InvalidInputError(
-            message("protect", "protector", "of a method with noise for keys, ledgers and --no-noise",
-                    repr(protector.method),
-                    "It rewrites texts, and the same text always gives the same vector.")
-        )  # fmt: skip
+        raise InvalidInputError.of("protect", "protector",
+                                   "of a method with noise for keys, ledgers and --no-noise",
+                                   repr(protector.method),
+                                   "It rewrites texts, and the same text always gives the same vector.")  # fmt: skip
 
 
 def _engine(name: str) -> Engine:

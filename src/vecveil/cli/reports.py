@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vecveil.cli import options as shared
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from vecveil.auditing import AuditResult
@@ -66,11 +66,11 @@ def report_files(
     reports = {"save": json_file, "to_html": html_file, "to_markdown": md_file, "to_csv": csv_file}
     for name, path in (("html", html_file), ("md", md_file), ("csv", csv_file)):
         if path is not None and str(path) == "-":
-            raise InvalidInputError(message(owner, name, "a file", "-", "Stdout is for --json."))
+            raise InvalidInputError.of(owner, name, "a file", "-", "Stdout is for --json.")
     files = {how: path for how, path in reports.items() if path is not None and str(path) != "-"}
     if len({path.absolute() for path in files.values()}) < len(files):
-        raise InvalidInputError(
-            message(owner, "output", "a file of its own for each report", "one file twice")
+        raise InvalidInputError.of(
+            owner, "output", "a file of its own for each report", "one file twice"
         )
     for path in files.values():  # an earlier report may be replaced, an input never
         check_new_file(path, force=True, inputs=inputs)

@@ -16,8 +16,8 @@ from vecveil.errors import ConceptError, InvalidInputError, message
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vecveil.stores.findings import Finding
-    from vecveil.stores.scanning import Scan
+    from vecveil.databases.findings import Finding
+    from vecveil.databases.scanning import Scan
 
 __all__ = ["command"]
 
@@ -107,10 +107,10 @@ def command(
     from vecveil.cli.printing import as_typed, data, note
     from vecveil.cli.scan_audit import audited_sample, clean_sample, found_by_audit, not_tested
     from vecveil.cli.scan_texts import ids_in, texts_beside, texts_from_file
-    from vecveil.stores import open_store
-    from vecveil.stores.findings import SIGN_CODES, in_order
-    from vecveil.stores.names import short_name
-    from vecveil.stores.scanning import scan
+    from vecveil.databases import open_store
+    from vecveil.databases.findings import SIGN_CODES, in_order
+    from vecveil.databases.names import short_name
+    from vecveil.databases.scanning import scan
 
     if (texts_file is None) != (id_column is None):
         raise click.UsageError(
@@ -147,10 +147,9 @@ def command(
             seen, texts_file, form, id_column, () if hidden is None else hidden.columns
         )
         if known is None:
-            raise InvalidInputError(
-                message("scan", "texts", "a table of texts of this store's rows", "one with none of their ids",
-                        fix="See that --id-column names the ids that the store has.")
-            )  # fmt: skip
+            raise InvalidInputError.of("scan", "texts", "a table of texts of this store's rows",
+                                       "one with none of their ids",
+                                       fix="See that --id-column names the ids that the store has.")  # fmt: skip
     else:
         known = texts_beside(seen, given["text_field"])
     name, typed = short_name(store), as_typed({store: short_name(store)})
@@ -182,8 +181,8 @@ def command(
     record["audit"] = None if result is None else result.to_record()
     text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     if out is not None:
-        from vecveil.atomic import write_text
         from vecveil.cli.outputs import writing
+        from vecveil.io import write_text
 
         with writing(out):
             write_text(out, text)
@@ -209,8 +208,8 @@ def _scan_file(
         return json_file is not None, None
     _, files = report_files("scan", json_file, *reports[1:], inputs=inputs)
     if reports[0] is not None and reports[0].absolute() == json_file.absolute():
-        raise InvalidInputError(
-            message("scan", "output", "a file of its own for each report", "one file twice")
+        raise InvalidInputError.of(
+            "scan", "output", "a file of its own for each report", "one file twice"
         )
     return False, files["save"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from vecveil.auditing import AuditResult
     from vecveil.cli.scan_texts import SampleTexts
     from vecveil.concepts import Concept
-    from vecveil.stores.findings import Finding
-    from vecveil.stores.scanning import Scan
+    from vecveil.databases.findings import Finding
+    from vecveil.databases.scanning import Scan
 
 __all__ = ["audited_sample", "clean_sample", "found_by_audit", "not_tested"]
 
@@ -45,14 +45,8 @@ def audited_sample(
         groups = [values[i] for i in known.rows]
         if any(value is None for value in groups):
             missing = sum(value is None for value in groups)
-            raise InvalidInputError(
-                message(
-                    "scan",
-                    "group_field",
-                    "a field of every row",
-                    f"{missing:,} sampled rows without it",
-                )
-            )
+            raise InvalidInputError.of("scan", "group_field", "a field of every row",
+                                       f"{missing:,} sampled rows without it")  # fmt: skip
     columns = dict(known.columns)
     for name in concept.columns:
         if name not in columns:
@@ -90,7 +84,7 @@ def clean_sample(known: SampleTexts, given: dict[str, Any]) -> bool:
 
 def found_by_audit(result: AuditResult | None, *, clean: bool) -> list[Finding]:
     """Return what the attacks and the comparison with an encoder add."""
-    from vecveil.stores.findings import Finding
+    from vecveil.databases.findings import Finding
 
     found = []
     if clean:

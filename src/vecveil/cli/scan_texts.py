@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vecveil.errors import DataFileError, InvalidInputError, message
+from vecveil.errors import DataFileError, InvalidInputError
 
 if TYPE_CHECKING:
     from vecveil.cli.inputs import TableFormat
-    from vecveil.stores.scanning import Scan
+    from vecveil.databases.scanning import Scan
     from vecveil.types import Embeddings
 
 __all__ = ["SampleTexts", "ids_in", "texts_beside", "texts_from_file", "values_of"]
@@ -41,7 +41,7 @@ def ids_in(path: Path, form: TableFormat, id_column: str) -> frozenset[str]:
     Raises:
         DataFileError: no such column, or an id that stands there twice.
     """
-    from vecveil.tables.arrow import python_values
+    from vecveil.data.arrow import python_values
 
     found: set[str] = set()
     rows = 0
@@ -50,10 +50,9 @@ def ids_in(path: Path, form: TableFormat, id_column: str) -> frozenset[str]:
         found.update(map(str, python_values(chunk.columns[id_column])))
         rows += chunk.rows
     if len(found) < rows:
-        raise DataFileError(
-            message(path.name, "id_column", "a column of different ids", f"{rows - len(found):,} that repeat another",
-                    "A row of the store belongs to one text.")
-        )  # fmt: skip
+        raise DataFileError.of(path.name, "id_column", "a column of different ids",
+                               f"{rows - len(found):,} that repeat another",
+                               "A row of the store belongs to one text.")  # fmt: skip
     return frozenset(found)
 
 
@@ -61,7 +60,7 @@ def texts_from_file(
     scan: Scan, path: Path, form: TableFormat, id_column: str, columns: Sequence[str]
 ) -> SampleTexts | None:
     """Return the texts of sampled rows from a file with their ids; None if it has none of them."""
-    from vecveil.tables.arrow import python_values
+    from vecveil.data.arrow import python_values
 
     place = {one: i for i, one in enumerate(scan.sample.ids)}
     found: dict[int, tuple[str, list[Any]]] = {}
@@ -94,8 +93,8 @@ def texts_beside(scan: Scan, name: str | None) -> SampleTexts | None:
         name = max(texts, key=lambda one: one.characters * one.strings).name
     elif all(one.name != name for one in fields):
         known = ", ".join(repr(one.name) for one in fields) or "none"
-        raise InvalidInputError(
-            message("scan", "text_field", f"a field of the store ({known})", repr(name)[:80])
+        raise InvalidInputError.of(
+            "scan", "text_field", f"a field of the store ({known})", repr(name)[:80]
         )
     values = values_of(scan, name)
     rows = [i for i, value in enumerate(values) if isinstance(value, str) and value.strip()]
@@ -108,7 +107,7 @@ def texts_beside(scan: Scan, name: str | None) -> SampleTexts | None:
 
 def values_of(scan: Scan, name: str) -> list[Any]:
     """Return the first value under ``name`` of each sampled row, or None."""
-    from vecveil.stores.fields import leaves
+    from vecveil.databases.fields import leaves
 
     return [
         next((value for each, value in leaves(fields) if each == name), None)
@@ -117,8 +116,8 @@ def values_of(scan: Scan, name: str) -> list[Any]:
 
 
 def _reader(path: Path, form: TableFormat, columns: Sequence[str]) -> Any:
-    from vecveil.tables import read_table
-    from vecveil.tables.sources import missing_column
+    from vecveil.data import read_table
+    from vecveil.data.sources import missing_column
 
     reader = read_table(path, columns=[], **form.all_options)
     if reader.text_column is None:

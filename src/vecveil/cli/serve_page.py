@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vecveil.errors import DataFileError, MissingDependencyError, message
+from vecveil.errors import DataFileError, MissingDependencyError
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -34,12 +34,12 @@ def page_routers(texts_file: Path | None) -> Callable[[Service], Sequence[APIRou
     background = [note.text for note in notes if note.text not in samples]
     said = "the synthetic notes that come with vecveil"
     if texts_file is not None:
-        from vecveil.tables import read_texts
+        from vecveil.data import read_texts
 
         background, said = read_texts(texts_file).texts, "the corpus that this server was given"
         if len(background) < FEWEST_TEXTS:
             wanted = f"a file of at least {FEWEST_TEXTS} texts"
-            raise DataFileError(message("serve", "page_texts", wanted, len(background)))
+            raise DataFileError.of("serve", "page_texts", wanted, len(background))
     shown = PageTexts(_demo_words()[:MOST_WORDS], tuple(samples), said)
 
     def routers(service: Service) -> Sequence[APIRouter]:

@@ -41,7 +41,7 @@ def kernel() -> dict[str, Any]:
 
 def cpu() -> dict[str, Any]:
     """Return cores and threads; what only torch knows is None without it."""
-    from vecveil.threads import thread_count
+    from vecveil.runtime import thread_count
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     found = {"cores": cores, "noise_threads": thread_count(), "torch_threads": None, "bf16": None}

@@ -30,8 +30,8 @@ def sts_task(path: Path, encoder: TextEncoder) -> StsTask:
     """Return the task of a table with the columns sentence1, sentence2 and score."""
     import numpy as np
 
+    from vecveil.data import read_texts
     from vecveil.metrics import StsTask
-    from vecveil.tables import read_texts
 
     table = read_texts(path, "sentence1", columns=["sentence2", "score"])
     right = table.columns["sentence2"]
@@ -49,8 +49,8 @@ def retrieval_task(folder: Path, encoder: TextEncoder) -> RetrievalTask:
     """Return the task of a folder in BEIR layout; queries without a judgement are left out."""
     from scipy.sparse import coo_array
 
+    from vecveil.data import read_table, read_texts
     from vecveil.metrics import RetrievalTask
-    from vecveil.tables import read_table, read_texts
 
     source = _part(folder, "corpus.jsonl.gz", "corpus.jsonl")
     optional = (
@@ -77,10 +77,8 @@ def retrieval_task(folder: Path, encoder: TextEncoder) -> RetrievalTask:
         if query in query_row and str(document) in place and value > 0:
             found.append((query_row[query], place[str(document)], value))
     if not found:
-        raise DataFileError(
-            message(folder.name, "retrieval", "a task with judged documents",
-                    "judgements that name none of its queries and documents")
-        )  # fmt: skip
+        raise DataFileError.of(folder.name, "retrieval", "a task with judged documents",
+                               "judgements that name none of its queries and documents")  # fmt: skip
     rows, columns, values = zip(*found, strict=True)
     relevance = coo_array((values, (rows, columns)), shape=(len(kept), len(documents))).tocsr()
     return RetrievalTask(
@@ -102,10 +100,8 @@ def classification_task(
             raise _wrong(source, column, "one class in each row", row, param="label_column")
     classes = np.array([str(labels[row]) for row in rows])
     if len(set(classes.tolist())) < 2:
-        raise DataFileError(
-            message(source.name, "label_column", "a column of at least two classes",
-                    f"{column!r} with {len(set(classes.tolist()))}")
-        )  # fmt: skip
+        raise DataFileError.of(source.name, "label_column", "a column of at least two classes",
+                               f"{column!r} with {len(set(classes.tolist()))}")  # fmt: skip
     return ClassificationTask.of(np.ascontiguousarray(vectors[rows]), classes, seed=seed)
 
 
@@ -113,10 +109,8 @@ def _part(folder: Path, *names: str) -> Path:
     for name in names:
         if (folder / name).is_file():
             return folder / name
-    raise DataFileError(
-        message(
-            folder.name, "retrieval", "a folder in BEIR layout", f"one without {' or '.join(names)}"
-        )
+    raise DataFileError.of(
+        folder.name, "retrieval", "a folder in BEIR layout", f"one without {' or '.join(names)}"
     )
 
 
@@ -133,7 +127,7 @@ def _number(path: Path, column: str, row: int, value: Any) -> float:
 def _wrong(
     path: Path, column: str, constraint: str, row: int, *, param: str | None = None
 ) -> VecveilError:
-    from vecveil.tables.sources import row_number
+    from vecveil.data.sources import row_number
 
     return DataFileError(
         message(path.name, param or column, constraint, f"something else in {row_number(row)}",

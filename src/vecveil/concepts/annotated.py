@@ -29,8 +29,8 @@ class AnnotatedSpans:
         self, rows: Sequence[Any], *, column: str | None = None, owner: str = "AnnotatedSpans"
     ) -> None:
         if isinstance(rows, str | bytes | Mapping) or not hasattr(rows, "__iter__"):
-            raise InvalidInputError(
-                message(owner, "spans", "a list of spans for each text", type(rows).__name__)
+            raise InvalidInputError.of(
+                owner, "spans", "a list of spans for each text", type(rows).__name__
             )
         self.column = column
         self._owner = owner
@@ -55,10 +55,8 @@ class AnnotatedSpans:
                 message names the row.
         """
         if len(texts) != len(self):
-            raise InvalidInputError(
-                message(self._owner, "spans", f"one list for each of {len(texts)} texts", len(self),
-                        "Given spans belong to their texts by position.")
-            )  # fmt: skip
+            raise InvalidInputError.of(self._owner, "spans", f"one list for each of {len(texts)} texts",
+                                       len(self), "Given spans belong to their texts by position.")  # fmt: skip
         for i, (text, row) in enumerate(zip(texts, self._rows, strict=True)):
             for span in row:
                 start, end = span.start, span.end

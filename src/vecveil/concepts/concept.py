@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from vecveil.checks import check_count, check_texts
 from vecveil.concepts.annotated import AnnotatedSpans
 from vecveil.concepts.finding import detect_all, removed_again
 from vecveil.concepts.labels import checked_labels
@@ -17,6 +16,7 @@ from vecveil.concepts.rewriting import remove
 from vecveil.concepts.spans import Detector, Span
 from vecveil.concepts.terms import TermDetector
 from vecveil.errors import ConceptError, DataFileError, InvalidInputError, message
+from vecveil.validation import check_count, check_texts
 
 if TYPE_CHECKING:
     from vecveil.concepts.expansion import Expansion, MemberSource
@@ -47,22 +47,18 @@ class Concept:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
             got = "an empty one" if isinstance(self.name, str) else type(self.name).__name__
-            raise InvalidInputError(message("Concept", "name", "a non-empty string", got))
+            raise InvalidInputError.of("Concept", "name", "a non-empty string", got)
         object.__setattr__(self, "detectors", tuple(self.detectors))
         for i, detector in enumerate(self.detectors):
             if not isinstance(detector, Detector):
-                raise InvalidInputError(
-                    message("Concept", "detectors", "objects with a method detect(texts)",
-                            f"{type(detector).__name__} at position {i}")
-                )  # fmt: skip
+                raise InvalidInputError.of("Concept", "detectors", "objects with a method detect(texts)",
+                                           f"{type(detector).__name__} at position {i}")  # fmt: skip
         by_label = self.labels is not None or self.labels_column is not None
         if by_label and (self.detectors or self.spans_column is not None):
-            raise InvalidInputError(
-                message("Concept", "labels", "alone", "labels together with detectors",
-                        "A label says nothing about where in the text the concept is.")
-            )  # fmt: skip
+            raise InvalidInputError.of("Concept", "labels", "alone", "labels together with detectors",
+                                       "A label says nothing about where in the text the concept is.")  # fmt: skip
         if not by_label and not self.detectors and self.spans_column is None:
-            raise InvalidInputError(message("Concept", "detectors", "at least one", "none"))
+            raise InvalidInputError.of("Concept", "detectors", "at least one", "none")
 
     def __repr__(self) -> str:
         if self.labels is not None:
@@ -122,8 +118,8 @@ class Concept:
 
             detector = HuggingFaceDetector(entities, model=model, owner=owner)
         else:
-            raise InvalidInputError(
-                message(owner, "engine", f"one of {', '.join(_ENGINES)}", repr(engine))
+            raise InvalidInputError.of(
+                owner, "engine", f"one of {', '.join(_ENGINES)}", repr(engine)
             )
         return cls(name, (detector,))
 
@@ -155,8 +151,8 @@ class Concept:
         labels = any(c.labels is not None or c.labels_column is not None for c in concepts)
         if labels or len(columns) > 1:
             got = "one given by labels" if labels else f"{len(columns)} columns"
-            raise InvalidInputError(
-                message("Concept.combined", "concepts", "concepts with spans, of one column", got)
+            raise InvalidInputError.of(
+                "Concept.combined", "concepts", "concepts with spans, of one column", got
             )
         return cls(name, tuple(d for c in concepts for d in c.detectors), next(iter(columns), None))
 
@@ -179,7 +175,7 @@ class Concept:
             if column not in columns:
                 known = ", ".join(map(repr, columns)) or "none"
                 owner = f"Concept {self.name!r}"
-                raise DataFileError(message(owner, "columns", f"with {column!r} among them", known))
+                raise DataFileError.of(owner, "columns", f"with {column!r} among them", known)
         if self.labels_column is not None:
             owner = f"Concept {self.name!r}, column {self.labels_column!r}"
             labels = checked_labels(columns[self.labels_column], owner=owner)
@@ -235,10 +231,9 @@ class Concept:
         self._require_columns(owner)
         if self.labels is not None:
             if len(self.labels) != len(checked):
-                raise InvalidInputError(
-                    message(owner, "texts", f"as many as the concept's labels ({len(self.labels)})",
-                            len(checked), "Labels belong to their texts by position.")
-                )  # fmt: skip
+                raise InvalidInputError.of(owner, "texts",
+                                           f"as many as the concept's labels ({len(self.labels)})",
+                                           len(checked), "Labels belong to their texts by position.")  # fmt: skip
             none: list[list[Span]] = [[] for _ in checked]
             return build_matches(
                 self.name, checked, none, [], self.labels, min_texts=minimum, owner=owner
@@ -284,12 +279,10 @@ class Concept:
     def require_spans(self, owner: str) -> None:
         """Raise ConceptError if the concept is given by labels, which name no words."""
         if self.labels is not None or self.labels_column is not None:
-            raise ConceptError(
-                message(owner, "concept", "one with spans",
-                        f"{self.name!r}, which is given by labels",
-                        "A label says nothing about where in the text the concept is.",
-                        "Give terms, patterns, entity types or spans.")
-            )  # fmt: skip
+            raise ConceptError.of(owner, "concept", "one with spans",
+                                  f"{self.name!r}, which is given by labels",
+                                  "A label says nothing about where in the text the concept is.",
+                                  "Give terms, patterns, entity types or spans.")  # fmt: skip
 
     def _require_columns(self, owner: str) -> None:
         if self.columns:

@@ -28,7 +28,7 @@ from vecveil.concepts.patterns import PatternDetector
 from vecveil.concepts.plain_yaml import shared_line
 from vecveil.concepts.spans import Detector
 from vecveil.concepts.terms import TermDetector
-from vecveil.errors import DataFileError, InvalidInputError, MissingDependencyError, message
+from vecveil.errors import DataFileError, InvalidInputError, MissingDependencyError
 
 __all__ = ["read_concept"]
 
@@ -54,7 +54,7 @@ def read_concept(path: str | os.PathLike[str]) -> Concept:
     _refuse_unknown(content, _KEYS, "path")
     name = _typed(content, "name", str, "a string")
     if name is None:
-        raise InvalidInputError(message(_OWNER, "name", "given", "no such key"))
+        raise InvalidInputError.of(_OWNER, "name", "given", "no such key")
     detectors: list[Detector] = []
     terms = _typed(content, "terms", list, "a list of strings") or []
     terms_file = _typed(content, "terms_file", str, "a path")
@@ -64,10 +64,8 @@ def read_concept(path: str | os.PathLike[str]) -> Concept:
         sensitive = _typed(content, "case_sensitive", bool, "true or false") or False
         detectors.append(TermDetector(terms, case_sensitive=sensitive, owner=_OWNER))
     elif "case_sensitive" in content:
-        raise InvalidInputError(
-            message(_OWNER, "case_sensitive", "beside terms or terms_file", "neither",
-                    fix="In a pattern, write (?i) at its beginning to ignore case.")
-        )  # fmt: skip
+        raise InvalidInputError.of(_OWNER, "case_sensitive", "beside terms or terms_file", "neither",
+                                   fix="In a pattern, write (?i) at its beginning to ignore case.")  # fmt: skip
     patterns = _typed(content, "patterns", list, "a list of strings")
     if patterns is not None:
         detectors.append(PatternDetector(patterns, owner=_OWNER))
@@ -77,8 +75,8 @@ def read_concept(path: str | os.PathLike[str]) -> Concept:
     labels_column = _typed(content, "labels_column", str, "the name of a column")
     if not (detectors or spans_column or labels_column):
         known = ", ".join(key for key in _KEYS if key not in ("name", "case_sensitive"))
-        raise InvalidInputError(
-            message(_OWNER, "path", f"a concept file with at least one of {known}", "none")
+        raise InvalidInputError.of(
+            _OWNER, "path", f"a concept file with at least one of {known}", "none"
         )
     return Concept(name, tuple(detectors), spans_column, labels_column)
 
@@ -88,11 +86,11 @@ def _entities(value: Any) -> tuple[Detector, ...]:
         return Concept.from_entities("entities", value).detectors
     if not isinstance(value, dict):
         constraint = "a list of types or {engine, model, language, types}"
-        raise InvalidInputError(message(_OWNER, "entities", constraint, type(value).__name__))
+        raise InvalidInputError.of(_OWNER, "entities", constraint, type(value).__name__)
     _refuse_unknown(value, _ENTITY_KEYS, "entities")
     types = _typed(value, "types", list, "a list of entity types")
     if types is None:
-        raise InvalidInputError(message(_OWNER, "types", "given under entities", "no such key"))
+        raise InvalidInputError.of(_OWNER, "types", "given under entities", "no such key")
     options = {
         key: text
         for key in ("engine", "model", "language")
@@ -111,15 +109,10 @@ def _content(path: Path) -> dict[Any, Any]:
     try:
         shared = shared_line(yaml, text)
         if shared is not None:
-            raise DataFileError(
-                message(
-                    _OWNER,
-                    "path",
-                    "a YAML file without anchors (&), aliases (*) and merge keys (<<)",
-                    f"{path.name}, one in line {shared}",
-                    fix="Write the values out; quote texts that begin with & or *.",
-                )
-            )
+            raise DataFileError.of(_OWNER, "path",
+                                   "a YAML file without anchors (&), aliases (*) and merge keys (<<)",
+                                   f"{path.name}, one in line {shared}",
+                                   fix="Write the values out; quote texts that begin with & or *.")  # fmt: skip
         loader: Any = yaml.SafeLoader(text)
         try:
             node = loader.get_single_node()
@@ -131,24 +124,24 @@ def _content(path: Path) -> dict[Any, Any]:
         mark = getattr(error, "problem_mark", None)
         where = "" if mark is None else f", wrong at line {mark.line + 1}"
         fix = "Check quotes and indentation."
-        raise DataFileError(
-            message(_OWNER, "path", "a YAML file", f"{path.name}{where}", fix=fix)
+        raise DataFileError.of(
+            _OWNER, "path", "a YAML file", f"{path.name}{where}", fix=fix
         ) from None
     except DataFileError:
         raise
     except (ValueError, TypeError, RecursionError, OverflowError):
-        raise DataFileError(
-            message(_OWNER, "path", "a YAML file of strings and lists", f"{path.name}, not one")
+        raise DataFileError.of(
+            _OWNER, "path", "a YAML file of strings and lists", f"{path.name}, not one"
         ) from None
     if content is None:
-        raise DataFileError(message(_OWNER, "path", "a concept file", f"{path.name}, an empty one"))
+        raise DataFileError.of(_OWNER, "path", "a concept file", f"{path.name}, an empty one")
     if not isinstance(content, dict):
-        raise InvalidInputError(
-            message(_OWNER, "path", "a mapping with keys such as name", type(content).__name__)
+        raise InvalidInputError.of(
+            _OWNER, "path", "a mapping with keys such as name", type(content).__name__
         )
     if repeated is not None:
-        raise InvalidInputError(
-            message(_OWNER, "path", "a file with each key once", f"a second one in line {repeated}")
+        raise InvalidInputError.of(
+            _OWNER, "path", "a file with each key once", f"a second one in line {repeated}"
         )
     return content
 
@@ -173,7 +166,7 @@ def _refuse_unknown(content: dict[Any, Any], known: tuple[str, ...], param: str)
         got = f"{key!r}" if close else f"an unknown key at position {i}"
         hint = f"Did you mean {close[0]!r}?" if close else "Terms belong in a list under terms."
         constraint = f"with keys among {', '.join(known)}"
-        raise InvalidInputError(message(_OWNER, param, constraint, got, fix=hint))
+        raise InvalidInputError.of(_OWNER, param, constraint, got, fix=hint)
 
 
 def _typed(content: dict[Any, Any], key: str, kind: type, constraint: str) -> Any:
@@ -184,7 +177,7 @@ def _typed(content: dict[Any, Any], key: str, kind: type, constraint: str) -> An
     if not isinstance(value, kind) or value == "":
         empty = value is None or value == ""
         got = "nothing" if empty else type(value).__name__
-        raise InvalidInputError(message(_OWNER, key, constraint, got))
+        raise InvalidInputError.of(_OWNER, key, constraint, got)
     return value
 
 
@@ -193,7 +186,7 @@ def _lines(path: Path) -> list[str]:
     lines = [line.strip() for line in _text(path, "terms_file").splitlines()]
     terms = [line for line in lines if line]
     if not terms:
-        raise DataFileError(message(_OWNER, "terms_file", "a file of terms", "an empty one"))
+        raise DataFileError.of(_OWNER, "terms_file", "a file of terms", "an empty one")
     return terms
 
 
@@ -205,23 +198,23 @@ def _check_size(path: Path, param: str, most: int) -> None:
         return  # Opening it says what is wrong.
     if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
         got = f"{path.name!r}, not a regular file"
-        raise DataFileError(message(_OWNER, param, "a readable file", got))
+        raise DataFileError.of(_OWNER, param, "a readable file", got)
     if found.st_size > most:
         constraint = f"a file of at most {most >> 20} MiB"
         got = f"{path.name!r} of {found.st_size >> 20} MiB"
-        raise DataFileError(message(_OWNER, param, constraint, got))
+        raise DataFileError.of(_OWNER, param, constraint, got)
 
 
 def _text(path: Path, param: str = "path") -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise DataFileError(message(_OWNER, param, "a file that exists", repr(path.name))) from None
+        raise DataFileError.of(_OWNER, param, "a file that exists", repr(path.name)) from None
     except UnicodeDecodeError as error:
-        raise DataFileError(
-            message(_OWNER, param, "a UTF-8 file", f"{path.name!r}, wrong at byte {error.start}")
+        raise DataFileError.of(
+            _OWNER, param, "a UTF-8 file", f"{path.name!r}, wrong at byte {error.start}"
         ) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "a damaged name"
         got = f"{path.name!r} ({reason})"
-        raise DataFileError(message(_OWNER, param, "a readable file", got)) from None
+        raise DataFileError.of(_OWNER, param, "a readable file", got) from None

@@ -12,17 +12,17 @@ __all__ = ["check_entities", "unsupported"]
 def check_entities(entities: Iterable[str], *, owner: str) -> tuple[str, ...]:
     """Return the asked entity types, each once; refuses none, a bare string and non-strings."""
     if isinstance(entities, str | bytes) or not hasattr(entities, "__iter__"):
-        raise InvalidInputError(
-            message(owner, "entities", "a sequence of entity types", type(entities).__name__)
+        raise InvalidInputError.of(
+            owner, "entities", "a sequence of entity types", type(entities).__name__
         )
     types = list(entities)
     for i, entity in enumerate(types):
         if not isinstance(entity, str) or not entity:
             got = "an empty string" if entity == "" else type(entity).__name__
             got += f" at position {i}"
-            raise InvalidInputError(message(owner, "entities", "non-empty strings", got))
+            raise InvalidInputError.of(owner, "entities", "non-empty strings", got)
     if not types:
-        raise InvalidInputError(message(owner, "entities", "at least one entity type", "none"))
+        raise InvalidInputError.of(owner, "entities", "at least one entity type", "none")
     return tuple(dict.fromkeys(types))
 
 

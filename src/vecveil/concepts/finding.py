@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from vecveil.concepts.rewriting import remove
 from vecveil.concepts.spans import Detector, Span, checked_spans, merge_spans
-from vecveil.progress import progress
+from vecveil.runtime import progress
 
 __all__ = ["detect_all", "removed_again"]
 

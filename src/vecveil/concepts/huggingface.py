@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from vecveil.checks import check_count, check_probability
 from vecveil.concepts.entity_types import check_entities, unsupported
 from vecveil.concepts.folding import without_surrogates
 from vecveil.concepts.spans import Span
 from vecveil.errors import InvalidInputError, MissingDependencyError, message
+from vecveil.validation import check_count, check_probability
 
 __all__ = ["HuggingFaceDetector"]
 
@@ -66,16 +66,12 @@ class HuggingFaceDetector:
                             "Give the folder of a saved model, or a name that can be fetched.")
                 ) from None  # fmt: skip
         else:
-            raise InvalidInputError(
-                message(owner, "model", "the name or folder of a model, or a loaded pipeline",
-                        "None" if model is None else type(model).__name__)
-            )  # fmt: skip
+            raise InvalidInputError.of(owner, "model", "the name or folder of a model, or a loaded pipeline",
+                                       "None" if model is None else type(model).__name__)  # fmt: skip
         tokenizer, config = self._pipeline.tokenizer, self._pipeline.model.config
         if not getattr(tokenizer, "is_fast", False):
-            raise InvalidInputError(
-                message(owner, "model", "one with a fast tokenizer", type(tokenizer).__name__,
-                        "Only fast tokenizers say where in the text a token is.")
-            )  # fmt: skip
+            raise InvalidInputError.of(owner, "model", "one with a fast tokenizer", type(tokenizer).__name__,
+                                       "Only fast tokenizers say where in the text a token is.")  # fmt: skip
         known = {_PREFIX.sub("", str(label)) for label in config.id2label.values()} - {"O"}
         missing = [entity for entity in self.entities if entity not in known]
         if missing:

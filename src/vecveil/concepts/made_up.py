@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from vecveil.errors import ConceptError, message
+from vecveil.errors import ConceptError
 
 __all__ = ["PROVIDERS", "made_up_members"]
 
@@ -34,10 +34,9 @@ def made_up_members(
     wanted = sorted(set(types))
     unknown = sum(label.upper() not in PROVIDERS for label in wanted)
     if unknown:
-        raise ConceptError(
-            message("fit", "members", "'own', or lists of your own, for types that Faker knows nothing of",
-                    f"{unknown} such", f"It makes up {', '.join(sorted(PROVIDERS))}.")
-        )  # fmt: skip
+        raise ConceptError.of("fit", "members",
+                              "'own', or lists of your own, for types that Faker knows nothing of",
+                              f"{unknown} such", f"It makes up {', '.join(sorted(PROVIDERS))}.")  # fmt: skip
     source = FakerSource(
         {label: [PROVIDERS[label.upper()]] for label in wanted}, locales=locales, count=count
     )

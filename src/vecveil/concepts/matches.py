@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.checks import check_count
 from vecveil.concepts.folding import canonical, words
 from vecveil.concepts.spans import Span
-from vecveil.errors import ConceptError, InvalidInputError, message
+from vecveil.errors import ConceptError, InvalidInputError
+from vecveil.validation import check_count
 
 __all__ = ["ConceptMatches", "TokenVocabulary", "build_matches"]
 
@@ -33,12 +33,12 @@ class TokenVocabulary:
     def __post_init__(self) -> None:
         if isinstance(self.tokens, str):
             owner = "TokenVocabulary"
-            raise InvalidInputError(message(owner, "tokens", "a sequence of strings", "str"))
+            raise InvalidInputError.of(owner, "tokens", "a sequence of strings", "str")
         tokens = tuple(self.tokens)
         if len(set(tokens)) != len(tokens):
             repeated = len(tokens) - len(set(tokens))
-            raise InvalidInputError(
-                message("TokenVocabulary", "tokens", "all different", f"{repeated} repetitions")
+            raise InvalidInputError.of(
+                "TokenVocabulary", "tokens", "all different", f"{repeated} repetitions"
             )
         object.__setattr__(self, "tokens", tokens)
         object.__setattr__(self, "_columns", {token: j for j, token in enumerate(tokens)})
@@ -104,12 +104,10 @@ class ConceptMatches:
             ConceptError: the concept is given by labels, so there is nothing to remove.
         """
         if self.labels is not None:
-            raise ConceptError(
-                message("ConceptMatches.negatives", "concept", "one with spans",
-                        f"{self.name!r}, which is given by labels",
-                        "A label names no words to remove.",
-                        "Use token_labels, or a concept of terms, patterns, entities or spans.")
-            )  # fmt: skip
+            raise ConceptError.of("ConceptMatches.negatives", "concept", "one with spans",
+                                  f"{self.name!r}, which is given by labels",
+                                  "A label names no words to remove.",
+                                  "Use token_labels, or a concept of terms, patterns, entities or spans.")  # fmt: skip
         return list(self._negatives)
 
     def tokens(self) -> list[tuple[str, ...]]:
@@ -217,32 +215,24 @@ def build_matches(
     rest = sorted(set(range(len(texts))) - set(holding) - set(empty))
     asked = f"at least {min_texts} texts that hold the concept {name!r} and something beside it"
     if not holding and not empty:
-        raise ConceptError(
-            message(owner, "texts", asked, f"0 of {len(texts)}", "The concept matches nothing.",
-                    "Check its terms, patterns or entity types, and the column of the texts.")
-        )  # fmt: skip
+        raise ConceptError.of(owner, "texts", asked, f"0 of {len(texts)}", "The concept matches nothing.",
+                              "Check its terms, patterns or entity types, and the column of the texts.")  # fmt: skip
     if not holding:
         partly = f"every text that it matches ({len(empty)} of {len(texts)})"
         whole = partly if rest else "every text"
-        raise ConceptError(
-            message(owner, "texts", asked, "0", f"The concept covers the whole of {whole}: "
-                    "removing it leaves nothing.",
-                    "Narrow the concept to the words that are to be hidden.")
-        )  # fmt: skip
+        raise ConceptError.of(owner, "texts", asked, "0",
+                              f"The concept covers the whole of {whole}: " "removing it leaves nothing.",
+                              "Narrow the concept to the words that are to be hidden.")  # fmt: skip
     if len(holding) < min_texts:
         alone = f" ({len(empty)} more consist of it alone)" if empty else ""
-        raise ConceptError(
-            message(owner, "texts", asked, f"{len(holding)} of {len(texts)}{alone}",
-                    "From so few nothing reliable can be learnt.",
-                    "Give more texts or a wider concept, or lower min_texts.")
-        )  # fmt: skip
+        raise ConceptError.of(owner, "texts", asked, f"{len(holding)} of {len(texts)}{alone}",
+                              "From so few nothing reliable can be learnt.",
+                              "Give more texts or a wider concept, or lower min_texts.")  # fmt: skip
     different = len({texts[i] for i in holding})
     if different < min_texts:
-        raise ConceptError(
-            message(owner, "texts", asked, f"{different} different ones among {len(holding)}",
-                    "Copies of a text teach nothing new.",
-                    "Remove the copies and give more texts, or lower min_texts.")
-        )  # fmt: skip
+        raise ConceptError.of(owner, "texts", asked, f"{different} different ones among {len(holding)}",
+                              "Copies of a text teach nothing new.",
+                              "Remove the copies and give more texts, or lower min_texts.")  # fmt: skip
     complete = tuple(
         tuple(
             s if s.term else Span(s.start, s.end, s.label, canonical(texts[i][s.start : s.end]))

@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from vecveil.checks import check_positive
 from vecveil.concepts.pattern_size import LARGEST_PATTERN, unrolled_size
 from vecveil.concepts.spans import Span
 from vecveil.errors import InvalidInputError, MissingDependencyError, message
+from vecveil.validation import check_positive
 
 __all__ = ["PatternDetector"]
 
@@ -43,8 +43,8 @@ class PatternDetector:
         except ImportError:
             raise MissingDependencyError("Finding patterns", "regex", "concepts") from None
         if isinstance(patterns, str | bytes) or not hasattr(patterns, "__iter__"):
-            raise InvalidInputError(
-                message(owner, "patterns", "a sequence of strings", type(patterns).__name__)
+            raise InvalidInputError.of(
+                owner, "patterns", "a sequence of strings", type(patterns).__name__
             )
         self.time_limit = check_positive(time_limit, owner=owner, param="time_limit")
         self.label = label
@@ -52,10 +52,8 @@ class PatternDetector:
         self._patterns: list[Any] = []
         for i, pattern in enumerate(patterns):
             if not isinstance(pattern, str):
-                raise InvalidInputError(
-                    message(owner, "patterns", "a sequence of strings",
-                            f"{type(pattern).__name__} at position {i}")
-                )  # fmt: skip
+                raise InvalidInputError.of(owner, "patterns", "a sequence of strings",
+                                           f"{type(pattern).__name__} at position {i}")  # fmt: skip
             # Compiling has no time limit: repetitions with a count are written out, and take gigabytes.
             if unrolled_size(pattern) > LARGEST_PATTERN:
                 raise InvalidInputError(
@@ -67,11 +65,9 @@ class PatternDetector:
             except (regex.error, RecursionError, OverflowError, MemoryError, ValueError) as error:
                 place = getattr(error, "pos", None)
                 where = "" if place is None else f", wrong at its character {place}"
-                raise InvalidInputError(
-                    message(owner, "patterns", "regular expressions that compile",
-                            f"one at position {i} that does not{where}",
-                            fix="The syntax is that of the Python package regex.")
-                ) from None  # fmt: skip
+                raise InvalidInputError.of(owner, "patterns", "regular expressions that compile",
+                                           f"one at position {i} that does not{where}",
+                                           fix="The syntax is that of the Python package regex.") from None  # fmt: skip
             self._patterns.append(compiled)
             try:
                 empty = compiled.match("", timeout=self.time_limit)
@@ -80,7 +76,7 @@ class PatternDetector:
             if empty is not None:
                 raise self._matches_nothing(i)
         if not self._patterns:
-            raise InvalidInputError(message(owner, "patterns", "at least one pattern", "none"))
+            raise InvalidInputError.of(owner, "patterns", "at least one pattern", "none")
 
     def __len__(self) -> int:
         return len(self._patterns)

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from vecveil.checks import check_probability
 from vecveil.concepts.entity_types import check_entities, unsupported
 from vecveil.concepts.folding import without_surrogates
 from vecveil.concepts.spans import Span
 from vecveil.errors import InvalidInputError, MissingDependencyError, message
+from vecveil.validation import check_probability
 
 __all__ = ["PresidioDetector"]
 
@@ -58,16 +58,15 @@ class PresidioDetector:
             self._engine = model
             if language not in model.supported_languages:
                 languages = ", ".join(sorted(model.supported_languages))
-                raise InvalidInputError(
-                    message(owner, "language", f"one of the engine's: {languages}", repr(language))
+                raise InvalidInputError.of(
+                    owner, "language", f"one of the engine's: {languages}", repr(language)
                 )
         elif model is None or isinstance(model, str | Path):
             self._engine = _engine(None if model is None else str(model), language, owner)
         else:
-            raise InvalidInputError(
-                message(owner, "model", "None, the name of a spaCy pipeline or an AnalyzerEngine",
-                        type(model).__name__)
-            )  # fmt: skip
+            raise InvalidInputError.of(owner, "model",
+                                       "None, the name of a spaCy pipeline or an AnalyzerEngine",
+                                       type(model).__name__)  # fmt: skip
         known = set(self._engine.get_supported_entities(language))
         missing = [entity for entity in self.entities if entity not in known]
         if missing and model is None and set(missing) & _model_entities(language):
@@ -160,21 +159,19 @@ def _engine(model: str | None, language: str, owner: str) -> Any:
         try:
             engine: Any = BlankEngine()
         except ImportError:
-            raise InvalidInputError(
-                message(owner, "language", "one that spaCy has a tokenizer for", repr(language))
+            raise InvalidInputError.of(
+                owner, "language", "one that spaCy has a tokenizer for", repr(language)
             ) from None
     else:
         if not (spacy.util.is_package(model) or Path(model).exists()):
-            raise InvalidInputError(
-                message(owner, "model", "an installed spaCy pipeline or its folder", repr(model),
-                        fix=f"Install it with: python -m spacy download {model}")
-            )  # fmt: skip
+            raise InvalidInputError.of(owner, "model", "an installed spaCy pipeline or its folder", repr(model),
+                                       fix=f"Install it with: python -m spacy download {model}")  # fmt: skip
         engine = SpacyNlpEngine(models=[{"lang_code": language, "model_name": model}])
         try:
             engine.load()
         except (OSError, ValueError):
-            raise InvalidInputError(
-                message(owner, "model", "a folder that holds a spaCy pipeline", repr(model))
+            raise InvalidInputError.of(
+                owner, "model", "a folder that holds a spaCy pipeline", repr(model)
             ) from None
     registry = RecognizerRegistry(supported_languages=[language])
     registry.load_predefined_recognizers(languages=[language])

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
-from vecveil.checks import check_count
 from vecveil.concepts.concept import Concept
 from vecveil.concepts.matches import ConceptMatches
 from vecveil.concepts.rewriter import Rewriter
 from vecveil.concepts.rewriting import replace
 from vecveil.concepts.spans import Span
-from vecveil.errors import ConceptError, message
+from vecveil.errors import ConceptError
+from vecveil.validation import check_count
 
 __all__ = ["ReplacingAtRandom", "ReplacingByMembers"]
 
@@ -68,11 +68,10 @@ class ReplacingAtRandom(Rewriter):
             found = concept.detect(known, show_progress=False)
             known = [word for word, spans in zip(known, found, strict=True) if not spans]
         if len(known) < FEWEST_WORDS:
-            raise ConceptError(
-                message("fit", "texts", f"with {FEWEST_WORDS} words that {least} texts hold beside the concept",
-                        len(known), "Words in place of the concept are drawn from them.",
-                        "Give more texts, or lower min_word_texts.")
-            )  # fmt: skip
+            raise ConceptError.of("fit", "texts",
+                                  f"with {FEWEST_WORDS} words that {least} texts hold beside the concept",
+                                  len(known), "Words in place of the concept are drawn from them.",
+                                  "Give more texts, or lower min_word_texts.")  # fmt: skip
         return cls(concept, seed, tuple(sorted(known[:count])))
 
     def _rewritten(self, text: str, spans: Sequence[Span]) -> str:
@@ -124,11 +123,9 @@ class ReplacingByMembers(Rewriter):
                 found[span.label].setdefault(span.term, text[span.start : span.end])
         fewest = min((len(terms) for terms in found.values()), default=0)
         if fewest < FEWEST_MEMBERS:
-            raise ConceptError(
-                message("fit", "texts", "with two members or more of every type of the concept",
-                        f"a type with {fewest}", "A member of its type takes the place of each.",
-                        "Give more texts, or take members='faker' or method 'redact'.")
-            )  # fmt: skip
+            raise ConceptError.of("fit", "texts", "with two members or more of every type of the concept",
+                                  f"a type with {fewest}", "A member of its type takes the place of each.",
+                                  "Give more texts, or take members='faker' or method 'redact'.")  # fmt: skip
         members = {label: tuple(sorted(terms.values())) for label, terms in sorted(found.items())}
         return cls(concept, seed, members)
 

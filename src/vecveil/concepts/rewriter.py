@@ -16,15 +16,15 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from vecveil.checks import check_texts
 from vecveil.concepts.annotated import AnnotatedSpans
 from vecveil.concepts.concept import Concept
 from vecveil.concepts.finding import detect_all
 from vecveil.concepts.rewriting import redact, replace
 from vecveil.concepts.saved_concept import concept_record
 from vecveil.concepts.spans import Span, merge_spans
-from vecveil.errors import ConceptError, InvalidInputError, ReleaseError, message
+from vecveil.errors import ConceptError, InvalidInputError, ReleaseError
 from vecveil.types import Texts
+from vecveil.validation import check_texts
 
 __all__ = ["Redacting", "Rewriter"]
 
@@ -81,10 +81,8 @@ class Rewriter(ABC):
             given = AnnotatedSpans(spans, owner=owner).detect(texts)
             found = [merge_spans(text, row) for text, row in zip(texts, given, strict=True)]
         elif self.needs_spans:
-            raise InvalidInputError(
-                message(owner, "spans", "given for a concept of given spans", None,
-                        "Those that it has belong to other texts by position.")
-            )  # fmt: skip
+            raise InvalidInputError.of(owner, "spans", "given for a concept of given spans", None,
+                                       "Those that it has belong to other texts by position.")  # fmt: skip
         else:
             self.concept.require_spans(owner)
             found = self.concept.detect(texts, show_progress=show_progress)

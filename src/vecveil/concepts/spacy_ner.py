@@ -53,10 +53,9 @@ class SpacyDetector:
                             fix="Install one with: python -m spacy download en_core_web_sm")
                 ) from None  # fmt: skip
         else:
-            raise InvalidInputError(
-                message(owner, "model", "the name or folder of a spaCy pipeline, or a loaded one",
-                        "None" if model is None else type(model).__name__)
-            )  # fmt: skip
+            raise InvalidInputError.of(owner, "model",
+                                       "the name or folder of a spaCy pipeline, or a loaded one",
+                                       "None" if model is None else type(model).__name__)  # fmt: skip
         finders = [
             name
             for name in self._pipeline.pipe_names

@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from vecveil.concepts.folding import canonical
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 
 __all__ = ["Detector", "Span", "checked_spans", "merge_spans"]
 
@@ -75,14 +75,14 @@ def checked_spans(found: Any, texts: Sequence[str], *, owner: str) -> list[list[
     """Return what a detector found, checked: a list for each text, every span inside its text."""
     if not isinstance(found, list) or len(found) != len(texts):
         size = f"{len(found)} lists" if isinstance(found, list) else type(found).__name__
-        raise InvalidInputError(
-            message(owner, "detect", f"returning a list of {len(texts)} lists, one a text", size)
+        raise InvalidInputError.of(
+            owner, "detect", f"returning a list of {len(texts)} lists, one a text", size
         )
     for row, (spans, text) in enumerate(zip(found, texts, strict=True)):
         for span in spans:
             if not isinstance(span, Span):
                 got = f"{type(span).__name__} in row {row}"
-                raise InvalidInputError(message(owner, "detect", "returning Span objects", got))
+                raise InvalidInputError.of(owner, "detect", "returning Span objects", got)
             if (
                 0 <= span.start < span.end <= len(text)
                 and type(span.start) is type(span.end) is int
@@ -98,14 +98,10 @@ def check_range(
     """Raise unless both are integers with 0 ≤ start < end ≤ length (None: not known yet)."""
     for value in (start, end):
         if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-            raise InvalidInputError(
-                message(owner, param, "spans whose start and end are integers",
-                        f"{type(value).__name__} in row {row}")
-            )  # fmt: skip
+            raise InvalidInputError.of(owner, param, "spans whose start and end are integers",
+                                       f"{type(value).__name__} in row {row}")  # fmt: skip
     if not 0 <= start < end or (length is not None and end > length):
         known = "" if length is None else f", length {length}"
-        raise InvalidInputError(
-            message(owner, param, "spans with 0 ≤ start < end ≤ length of the text",
-                    f"start {start}, end {end}{known} in row {row}",
-                    "Offsets count characters (code points), not bytes.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, param, "spans with 0 ≤ start < end ≤ length of the text",
+                                   f"start {start}, end {end}{known} in row {row}",
+                                   "Offsets count characters (code points), not bytes.")  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 
 from vecveil.concepts.folding import canonical, fold, is_boundary, offsets
 from vecveil.concepts.spans import Span
-from vecveil.errors import InvalidInputError, MissingDependencyError, message
+from vecveil.errors import InvalidInputError, MissingDependencyError
 
 __all__ = ["TermDetector"]
 
@@ -46,27 +46,25 @@ class TermDetector:
         owner: str = "TermDetector",
     ) -> None:
         if isinstance(terms, str | bytes) or not hasattr(terms, "__iter__"):
-            raise InvalidInputError(
-                message(owner, "terms", "a sequence of strings", type(terms).__name__)
+            raise InvalidInputError.of(
+                owner, "terms", "a sequence of strings", type(terms).__name__
             )
         folded: dict[str, str] = {}
         for i, term in enumerate(terms):
             if not isinstance(term, str):
                 fix = "In YAML, put quotes around words like no, yes, on, null and around numbers."
-                raise InvalidInputError(
-                    message(owner, "terms", "a sequence of strings",
-                            f"{type(term).__name__} at position {i}", fix=fix)
-                )  # fmt: skip
+                raise InvalidInputError.of(owner, "terms", "a sequence of strings",
+                                           f"{type(term).__name__} at position {i}", fix=fix)  # fmt: skip
             key = fold(term, case_sensitive=case_sensitive).strip()
             if all(unicodedata.category(char)[0] in "PZC" for char in key):
                 got = "an empty one" if not key else "one of punctuation only"
                 got += f" at position {i}"
-                raise InvalidInputError(
-                    message(owner, "terms", "terms with a letter, digit or symbol", got)
+                raise InvalidInputError.of(
+                    owner, "terms", "terms with a letter, digit or symbol", got
                 )
             folded.setdefault(key, canonical(term))
         if not folded:
-            raise InvalidInputError(message(owner, "terms", "at least one term", "none"))
+            raise InvalidInputError.of(owner, "terms", "at least one term", "none")
         self.case_sensitive = case_sensitive
         self.label = label
         self.terms = tuple(folded)

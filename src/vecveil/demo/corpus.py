@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vecveil.atomic import write_bytes
 from vecveil.errors import DataFileError
+from vecveil.io import write_bytes
 
 __all__ = ["CONCEPT_FILE", "NOTES_FILE", "Note", "NoteSpan", "load_notes", "save_notes"]
 

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vecveil.atomic import write_text
 from vecveil.auditing import AuditResult, audit
 from vecveil.demo.corpus import CONCEPT_FILE, NOTES_FILE
-from vecveil.errors import DataFileError, message
-from vecveil.progress import progress
+from vecveil.errors import DataFileError
+from vecveil.io import write_text
 from vecveil.protector import Protector, fit
+from vecveil.runtime import progress
 from vecveil.types import Embeddings
 from vecveil.version import __version__
 
 if TYPE_CHECKING:
-    from vecveil.tables import TableReader
+    from vecveil.data import TableReader
 
 __all__ = ["DEMO_TARGET_UTILITY", "FILES", "DemoResult", "run_demo"]
 
@@ -113,7 +113,7 @@ def run_demo(
     Args:
         input: the user's table; None takes the bundled synthetic notes.
         concept_file: what to hide; needed with ``input``.
-        table: further arguments of `vecveil.tables.read_table`.
+        table: further arguments of `vecveil.data.read_table`.
         force: replace files of these names that an earlier demo did not write.
         say: gets one line for each step.
 
@@ -123,8 +123,8 @@ def run_demo(
     """
     from vecveil.attacks.splits import split_groups, text_groups
     from vecveil.concepts import Concept
+    from vecveil.data import read_table, read_texts
     from vecveil.encoders import load_encoder
-    from vecveil.tables import read_table, read_texts
 
     started = time.perf_counter()
     check_folder(folder, force=force)
@@ -145,11 +145,9 @@ def run_demo(
     groups = None if group_column is None else rows.columns[group_column]
     ids = text_groups(texts, groups)
     if (different := int(ids.max()) + 1) < MIN_GROUPS:
-        raise DataFileError(
-            message(source.name, "texts", f"at least {MIN_GROUPS} that differ",
-                    f"{different} among {len(texts)} rows",
-                    "One half of them teaches the protector, the other half is audited.")
-        )  # fmt: skip
+        raise DataFileError.of(source.name, "texts", f"at least {MIN_GROUPS} that differ",
+                               f"{different} among {len(texts)} rows",
+                               "One half of them teaches the protector, the other half is audited.")  # fmt: skip
     half, other = split_groups(ids, (0.5, 0.5), seed=seed)
 
     def part(indices: Sequence[int]) -> tuple[list[str], Concept]:
@@ -201,7 +199,7 @@ def _write_protected(
     show_progress: bool | None,
 ) -> None:
     """Write the vectors with the plain columns: no text, no spans, nothing nested, no vectors."""
-    from vecveil.tables import open_writer
+    from vecveil.data import open_writer
 
     types = {
         name: kind
@@ -240,7 +238,7 @@ def _plain(name: str, kind: Any) -> bool:
 def check_folder(folder: Path, *, force: bool) -> None:
     """Refuse a folder that holds files of the demo's names that the demo did not write."""
     if folder.exists() and not folder.is_dir():
-        raise DataFileError(message("demo", "out", "a folder", f"{folder.name!r}, which is a file"))
+        raise DataFileError.of("demo", "out", "a folder", f"{folder.name!r}, which is a file")
     try:
         written = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -252,11 +250,9 @@ def check_folder(folder: Path, *, force: bool) -> None:
         if (folder / name).is_dir() or written.get(name) != _digest(folder / name)
     ]
     if foreign and not force:
-        raise DataFileError(
-            message("demo", "out", "a folder without files that the demo did not write",
-                    f"{folder.name!r} with {', '.join(foreign)}",
-                    fix="Name another folder with --out, or replace them with --force.")
-        )  # fmt: skip
+        raise DataFileError.of("demo", "out", "a folder without files that the demo did not write",
+                               f"{folder.name!r} with {', '.join(foreign)}",
+                               fix="Name another folder with --out, or replace them with --force.")  # fmt: skip
 
 
 @contextlib.contextmanager

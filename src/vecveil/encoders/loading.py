@@ -32,7 +32,7 @@ def load_model(
     """Return the backend for a folder, or for a name of the hub, which is asked only if need be."""
     if unknown := sorted(set(options) - _FOR_LIBRARY - _FOR_BACKEND):
         known = ", ".join(sorted(_FOR_LIBRARY | _FOR_BACKEND | {"max_seq_length"}))
-        raise InvalidInputError(message(_OWNER, "options", f"among: {known}", ", ".join(unknown)))
+        raise InvalidInputError.of(_OWNER, "options", f"among: {known}", ", ".join(unknown))
     library = _import_library()
     arguments: dict[str, Any] = {"device": _device(device), "trust_remote_code": False}
     arguments |= {key: value for key, value in options.items() if key in _FOR_LIBRARY}
@@ -44,14 +44,8 @@ def load_model(
         else:
             name = os.fspath(source)
             if isinstance(source, os.PathLike) or _looks_like_path(name):
-                raise InvalidInputError(
-                    message(
-                        _OWNER,
-                        "name",
-                        "'minilm', an existing folder or a hub model",
-                        "a folder that is not there",
-                    )
-                )
+                raise InvalidInputError.of(_OWNER, "name", "'minilm', an existing folder or a hub model",
+                                           "a folder that is not there")  # fmt: skip
             model, folder = _from_hub(library, name, arguments)
     if max_seq_length is not None:
         model.max_seq_length = max_seq_length
@@ -80,16 +74,9 @@ def _from_folder(library: Any, folder: Path, arguments: dict[str, Any]) -> Any:
     try:
         return library.SentenceTransformer(str(folder), local_files_only=True, **arguments)
     except Exception as error:
-        raise InvalidInputError(
-            message(
-                _OWNER,
-                "name",
-                "a folder of a sentence-transformers model",
-                f"the folder {folder.name!r}",
-                f"Loading it failed: {_first_line(error)}.",
-                _remote_code_hint(error),
-            )
-        ) from error
+        raise InvalidInputError.of(_OWNER, "name", "a folder of a sentence-transformers model",
+                                   f"the folder {folder.name!r}", f"Loading it failed: {_first_line(error)}.",
+                                   _remote_code_hint(error)) from error  # fmt: skip
 
 
 def _from_hub(library: Any, name: str, arguments: dict[str, Any]) -> tuple[Any, Path | None]:
@@ -199,15 +186,8 @@ def _device(device: str) -> str:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError):
-        raise InvalidInputError(
-            message(
-                _OWNER,
-                "device",
-                "'auto' or a device of this machine",
-                repr(device),
-                fix="Use 'auto' or 'cpu'.",
-            )
-        ) from None
+        raise InvalidInputError.of(_OWNER, "device", "'auto' or a device of this machine", repr(device),
+                                   fix="Use 'auto' or 'cpu'.") from None  # fmt: skip
     return device
 
 

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.atomic import write_bytes
-from vecveil.checks import check_count, check_texts
 from vecveil.errors import DataFileError, InvalidInputError, message
+from vecveil.io import write_bytes
 from vecveil.types import Texts
+from vecveil.validation import check_count, check_texts
 
 __all__ = ["LSA_FILE", "LsaEncoder"]
 
@@ -102,10 +102,9 @@ class LsaEncoder:
         kept = sorted((term for term, count in held.items() if count >= least),
                       key=lambda term: (-held[term], term))[:most]  # fmt: skip
         if n >= min(len(kept), len(texts)):
-            raise InvalidInputError(
-                message(owner, "dimension",
-                        f"below the texts ({len(texts)}) and the terms in {least} of them ({len(kept)})", n)
-            )  # fmt: skip
+            raise InvalidInputError.of(owner, "dimension",
+                                       f"below the texts ({len(texts)}) and the terms in {least} of them ({len(kept)})",
+                                       n)  # fmt: skip
         terms = tuple(sorted(kept))
         counts = np.array([held[term] for term in terms], dtype=np.float64)
         idf = (np.log((1 + len(texts)) / (1 + counts)) + 1).astype(np.float32)

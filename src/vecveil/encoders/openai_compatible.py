@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.checks import check_count, check_positive
 from vecveil.encoders.protocol import Advance, checked_vectors
 from vecveil.errors import EncoderError, InvalidInputError, MissingDependencyError, message
+from vecveil.validation import check_count, check_positive
 
 __all__ = ["OpenAICompatibleBackend", "is_endpoint", "parse_embeddings", "split_endpoint"]
 
@@ -51,10 +51,8 @@ def split_endpoint(name: str, *, owner: str = _OWNER) -> tuple[str, str]:
     except ValueError:
         well_formed = False
     if not well_formed or not model.strip() or parts.query or parts.username or parts.password:
-        raise InvalidInputError(
-            message(owner, "name", "URL#MODEL without password or query", "another URL",
-                    fix="Write https://host/v1#model, and put a key into OPENAI_API_KEY.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "name", "URL#MODEL without password or query", "another URL",
+                                   fix="Write https://host/v1#model, and put a key into OPENAI_API_KEY.")  # fmt: skip
     return url.rstrip("/"), model.strip()
 
 
@@ -152,10 +150,8 @@ class OpenAICompatibleBackend:
                 wait = _retry_after(answer.headers.get("retry-after"), wait)
             if attempt < self._retries:
                 time.sleep(wait)
-        raise EncoderError(
-            message(self.name, "endpoint", "a server that answers with embeddings", said,
-                    fix="Look at its URL, model and key (OPENAI_API_KEY), and at its log.")
-        )  # fmt: skip
+        raise EncoderError.of(self.name, "endpoint", "a server that answers with embeddings", said,
+                              fix="Look at its URL, model and key (OPENAI_API_KEY), and at its log.")  # fmt: skip
 
 
 def parse_embeddings(

@@ -8,8 +8,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.checks import all_finite
 from vecveil.errors import InvalidInputError, message
+from vecveil.validation import all_finite
 
 __all__ = ["Advance", "Backend", "Encoder", "checked_vectors"]
 

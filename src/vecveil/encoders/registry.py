@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.checks import check_count
 from vecveil.encoders.cache import EmbeddingCache, default_cache_folder
 from vecveil.encoders.lsa import LSA_FILE, LsaEncoder
 from vecveil.encoders.openai_compatible import OpenAICompatibleBackend, is_endpoint
 from vecveil.encoders.protocol import Advance, Encoder, checked_vectors
 from vecveil.encoders.text_encoder import TextEncoder
-from vecveil.errors import InvalidInputError, MissingDependencyError, message
+from vecveil.errors import InvalidInputError, MissingDependencyError
+from vecveil.validation import check_count
 
 if TYPE_CHECKING:
     from vecveil.encoders.sentence_transformer import SentenceTransformerBackend
@@ -159,18 +159,13 @@ class _CallableBackend:
     ) -> None:
         encode = getattr(encoder, "encode", None) or encoder
         if not callable(encode):
-            raise InvalidInputError(
-                message(
-                    _OWNER,
-                    "encoder",
-                    "a model name, a folder, a callable or an object with .encode",
-                    type(encoder).__name__,
-                )
-            )
+            raise InvalidInputError.of(_OWNER, "encoder",
+                                       "a model name, a folder, a callable or an object with .encode",
+                                       type(encoder).__name__)  # fmt: skip
         given = fingerprint if fingerprint is not None else getattr(encoder, "fingerprint", None)
         if fingerprint is not None and (not isinstance(fingerprint, str) or not fingerprint):
-            raise InvalidInputError(
-                message(_OWNER, "fingerprint", "a non-empty string", type(fingerprint).__name__)
+            raise InvalidInputError.of(
+                _OWNER, "fingerprint", "a non-empty string", type(fingerprint).__name__
             )
         self._encode = encode
         self._batch_size = check_count(batch_size, owner=_OWNER, param="batch_size")
@@ -207,8 +202,8 @@ def _lsa(name: str | os.PathLike[str]) -> str | os.PathLike[str] | Encoder:
         return LsaEncoder.load(Path(name).expanduser())
     if name == LsaEncoder.name:  # what a protector remembers; the hub knows nothing of it
         why = "An LSA encoder is fitted on your own texts, and there is no other by that name."
-        raise InvalidInputError(
-            message(_OWNER, "name", "the folder of the saved LsaEncoder", repr(name), why)
+        raise InvalidInputError.of(
+            _OWNER, "name", "the folder of the saved LsaEncoder", repr(name), why
         )
     return name
 
@@ -226,4 +221,4 @@ def _minilm_folder() -> Path:
 def _refuse_unknown(options: dict[str, Any], known: set[str]) -> None:
     if unknown := sorted(set(options) - known):
         listed = ", ".join(sorted(known)) or "none"
-        raise InvalidInputError(message(_OWNER, "options", f"among: {listed}", ", ".join(unknown)))
+        raise InvalidInputError.of(_OWNER, "options", f"among: {listed}", ", ".join(unknown))

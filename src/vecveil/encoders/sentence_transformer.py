@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.checks import check_count
 from vecveil.encoders.batching import plan_batches
 from vecveil.encoders.fingerprint import fingerprint_folder, fingerprint_model
 from vecveil.encoders.precision import PrecisionChoice, cpu_has_bf16, verify_bf16
 from vecveil.encoders.protocol import Advance, checked_vectors
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
+from vecveil.validation import check_count
 
 __all__ = ["SentenceTransformerBackend"]
 
@@ -64,8 +64,8 @@ class SentenceTransformerBackend:
         fingerprint: str | None = None,
     ) -> None:
         if precision not in ("auto", "fp32", "bf16"):
-            raise InvalidInputError(
-                message(_OWNER, "precision", "'auto', 'fp32' or 'bf16'", repr(precision))
+            raise InvalidInputError.of(
+                _OWNER, "precision", "'auto', 'fp32' or 'bf16'", repr(precision)
             )
         self.name = name
         self._batch_size = check_count(batch_size, owner=_OWNER, param="batch_size")
@@ -111,7 +111,7 @@ class SentenceTransformerBackend:
                 return PrecisionChoice("native", "the weights of this object are not float32")
             got = f"{precision!r} for a model of other weights"
             fix = "Convert it with model.float() first."
-            raise InvalidInputError(message(_OWNER, "precision", "'auto'", got, fix=fix))
+            raise InvalidInputError.of(_OWNER, "precision", "'auto'", got, fix=fix)
         if precision != "auto":
             return PrecisionChoice(precision, "asked for")
         if self._model.device.type != "cpu":

@@ -10,12 +10,12 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.checks import check_count, check_texts
 from vecveil.encoders.cache import EmbeddingCache
 from vecveil.encoders.protocol import Advance, Backend, checked_vectors
-from vecveil.errors import InvalidInputError, message
-from vecveil.progress import progress
+from vecveil.errors import InvalidInputError
+from vecveil.runtime import progress
 from vecveil.types import Texts
+from vecveil.validation import check_count, check_texts
 
 __all__ = ["CHUNK_SIZE", "TextEncoder"]
 
@@ -79,7 +79,7 @@ class TextEncoder:
         if self._dimension is None:
             self._run(["text"], lambda _: None)
         if self._dimension is None:  # pragma: no cover - _run sets it or raises
-            raise InvalidInputError(message(_OWNER, "encode", "able to encode a word", "nothing"))
+            raise InvalidInputError.of(_OWNER, "encode", "able to encode a word", "nothing")
         return self._dimension
 
     def precision_record(self) -> dict[str, Any]:
@@ -163,14 +163,8 @@ class TextEncoder:
             return fresh
         out = np.empty((len(texts), fresh.shape[1]), np.float32)
         if cached.shape[1] != fresh.shape[1]:  # an encoder that changed under the same fingerprint
-            raise InvalidInputError(
-                message(
-                    _OWNER,
-                    "fingerprint",
-                    "a new one when the encoder changes",
-                    f"dimension {fresh.shape[1]} where the cache has {cached.shape[1]}",
-                )
-            )
+            raise InvalidInputError.of(_OWNER, "fingerprint", "a new one when the encoder changes",
+                                       f"dimension {fresh.shape[1]} where the cache has {cached.shape[1]}")  # fmt: skip
         out[found], out[missing] = cached, fresh
         return out
 
@@ -196,16 +190,10 @@ def _checked(texts: Iterable[str]) -> list[str]:
             try:
                 text.encode("utf-8")
             except UnicodeEncodeError:
-                raise InvalidInputError(
-                    message(
-                        _OWNER,
-                        "texts",
-                        "valid Unicode",
-                        f"a lone surrogate at position {i}",
-                        "The file was probably read with the wrong encoding.",
-                        "Read it as UTF-8, or drop this text.",
-                    )
-                ) from None
+                raise InvalidInputError.of(_OWNER, "texts", "valid Unicode",
+                                           f"a lone surrogate at position {i}",
+                                           "The file was probably read with the wrong encoding.",
+                                           "Read it as UTF-8, or drop this text.") from None  # fmt: skip
     return checked
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vecveil.errors import DataFileError, message
+from vecveil.errors import DataFileError
 
 if TYPE_CHECKING:
     from vecveil.experiments.running import Outcome
@@ -42,11 +42,9 @@ def load_spec(name_or_file: str | Path, *, quick: bool = False) -> tuple[Spec, s
         try:
             text, owner = path.read_text(encoding="utf-8"), path.name
         except (OSError, UnicodeDecodeError):
-            raise DataFileError(
-                message("experiment", "name", "an experiment's name or a readable YAML file",
-                        f"{path.name!r}, which cannot be read",
-                        fix="Names: " + ", ".join(EXPERIMENTS) + ".")
-            ) from None  # fmt: skip
+            raise DataFileError.of("experiment", "name", "an experiment's name or a readable YAML file",
+                                   f"{path.name!r}, which cannot be read",
+                                   fix="Names: " + ", ".join(EXPERIMENTS) + ".") from None  # fmt: skip
     found = read_yaml(text, owner=owner)
     name = found.get("experiment") if isinstance(found, dict) else None
     kinds: dict[str, type[Spec]] = dict.fromkeys(EXPERIMENTS, Spec)
@@ -78,22 +76,16 @@ def run(
     """
     import dataclasses
 
-    from vecveil.checks import check_count
     from vecveil.experiments.catalogue import experiment_named
     from vecveil.experiments.running import run_cells
+    from vecveil.validation import check_count
 
     spec, text = load_spec(name_or_file, quick=quick)
     if seeds is not None:
         spec = dataclasses.replace(spec, seeds=check_count(seeds, owner="run", param="seeds"))
     if not Path(data).is_dir():
-        raise DataFileError(
-            message(
-                "experiment run",
-                "data",
-                "a folder with data sets",
-                f"{Path(data).name!r}, which is none",
-            )
-        )
+        raise DataFileError.of("experiment run", "data", "a folder with data sets",
+                               f"{Path(data).name!r}, which is none")  # fmt: skip
     if text.startswith("# as run"):  # the specification of an earlier run
         text = text.partition("\n")[2]
     given = [*(["--quick"] if quick else []), *([f"--seeds {seeds}"] if seeds else [])]
@@ -122,10 +114,9 @@ def summarise(name: str, out: str | Path) -> dict[str, Any]:
     experiment = experiment_named(name)
     folder = RecordFolder(Path(out) / name)
     if not folder.spec_path.exists():
-        raise DataFileError(
-            message("experiment table", "out", f"a folder in which {name!r} was run", f"{Path(out).name!r}",
-                    fix=f"Run `vecveil experiment run {name} --data DIR --out DIR` first.")
-        )  # fmt: skip
+        raise DataFileError.of("experiment table", "out", f"a folder in which {name!r} was run",
+                               f"{Path(out).name!r}",
+                               fix=f"Run `vecveil experiment run {name} --data DIR --out DIR` first.")  # fmt: skip
     text = folder.spec_path.read_text(encoding="utf-8")
     head = text.partition("\n")[0]
     spec, _ = load_spec(folder.spec_path, quick="--quick" in head)
@@ -140,10 +131,8 @@ def summarise(name: str, out: str | Path) -> dict[str, Any]:
         if (record := records.get((cell.name, digest(experiment.settings(spec, cell)))))
     ]
     if not rows:
-        raise DataFileError(
-            message("experiment table", "out", "a folder with a measured cell", f"none of {len(cells)} of {name!r}",
-                    fix="Run it again: it goes on.")
-        )  # fmt: skip
+        raise DataFileError.of("experiment table", "out", "a folder with a measured cell",
+                               f"none of {len(cells)} of {name!r}", fix="Run it again: it goes on.")  # fmt: skip
     own = text.partition("\n")[2] != shipped_spec(name)
     command = (
         f"vecveil experiment run {f'OUT/{name}/spec.yaml' if own else name} --data DIR --out OUT"

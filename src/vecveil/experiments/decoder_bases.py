@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from vecveil.attacks.evidence import TextVectors
 from vecveil.attacks.splits import normalise_text
-from vecveil.errors import DataFileError, message
+from vecveil.errors import DataFileError
 from vecveil.experiments.bench import Bench
 from vecveil.experiments.datasets import open_dataset
 from vecveil.experiments.datasets.kinds import PairSet, RetrievalSet
@@ -110,9 +110,7 @@ def base_decoder(bench: Bench, problem: str, kind: str, spec: DecoderSpec) -> Pa
         known = kind == "vec2text" and published_in(given) is not None
         if not known and not (given / _FILES[kind]).is_file():
             wanted = f"a folder with {_FILES[kind]}, as seen from where the command runs"
-            raise DataFileError(
-                message(f"decoders.{kind}", "start_from", wanted, repr(given.name)[:60])
-            )
+            raise DataFileError.of(f"decoders.{kind}", "start_from", wanted, repr(given.name)[:60])
         return given
     key = ("base", problem, kind, digest(spec.base), spec.corpus, spec.sentences)
     return bench.once(key, lambda: _trained(bench, problem, kind, spec))
@@ -130,10 +128,9 @@ def _trained(bench: Bench, problem: str, kind: str, spec: DecoderSpec) -> Path:
     kept = np.flatnonzero(~copied(texts, X, own, encoder.encode(own)))
     held = max(1, min(HELD_OUT, len(kept) // 20))
     if len(kept) < held + 2:
-        raise DataFileError(
-            message(f"decoders.{kind}", "corpus", "a data set with texts that are not near the problem's",
-                    f"{len(kept)} such texts")
-        )  # fmt: skip
+        raise DataFileError.of(f"decoders.{kind}", "corpus",
+                               "a data set with texts that are not near the problem's",
+                               f"{len(kept)} such texts")  # fmt: skip
     train, test = (
         TextVectors(X[rows], [texts[i] for i in rows]) for rows in (kept[:-held], kept[-held:])
     )

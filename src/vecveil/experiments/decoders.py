@@ -14,7 +14,7 @@ from vecveil.attacks.reconstruction.geia import GEIAAttack
 from vecveil.attacks.reconstruction.plans import PRESETS as GEIA_PRESETS
 from vecveil.attacks.reconstruction.vec2text import PRESETS as VEC2TEXT_PRESETS
 from vecveil.attacks.reconstruction.vec2text import PublishedCheckpoint, Vec2TextAttack
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.types import Embeddings
 
 __all__ = [
@@ -155,8 +155,8 @@ def make_attack(
     if kind == "geia":
         _one_of(spec.preset, GEIA_PRESETS, "preset")
         if spec.rounds is not None:
-            raise InvalidInputError(
-                message("decoders.geia", "rounds", "left out: GEIA does not correct", spec.rounds)
+            raise InvalidInputError.of(
+                "decoders.geia", "rounds", "left out: GEIA does not correct", spec.rounds
             )
         return Geia(
             spec.preset, model=spec.model, epochs=epochs, start_from=start, beams=spec.beams,
@@ -195,4 +195,4 @@ def _nothing(texts: Sequence[str]) -> Any:
 def _one_of(given: str, known: Any, param: str) -> None:
     if given not in known:
         wanted = "one of " + ", ".join(known)
-        raise InvalidInputError(message("decoders", param, wanted, repr(given)[:40]))
+        raise InvalidInputError.of("decoders", param, wanted, repr(given)[:40])

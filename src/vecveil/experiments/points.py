@@ -16,7 +16,7 @@ from vecveil.attacks import LabelledVectors
 from vecveil.attacks.base import Attack, AttackResult
 from vecveil.attacks.token_inference.further import FurtherKernelAttack
 from vecveil.attacks.token_inference.ladder import ladder_attacks, own_attacks
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.experiments.bench import Bench, Material
 from vecveil.experiments.scales import Scale
 from vecveil.metrics import UtilityTask
@@ -53,7 +53,7 @@ def attacks_named(names: Sequence[str], *, further: bool) -> list[Attack[Labelle
     unknown = [name for name in chosen if name not in known]
     if unknown:
         wanted = "of quick, full, " + ", ".join(known)
-        raise InvalidInputError(message("experiment", "attacks", wanted, repr(unknown[0])[:60]))
+        raise InvalidInputError.of("experiment", "attacks", wanted, repr(unknown[0])[:60])
     found = [known[name] for name in dict.fromkeys(chosen)]
     return [attack for attack in found if further or not isinstance(attack, FurtherKernelAttack)]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from vecveil.concepts import Concept
 from vecveil.concepts.folding import words
-from vecveil.errors import DataFileError, InvalidInputError, message
+from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.experiments.datasets import open_dataset
 from vecveil.experiments.datasets.kinds import TextSet
 from vecveil.experiments.specification import ConceptSpec, read_yaml
@@ -23,23 +23,19 @@ def read_terms(path: Path) -> dict[str, list[str]]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise DataFileError(
-            message("experiment", "terms_file", "a readable file in the data folder",
-                    f"{path.name!r}, which cannot be read ({type(error).__name__})")
-        ) from None  # fmt: skip
+        raise DataFileError.of("experiment", "terms_file", "a readable file in the data folder",
+                               f"{path.name!r}, which cannot be read ({type(error).__name__})") from None  # fmt: skip
     if path.suffix.lower() not in (".json", ".yaml", ".yml"):
         lines = [line.strip() for line in text.splitlines()]
         terms = [line for line in lines if line and not line.startswith("#")]
         if not terms:
-            raise DataFileError(message(path.name, "terms_file", "with at least one term", "none"))
+            raise DataFileError.of(path.name, "terms_file", "with at least one term", "none")
         return {"terms": terms}
     found = read_yaml(text, owner=path.name)
     groups = found if isinstance(found, dict) else {"terms": found}
     for key, value in groups.items():
         if not isinstance(value, list) or not all(isinstance(term, str) for term in value):
-            raise DataFileError(
-                message(path.name, str(key)[:40], "a list of strings", "something else")
-            )
+            raise DataFileError.of(path.name, str(key)[:40], "a list of strings", "something else")
     return {str(key): list(value) for key, value in groups.items()}
 
 
@@ -57,8 +53,8 @@ def listed_terms(spec: ConceptSpec, data: Path, name: str) -> tuple[list[str], d
         chosen = spec.groups or tuple(groups)
         unknown = [group for group in chosen if group not in groups]
         if unknown:
-            raise InvalidInputError(
-                message(f"problem {name!r}", "groups", "of " + ", ".join(groups), repr(unknown[0]))
+            raise InvalidInputError.of(
+                f"problem {name!r}", "groups", "of " + ", ".join(groups), repr(unknown[0])
             )
         for group in chosen:
             terms += groups[group]
@@ -66,10 +62,8 @@ def listed_terms(spec: ConceptSpec, data: Path, name: str) -> tuple[list[str], d
     for source, labels in spec.gazetteer.items():
         found = open_dataset(source, data)
         if not isinstance(found, TextSet) or found.spans is None:
-            raise InvalidInputError(
-                message(
-                    f"problem {name!r}", "gazetteer", "data sets with annotated spans", repr(source)
-                )
+            raise InvalidInputError.of(
+                f"problem {name!r}", "gazetteer", "data sets with annotated spans", repr(source)
             )
         for text, row in zip(found.texts, found.spans, strict=True):
             for span in row:
@@ -93,13 +87,8 @@ def joined_concept(name: str, spec: ConceptSpec, spans: Spans | None, terms: lis
         )
     if spec.spans:
         if spans is None:
-            raise InvalidInputError(
-                message(
-                    f"problem {name!r}",
-                    "spans",
-                    "left out for data without annotated spans",
-                    "given",
-                )
+            raise InvalidInputError.of(
+                f"problem {name!r}", "spans", "left out for data without annotated spans", "given"
             )
         every = "*" in spec.spans
         kept = [[dict(s) for s in row if every or s["label"] in spec.spans] for row in spans]
@@ -109,12 +98,7 @@ def joined_concept(name: str, spec: ConceptSpec, spans: Spans | None, terms: lis
             )
         )
     if not parts:
-        raise InvalidInputError(
-            message(
-                f"problem {name!r}",
-                "concept",
-                "given by terms, spans, entities or patterns",
-                "nothing",
-            )
+        raise InvalidInputError.of(
+            f"problem {name!r}", "concept", "given by terms, spans, entities or patterns", "nothing"
         )
     return parts[0] if len(parts) == 1 else Concept.combined(name, parts)

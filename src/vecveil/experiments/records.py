@@ -15,10 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vecveil.atomic import write_text
-from vecveil.errors import DataFileError, message
+from vecveil.errors import DataFileError
 from vecveil.experiments.experiment import Cell
-from vecveil.locks import hold
+from vecveil.io import hold, write_text
 
 __all__ = ["SCHEMA", "RecordFolder"]
 
@@ -108,10 +107,8 @@ class RecordFolder:
             if not isinstance(record["found"], dict):
                 raise ValueError
         except (ValueError, TypeError, KeyError, RecursionError):
-            raise DataFileError(
-                message(path.name, where, f"a record of schema {SCHEMA}", "something else",
-                        fix="Remove it; the cell is then measured again.")
-            ) from None  # fmt: skip
+            raise DataFileError.of(path.name, where, f"a record of schema {SCHEMA}", "something else",
+                                   fix="Remove it; the cell is then measured again.") from None  # fmt: skip
         found[key] = record
 
     @contextlib.contextmanager
@@ -127,11 +124,9 @@ class RecordFolder:
             except OSError:
                 file.seek(0)
                 who = file.read().strip() or "unknown"
-                raise DataFileError(
-                    message("experiment run", "out", "a folder that no other run writes to",
-                            f"{self.folder.name!r}, in which process {who} runs",
-                            fix="Wait for it, or give another --out.")
-                ) from None  # fmt: skip
+                raise DataFileError.of("experiment run", "out", "a folder that no other run writes to",
+                                       f"{self.folder.name!r}, in which process {who} runs",
+                                       fix="Wait for it, or give another --out.") from None  # fmt: skip
             file.truncate(0)
             file.write(str(os.getpid()))
             file.flush()

@@ -17,7 +17,7 @@ from vecveil.attacks.knowledge import Knowledge
 from vecveil.attacks.reconstruction.base import WordsOf
 from vecveil.attacks.reconstruction.bridge import bridge
 from vecveil.concepts.folding import canonical, words
-from vecveil.errors import DataFileError, message
+from vecveil.errors import DataFileError
 from vecveil.experiments.bench import Bench, Material
 from vecveil.experiments.decoder_bases import (
     alone,
@@ -102,10 +102,8 @@ def _judged(
         rows = rows[~near]
     left_out = len(case.test) - len(rows)
     if len(rows) < 2:
-        raise DataFileError(
-            message("decoders", "start_from", "a decoder that has not learnt the judged texts",
-                    f"one whose corpus is near {left_out} of {len(case.test)}")
-        )  # fmt: skip
+        raise DataFileError.of("decoders", "start_from", "a decoder that has not learnt the judged texts",
+                               f"one whose corpus is near {left_out} of {len(case.test)}")  # fmt: skip
     if len(rows) > most:
         some = np.random.default_rng([material.seed, 21]).choice(len(rows), most, replace=False)
         rows = rows[np.sort(some)]

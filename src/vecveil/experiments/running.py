@@ -21,14 +21,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vecveil.environment import inherited_variables
 from vecveil.errors import VecveilError
 from vecveil.experiments.bench import Bench
 from vecveil.experiments.experiment import Cell, Experiment
 from vecveil.experiments.provenance import commit, machine
 from vecveil.experiments.records import RecordFolder
 from vecveil.experiments.specification import Spec, digest
-from vecveil.progress import progress
+from vecveil.runtime import inherited_variables, progress
 from vecveil.version import __version__
 
 __all__ = ["Outcome", "run_cells"]
@@ -102,7 +101,7 @@ def run_cells(
         todo = [cell for cell in cells if cell not in done]
         had = len(done)
         failed: dict[str, str] = {}
-        from vecveil.atomic import write_text
+        from vecveil.io import write_text
 
         write_text(kept.spec_path, spec_text)
         try:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from vecveil.concepts.plain_yaml import shared_line
-from vecveil.errors import DataFileError, InvalidInputError, MissingDependencyError, message
+from vecveil.errors import DataFileError, InvalidInputError, MissingDependencyError
 from vecveil.experiments.modules import import_modules
 
 __all__ = [
@@ -140,7 +140,7 @@ def read_yaml(text: str, *, owner: str) -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = "" if mark is None else f" at line {mark.line + 1}, column {mark.column + 1}"
-    raise DataFileError(message(owner, "file", "YAML", f"something else{where}"))
+    raise DataFileError.of(owner, "file", "YAML", f"something else{where}")
 
 
 def shipped_spec(name: str) -> str:
@@ -161,21 +161,19 @@ def parse_spec(text: str, kinds: Mapping[str, type[Spec]], *, quick: bool, owner
     """
     found = read_yaml(text, owner=owner)
     if not isinstance(found, dict) or "experiment" not in found:
-        raise DataFileError(message(owner, "experiment", "given in a mapping of keys", "none"))
+        raise DataFileError.of(owner, "experiment", "given in a mapping of keys", "none")
     name = found["experiment"]
     if not isinstance(name, str) or name not in kinds:
         known = "one of " + ", ".join(sorted(kinds))
-        raise DataFileError(message(owner, "experiment", known, repr(name)[:60]))
+        raise DataFileError.of(owner, "experiment", known, repr(name)[:60])
     coarse = found.pop("quick", None) or {}
     if not isinstance(coarse, dict):
-        raise DataFileError(message(owner, "quick", "a mapping", type(coarse).__name__))
+        raise DataFileError.of(owner, "quick", "a mapping", type(coarse).__name__)
     if quick and not coarse:
-        raise DataFileError(
-            message(owner, "quick", "a section of the file for --quick", "nothing",
-                    fix="Leave --quick out, or say in it what the coarse version changes.")
-        )  # fmt: skip
+        raise DataFileError.of(owner, "quick", "a section of the file for --quick", "nothing",
+                               fix="Leave --quick out, or say in it what the coarse version changes.")  # fmt: skip
     if "is_quick" in found or "is_quick" in coarse:
-        raise DataFileError(message(owner, "is_quick", "left out", "given", "--quick sets it."))
+        raise DataFileError.of(owner, "is_quick", "left out", "given", "--quick sets it.")
     modules = found.get("modules") or []
     import_modules([modules] if isinstance(modules, str) else [str(one) for one in modules])
     merged = {**found, **coarse}
@@ -194,25 +192,21 @@ def _chosen(problems: Mapping[str, Any], names: list[Any], owner: str) -> dict[s
     unknown = [name for name in names if name not in problems]
     if unknown:
         known = "of names among " + ", ".join(map(str, problems))
-        raise DataFileError(message(owner, "quick.problems", known, repr(unknown[0])[:60]))
+        raise DataFileError.of(owner, "quick.problems", known, repr(unknown[0])[:60])
     return {name: problems[name] for name in names}
 
 
 def _typed(kind: type[T], given: Any, owner: str, path: str) -> T:
     """Return a dataclass from a mapping, its fields checked by their annotations."""
     if not isinstance(given, dict):
-        raise DataFileError(
-            message(owner, path or "file", "a mapping of keys", type(given).__name__)
-        )
+        raise DataFileError.of(owner, path or "file", "a mapping of keys", type(given).__name__)
     hints = typing.get_type_hints(kind)
     known = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
     names = ", ".join(sorted(known if path else {*known, "quick"} - {"is_quick"}))
     for key in given:
         if key not in known:
-            raise DataFileError(
-                message(owner, f"{path}{key}"[:80], "a known key",
-                        "an unknown one", fix=f"Known are {names}.")
-            )  # fmt: skip
+            raise DataFileError.of(owner, f"{path}{key}"[:80], "a known key", "an unknown one",
+                                   fix=f"Known are {names}.")  # fmt: skip
     missing = [
         name
         for name, f in known.items()
@@ -221,7 +215,7 @@ def _typed(kind: type[T], given: Any, owner: str, path: str) -> T:
         and f.default_factory is dataclasses.MISSING
     ]
     if missing:
-        raise DataFileError(message(owner, f"{path}{missing[0]}", "given", "nothing"))
+        raise DataFileError.of(owner, f"{path}{missing[0]}", "given", "nothing")
     values: dict[str, Any] = {}
     for key, value in given.items():
         if value == 0 and known[key].metadata.get("least") == 0 and value is not False:
@@ -245,18 +239,18 @@ def _value(hint: Any, given: Any, owner: str, path: str) -> Any:
         return tuple(_value(inside[0], v, owner, f"{path}[{i}]") for i, v in enumerate(items))
     if origin is dict:
         if not isinstance(given, dict):
-            raise DataFileError(message(owner, path, "a mapping", type(given).__name__))
+            raise DataFileError.of(owner, path, "a mapping", type(given).__name__)
         return {str(k): _value(inside[1], v, owner, f"{path}.{k}") for k, v in given.items()}
     if dataclasses.is_dataclass(hint):
         return _typed(typing.cast(type[Any], hint), given, owner, f"{path}.")
     if hint is float and isinstance(given, int) and not isinstance(given, bool):
         return float(given)
     if hint is int and not isinstance(given, bool) and isinstance(given, int) and given < 1:
-        raise DataFileError(message(owner, path, "a whole number of at least 1", given))
+        raise DataFileError.of(owner, path, "a whole number of at least 1", given)
     if not isinstance(given, hint) or (isinstance(given, bool) and hint is not bool):
         names = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
         fix = "Put quotes around it." if hint is str else ""
-        raise DataFileError(
-            message(owner, path, names.get(hint, str(hint)), type(given).__name__, fix=fix)
+        raise DataFileError.of(
+            owner, path, names.get(hint, str(hint)), type(given).__name__, fix=fix
         )
     return given

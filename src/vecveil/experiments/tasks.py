@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import coo_array
 
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.experiments.datasets import open_dataset
 from vecveil.experiments.datasets.kinds import PairSet, RetrievalSet, TextSet
 from vecveil.metrics import ClassificationTask, RetrievalTask, StsTask, UtilityTask
@@ -98,9 +98,7 @@ def _retrieval(found: RetrievalSet, encode: Encode) -> RetrievalTask:
         judged = _one_of_a_kind(found, judged)
     queries = _drawn(np.asarray(judged, dtype=np.intp), MOST_QUERIES)
     if not len(queries):
-        raise InvalidInputError(
-            message(f"data set {found.name!r}", "queries", "judged", "none that is")
-        )
+        raise InvalidInputError.of(f"data set {found.name!r}", "queries", "judged", "none that is")
     wanted: set[int] = set()
     for i in queries:
         wanted |= {place[d] for d in found.relevant[found.query_ids[i]] if d in place}
@@ -145,10 +143,8 @@ def _one_of_a_kind(found: RetrievalSet, judged: Sequence[int]) -> list[int]:
 
 def _classification(found: TextSet, encode: Encode) -> ClassificationTask:
     if found.labels is None:
-        raise InvalidInputError(
-            message("problem", "utility", "a data set with pairs, queries or classes", repr(found.name),
-                    "It is good for no task by itself.")
-        )  # fmt: skip
+        raise InvalidInputError.of("problem", "utility", "a data set with pairs, queries or classes",
+                                   repr(found.name), "It is good for no task by itself.")  # fmt: skip
     labels = np.asarray(found.labels)
     test = _test_rows(found.split if found.split is not None else [""] * len(labels))
     if len(test) == len(labels):  # no test part: about three groups in ten

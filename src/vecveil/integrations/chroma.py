@@ -16,7 +16,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from vecveil.checks import check_same_length, check_texts
 from vecveil.errors import (
     IncompatibleError,
     InvalidInputError,
@@ -34,6 +33,7 @@ from vecveil.integrations.chroma_config import (
 from vecveil.integrations.opening import KeySource, open_policy, policy_config, warn_plaintext
 from vecveil.integrations.texts import TextRelease
 from vecveil.release_policy import STRONGER, QueryProtection
+from vecveil.validation import check_same_length, check_texts
 
 try:
     from chromadb.api.types import Documents, EmbeddingFunction, Embeddings, Space
@@ -89,10 +89,9 @@ class ProtectedEmbeddingFunction(EmbeddingFunction[Documents]):
             ledger=ledger,
         )
         if query_protection != "same" and not hasattr(EmbeddingFunction, "embed_query"):
-            raise InvalidInputError(
-                message(_OWNER, "query_protection", "'same' with this version of Chroma", repr(query_protection),
-                        "It embeds queries as documents.", "Upgrade: pip install -U chromadb")
-            )  # fmt: skip
+            raise InvalidInputError.of(_OWNER, "query_protection", "'same' with this version of Chroma",
+                                       repr(query_protection), "It embeds queries as documents.",
+                                       "Upgrade: pip install -U chromadb")  # fmt: skip
         query_encoder = (
             encoder.embed_query if callable(encoder) and hasattr(encoder, "embed_query") else None
         )
@@ -199,11 +198,9 @@ class ProtectedEmbeddingFunction(EmbeddingFunction[Documents]):
                 **arguments, encoder=encoder_from(config.get("encoder"), _OWNER)
             )
             if function._config["fingerprint"] != config["fingerprint"]:
-                raise IncompatibleError(
-                    message(_OWNER, "protector", "the one that the collection was made with",
-                            "a file that holds another", "Their vectors cannot be compared.",
-                            "Put the file back, or make a new collection.")
-                )  # fmt: skip
+                raise IncompatibleError.of(_OWNER, "protector", "the one that the collection was made with",
+                                           "a file that holds another", "Their vectors cannot be compared.",
+                                           "Put the file back, or make a new collection.")  # fmt: skip
         _built[text] = (stamp, function)
         return function
 
@@ -218,10 +215,9 @@ class ProtectedEmbeddingFunction(EmbeddingFunction[Documents]):
         """Refuse another protector or encoder for the same collection; queries, key and ledger may change."""
         for name in ("fingerprint", "encoder"):
             if old_config.get(name) != new_config.get(name):
-                raise IncompatibleError(
-                    message(_OWNER, name, "that of the collection", "another",
-                            "Vectors of two protectors or encoders cannot be compared.", "Make a new collection.")
-                )  # fmt: skip
+                raise IncompatibleError.of(_OWNER, name, "that of the collection", "another",
+                                           "Vectors of two protectors or encoders cannot be compared.",
+                                           "Make a new collection.")  # fmt: skip
 
 
 def protect_and_add(
@@ -259,17 +255,14 @@ def protect_and_add(
         try:
             collection.upsert(ids=names[start:stop], embeddings=vectors, metadatas=beside)
         except Exception as error:
-            raise StoreError(
-                message(owner, "collection", "there and able to take the rows", type(error).__name__,
-                        f"{start} of {rows} rows were written.", "Repeat the call: rows that are there are replaced.")
-            ) from None  # fmt: skip
+            raise StoreError.of(owner, "collection", "there and able to take the rows", type(error).__name__,
+                                f"{start} of {rows} rows were written.",
+                                "Repeat the call: rows that are there are replaced.") from None  # fmt: skip
 
 
 def _function_of(collection: Any, owner: str) -> ProtectedEmbeddingFunction:
     kept = collection.configuration_json.get("embedding_function") or {}
     if kept.get("name") != ProtectedEmbeddingFunction.name():
-        raise InvalidInputError(
-            message(owner, "collection", "one that was made with a ProtectedEmbeddingFunction", "another",
-                    fix="Pass function=.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "collection", "one that was made with a ProtectedEmbeddingFunction",
+                                   "another", fix="Pass function=.")  # fmt: skip
     return ProtectedEmbeddingFunction.build_from_config(kept["config"])

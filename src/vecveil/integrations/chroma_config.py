@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.release_policy import QUERY_PROTECTIONS
 
 __all__ = ["NAMED", "check_config", "encoder_config", "encoder_from", "files_stamp"]
@@ -27,9 +27,7 @@ def check_config(config: Any, owner: str) -> None:
         and ("protector" in config or "protector" in config["give_again"])
     )
     if not known:
-        raise InvalidInputError(
-            message(owner, "config", "what get_config returned", "something else")
-        )
+        raise InvalidInputError.of(owner, "config", "what get_config returned", "something else")
 
 
 def encoder_config(encoder: Any) -> tuple[dict[str, Any], list[str]]:
@@ -51,10 +49,8 @@ def encoder_from(kept: Any, owner: str) -> Any:
     from chromadb.utils.embedding_functions import known_embedding_functions
 
     if kept["name"] not in known_embedding_functions:
-        raise InvalidInputError(
-            message(owner, "encoder", "an embedding function that Chroma knows", "another",
-                    fix="Import the module that registers it.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "encoder", "an embedding function that Chroma knows", "another",
+                                   fix="Import the module that registers it.")  # fmt: skip
     return known_embedding_functions[kept["name"]].build_from_config(dict(kept["config"]))
 
 

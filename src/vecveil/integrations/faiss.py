@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.atomic import atomic_path
 from vecveil.errors import (
     IncompatibleError,
     InvalidInputError,
     MissingDependencyError,
     StoreError,
-    message,
 )
 from vecveil.integrations.items import Items, Vectors
 from vecveil.integrations.opening import KeySource
+from vecveil.io import atomic_path
 from vecveil.release_policy import STRONGER, QueryProtection
 from vecveil.types import Embeddings, Texts
 
@@ -84,12 +83,11 @@ class ProtectedIndex:
             index = faiss.IndexFlatIP(index)
         if not isinstance(index, faiss.Index):
             wanted = "a faiss.Index with vectors of floats, or a dimension"
-            raise InvalidInputError(message(_OWNER, "index", wanted, type(index).__name__))
+            raise InvalidInputError.of(_OWNER, "index", wanted, type(index).__name__)
         if index.d != self.items.dimension:
-            raise IncompatibleError(
-                message(_OWNER, "index", f"of dimension {self.items.dimension}", f"dimension {index.d}",
-                        "The protector releases others.", "Make another index for it.")
-            )  # fmt: skip
+            raise IncompatibleError.of(_OWNER, "index", f"of dimension {self.items.dimension}",
+                                       f"dimension {index.d}", "The protector releases others.",
+                                       "Make another index for it.")  # fmt: skip
         self.index, self.normalise = index, normalise
 
     @classmethod
@@ -105,8 +103,8 @@ class ProtectedIndex:
         try:
             index = faiss.read_index(os.fspath(path))
         except RuntimeError:
-            raise StoreError(
-                message(_OWNER, "path", "an index file of FAISS", "another or none")
+            raise StoreError.of(
+                _OWNER, "path", "an index file of FAISS", "another or none"
             ) from None
         return cls(index, protector, **policy)
 
@@ -137,20 +135,17 @@ class ProtectedIndex:
         faiss = _faiss()
         numbers = np.asarray(ids)
         if numbers.shape != (len(items),) or numbers.dtype.kind not in "iu":
-            raise InvalidInputError(
-                message(f"{_OWNER}.add_with_ids", "ids", "one whole number for each item",
-                        f"shape {numbers.shape}, dtype {numbers.dtype}")
-            )  # fmt: skip
+            raise InvalidInputError.of(f"{_OWNER}.add_with_ids", "ids", "one whole number for each item",
+                                       f"shape {numbers.shape}, dtype {numbers.dtype}")  # fmt: skip
         numbers = np.ascontiguousarray(numbers, dtype=np.int64)
         self._ready()
         has_ids = isinstance(self.index, faiss.IndexIDMap | faiss.IndexIDMap2 | faiss.IndexIVF)
         if not has_ids and self.index.ntotal == 0:
             self.index = faiss.IndexIDMap2(self.index)
         elif not has_ids:
-            raise InvalidInputError(
-                message(f"{_OWNER}.add_with_ids", "index", "an index with ids", type(self.index).__name__,
-                        "It holds rows without ids already.", "Put it into a faiss.IndexIDMap2 first.")
-            )  # fmt: skip
+            raise InvalidInputError.of(f"{_OWNER}.add_with_ids", "index", "an index with ids",
+                                       type(self.index).__name__, "It holds rows without ids already.",
+                                       "Put it into a faiss.IndexIDMap2 first.")  # fmt: skip
         vectors = self._documents(items, numbers)
         self._index("did not take the rows", "add_with_ids", vectors, numbers)
 
@@ -173,10 +168,8 @@ class ProtectedIndex:
             with atomic_path(path) as temporary:
                 faiss.write_index(self.index, str(temporary))
         except (RuntimeError, OSError):
-            raise StoreError(
-                message(_OWNER, "path", "a file that can be written", "one that cannot",
-                        "What was there before is there still.")
-            ) from None  # fmt: skip
+            raise StoreError.of(_OWNER, "path", "a file that can be written", "one that cannot",
+                                "What was there before is there still.") from None  # fmt: skip
 
     def _documents(self, items: Texts | Embeddings, ids: Any) -> Vectors:
         vectors, _ = self.items.documents(items, None if ids is None else ids.tolist())
@@ -190,18 +183,16 @@ class ProtectedIndex:
 
     def _ready(self) -> None:
         if not self.index.is_trained:
-            raise StoreError(
-                message(_OWNER, "index", "trained before rows are added", "one that is not",
-                        fix="Call train(items) on this object.")
-            )  # fmt: skip
+            raise StoreError.of(_OWNER, "index", "trained before rows are added", "one that is not",
+                                fix="Call train(items) on this object.")  # fmt: skip
 
     def _index(self, what: str, call: str, *arguments: Any) -> Any:
         try:
             return getattr(self.index, call)(*arguments)
         except (RuntimeError, AssertionError) as error:
-            raise StoreError(
-                message(_OWNER, "index", "one that can do this", type(error).__name__, f"It {what}.")
-            ) from None  # fmt: skip
+            raise StoreError.of(
+                _OWNER, "index", "one that can do this", type(error).__name__, f"It {what}."
+            ) from None
 
 
 def _faiss() -> Any:

@@ -62,10 +62,9 @@ class DocumentProtector:
         self._given = {"protector": protector, "key": key, "ledger": ledger}
         self._keep_content, self._warned = keep_content, False
         if self._policy.rewrites_texts and not keep_content:
-            raise InvalidInputError(
-                message("DocumentProtector", "keep_content", "True for a method that rewrites texts", False,
-                        "The embedder behind it needs the rewritten content.")
-            )  # fmt: skip
+            raise InvalidInputError.of("DocumentProtector", "keep_content",
+                                       "True for a method that rewrites texts", False,
+                                       "The embedder behind it needs the rewritten content.")  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
         """Return the names of files that make it anew."""
@@ -134,11 +133,10 @@ class DocumentProtector:
     def _rewritten(self, documents: list[Document]) -> list[Document]:
         wrong = sum(one.content is None or one.embedding is not None for one in documents)
         if wrong:
-            raise InvalidInputError(
-                message("DocumentProtector.run", "documents", "documents with content and without embeddings",
-                        f"{wrong} others", "The method rewrites texts before they are embedded.",
-                        "Put the component before the document embedder.")
-            )  # fmt: skip
+            raise InvalidInputError.of("DocumentProtector.run", "documents",
+                                       "documents with content and without embeddings", f"{wrong} others",
+                                       "The method rewrites texts before they are embedded.",
+                                       "Put the component before the document embedder.")  # fmt: skip
         texts = self._policy.protector.rewrite([one.content or "" for one in documents])
         return [replace(one, content=text) for one, text in zip(documents, texts, strict=True)]
 
@@ -183,10 +181,9 @@ class QueryProtector:
             protector, query_protection=query_protection, query_noise=query_noise, key=key, ledger=ledger
         )  # fmt: skip
         if self._policy.rewrites_texts:
-            raise InvalidInputError(
-                message("QueryProtector", "protector", "one that protects vectors", "one that rewrites texts",
-                        "An embedding comes too late for it.", "Put a QueryRewriter before the text embedder.")
-            )  # fmt: skip
+            raise InvalidInputError.of("QueryProtector", "protector", "one that protects vectors",
+                                       "one that rewrites texts", "An embedding comes too late for it.",
+                                       "Put a QueryRewriter before the text embedder.")  # fmt: skip
         self._given = {"protector": protector, "key": key, "ledger": ledger}
 
     def to_dict(self) -> dict[str, Any]:
@@ -228,10 +225,9 @@ class QueryRewriter:
     def __init__(self, protector: Protector | str | os.PathLike[str]) -> None:
         self._policy = open_policy(protector)
         if not self._policy.rewrites_texts:
-            raise InvalidInputError(
-                message("QueryRewriter", "protector", "one that rewrites texts", "one that protects vectors",
-                        fix="Put a QueryProtector behind the text embedder.")
-            )  # fmt: skip
+            raise InvalidInputError.of("QueryRewriter", "protector", "one that rewrites texts",
+                                       "one that protects vectors",
+                                       fix="Put a QueryProtector behind the text embedder.")  # fmt: skip
         self._given = {"protector": protector, "key": None, "ledger": None}
 
     def to_dict(self) -> dict[str, Any]:

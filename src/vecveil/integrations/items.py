@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.encoders.protocol import checked_vectors
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.integrations.opening import KeySource, open_policy, warn_plaintext
 from vecveil.integrations.wrapped import WrappedEmbedder
 from vecveil.protector.encoder_info import encoder_fingerprint
@@ -114,9 +114,9 @@ class Items:
         """Return what is compared for one text, or one clean vector (n,): (m,) float32."""
         one: Any = [item] if isinstance(item, str) else np.atleast_2d(_array(item))
         if len(one) != 1:
-            raise InvalidInputError(
-                message(f"{self.owner}.search", "query", "one text or one vector", f"{len(one)} rows")
-            )  # fmt: skip
+            raise InvalidInputError.of(
+                f"{self.owner}.search", "query", "one text or one vector", f"{len(one)} rows"
+            )
         vector: Vectors = self.queries(one)[0]
         return vector
 
@@ -127,11 +127,10 @@ class Items:
         if texts is None:
             X = _array(items)
             if self.policy.rewrites_texts:
-                raise InvalidInputError(
-                    message(self.owner, "items", "texts for a method that rewrites texts", "vectors",
-                            "It changes texts before they are encoded, and leaves vectors as they are.",
-                            "Pass the texts.")
-                )  # fmt: skip
+                raise InvalidInputError.of(self.owner, "items", "texts for a method that rewrites texts",
+                                           "vectors",
+                                           "It changes texts before they are encoded, and leaves vectors as they are.",
+                                           "Pass the texts.")  # fmt: skip
         elif self._encoder is not None:
             words = self.policy.protector.rewrite(texts) if self.policy.rewrites_texts else texts
             # A row too few would stand under another text's id.

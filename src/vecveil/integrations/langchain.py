@@ -12,11 +12,11 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from vecveil.checks import check_texts
-from vecveil.errors import InvalidInputError, MissingDependencyError, message
+from vecveil.errors import InvalidInputError, MissingDependencyError
 from vecveil.integrations.opening import KeySource, open_policy, policy_config, warn_plaintext
 from vecveil.integrations.wrapped import WrappedEmbedder
 from vecveil.release_policy import STRONGER, QueryProtection, ReleasePolicy
+from vecveil.validation import check_texts
 
 try:
     from langchain_core.embeddings import Embeddings
@@ -67,9 +67,9 @@ class ProtectedEmbeddings(Embeddings):
         text_stored: bool = True,
     ) -> None:
         if embeddings is not None and not isinstance(embeddings, Embeddings):
-            raise InvalidInputError(
-                message(_OWNER, "embeddings", "LangChain embeddings or None", type(embeddings).__name__)
-            )  # fmt: skip
+            raise InvalidInputError.of(
+                _OWNER, "embeddings", "LangChain embeddings or None", type(embeddings).__name__
+            )
         self.embeddings = embeddings
         self._policy = open_policy(
             protector, query_protection=query_protection, query_noise=query_noise, key=key, ledger=ledger

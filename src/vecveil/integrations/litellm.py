@@ -19,7 +19,6 @@ from vecveil.errors import (
     MissingDependencyError,
     ReleaseError,
     VecveilError,
-    message,
 )
 from vecveil.integrations.litellm_answers import (
     input_names,
@@ -175,10 +174,9 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
             return given
         texts = [given] if isinstance(given, str) else given
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise InvalidInputError(
-                message(_OWNER, "input", "texts, given by name, for a method that rewrites texts",
-                        type(given).__name__)
-            )  # fmt: skip
+            raise InvalidInputError.of(_OWNER, "input",
+                                       "texts, given by name, for a method that rewrites texts",
+                                       type(given).__name__)  # fmt: skip
         return self._policy.protector.rewrite(texts)
 
     def _is_marked(self, response: Any) -> bool:
@@ -211,10 +209,8 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
     def _released(self, vectors: list[Any], request: dict[str, Any], *, rewritten: bool) -> Any:
         names = input_names(request.get("input"))
         if names is None and (self._policy.key is not None or self._policy.ledger is not None):
-            raise InvalidInputError(
-                message(_OWNER, "input", "given by name, as in aembedding(model=..., input=...)", "another call",
-                        "A key and a ledger name items by it.")
-            )  # fmt: skip
+            raise InvalidInputError.of(_OWNER, "input", "given by name, as in aembedding(model=..., input=...)",
+                                       "another call", "A key and a ledger name items by it.")  # fmt: skip
         rows = len(vectors) if names is None else len(names)
         wrapped = WrappedEmbedder(self._policy, owner=_OWNER)
         if self._policy.rewrites_texts:

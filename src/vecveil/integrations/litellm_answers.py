@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 
 __all__ = ["input_names", "items_in_order", "vectors_of", "written_like"]
 
@@ -35,9 +35,9 @@ def items_in_order(response: Any) -> list[Any]:
     numbers = [item.get("index") for item in items]
     numbers = [i if number is None else number for i, number in enumerate(numbers)]
     if sorted(numbers) != list(range(len(items))):
-        raise InvalidInputError(
-            message(_OWNER, "response", "an answer with one vector for each input", "other numbers")
-        )  # fmt: skip
+        raise InvalidInputError.of(
+            _OWNER, "response", "an answer with one vector for each input", "other numbers"
+        )
     return [items[numbers.index(i)] for i in range(len(items))]
 
 

@@ -88,9 +88,9 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
         **options: Any,
     ) -> None:
         if embed_model is not None and not isinstance(embed_model, BaseEmbedding):
-            raise InvalidInputError(
-                message(_OWNER, "embed_model", "a LlamaIndex embedding or None", type(embed_model).__name__)
-            )  # fmt: skip
+            raise InvalidInputError.of(
+                _OWNER, "embed_model", "a LlamaIndex embedding or None", type(embed_model).__name__
+            )
         wraps, fingerprint = options.pop("wraps", None), options.pop("protector_fingerprint", None)
         given = {"protector": protector, "key": key, "ledger": ledger}
         again = [
@@ -110,10 +110,9 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
             ledger=ledger,
         )
         if fingerprint not in (None, policy.protector.fingerprint):
-            raise IncompatibleError(
-                message(_OWNER, "protector", f"the one that was named ({fingerprint[:12]})",
-                        f"another ({policy.protector.fingerprint[:12]})", "Its vectors do not match those of that one.")
-            )  # fmt: skip
+            raise IncompatibleError.of(_OWNER, "protector", f"the one that was named ({fingerprint[:12]})",
+                                       f"another ({policy.protector.fingerprint[:12]})",
+                                       "Its vectors do not match those of that one.")  # fmt: skip
         if options.get("embeddings_cache") is not None and query_protection != "same":
             raise InvalidInputError(
                 message(_OWNER, "embeddings_cache", "left out with another protection for queries", "a cache",

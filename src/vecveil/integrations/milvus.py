@@ -157,7 +157,7 @@ class ProtectedMilvus:
         self._check_collection(collection_name)
         given = [data] if isinstance(data, Mapping) else list(data)
         if not all(isinstance(row, Mapping) for row in given):
-            raise InvalidInputError(message(_OWNER, "data", "rows by field", "something else"))
+            raise InvalidInputError.of(_OWNER, "data", "rows by field", "something else")
         vectors = self._protected(given)
         rows = []
         for row, vector in zip(given, vectors, strict=True):
@@ -179,8 +179,8 @@ class ProtectedMilvus:
             try:
                 X = np.asarray([row[self.vector_field] for row in given], dtype=np.float64)
             except (TypeError, ValueError):
-                raise InvalidInputError(
-                    message(_OWNER, "data", "vectors of numbers, all of one dimension", "others")
+                raise InvalidInputError.of(
+                    _OWNER, "data", "vectors of numbers, all of one dimension", "others"
                 ) from None
             return self.items.documents(X, ids)[0]
         texts = [row.get(self.text_field) for row in given]
@@ -188,7 +188,7 @@ class ProtectedMilvus:
             wanted = (
                 f"rows that all have {self.vector_field!r}, or all a text in {self.text_field!r}"
             )
-            raise InvalidInputError(message(_OWNER, "data", wanted, "others"))
+            raise InvalidInputError.of(_OWNER, "data", wanted, "others")
         return self.items.documents(texts, ids)[0]  # type: ignore[arg-type]
 
     def _check_collection(self, name: str) -> None:
@@ -203,11 +203,9 @@ class ProtectedMilvus:
         self._checked.add(name)
 
     def _refuse_dimension(self, size: Any) -> None:
-        raise IncompatibleError(
-            message(_OWNER, "collection", f"one with vectors of dimension {self.items.dimension}",
-                    f"dimension {size}", "The protector releases others.",
-                    "Make another collection for it.")
-        )  # fmt: skip
+        raise IncompatibleError.of(_OWNER, "collection",
+                                   f"one with vectors of dimension {self.items.dimension}", f"dimension {size}",
+                                   "The protector releases others.", "Make another collection for it.")  # fmt: skip
 
     def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
         """Call the client; what it raises may hold rows, and becomes an error that holds none."""

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from vecveil.checks import check_count
-from vecveil.errors import InvalidInputError, MissingDependencyError, message
+from vecveil.errors import InvalidInputError, MissingDependencyError
 from vecveil.types import Embeddings, Texts
+from vecveil.validation import check_count
 
 if TYPE_CHECKING:
     from vecveil.protector import Protector
@@ -72,18 +72,17 @@ class ProtectedEncoder:
         for param, value in (("queries", queries), ("documents", documents)):
             if value not in _TREATMENTS:
                 wanted = "one of " + ", ".join(_TREATMENTS)
-                raise InvalidInputError(message(owner, param, wanted, repr(value)[:40]))
+                raise InvalidInputError.of(owner, param, wanted, repr(value)[:40])
             if value == "map" and protector.rewriter is not None:
-                raise InvalidInputError(
-                    message(owner, param, "'protected' or 'clean' for a method that rewrites texts", "'map'",
-                            "It has no noise to leave out.")
-                )  # fmt: skip
+                raise InvalidInputError.of(owner, param,
+                                           "'protected' or 'clean' for a method that rewrites texts", "'map'",
+                                           "It has no noise to leave out.")  # fmt: skip
         spaces = {value == "clean" for value in (queries, documents)}
         if len(spaces) == 2 and protector.released_dimension != protector.dimension:
-            raise InvalidInputError(
-                message(owner, "queries", "treated like documents for a protector that releases fewer dimensions",
-                        f"{queries!r} beside {documents!r}", "Their vectors could not be compared.")
-            )  # fmt: skip
+            raise InvalidInputError.of(owner, "queries",
+                                       "treated like documents for a protector that releases fewer dimensions",
+                                       f"{queries!r} beside {documents!r}",
+                                       "Their vectors could not be compared.")  # fmt: skip
         if encoder is None:
             self.encoder: Any = protector.loaded_encoder()
         else:
@@ -158,15 +157,14 @@ class ProtectedEncoder:
         """
         owner = "ProtectedEncoder.encode"
         if kwargs.get("precision") not in (None, "float32"):
-            raise InvalidInputError(
-                message(owner, "precision", "left out of encode_kwargs", repr(kwargs["precision"])[:40],
-                        fix="Fit with postprocess='int8' or 'float16'.")
-            )  # fmt: skip
+            raise InvalidInputError.of(owner, "precision", "left out of encode_kwargs",
+                                       repr(kwargs["precision"])[:40],
+                                       fix="Fit with postprocess='int8' or 'float16'.")  # fmt: skip
         texts: list[str] = []
         for batch in inputs:
             if "text" not in batch:
-                raise InvalidInputError(
-                    message(owner, "inputs", "batches of texts", "batches without the key 'text'")
+                raise InvalidInputError.of(
+                    owner, "inputs", "batches of texts", "batches without the key 'text'"
                 )
             texts += [str(text) for text in batch["text"]]
         side = str(getattr(prompt_type, "value", prompt_type) or "document")

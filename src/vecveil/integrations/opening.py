@@ -7,7 +7,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.protector import Protector
 from vecveil.randomness import NoiseKey, NoiseKeys
 from vecveil.release_policy import STRONGER, QueryProtection, ReleasePolicy
@@ -67,9 +67,8 @@ def open_policy(
     elif isinstance(key, str | os.PathLike):
         keys = NoiseKeys.from_file(key)
     else:
-        raise InvalidInputError(
-            message("open_policy", "key", "NoiseKeys, the path of a key file, or env:NAME", type(key).__name__)
-        )  # fmt: skip
+        raise InvalidInputError.of("open_policy", "key", "NoiseKeys, the path of a key file, or env:NAME",
+                                   type(key).__name__)  # fmt: skip
     if isinstance(ledger, str | os.PathLike):
         from vecveil.accounting import Ledger
 
@@ -102,9 +101,8 @@ def open_protector(protector: Any) -> Protector:
 
         return load(protector)
     if not isinstance(protector, Protector):
-        raise InvalidInputError(
-            message("open_protector", "protector", "a vecveil.Protector or the path of one", type(protector).__name__)
-        )  # fmt: skip
+        raise InvalidInputError.of("open_protector", "protector", "a vecveil.Protector or the path of one",
+                                   type(protector).__name__)  # fmt: skip
     return protector
 
 
@@ -121,11 +119,11 @@ def policy_config(
         if value is None:
             continue
         if not isinstance(value, str | os.PathLike):
-            raise InvalidInputError(
-                message(owner, name, "a path (or env:NAME for a key) in a configuration that is kept",
-                        type(value).__name__, "Nothing of the object itself is written to a store.",
-                        f"Save it, and pass {name}='FILE'.")
-            )  # fmt: skip
+            raise InvalidInputError.of(owner, name,
+                                       "a path (or env:NAME for a key) in a configuration that is kept",
+                                       type(value).__name__,
+                                       "Nothing of the object itself is written to a store.",
+                                       f"Save it, and pass {name}='FILE'.")  # fmt: skip
         text = os.fspath(value)
         is_name = name == "key" and text.startswith(_ENVIRONMENT)
         kept[name] = text if is_name else str(Path(text).expanduser().absolute())

@@ -15,7 +15,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from vecveil.errors import IncompatibleError, InvalidInputError, message
+from vecveil.errors import IncompatibleError, InvalidInputError
 from vecveil.integrations.items import Items, Match
 from vecveil.integrations.opening import KeySource
 from vecveil.integrations.postgres_database import (
@@ -87,7 +87,7 @@ class ProtectedTable:
     ) -> None:
         if metric not in _OPERATORS:
             wanted = "one of " + ", ".join(_OPERATORS)
-            raise InvalidInputError(message(_OWNER, "metric", wanted, repr(metric)[:40]))
+            raise InvalidInputError.of(_OWNER, "metric", wanted, repr(metric)[:40])
         self.id_column = check_name(id_column, "id_column", owner=_OWNER)
         self.vector_column = check_name(vector_column, "vector_column", owner=_OWNER)
         self.text_column = check_name(text_column, "text_column", owner=_OWNER)
@@ -128,8 +128,8 @@ class ProtectedTable:
         from psycopg import sql
 
         if id_type not in ("text", "bigint", "uuid"):
-            raise InvalidInputError(
-                message(_OWNER, "id_type", "text, bigint or uuid", repr(id_type)[:40])
+            raise InvalidInputError.of(
+                _OWNER, "id_type", "text, bigint or uuid", repr(id_type)[:40]
             )
         known = get_args(ColumnType)
         columns = [
@@ -143,7 +143,7 @@ class ProtectedTable:
         for name, kind in (fields or {}).items():
             if kind not in known:
                 wanted = "columns of the types " + ", ".join(known)
-                raise InvalidInputError(message(_OWNER, "fields", wanted, repr(kind)[:40]))
+                raise InvalidInputError.of(_OWNER, "fields", wanted, repr(kind)[:40])
             columns.append(
                 sql.SQL("{} {}").format(
                     quoted(check_name(name, "fields", owner=_OWNER)), sql.SQL(kind)
@@ -257,12 +257,12 @@ class ProtectedTable:
         owner, rows = f"{_OWNER}.add", len(items)
         if len(ids) != rows or len(set(ids)) != rows or len(fields or ids) != rows:
             got = f"{len(set(ids))} different ids for {rows} items"
-            raise InvalidInputError(message(owner, "ids", "one for each item and its fields", got))
+            raise InvalidInputError.of(owner, "ids", "one for each item and its fields", got)
         names = [check_name(name, "fields", owner=_OWNER) for name in fields[0]] if fields else []
         own = {self.id_column, self.vector_column, *([self.text_column] if self.keep_text else [])}
         if own & set(names) or any(set(row) != set(names) for row in fields or ()):
             wanted = "the same columns for all, beside id, vector and text"
-            raise InvalidInputError(message(owner, "fields", wanted, "others"))
+            raise InvalidInputError.of(owner, "fields", wanted, "others")
         return names
 
     def _column_types(self) -> dict[str, str]:
@@ -279,10 +279,8 @@ class ProtectedTable:
             ).fetchall()
         dimension = next((size for name, _, size in rows if name == self.vector_column), -1)
         if dimension > 0 and dimension != self.items.dimension:
-            raise IncompatibleError(
-                message(_OWNER, "table", f"one with vectors of dimension {self.items.dimension}",
-                        f"dimension {dimension}", "The protector releases others.",
-                        "Make another table for it.")
-            )  # fmt: skip
+            raise IncompatibleError.of(_OWNER, "table", f"one with vectors of dimension {self.items.dimension}",
+                                       f"dimension {dimension}", "The protector releases others.",
+                                       "Make another table for it.")  # fmt: skip
         self._types = {name: kind for name, kind, _ in rows}
         return self._types

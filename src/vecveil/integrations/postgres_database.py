@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError, message
+from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
 
 if TYPE_CHECKING:
     from psycopg import Connection, Cursor
@@ -74,10 +74,8 @@ class Database:
             fix = "See that the server runs and takes the connection, then do it again."
             if not isinstance(error, self._psycopg.OperationalError):
                 fix = "See that table, columns and extension are there (create), and that values fit them."
-            raise StoreError(
-                message(self._owner, "table", f"a PostgreSQL table that answers, {self._table!r}",
-                        type(error).__name__, f"It {what}.", fix)
-            ) from None  # fmt: skip
+            raise StoreError.of(self._owner, "table", f"a PostgreSQL table that answers, {self._table!r}",
+                                type(error).__name__, f"It {what}.", fix) from None  # fmt: skip
 
     def close(self) -> None:
         """Close the connection, unless it was the caller's."""
@@ -94,7 +92,7 @@ def check_name(name: Any, what: str, *, owner: str) -> str:
     """
     if not isinstance(name, str) or not 0 < len(name.encode()) <= _LONGEST_NAME or "\0" in name:
         wanted = f"a name of 1 to {_LONGEST_NAME} bytes without NUL"
-        raise InvalidInputError(message(owner, what, wanted, type(name).__name__))
+        raise InvalidInputError.of(owner, what, wanted, type(name).__name__)
     return name
 
 

@@ -95,9 +95,7 @@ class ProtectedQdrant:
         self.vector_name = vector_name
         self.text_field, self.keep_text = text_field, keep_text
         if inspect.iscoroutinefunction(getattr(client, "upsert", None)):
-            raise InvalidInputError(
-                message(_OWNER, "client", "a QdrantClient", "an asynchronous one")
-            )
+            raise InvalidInputError.of(_OWNER, "client", "a QdrantClient", "an asynchronous one")
         self._own = isinstance(client, str | os.PathLike)
         self.client = opened(os.fspath(client), api_key, owner=_OWNER) if self._own else client
         self._vectors: dict[str, str] = {}
@@ -159,8 +157,8 @@ class ProtectedQdrant:
         rows = len(items)
         if len(ids) != rows or (payloads is not None and len(payloads) != rows):
             got = f"{len(ids)} ids for {rows} items"
-            raise InvalidInputError(
-                message(f"{_OWNER}.add", "ids", "one for each item, as payloads", got)
+            raise InvalidInputError.of(
+                f"{_OWNER}.add", "ids", "one for each item, as payloads", got
             )
         return self._write(collection_name, ids, items, payloads or [None] * rows, options)
 
@@ -183,11 +181,9 @@ class ProtectedQdrant:
             InvalidInputError: NaN, more than one query, ``prefetch``.
         """
         if options.get("prefetch") is not None:
-            raise InvalidInputError(
-                message(f"{_OWNER}.query_points", "prefetch", "None", "another",
-                        "Its vectors would not be protected.",
-                        "Protect them with items.query, and use client.query_points.")
-            )  # fmt: skip
+            raise InvalidInputError.of(f"{_OWNER}.query_points", "prefetch", "None", "another",
+                                       "Its vectors would not be protected.",
+                                       "Protect them with items.query, and use client.query_points.")  # fmt: skip
         name = self._vectors_of(collection_name)
         vector = self.items.query(query).tolist()
         if name:
@@ -226,9 +222,9 @@ class ProtectedQdrant:
 
         placed = point_ids(ids, owner=_OWNER)  # before the ledger counts anything
         if any(payload and ORIGINAL_ID in payload for payload in payloads):
-            raise InvalidInputError(
-                message(_OWNER, "payload", f"without {ORIGINAL_ID!r}, which holds ids", "one with it")
-            )  # fmt: skip
+            raise InvalidInputError.of(
+                _OWNER, "payload", f"without {ORIGINAL_ID!r}, which holds ids", "one with it"
+            )
         vectors, texts = self.items.documents(items, ids)
         of_rows: Sequence[str | None] = texts or [None] * len(ids)
         kept = [self._payload(*row) for row in zip(payloads, of_rows, strict=True)]

@@ -50,7 +50,7 @@ def config_of(dimension: int, distance: str, name: str | None, *, owner: str) ->
 
     if distance not in _DISTANCES:
         wanted = "one of " + ", ".join(_DISTANCES)
-        raise InvalidInputError(message(owner, "distance", wanted, repr(distance)[:40]))
+        raise InvalidInputError.of(owner, "distance", wanted, repr(distance)[:40])
     params = models.VectorParams(size=dimension, distance=models.Distance(distance))
     return {name: params} if name else params
 
@@ -70,15 +70,11 @@ def name_of_vectors(config: Any, wanted: str | None, dimension: int, *, owner: s
     name = next(iter(named)) if wanted is None and len(named) == 1 else wanted
     if name is None or name not in named:
         got = ", ".join(repr(str(one)) for one in named)[:80] or "no vectors"
-        raise IncompatibleError(
-            message(owner, "vector_name", "that of the collection's vectors", repr(wanted)[:40],
-                    f"The collection has {got}.", "Pass vector_name.")
-        )  # fmt: skip
+        raise IncompatibleError.of(owner, "vector_name", "that of the collection's vectors", repr(wanted)[:40],
+                                   f"The collection has {got}.", "Pass vector_name.")  # fmt: skip
     size = getattr(named[name], "size", None)
     if size != dimension:
-        raise IncompatibleError(
-            message(owner, "collection", f"one with vectors of dimension {dimension}",
-                    f"dimension {size}", "The protector releases others.",
-                    "Make another collection for it.")
-        )  # fmt: skip
+        raise IncompatibleError.of(owner, "collection", f"one with vectors of dimension {dimension}",
+                                   f"dimension {size}", "The protector releases others.",
+                                   "Make another collection for it.")  # fmt: skip
     return name

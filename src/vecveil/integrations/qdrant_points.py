@@ -1,7 +1,7 @@
 """Points of Qdrant: which id a row gets there, and how its answers get theirs back.
 
 Qdrant takes whole numbers and UUIDs. Any other id becomes a UUID derived from it, and lies in the payload: as in
-`vecveil.stores.qdrant`, so that such a collection is scanned and migrated with its ids.
+`vecveil.databases.qdrant`, so that such a collection is scanned and migrated with its ids.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def point_ids(ids: Sequence[Any], *, owner: str) -> list[tuple[int | str, str | 
     different = len({place for place, _ in placed})
     if different != len(placed):
         got = f"{different} different ones for {len(placed)} items"
-        raise InvalidInputError(message(owner, "ids", "one for each item", got))
+        raise InvalidInputError.of(owner, "ids", "one for each item", got)
     return placed
 
 
@@ -62,8 +62,8 @@ def rows_of(
         given = list(vectors[name] if named else vectors)
         payloads = list(points.payloads or [None] * len(given))
         if not len(points.ids) == len(given) == len(payloads):
-            raise InvalidInputError(
-                message(owner, "points", "as many ids as vectors and payloads", "others")
+            raise InvalidInputError.of(
+                owner, "points", "as many ids as vectors and payloads", "others"
             )
         return list(points.ids), _vectors(given, owner), payloads
     listed = [points] if isinstance(points, Mapping) else list(points)
@@ -76,7 +76,7 @@ def rows_of(
     texts = [(payload or {}).get(text_field) for payload in payloads]
     if not all(missing) or not all(isinstance(text, str) for text in texts):
         wanted = f"points that all have a vector, or all a text under {text_field!r} of the payload"
-        raise InvalidInputError(message(owner, "points", wanted, "others"))
+        raise InvalidInputError.of(owner, "points", wanted, "others")
     return ids, texts, payloads
 
 
@@ -112,7 +112,7 @@ def _placed(one: Any, owner: str) -> tuple[int | str, str | None]:
     if not isinstance(one, str):
         wanted = "whole numbers from 0, UUIDs or texts"
         got = "another number" if isinstance(one, int | np.integer) else type(one).__name__
-        raise InvalidInputError(message(owner, "ids", wanted, got))
+        raise InvalidInputError.of(owner, "ids", wanted, got)
     decimal = one.isascii() and one.isdecimal() and len(one) <= 20
     if decimal and str(int(one)) == one and int(one) < _NUMBERS:
         return int(one), None
@@ -128,8 +128,8 @@ def _part(point: Any, name: str, owner: str) -> Any:
     if isinstance(point, Mapping):
         return point.get(name)
     if not hasattr(point, name):
-        raise InvalidInputError(
-            message(owner, "points", "PointStructs, or mappings with the same names", "others")
+        raise InvalidInputError.of(
+            owner, "points", "PointStructs, or mappings with the same names", "others"
         )
     return getattr(point, name)
 
@@ -146,8 +146,8 @@ def _vectors(given: Any, owner: str) -> Any:
     try:
         return np.asarray(given, dtype=np.float32)
     except (TypeError, ValueError):
-        raise InvalidInputError(
-            message(owner, "points", "vectors of numbers, all of one dimension", "others")
+        raise InvalidInputError.of(
+            owner, "points", "vectors of numbers, all of one dimension", "others"
         ) from None
 
 

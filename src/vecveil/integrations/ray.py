@@ -22,7 +22,6 @@ from vecveil.bulk.places import Folder
 from vecveil.bulk.planning import Part
 from vecveil.bulk.running import PartFailure, Run, attempt
 from vecveil.bulk.work import PartWorker, reader_of
-from vecveil.checks import check_count
 from vecveil.errors import (
     InvalidInputError,
     MissingDependencyError,
@@ -32,6 +31,7 @@ from vecveil.errors import (
 )
 from vecveil.integrations.workers import Sealed, anywhere, batch_job, protect_batch
 from vecveil.protector import Protector
+from vecveil.validation import check_count
 
 try:
     import ray
@@ -82,7 +82,7 @@ def protect_dataset(
     errors, with our sentence in it.
     """
     if not isinstance(ds, ray.data.Dataset):
-        raise InvalidInputError(message(_OWNER, "ds", "a ray.data.Dataset", type(ds).__name__))
+        raise InvalidInputError.of(_OWNER, "ds", "a ray.data.Dataset", type(ds).__name__)
     batch_size = check_count(batch_size, owner=_OWNER, param="batch_size")
     job = batch_job(protector, options, owner=_OWNER)
     if num_gpus is None:
@@ -144,9 +144,9 @@ def run_on_ray(run: Run, parts: Sequence[Part]) -> Iterator[PartResult | PartFai
         VecveilError: what a part raises beyond a DataFileError; ReleaseError for what Ray itself raises.
     """
     if run.ledger is not None:
-        raise InvalidInputError(
-            message("protect", "ledger", "left out on Ray", "one", "A ledger is a file of one machine.")
-        )  # fmt: skip
+        raise InvalidInputError.of(
+            "protect", "ledger", "left out on Ray", "one", "A ledger is a file of one machine."
+        )
     if not parts:
         return
     local = run.out.local
@@ -210,10 +210,9 @@ def _outcomes(dataset: Any) -> Iterator[PartResult | PartFailure]:
             try:
                 row = next(rows, None)
             except Exception as error:
-                raise ReleaseError(
-                    message("protect", "engine", "a Ray that finishes every part", f"the error {type(error).__name__}",
-                            "Parts that were finished stay.", "Look into Ray's logs; the same call goes on.")
-                ) from None  # fmt: skip
+                raise ReleaseError.of("protect", "engine", "a Ray that finishes every part",
+                                      f"the error {type(error).__name__}", "Parts that were finished stay.",
+                                      "Look into Ray's logs; the same call goes on.") from None  # fmt: skip
             if row is None:
                 return
             outcome = pickle.loads(row["outcome"])
@@ -263,10 +262,9 @@ def _connected() -> Iterator[None]:
         try:
             ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.CRITICAL)
         except Exception as error:
-            raise ReleaseError(
-                message("protect", "engine", "a Ray that starts or can be reached", f"the error {type(error).__name__}",
-                        fix="Look at RAY_ADDRESS, or use --engine local.")
-            ) from None  # fmt: skip
+            raise ReleaseError.of("protect", "engine", "a Ray that starts or can be reached",
+                                  f"the error {type(error).__name__}",
+                                  fix="Look at RAY_ADDRESS, or use --engine local.") from None  # fmt: skip
         try:
             yield
         finally:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError, message
+from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError
 from vecveil.integrations.opening import KeySource, open_policy, policy_config
 from vecveil.integrations.wrapped import WrappedEmbedder
 from vecveil.release_policy import STRONGER, QueryProtection, ReleasePolicy
@@ -108,11 +108,10 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
         }
         self._policy = open_policy(protector, **self._named)
         if self._policy.rewrites_texts:
-            raise InvalidInputError(
-                message(_OWNER, "protector", "one that protects vectors", "one that rewrites texts",
-                        "A module behind the model has vectors alone.",
-                        "Call model.encode(protector.rewrite(texts)).")
-            )  # fmt: skip
+            raise InvalidInputError.of(_OWNER, "protector", "one that protects vectors",
+                                       "one that rewrites texts",
+                                       "A module behind the model has vectors alone.",
+                                       "Call model.encode(protector.rewrite(texts)).")  # fmt: skip
 
     @property
     def policy(self) -> ReleasePolicy:
@@ -144,10 +143,8 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
                 break
             before.append(module)
         if any(isinstance(module, ProtectionModule) for module in before):
-            raise InvalidInputError(
-                message(_OWNER, "model", "one that is not protected yet", "one with a ProtectionModule",
-                        "Vectors are protected once.")
-            )  # fmt: skip
+            raise InvalidInputError.of(_OWNER, "model", "one that is not protected yet",
+                                       "one with a ProtectionModule", "Vectors are protected once.")  # fmt: skip
         wrapped = WrappedEmbedder(self._policy, owner=_OWNER)
         if not (sentences := wrapped.probe()):
             return
@@ -166,10 +163,9 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
     def _clean(self, features: dict[str, Any]) -> torch.Tensor:
         clean = features.get("sentence_embedding")
         if not isinstance(clean, torch.Tensor):
-            raise InvalidInputError(
-                message(_OWNER, "features", "those of a model with pooling", "none called sentence_embedding",
-                        fix="Append the module behind the pooling.")
-            )  # fmt: skip
+            raise InvalidInputError.of(_OWNER, "features", "those of a model with pooling",
+                                       "none called sentence_embedding",
+                                       fix="Append the module behind the pooling.")  # fmt: skip
         return clean
 
     def forward(self, features: dict[str, Any], task: str | None = None) -> dict[str, Any]:
@@ -181,10 +177,9 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
         """
         clean = self._clean(features)
         if self.training and clean.requires_grad:
-            raise InvalidInputError(
-                message(_OWNER, "model", "in evaluation mode", "a model in training",
-                        "No gradient passes the protection.", "Train the model first, then protect it.")
-            )  # fmt: skip
+            raise InvalidInputError.of(_OWNER, "model", "in evaluation mode", "a model in training",
+                                       "No gradient passes the protection.",
+                                       "Train the model first, then protect it.")  # fmt: skip
         X = clean.detach().to("cpu", torch.float32).numpy()
         named = self._policy.key is not None or self._policy.ledger is not None
         texts = _token_names(features, len(X)) if named else None
@@ -219,9 +214,9 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
         for name in (_CONFIG, _FILE):
             path = load_file_path(model_name_or_path, filename=name, subfolder=subfolder, **found)
             if path is None:
-                raise IncompatibleError(
-                    message(_OWNER, "model", f"saved with {name} in its folder", "a folder without it")
-                )  # fmt: skip
+                raise IncompatibleError.of(
+                    _OWNER, "model", f"saved with {name} in its folder", "a folder without it"
+                )
             files[name] = path
         config = json.loads(Path(files[_CONFIG]).read_text("utf-8"))
         return cls(files[_FILE], **config)
@@ -250,8 +245,8 @@ def _token_names(features: dict[str, Any], rows: int) -> list[str]:
         isinstance(one, torch.Tensor) and one.ndim == 2 and len(one) == rows for one in (ids, mask)
     )
     if not fits or ids is None or mask is None or ids.shape != mask.shape:
-        raise InvalidInputError(
-            message(_OWNER, "model", "one that gives token ids for a key or a ledger", "one without")
-        )  # fmt: skip
+        raise InvalidInputError.of(
+            _OWNER, "model", "one that gives token ids for a key or a ledger", "one without"
+        )
     kept = zip(ids.cpu().tolist(), mask.cpu().tolist(), strict=True)
     return [" ".join(str(i) for i, seen in zip(row, on, strict=True) if seen) for row, on in kept]

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vecveil.checks import check_texts
-from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError, message
+from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError
 from vecveil.integrations.opening import KeySource, open_policy, open_protector
 from vecveil.mechanisms import Gaussian, Laplace, Mechanism
 from vecveil.protector import Protector, fit_labels
 from vecveil.protector.fitting_vectors import MIN_PAIRS
 from vecveil.release_policy import STRONGER, QueryProtection, ReleasePolicy
 from vecveil.sensitivity.shapes import NoiseShape
+from vecveil.validation import check_texts
 
 try:
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -128,19 +128,16 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         learns = self.protector is None and not self._learns_nothing()
         X = validate_data(self, X, dtype=_DTYPES, order="C")
         if learns and len(X) < MIN_PAIRS:
-            raise InvalidInputError(
-                message(f"{_OWNER}.fit", "X", f"at least {MIN_PAIRS} rows",
-                        f"n_samples={len(X)}, n_features={X.shape[1]}",
-                        "From so few nothing reliable can be learnt.")
-            )  # fmt: skip
+            raise InvalidInputError.of(f"{_OWNER}.fit", "X", f"at least {MIN_PAIRS} rows",
+                                       f"n_samples={len(X)}, n_features={X.shape[1]}",
+                                       "From so few nothing reliable can be learnt.")  # fmt: skip
         n = X.shape[1]
         if self.protector is not None:
             if n != self.protector_.dimension:
-                raise IncompatibleError(
-                    message(f"{_OWNER}.fit", "X", f"of dimension {self.protector_.dimension}", f"dimension {n}",
-                            "The protector was fitted for vectors of another encoder.",
-                            "Use the encoder it was fitted with, or fit a new protector.")
-                )  # fmt: skip
+                raise IncompatibleError.of(f"{_OWNER}.fit", "X", f"of dimension {self.protector_.dimension}",
+                                           f"dimension {n}",
+                                           "The protector was fitted for vectors of another encoder.",
+                                           "Use the encoder it was fitted with, or fit a new protector.")  # fmt: skip
         elif not learns:
             scale: Any = self.epsilon if self.method == "laplace" else self.sigma
             mechanism: Mechanism = (
@@ -157,11 +154,9 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
 
     def _fitted(self, X: Any, y: Any) -> Protector:
         if y is None:
-            raise InvalidInputError(
-                message(f"{_OWNER}.fit", "y", "labels to hide", None,
-                        "requires y to be passed, but the target y is None.",
-                        "Pass labels, or give protector=.")
-            )  # fmt: skip
+            raise InvalidInputError.of(f"{_OWNER}.fit", "y", "labels to hide", None,
+                                       "requires y to be passed, but the target y is None.",
+                                       "Pass labels, or give protector=.")  # fmt: skip
         labels = np.asarray(y)
         if labels.dtype.kind == "f" and np.array_equal(labels, labels.round()):
             labels = labels.astype(np.int64)  # classes that a pipeline has made numbers of

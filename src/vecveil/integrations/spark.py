@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any
 
 from vecveil.bulk import ArrowProtection, BulkJob
-from vecveil.errors import InvalidInputError, MissingDependencyError, message
+from vecveil.data.arrow import import_pyarrow
+from vecveil.errors import InvalidInputError, MissingDependencyError
 from vecveil.integrations.workers import batch_job, protect_batch
 from vecveil.protector import Protector
-from vecveil.tables.arrow import import_pyarrow
 
 try:
     from pyspark.sql.types import ArrayType, DoubleType, FloatType, StructField, StructType
@@ -55,9 +55,7 @@ def protect_dataframe(
     with our sentence in it.
     """
     if not hasattr(df, "mapInArrow") or not hasattr(df, "schema"):
-        raise InvalidInputError(
-            message(_OWNER, "df", "a DataFrame of pyspark.sql", type(df).__name__)
-        )
+        raise InvalidInputError.of(_OWNER, "df", "a DataFrame of pyspark.sql", type(df).__name__)
     job = batch_job(protector, options, owner=_OWNER)
     # No row is computed for this: Spark knows that there are none.
     released = ArrowProtection(job).schema(df.limit(0).toArrow().schema)

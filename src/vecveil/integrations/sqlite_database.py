@@ -110,7 +110,7 @@ def check_column(name: Any, *, owner: str) -> str:
     """
     if not isinstance(name, str) or not _COLUMN.fullmatch(name) or name.lower() in _TAKEN:
         wanted = "columns of letters, digits and _, other than distance, k and rowid"
-        raise InvalidInputError(message(owner, "fields", wanted, "another name"))
+        raise InvalidInputError.of(owner, "fields", wanted, "another name")
     return name
 
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from vecveil.errors import IncompatibleError, InvalidInputError, message
+from vecveil.errors import IncompatibleError, InvalidInputError
 from vecveil.integrations.items import Items, Match
 from vecveil.integrations.opening import KeySource
 from vecveil.integrations.sqlite_database import Database, check_column
@@ -73,10 +73,10 @@ class ProtectedTable:
         keep_text: bool = False,
     ) -> None:
         if not isinstance(table, str) or not table or "\0" in table:
-            raise InvalidInputError(message(_OWNER, "table", "a name", type(table).__name__))
+            raise InvalidInputError.of(_OWNER, "table", "a name", type(table).__name__)
         if metric not in _METRICS:
             wanted = "one of " + ", ".join(_METRICS)
-            raise InvalidInputError(message(_OWNER, "metric", wanted, repr(metric)[:40]))
+            raise InvalidInputError.of(_OWNER, "metric", wanted, repr(metric)[:40])
         self.id_column = check_column(id_column, owner=_OWNER)
         self.vector_column = check_column(vector_column, owner=_OWNER)
         self.text_column = check_column(text_column, owner=_OWNER)
@@ -111,9 +111,7 @@ class ProtectedTable:
             StoreError: the file cannot be written.
         """
         if id_type not in ("text", "integer"):
-            raise InvalidInputError(
-                message(_OWNER, "id_type", "text or integer", repr(id_type)[:40])
-            )
+            raise InvalidInputError.of(_OWNER, "id_type", "text or integer", repr(id_type)[:40])
         size = self.items.dimension
         columns = [
             f"{self.id_column} {id_type} primary key",
@@ -122,7 +120,7 @@ class ProtectedTable:
         for name, kind in (fields or {}).items():
             if kind not in _TYPES:
                 wanted = "columns of the types " + ", ".join(_TYPES)
-                raise InvalidInputError(message(_OWNER, "fields", wanted, repr(kind)[:40]))
+                raise InvalidInputError.of(_OWNER, "fields", wanted, repr(kind)[:40])
             columns.append(f"{check_column(name, owner=_OWNER)} {kind}")
         if self.keep_text:
             columns.append(f"+{self.text_column} text")
@@ -228,12 +226,12 @@ class ProtectedTable:
         owner, rows = f"{_OWNER}.add", len(items)
         if len(ids) != rows or len(set(ids)) != rows or len(fields or ids) != rows:
             got = f"{len(set(ids))} different ids for {rows} items"
-            raise InvalidInputError(message(owner, "ids", "one for each item and its fields", got))
+            raise InvalidInputError.of(owner, "ids", "one for each item and its fields", got)
         names = [check_column(name, owner=owner) for name in fields[0]] if fields else []
         own = {self.id_column, self.vector_column, *([self.text_column] if self.keep_text else [])}
         if own & set(names) or any(set(row) != set(names) for row in fields or ()):
             wanted = "the same columns for all, beside id, vector and text"
-            raise InvalidInputError(message(owner, "fields", wanted, "others"))
+            raise InvalidInputError.of(owner, "fields", wanted, "others")
         return names
 
     def _known_columns(self) -> list[str]:
@@ -245,11 +243,10 @@ class ProtectedTable:
                 columns = [row[0] for row in cursor.execute(select, [self.table]).fetchall()]
             size = _DIMENSION.search(made or "")
             if size is not None and int(size[1]) != self.items.dimension:
-                raise IncompatibleError(
-                    message(_OWNER, "table", f"one with vectors of dimension {self.items.dimension}",
-                            f"dimension {size[1]}", "The protector releases others.",
-                            "Make another table for it.")
-                )  # fmt: skip
+                raise IncompatibleError.of(_OWNER, "table",
+                                           f"one with vectors of dimension {self.items.dimension}",
+                                           f"dimension {size[1]}", "The protector releases others.",
+                                           "Make another table for it.")  # fmt: skip
             self._columns = columns
         return self._columns
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.checks import check_texts
 from vecveil.encoders import load_encoder
 from vecveil.encoders.probe import PROBE_TOLERANCE, probe_cosines, probe_distance
 from vecveil.encoders.protocol import checked_vectors
-from vecveil.errors import IncompatibleError, message
+from vecveil.errors import IncompatibleError
 from vecveil.protector.encoder_info import encoder_fingerprint
 from vecveil.randomness import ItemId
 from vecveil.release_policy import ReleasePolicy
 from vecveil.types import Embeddings, Texts
+from vecveil.validation import check_texts
 
 __all__ = ["TextRelease"]
 
@@ -105,10 +105,9 @@ class TextRelease:
         found = probe_cosines(lambda texts: encode(list(texts)), owner="TextRelease")
         distance = probe_distance(info.probe, found)
         if distance > PROBE_TOLERANCE:
-            raise IncompatibleError(
-                message("TextRelease", "encoder", f"the one that the protector was fitted for ({info.name})",
-                        f"vectors of fixed sentences that differ by {distance:.2g}",
-                        "Its map and noise fit the vectors of that encoder only.",
-                        "Use that encoder, or fit a new protector.")
-            )  # fmt: skip
+            raise IncompatibleError.of("TextRelease", "encoder",
+                                       f"the one that the protector was fitted for ({info.name})",
+                                       f"vectors of fixed sentences that differ by {distance:.2g}",
+                                       "Its map and noise fit the vectors of that encoder only.",
+                                       "Use that encoder, or fit a new protector.")  # fmt: skip
         self._probed = True

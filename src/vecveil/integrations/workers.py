@@ -53,8 +53,8 @@ def batch_job(
     """
     for name in options:
         if name not in BATCH_OPTIONS:
-            raise InvalidInputError(
-                message(owner, "options", f"among {', '.join(BATCH_OPTIONS)}", repr(name))
+            raise InvalidInputError.of(
+                owner, "options", f"among {', '.join(BATCH_OPTIONS)}", repr(name)
             )
     key = options.get("key")
     if key is not None and not isinstance(key, str | os.PathLike):
@@ -106,7 +106,5 @@ def protect_batch(job: BulkJob, rows: Any) -> Any:
     except VecveilError as error:
         raise error.with_traceback(None) from None
     except Exception as error:
-        raise ReleaseError(
-            message("protect", "rows", "protected", f"the error {type(error).__name__}",
-                    "Nothing of this batch was released.")
-        ) from None  # fmt: skip
+        raise ReleaseError.of("protect", "rows", "protected", f"the error {type(error).__name__}",
+                              "Nothing of this batch was released.") from None  # fmt: skip

@@ -9,7 +9,7 @@ import numpy as np
 
 from vecveil.encoders.probe import PROBE_SENTENCES, PROBE_TOLERANCE, probe_cosines, probe_distance
 from vecveil.encoders.protocol import checked_vectors
-from vecveil.errors import IncompatibleError, message
+from vecveil.errors import IncompatibleError
 from vecveil.release_policy import ReleasePolicy
 from vecveil.types import Embeddings, Texts
 
@@ -50,12 +50,10 @@ class WrappedEmbedder:
         info = self.policy.protector.encoder_info
         found = probe_cosines(lambda _: array, owner=self._owner)
         if probe_distance(info.probe, found) > PROBE_TOLERANCE:
-            raise IncompatibleError(
-                message(self._owner, "protector", "fitted for the embedder that is wrapped",
-                        f"one fitted for {info.name}",
-                        "Its map and noise fit the vectors of that encoder only.",
-                        "Use that encoder, or fit a new protector.")
-            )  # fmt: skip
+            raise IncompatibleError.of(self._owner, "protector", "fitted for the embedder that is wrapped",
+                                       f"one fitted for {info.name}",
+                                       "Its map and noise fit the vectors of that encoder only.",
+                                       "Use that encoder, or fit a new protector.")  # fmt: skip
         self._same = True
 
     def seen(self, texts: Texts) -> list[str]:
@@ -88,8 +86,7 @@ class WrappedEmbedder:
     def _check_dimension(self, array: Embeddings) -> None:
         expected = self.policy.protector.dimension
         if array.shape[1] != expected:
-            raise IncompatibleError(
-                message(self._owner, "embedder", f"one of dimension {expected}", f"dimension {array.shape[1]}",
-                        "The protector was fitted for vectors of another encoder.",
-                        "Use the encoder it was fitted with, or fit a new protector.")
-            )  # fmt: skip
+            raise IncompatibleError.of(self._owner, "embedder", f"one of dimension {expected}",
+                                       f"dimension {array.shape[1]}",
+                                       "The protector was fitted for vectors of another encoder.",
+                                       "Use the encoder it was fitted with, or fit a new protector.")  # fmt: skip

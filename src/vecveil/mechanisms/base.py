@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.accounting import Guarantee
-from vecveil.checks import check_embeddings
 from vecveil.errors import ReleaseError
 from vecveil.randomness import WordStream, kernel, resolve_stream
 from vecveil.randomness.elementary import Words
-from vecveil.threads import in_chunks
+from vecveil.runtime import in_chunks
 from vecveil.types import Embeddings, Matrix, RandomSource, Vector
+from vecveil.validation import check_embeddings
 
 __all__ = ["BLOCK_ROWS", "GRID_BITS", "Arrays", "Mechanism", "grid_step", "not_finite"]
 

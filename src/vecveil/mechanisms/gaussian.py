@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.accounting import Guarantee, gaussian_guarantee
-from vecveil.checks import check_count, check_positive, check_probability
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.mechanisms.base import Arrays, Mechanism, grid_step
 from vecveil.mechanisms.distances import quotient_distances
 from vecveil.mechanisms.elliptical import release_elliptical, words_of_a_row
@@ -20,6 +19,7 @@ from vecveil.mechanisms.steps import unit_rows
 from vecveil.randomness import WordStream
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Embeddings, Matrix, Vector
+from vecveil.validation import check_count, check_positive, check_probability
 
 __all__ = ["Gaussian", "LdpGaussian"]
 
@@ -163,11 +163,9 @@ class LdpGaussian(Gaussian):
         """Raise InvalidInputError for a row outside the unit ball."""
         outside = np.flatnonzero(~self.takes(X))
         if len(outside):
-            raise InvalidInputError(
-                message("LdpGaussian.protect", "X", "of rows with norm at most 1",
-                        f"{len(outside)} longer rows", "The guarantee speaks of the unit ball.",
-                        "Normalise or clip the rows first.")
-            )  # fmt: skip
+            raise InvalidInputError.of("LdpGaussian.protect", "X", "of rows with norm at most 1",
+                                       f"{len(outside)} longer rows", "The guarantee speaks of the unit ball.",
+                                       "Normalise or clip the rows first.")  # fmt: skip
 
     def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
         """Return the (ε, δ) guarantee."""

@@ -14,13 +14,13 @@ from vecveil.accounting import (
     elliptical_laplace_guarantee,
     laplace_total_variation,
 )
-from vecveil.checks import check_count, check_positive
 from vecveil.mechanisms.base import Arrays, Mechanism, grid_step
 from vecveil.mechanisms.distances import quotient_distances
 from vecveil.mechanisms.elliptical import release_elliptical, words_of_a_row
 from vecveil.randomness import WordStream
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Embeddings, Matrix, Vector
+from vecveil.validation import check_count, check_positive
 
 __all__ = ["Laplace", "Mahalanobis"]
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.threads import in_chunks
+from vecveil.runtime import in_chunks
 from vecveil.types import Embeddings, Vector
 
 __all__ = ["BRANCHES", "PolicyWeights", "branch_shapes"]

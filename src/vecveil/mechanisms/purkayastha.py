@@ -21,8 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.accounting import Guarantee, purkayastha_guarantee
-from vecveil.checks import check_count, check_positive
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.mechanisms.base import Arrays, Mechanism, add_noise, grid_step
 from vecveil.mechanisms.distances import angles
 from vecveil.mechanisms.steps import unit_rows
@@ -30,6 +29,7 @@ from vecveil.randomness import WordStream, kernel
 from vecveil.randomness.elementary import Words
 from vecveil.randomness.stream import GAMMA_BLOCKS, TRIES
 from vecveil.types import Embeddings, Matrix, Vector
+from vecveil.validation import check_count, check_positive
 
 __all__ = ["Purkayastha", "angle_moments", "draw_angles"]
 
@@ -179,10 +179,8 @@ class Purkayastha(Mechanism):
     def check_rows(self, X: Embeddings) -> None:
         """Raise InvalidInputError for a row of zeros."""
         if not self.takes(X).all():
-            raise InvalidInputError(
-                message("Purkayastha.protect", "X", "of rows with a direction", "a row of zeros",
-                        "The mechanism moves points of the sphere.", "Leave such rows out.")
-            )  # fmt: skip
+            raise InvalidInputError.of("Purkayastha.protect", "X", "of rows with a direction", "a row of zeros",
+                                       "The mechanism moves points of the sphere.", "Leave such rows out.")  # fmt: skip
 
     def noise_covariance(self) -> Matrix:
         """Return E sin²θ/(n − 1)·I: the covariance in the directions orthogonal to x, for every x alike."""

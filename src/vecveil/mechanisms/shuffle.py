@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.accounting import Guarantee, obfuscation_guarantee
-from vecveil.checks import check_count
 from vecveil.mechanisms.base import Arrays, Mechanism
 from vecveil.mechanisms.distances import certain_advantage, euclidean_distances
 from vecveil.randomness import WordStream
 from vecveil.types import Embeddings, Matrix, Vector
+from vecveil.validation import check_count
 
 __all__ = ["Shuffle", "random_permutation"]
 

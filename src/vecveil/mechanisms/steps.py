@@ -13,10 +13,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vecveil.checks import check_count, check_positive
 from vecveil.errors import InvalidInputError, message
 from vecveil.randomness.elementary import row_dots
 from vecveil.types import Embeddings, Matrix, Vector
+from vecveil.validation import check_count, check_positive
 
 __all__ = ["NOTHING_BEFORE", "OPEN_RANGE", "Before", "Step", "unit_rows"]
 
@@ -42,11 +42,11 @@ class Before:
     def __post_init__(self) -> None:
         if self.kind not in ("none", "normalise", "clip"):
             wanted = "'none', 'normalise' or 'clip:RADIUS'"
-            raise InvalidInputError(message("fit", "before", wanted, repr(self.kind)[:40]))
+            raise InvalidInputError.of("fit", "before", wanted, repr(self.kind)[:40])
         if self.kind == "clip":
             check_positive(self.radius, owner="fit", param="before")
         elif self.radius is not None:
-            raise InvalidInputError(message("fit", "before", "'clip' to take a radius", self.kind))
+            raise InvalidInputError.of("fit", "before", "'clip' to take a radius", self.kind)
 
     @classmethod
     def of(cls, value: Before | str) -> Before:
@@ -60,8 +60,8 @@ class Before:
             if isinstance(error, InvalidInputError):
                 raise
             got = repr(value)[:40]
-            raise InvalidInputError(
-                message("fit", "before", "'none', 'normalise' or 'clip:RADIUS'", got)
+            raise InvalidInputError.of(
+                "fit", "before", "'none', 'normalise' or 'clip:RADIUS'", got
             ) from None
 
     @property
@@ -126,13 +126,8 @@ class Step:
     def __post_init__(self) -> None:
         owner, param = "fit", "postprocess"
         if self.kind not in STEP_KINDS:
-            raise InvalidInputError(
-                message(
-                    owner,
-                    param,
-                    "made of none, wiener, " + ", ".join(STEP_KINDS),
-                    repr(self.kind)[:40],
-                )
+            raise InvalidInputError.of(
+                owner, param, "made of none, wiener, " + ", ".join(STEP_KINDS), repr(self.kind)[:40]
             )
         if self.kind == "truncate":
             number = check_positive(self.value, owner=owner, param="truncate")
@@ -141,13 +136,9 @@ class Step:
         elif self.kind == "int8":
             check_positive(self.value, owner=owner, param="int8")
         elif self.value is not None:
-            raise InvalidInputError(
-                message(owner, param, f"{self.kind!r} without a value", self.value)
-            )
+            raise InvalidInputError.of(owner, param, f"{self.kind!r} without a value", self.value)
         if (self.kind == "project") != (self.matrix is not None):
-            raise InvalidInputError(
-                message(owner, param, "a matrix exactly for 'project'", self.kind)
-            )
+            raise InvalidInputError.of(owner, param, "a matrix exactly for 'project'", self.kind)
         if self.matrix is not None:
             object.__setattr__(self, "matrix", _checked_matrix(self.matrix))
 
@@ -205,7 +196,7 @@ def _checked_matrix(matrix: Any) -> Matrix:
         values = np.empty(0)
     if values.dtype.kind not in "fiu" or values.ndim != 2 or 0 in values.shape:
         got = f"dtype {values.dtype}, shape {values.shape}"
-        raise InvalidInputError(message("fit", "postprocess", wanted, got))
+        raise InvalidInputError.of("fit", "postprocess", wanted, got)
     if not np.isfinite(values).all():
-        raise InvalidInputError(message("fit", "postprocess", wanted, "NaN or infinity in it"))
+        raise InvalidInputError.of("fit", "postprocess", wanted, "NaN or infinity in it")
     return np.ascontiguousarray(values, dtype=np.float64)

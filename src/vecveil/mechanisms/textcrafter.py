@@ -11,15 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.accounting import Guarantee, distortion_guarantee
-from vecveil.checks import check_positive
 from vecveil.errors import InvalidInputError, message
 from vecveil.mechanisms.base import Arrays, Mechanism
 from vecveil.mechanisms.distances import certain_advantage, euclidean_distances
 from vecveil.mechanisms.policy import PolicyWeights
 from vecveil.mechanisms.steps import unit_rows
 from vecveil.randomness import WordStream, kernel
-from vecveil.threads import in_chunks
+from vecveil.runtime import in_chunks
 from vecveil.types import Embeddings, Matrix, Vector
+from vecveil.validation import check_positive
 
 __all__ = [
     "REDRAWS",

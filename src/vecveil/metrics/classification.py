@@ -12,12 +12,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.checks import check_embeddings, check_positive, check_same_length
-from vecveil.errors import InvalidInputError, MissingDependencyError, message
+from vecveil.errors import InvalidInputError, MissingDependencyError
 from vecveil.metrics.estimate import Estimate
 from vecveil.metrics.intervals import LEVEL, bootstrap_weights, cluster_bootstrap, group_index
 from vecveil.metrics.similarity import unit_rows
 from vecveil.types import Embeddings
+from vecveil.validation import check_embeddings, check_positive, check_same_length
 
 __all__ = ["Classification", "Scenario", "classification", "macro_f1"]
 
@@ -73,31 +73,27 @@ def classification(
     """
     owner = "classification"
     if scenario not in ("deployment", "development"):
-        raise InvalidInputError(
-            message(owner, "scenario", "'deployment' or 'development'", repr(scenario))
+        raise InvalidInputError.of(
+            owner, "scenario", "'deployment' or 'development'", repr(scenario)
         )
     used = train
     if scenario == "development":
         if protected_train is None:
-            raise InvalidInputError(
-                message(owner, "protected_train", "given for the development scenario", None)
+            raise InvalidInputError.of(
+                owner, "protected_train", "given for the development scenario", None
             )
         used = protected_train
     used = check_embeddings(used, owner=owner, param="train", min_rows=2)
     test = check_embeddings(test, owner=owner, param="test", min_rows=1)
     if used.shape[1] != test.shape[1]:
-        raise InvalidInputError(
-            message(owner, "test", f"of dimension {used.shape[1]}", f"dimension {test.shape[1]}",
-                    "A reduced release has no deployment scenario.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "test", f"of dimension {used.shape[1]}", f"dimension {test.shape[1]}",
+                                   "A reduced release has no deployment scenario.")  # fmt: skip
     y, truth = np.asarray(train_classes), np.asarray(test_classes)
     check_same_length(owner, train_classes=y, train=used)
     check_same_length(owner, test_classes=truth, test=test)
     classes, counts = np.unique(y, return_counts=True)
     if len(classes) < 2:
-        raise InvalidInputError(
-            message(owner, "train_classes", "of at least two classes", len(classes))
-        )
+        raise InvalidInputError.of(owner, "train_classes", "of at least two classes", len(classes))
     penalty = check_positive(inverse_penalty, owner=owner, param="inverse_penalty")
     try:
         from sklearn.linear_model import LogisticRegression
@@ -133,7 +129,7 @@ def macro_f1(
     truth, answer = np.asarray(truth), np.asarray(answer)
     rows = check_same_length("macro_f1", truth=truth, answer=answer)
     if rows == 0:
-        raise InvalidInputError(message("macro_f1", "truth", "at least one row", "0 rows"))
+        raise InvalidInputError.of("macro_f1", "truth", "at least one row", "0 rows")
     index, count = group_index(groups, rows, owner="macro_f1")
     # Per group and class: true positives, and the size of the class in truth plus in the answers.
     hits, sizes = _class_counts(truth, answer, index, count)

@@ -8,11 +8,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.checks import check_embeddings, check_same_length
 from vecveil.metrics.classification import classification
 from vecveil.metrics.estimate import Estimate
 from vecveil.metrics.utility import Sides, UtilityRelease, UtilityTask
 from vecveil.types import Embeddings
+from vecveil.validation import check_embeddings, check_same_length
 
 __all__ = ["ClassificationTask"]
 

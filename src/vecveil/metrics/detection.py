@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.checks import check_probability
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.metrics.estimate import Estimate
 from vecveil.metrics.intervals import LEVEL, group_index, share_interval
 from vecveil.metrics.token_inference import macro_auc
+from vecveil.validation import check_probability
 
 __all__ = ["FALSE_POSITIVE_RATES", "advantage", "auc", "detection_metrics", "tpr_at_fpr"]
 
@@ -153,20 +153,16 @@ def _best_threshold(scores: FloatArray, labels: BoolArray) -> float:
 def _check(scores: Any, labels: Any, *, owner: str, part: str = "") -> tuple[FloatArray, BoolArray]:
     s, given = np.asarray(scores, dtype=np.float64), np.asarray(labels)
     if s.ndim != 1 or given.shape != s.shape:
-        raise InvalidInputError(
-            message(owner, f"{part}labels", f"of the shape (N,) of `{part}scores`",
-                    f"shapes {given.shape} and {s.shape}")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, f"{part}labels", f"of the shape (N,) of `{part}scores`",
+                                   f"shapes {given.shape} and {s.shape}")  # fmt: skip
     if not np.isfinite(s).all():
-        raise InvalidInputError(message(owner, f"{part}scores", "finite", "NaN or infinity"))
+        raise InvalidInputError.of(owner, f"{part}scores", "finite", "NaN or infinity")
     if given.dtype.kind not in "biuf" or not bool(((given == 0) | (given == 1)).all()):
-        raise InvalidInputError(
-            message(owner, f"{part}labels", "0 or 1 throughout", f"dtype {given.dtype}")
+        raise InvalidInputError.of(
+            owner, f"{part}labels", "0 or 1 throughout", f"dtype {given.dtype}"
         )
     true = given.astype(np.bool_)
     if true.all() or not true.any():
-        raise InvalidInputError(
-            message(owner, f"{part}labels", "0 in one row and 1 in another",
-                    f"one class only in {len(s)} rows")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, f"{part}labels", "0 in one row and 1 in another",
+                                   f"one class only in {len(s)} rows")  # fmt: skip
     return s, true

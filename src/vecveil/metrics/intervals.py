@@ -15,8 +15,8 @@ import numpy.typing as npt
 from scipy.special import ndtri
 from scipy.stats import beta, t
 
-from vecveil.checks import check_count, check_probability, check_same_length
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
+from vecveil.validation import check_count, check_probability, check_same_length
 
 __all__ = [
     "LEVEL",
@@ -68,8 +68,8 @@ def share_interval(
     level = check_probability(level, owner=owner, param="level", open_interval=True)
     given = np.asarray(credits, dtype=np.float64)
     if given.ndim != 1 or not given.size or not bool(((given >= 0) & (given <= 1)).all()):
-        raise InvalidInputError(
-            message(owner, "credits", "of shape (N,), N >= 1, in [0, 1]", f"shape {given.shape}")
+        raise InvalidInputError.of(
+            owner, "credits", "of shape (N,), N >= 1, in [0, 1]", f"shape {given.shape}"
         )
     rows = given.size
     index, count = group_index(groups, rows, owner=owner)
@@ -104,8 +104,8 @@ def group_index(groups: Any, rows: int, *, owner: str) -> tuple[npt.NDArray[np.i
         return np.arange(rows), rows
     given = np.asarray(groups)
     if given.ndim != 1 or len(given) != rows:
-        raise InvalidInputError(
-            message(owner, "groups", f"{rows} group ids, one for each row", f"shape {given.shape}")
+        raise InvalidInputError.of(
+            owner, "groups", f"{rows} group ids, one for each row", f"shape {given.shape}"
         )
     values, index = np.unique(given, return_inverse=True)
     return index.reshape(-1), len(values)
@@ -153,9 +153,7 @@ def cluster_bootstrap(
     above, below = above[below > 0], below[below > 0]
     count = len(below)
     if count == 0:
-        raise InvalidInputError(
-            message(owner, "denominator", "positive in at least one row", "none")
-        )
+        raise InvalidInputError.of(owner, "denominator", "positive in at least one row", "none")
     if count == 1:
         return 0.0, 1.0  # one group says nothing about how groups differ
     shares = above / below

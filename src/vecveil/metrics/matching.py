@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.checks import check_count
 from vecveil.errors import InvalidInputError, message
 from vecveil.metrics.estimate import Estimate
 from vecveil.metrics.intervals import cluster_bootstrap, group_index, share_interval
+from vecveil.validation import check_count
 
 __all__ = ["candidate_matching", "candidate_matching_of_ranks"]
 
@@ -38,11 +38,11 @@ def candidate_matching(
     owner = "candidate_matching"
     s = np.asarray(scores, dtype=np.float64)
     if s.ndim != 2 or len(s) < 1 or s.shape[1] < 2:
-        raise InvalidInputError(
-            message(owner, "scores", "of shape (M, C), M >= 1 and C >= 2", f"shape {s.shape}")
+        raise InvalidInputError.of(
+            owner, "scores", "of shape (M, C), M >= 1 and C >= 2", f"shape {s.shape}"
         )
     if not np.isfinite(s).all():
-        raise InvalidInputError(message(owner, "scores", "finite", "NaN or infinity"))
+        raise InvalidInputError.of(owner, "scores", "finite", "NaN or infinity")
     columns = s.shape[1]
     right = _integers(truth, len(s), 0, columns - 1, owner=owner, param="truth")
     target = np.take_along_axis(s, right[:, None], axis=1)
@@ -93,10 +93,8 @@ def _integers(
 ) -> IntArray:
     given = np.asarray(value)
     if given.ndim != 1 or not given.size or (rows is not None and given.size != rows):
-        raise InvalidInputError(
-            message(owner, param, f"of shape ({'M >= 1' if rows is None else rows},)",
-                    f"shape {given.shape}")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, param, f"of shape ({'M >= 1' if rows is None else rows},)",
+                                   f"shape {given.shape}")  # fmt: skip
     if given.dtype.kind not in "iu" or given.min() < low or given.max() > high:
         raise InvalidInputError(
             message(owner, param, f"whole numbers from {low} to {high}",

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.checks import check_count, check_embeddings, check_same_length
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.metrics.estimate import Estimate
 from vecveil.metrics.intervals import cluster_bootstrap, group_index
 from vecveil.metrics.similarity import unit_rows
 from vecveil.metrics.token_inference import top_credit
 from vecveil.types import Embeddings
+from vecveil.validation import check_count, check_embeddings, check_same_length
 
 __all__ = ["neighbour_recall"]
 
@@ -55,10 +55,9 @@ def neighbour_recall(
         asked = check_embeddings(queries, owner=owner, param="queries")
     rows = check_same_length(owner, clean=clean, protected=protected, queries=asked)
     if asked.shape[1] != protected.shape[1]:
-        raise InvalidInputError(
-            message(owner, "queries", f"of dimension {protected.shape[1]}",
-                    f"dimension {asked.shape[1]}")
-        )  # fmt: skip
+        raise InvalidInputError.of(
+            owner, "queries", f"of dimension {protected.shape[1]}", f"dimension {asked.shape[1]}"
+        )
     k = check_count(k, owner=owner, param="k", maximum=rows - 1)
     index, _ = group_index(groups, rows, owner=owner)
     chosen = np.arange(rows)

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.checks import check_count, check_embeddings, check_same_length
 from vecveil.metrics.estimate import Estimate
 from vecveil.metrics.similarity import pair_cosines, pearson, spearman, unit_rows
 from vecveil.metrics.utility import Sides, UtilityRelease, UtilityTask
 from vecveil.types import Embeddings
+from vecveil.validation import check_count, check_embeddings, check_same_length
 
 __all__ = ["SimilarityTask", "StsTask", "mixed_pairs"]
 

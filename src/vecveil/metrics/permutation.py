@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.checks import check_count
 from vecveil.metrics.intervals import group_index
+from vecveil.validation import check_count
 
 __all__ = ["other_rows"]
 

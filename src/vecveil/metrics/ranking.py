@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from vecveil.checks import check_count, check_embeddings
 from vecveil.errors import InvalidInputError, message
 from vecveil.metrics.estimate import Estimate
 from vecveil.metrics.intervals import cluster_bootstrap
 from vecveil.metrics.similarity import unit_rows
 from vecveil.metrics.token_inference import top_credit
 from vecveil.types import Embeddings
+from vecveil.validation import check_count, check_embeddings
 
 __all__ = [
     "ndcg",
@@ -146,14 +146,12 @@ def _check(scores: Any, relevance: Any, *, owner: str) -> tuple[FloatArray, csr_
     s = np.asarray(scores, dtype=np.float64)
     gains = csr_array(relevance, dtype=np.float64)
     if s.ndim != 2 or s.shape != gains.shape or s.shape[1] == 0:
-        raise InvalidInputError(
-            message(owner, "scores", "of the shape (Q, D) of `relevance`, D >= 1",
-                    f"shapes {s.shape} and {gains.shape}")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "scores", "of the shape (Q, D) of `relevance`, D >= 1",
+                                   f"shapes {s.shape} and {gains.shape}")  # fmt: skip
     if not np.isfinite(s).all():
-        raise InvalidInputError(message(owner, "scores", "finite", "NaN or infinity"))
+        raise InvalidInputError.of(owner, "scores", "finite", "NaN or infinity")
     if not np.isfinite(gains.data).all() or (gains.data < 0).any():
-        raise InvalidInputError(message(owner, "relevance", "finite and >= 0", "another value"))
+        raise InvalidInputError.of(owner, "relevance", "finite and >= 0", "another value")
     return s, gains
 
 
@@ -179,8 +177,8 @@ def _discounts(k: int) -> FloatArray:
 def _summary(name: str, values: FloatArray, k: int, seed: int) -> Estimate:
     kept = values[np.isfinite(values)]
     if kept.size == 0:
-        raise InvalidInputError(
-            message(name, "relevance", "positive for at least one query", "no relevant document")
+        raise InvalidInputError.of(
+            name, "relevance", "positive for at least one query", "no relevant document"
         )
     low, high = cluster_bootstrap(kept, np.ones(kept.size), seed=seed)
     return Estimate(f"{name}@{k}", float(kept.mean()), low, high, int(kept.size))

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.checks import check_embeddings, check_same_length
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.metrics.estimate import Estimate
 from vecveil.metrics.intervals import cluster_bootstrap, group_index
 from vecveil.metrics.permutation import other_rows
 from vecveil.metrics.similarity import pair_cosines
 from vecveil.types import Embeddings
+from vecveil.validation import check_embeddings, check_same_length
 
 __all__ = ["embedding_cosine", "reconstruction_leakage"]
 
@@ -79,10 +79,8 @@ def reconstruction_leakage(
     held = np.array([len(tokens) for tokens in truth], dtype=np.float64)
     total = int(held.sum())
     if total == 0:
-        raise InvalidInputError(
-            message(owner, "token_sets_true", "non-empty for at least one text", "no token",
-                    "Where no text holds a token there is nothing to find.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "token_sets_true", "non-empty for at least one text", "no token",
+                                   "Where no text holds a token there is nothing to find.")  # fmt: skip
     found = np.array([len(t & g) for t, g in zip(truth, guess, strict=True)], dtype=np.float64)
     low, high = cluster_bootstrap(found, held, index, seed=seed)
     chance = None
@@ -95,13 +93,13 @@ def reconstruction_leakage(
 def _check_sets(value: Any, *, owner: str, param: str) -> list[frozenset[Hashable]]:
     constraint = "one set of tokens for each text"
     if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):
-        raise InvalidInputError(message(owner, param, constraint, type(value).__name__))
+        raise InvalidInputError.of(owner, param, constraint, type(value).__name__)
     sets = []
     for i, tokens in enumerate(value):
         if isinstance(tokens, str | bytes) or not hasattr(tokens, "__iter__"):
             got = f"{type(tokens).__name__} at position {i}"
-            raise InvalidInputError(
-                message(owner, param, constraint, got, fix="Split the text into its tokens first.")
+            raise InvalidInputError.of(
+                owner, param, constraint, got, fix="Split the text into its tokens first."
             )
         sets.append(frozenset(tokens))
     return sets

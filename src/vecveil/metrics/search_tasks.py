@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.checks import check_count, check_embeddings
 from vecveil.metrics.estimate import Estimate
 from vecveil.metrics.neighbours import neighbour_recall
 from vecveil.metrics.ranking import retrieval_ndcg
 from vecveil.metrics.utility import Sides, UtilityRelease, UtilityTask
 from vecveil.types import Embeddings
+from vecveil.validation import check_count, check_embeddings
 
 __all__ = ["NeighbourTask", "RetrievalTask"]
 

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import rankdata
 
-from vecveil.checks import check_count, check_embeddings, check_same_length
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.metrics.estimate import Estimate
 from vecveil.metrics.intervals import fisher_z
 from vecveil.types import Embeddings
+from vecveil.validation import check_count, check_embeddings, check_same_length
 
 __all__ = ["pair_cosines", "pearson", "random_pairs", "spearman", "unit_rows"]
 
@@ -33,8 +33,8 @@ def pair_cosines(left: Embeddings, right: Embeddings) -> FloatArray:
     right = check_embeddings(right, owner=owner, param="right")
     check_same_length(owner, left=left, right=right)
     if left.shape[1] != right.shape[1]:
-        raise InvalidInputError(
-            message(owner, "right", f"of dimension {left.shape[1]}", f"dimension {right.shape[1]}")
+        raise InvalidInputError.of(
+            owner, "right", f"of dimension {left.shape[1]}", f"dimension {right.shape[1]}"
         )
     cosines: FloatArray = np.einsum("ij,ij->i", unit_rows(left), unit_rows(right), dtype=np.float64)
     return cosines
@@ -85,20 +85,17 @@ def _correlation(a: FloatArray, b: FloatArray, *, owner: str) -> float:
     a, b = a - a.mean(), b - b.mean()
     product = float(np.linalg.norm(a) * np.linalg.norm(b))
     if product == 0.0:
-        raise InvalidInputError(
-            message(owner, "x", "not constant, nor `y`", "one value throughout",
-                    "A constant side has no correlation.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "x", "not constant, nor `y`", "one value throughout",
+                                   "A constant side has no correlation.")  # fmt: skip
     return float(np.clip(a @ b / product, -1.0, 1.0))
 
 
 def _check(x: Any, y: Any, *, owner: str) -> tuple[FloatArray, FloatArray]:
     a, b = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if a.ndim != 1 or a.shape != b.shape or len(a) < 2:
-        raise InvalidInputError(
-            message(owner, "x", "of the same shape (N,) as `y`, N >= 2",
-                    f"shapes {a.shape} and {b.shape}")
-        )  # fmt: skip
+        raise InvalidInputError.of(
+            owner, "x", "of the same shape (N,) as `y`, N >= 2", f"shapes {a.shape} and {b.shape}"
+        )
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
-        raise InvalidInputError(message(owner, "x", "finite, and so `y`", "NaN or infinity"))
+        raise InvalidInputError.of(owner, "x", "finite, and so `y`", "NaN or infinity")
     return a, b

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.checks import check_same_length, check_texts
 from vecveil.errors import MissingDependencyError
 from vecveil.metrics.bleu import (
     bleu_interval,
@@ -25,6 +24,7 @@ from vecveil.metrics.estimate import Estimate
 from vecveil.metrics.intervals import cluster_bootstrap, group_index
 from vecveil.metrics.permutation import other_rows
 from vecveil.types import Texts
+from vecveil.validation import check_same_length, check_texts
 
 __all__ = ["corpus_bleu", "exact_match", "rouge_l", "sentence_bleu", "text_similarity", "token_f1"]
 

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import rankdata
 
-from vecveil.checks import check_count, check_probability
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.metrics.estimate import Estimate
 from vecveil.metrics.intervals import cluster_bootstrap, cluster_normal, group_index
+from vecveil.validation import check_count, check_probability
 
 __all__ = [
     "TermTable",
@@ -69,16 +69,14 @@ def check_labels(value: Any, *, owner: str, param: str = "labels") -> BoolArray:
     """Return ``value`` as booleans of shape (N, V), V >= 1; refuses numbers other than 0 and 1."""
     labels = np.asarray(value)
     if labels.ndim != 2:
-        raise InvalidInputError(message(owner, param, "of shape (N, V)", f"shape {labels.shape}"))
+        raise InvalidInputError.of(owner, param, "of shape (N, V)", f"shape {labels.shape}")
     if labels.shape[1] == 0:
-        raise InvalidInputError(
-            message(owner, param, "of shape (N, V) with V >= 1", f"shape {labels.shape}",
-                    "An empty vocabulary leaves nothing to infer.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, param, "of shape (N, V) with V >= 1", f"shape {labels.shape}",
+                                   "An empty vocabulary leaves nothing to infer.")  # fmt: skip
     if labels.dtype == np.bool_:
         return labels
     if labels.dtype.kind not in "iuf" or not bool(((labels == 0) | (labels == 1)).all()):
-        raise InvalidInputError(message(owner, param, "0 or 1 throughout", f"dtype {labels.dtype}"))
+        raise InvalidInputError.of(owner, param, "0 or 1 throughout", f"dtype {labels.dtype}")
     return labels.astype(np.bool_)
 
 
@@ -153,10 +151,8 @@ def macro_auc(scores: Any, labels: Any, groups: Any = None) -> Estimate:
     s, true, index = _check(scores, labels, groups, owner=owner)
     tokens = np.flatnonzero(tokens_with_both_classes(true))
     if tokens.size == 0:
-        raise InvalidInputError(
-            message(owner, "labels", "0 in one row and 1 in another for at least one token",
-                    "one class only")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "labels", "0 in one row and 1 in another for at least one token",
+                                   "one class only")  # fmt: skip
     influence = np.zeros(len(s))
     total = 0.0
     for token in tokens:
@@ -270,18 +266,16 @@ def _check(
     true = check_labels(labels, owner=owner)
     s = np.asarray(scores, dtype=np.float64)
     if s.shape != true.shape:
-        raise InvalidInputError(
-            message(owner, param, f"of the labels' shape {true.shape}", f"shape {s.shape}")
+        raise InvalidInputError.of(
+            owner, param, f"of the labels' shape {true.shape}", f"shape {s.shape}"
         )
     if not np.isfinite(s).all():
-        raise InvalidInputError(message(owner, param, "finite", "NaN or infinity"))
+        raise InvalidInputError.of(owner, param, "finite", "NaN or infinity")
     if bounded and s.size and (s.min() < 0 or s.max() > 1):
-        raise InvalidInputError(message(owner, param, "in [0, 1]", "a value outside"))
+        raise InvalidInputError.of(owner, param, "in [0, 1]", "a value outside")
     if not true.any():
-        raise InvalidInputError(
-            message(owner, "labels", "1 for at least one text and token", "zeros only",
-                    "Where no text holds a token there is nothing to find.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "labels", "1 for at least one text and token", "zeros only",
+                                   "Where no text holds a token there is nothing to find.")  # fmt: skip
     index, _ = group_index(groups, len(s), owner=owner)
     return s, true, index
 
@@ -291,8 +285,6 @@ def _check_rates(base_rates: Any, width: int, *, owner: str) -> FloatArray | Non
         return None
     rates = np.asarray(base_rates, dtype=np.float64)
     if rates.shape != (width,) or not np.isfinite(rates).all():
-        raise InvalidInputError(
-            message(owner, "base_rates", f"{width} finite numbers, one for each token",
-                    f"shape {rates.shape}")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "base_rates", f"{width} finite numbers, one for each token",
+                                   f"shape {rates.shape}")  # fmt: skip
     return rates

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.metrics.estimate import Estimate
 
 __all__ = ["trade_off_rate"]
@@ -85,8 +85,6 @@ def _figure(given: Estimate | float, param: str) -> tuple[float, float]:
         except (TypeError, ValueError):
             value, error = math.nan, 0.0
     if not math.isfinite(value) or math.isnan(error) or error < 0:
-        raise InvalidInputError(
-            message("trade_off_rate", param, "an Estimate or a number, finite",
-                    f"an object of type {type(given).__name__} that is not")
-        )  # fmt: skip
+        raise InvalidInputError.of("trade_off_rate", param, "an Estimate or a number, finite",
+                                   f"an object of type {type(given).__name__} that is not")  # fmt: skip
     return value, error

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.metrics.estimate import Estimate
 from vecveil.types import Embeddings
 
@@ -58,11 +58,9 @@ class UtilityTask(ABC):
         """Return protected / clean with noise on both sides, the quantity that a target is set for."""
         clean = self.clean_value
         if clean <= 0:
-            raise InvalidInputError(
-                message(type(self).__name__, "utility", "a task that clean vectors can do",
-                        f"a clean figure of {clean:.3g}", "A share of nothing cannot be kept.",
-                        "Check the labels, or use another utility.")
-            )  # fmt: skip
+            raise InvalidInputError.of(type(self).__name__, "utility", "a task that clean vectors can do",
+                                       f"a clean figure of {clean:.3g}", "A share of nothing cannot be kept.",
+                                       "Check the labels, or use another utility.")  # fmt: skip
         return self.protected(release, rng).value / clean
 
     def to_record(

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vecveil.checks import check_count, check_embeddings
 from vecveil.errors import IncompatibleError, InvalidInputError, message
 from vecveil.mechanisms import OPEN_RANGE, Before, Step
 from vecveil.metrics import NeighbourTask, SimilarityTask, UtilityTask
@@ -15,6 +14,7 @@ from vecveil.protector.families import EllipticalLaplace, GaussianNoise, LdpNois
 from vecveil.protector.methods import Method, method_named
 from vecveil.protector.scale import Scale
 from vecveil.types import Embeddings, Groups, TokenLabels
+from vecveil.validation import check_count, check_embeddings
 
 __all__ = [
     "Choices",
@@ -67,14 +67,12 @@ def check_choices(
     splits = check_count(options.pop("splits", 1), owner=owner, param="splits", maximum=16)
     if unknown := sorted(set(options) - set(chosen.options)):
         known = ", ".join(chosen.options) or "no options"
-        raise InvalidInputError(
-            message(owner, unknown[0], f"an option of method {method!r}", "an unknown name",
-                    fix=f"It takes {known}.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, unknown[0], f"an option of method {method!r}", "an unknown name",
+                                   fix=f"It takes {known}.")  # fmt: skip
     if splits > 1 and not isinstance(
         chosen.family(0.5), EllipticalLaplace | GaussianNoise | LdpNoise
     ):
-        raise InvalidInputError(message(owner, "splits", f"1 for method {method!r}", splits))
+        raise InvalidInputError.of(owner, "splits", f"1 for method {method!r}", splits)
     if not isinstance(utility, UtilityTask) and utility not in ("similarity", "neighbours"):
         raise InvalidInputError(
             message(owner, "utility", "'similarity', 'neighbours' or a vecveil.metrics.UtilityTask",
@@ -82,31 +80,23 @@ def check_choices(
         )  # fmt: skip
     wanted, after = check_postprocess(postprocess, chosen.postprocess)
     if wanted == "wiener" and chosen.kind != "formal":
-        raise InvalidInputError(
-            message(owner, "postprocess", f"without 'wiener' for method {method!r}", "'wiener'",
-                    "It filters noise of a given shape, and there is none.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "postprocess", f"without 'wiener' for method {method!r}", "'wiener'",
+                                   "It filters noise of a given shape, and there is none.")  # fmt: skip
     first = Before.of(chosen.before if before is None else before)
     if chosen.before == "normalise" and first.kind != "normalise":
-        raise InvalidInputError(
-            message(owner, "before", f"'normalise' for method {method!r}", repr(first.kind),
-                    "Its guarantee speaks of the unit sphere.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "before", f"'normalise' for method {method!r}", repr(first.kind),
+                                   "Its guarantee speaks of the unit sphere.")  # fmt: skip
     if output not in ("full", "reduced"):
-        raise InvalidInputError(message(owner, "output", "'full' or 'reduced'", repr(output)[:40]))
+        raise InvalidInputError.of(owner, "output", "'full' or 'reduced'", repr(output)[:40])
     if output == "reduced" and wanted != "own map":
-        raise InvalidInputError(
-            message(owner, "output", "'full'", "'reduced'",
-                    "Only the own map of a subspace method drops dimensions.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "output", "'full'", "'reduced'",
+                                   "Only the own map of a subspace method drops dimensions.")  # fmt: skip
     other_space = output == "reduced" or any(step.kind in ("truncate", "project") for step in after)
     if other_space and isinstance(utility, UtilityTask) and utility.same_space:
         param = "output" if output == "reduced" else "postprocess"
-        raise InvalidInputError(
-            message(owner, param, "without a change of dimension with this utility",
-                    "'reduced'" if output == "reduced" else "truncate or project",
-                    "The task compares released vectors with clean ones.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, param, "without a change of dimension with this utility",
+                                   "'reduced'" if output == "reduced" else "truncate or project",
+                                   "The task compares released vectors with clean ones.")  # fmt: skip
     return Choices(chosen, scale, wanted, first, after, output, splits)  # type: ignore[arg-type]
 
 
@@ -128,7 +118,7 @@ def check_postprocess(value: Any, default: str) -> tuple[str, tuple[Step, ...]]:
         isinstance(one, str | Step) for one in listed
     ):
         wanted = "None, a string of step names, or a list of them"
-        raise InvalidInputError(message(owner, "postprocess", wanted, type(value).__name__))
+        raise InvalidInputError.of(owner, "postprocess", wanted, type(value).__name__)
     steps = [one.strip() if isinstance(one, str) else one for one in listed]
     wanted = default
     if steps and steps[0] in ("none", "wiener"):
@@ -142,8 +132,8 @@ def _step(text: str) -> Step:
         number = float(value) if value else None
     except ValueError:
         got = repr(text)[:40]
-        raise InvalidInputError(
-            message("fit", "postprocess", "steps such as truncate:128 or int8:0.5", got)
+        raise InvalidInputError.of(
+            "fit", "postprocess", "steps such as truncate:128 or int8:0.5", got
         ) from None
     if kind == "int8" and number is None:
         number = OPEN_RANGE
@@ -155,9 +145,7 @@ def same_space(value: Embeddings, param: str, n: int) -> Embeddings:
     checked = check_embeddings(value, owner="fit_pairs", param=param)
     if checked.shape[1] != n:
         got = f"dimension {checked.shape[1]}"
-        raise IncompatibleError(
-            message("fit_pairs", param, f"of dimension {n}, like `positive`", got)
-        )
+        raise IncompatibleError.of("fit_pairs", param, f"of dimension {n}, like `positive`", got)
     return checked
 
 
@@ -169,11 +157,9 @@ def check_labels(value: Any, rows: int) -> TokenLabels | None:
     labels = np.asarray(value)
     numbers = labels.dtype.kind in "biuf"
     if labels.ndim != 2 or len(labels) != rows or not numbers or not np.isin(labels, (0, 1)).all():
-        raise InvalidInputError(
-            message("fit_pairs", "token_labels", f"a 0/1 array of shape ({rows}, V)",
-                    f"dtype {labels.dtype}, shape {labels.shape}",
-                    "Row i tells which concept terms the text of positive row i holds.")
-        )  # fmt: skip
+        raise InvalidInputError.of("fit_pairs", "token_labels", f"a 0/1 array of shape ({rows}, V)",
+                                   f"dtype {labels.dtype}, shape {labels.shape}",
+                                   "Row i tells which concept terms the text of positive row i holds.")  # fmt: skip
     labels = labels.astype(np.uint8)
     labels = np.ascontiguousarray(labels[:, labels.any(axis=0) & ~labels.all(axis=0)])
     return labels if labels.shape[1] > 1 else None
@@ -187,8 +173,8 @@ def check_relabel(value: Any) -> Any:
         return "presidio"
     if not callable(getattr(value, "detect", None)):
         got = repr(value)[:40] if isinstance(value, str) else type(value).__name__
-        raise InvalidInputError(
-            message("fit", "relabel", "'presidio' or an object with `detect(texts)`", got)
+        raise InvalidInputError.of(
+            "fit", "relabel", "'presidio' or an object with `detect(texts)`", got
         )
     return value
 
@@ -197,10 +183,8 @@ def check_groups(value: Any, rows: int) -> Groups:
     """Return the group ids (rows,)."""
     groups = np.asarray(value)
     if groups.shape != (rows,) or groups.dtype.kind not in "iuUS":
-        raise InvalidInputError(
-            message("fit_pairs", "groups", f"{rows} integers or strings, one for each positive",
-                    f"dtype {groups.dtype}, shape {groups.shape}")
-        )  # fmt: skip
+        raise InvalidInputError.of("fit_pairs", "groups", f"{rows} integers or strings, one for each positive",
+                                   f"dtype {groups.dtype}, shape {groups.shape}")  # fmt: skip
     return groups
 
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vecveil.checks import check_embeddings
 from vecveil.errors import InvalidInputError
 from vecveil.mechanisms.base import BLOCK_ROWS, BLOCK_VALUES, not_finite
 from vecveil.randomness import WordStream
 from vecveil.types import Embeddings
+from vecveil.validation import check_embeddings
 
 if TYPE_CHECKING:
     from vecveil.protector.protector import Protector

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from vecveil.checks import check_count, check_positive
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.protector.candidate import Candidate
 from vecveil.sensitivity.closed_forms import (
     diagonal_concept_shape,
@@ -15,6 +14,7 @@ from vecveil.sensitivity.closed_forms import (
 from vecveil.sensitivity.covariance import concept_covariance_shape
 from vecveil.sensitivity.differences import difference_shape
 from vecveil.sensitivity.shapes import NoiseShape
+from vecveil.validation import check_count, check_positive
 
 if TYPE_CHECKING:
     from vecveil.protector.methods import FitData
@@ -34,14 +34,14 @@ def covariance_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
         return _given(kind, data.dimension, rank)
     if kind not in SHAPES:
         got = repr(kind)[:40] if isinstance(kind, str) else type(kind).__name__
-        raise InvalidInputError(
-            message("fit", "shape", "one of " + ", ".join(SHAPES) + ", or a NoiseShape", got)
+        raise InvalidInputError.of(
+            "fit", "shape", "one of " + ", ".join(SHAPES) + ", or a NoiseShape", got
         )
     if kind != "labels":
         data.pairs("shape", kind)
     if (rank is not None) != (kind == "low-rank"):
         wanted = "given with shape 'low-rank' and with no other"
-        raise InvalidInputError(message("fit", "rank", wanted, repr(rank)))
+        raise InvalidInputError.of("fit", "rank", wanted, repr(rank))
     shape: NoiseShape
     if kind == "pairs":
         shape = concept_covariance_shape(data.moments, floor=floor)
@@ -61,8 +61,8 @@ def covariance_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
 def _given(shape: NoiseShape, dimension: int, rank: int | None) -> Candidate:
     """Return noise of the caller's own shape, such as one that combines several concepts."""
     if rank is not None:
-        raise InvalidInputError(message("fit", "rank", "left out with a shape of your own", rank))
+        raise InvalidInputError.of("fit", "rank", "left out with a shape of your own", rank)
     if shape.dimension != dimension:
         got = f"dimension {shape.dimension}"
-        raise InvalidInputError(message("fit", "shape", f"of dimension {dimension}", got))
+        raise InvalidInputError.of("fit", "shape", f"of dimension {dimension}", got)
     return Candidate(shape=shape, map_of=lambda _: None, parameters={"shape": "given"})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vecveil.errors import IncompatibleError, message
+from vecveil.errors import IncompatibleError
 from vecveil.sensitivity.predictability import near_duplicate_groups
 from vecveil.types import Embeddings, Groups, TokenLabels
 
@@ -57,8 +57,8 @@ class ExpandedPairs:
 def check_expansion(expansion: Expansion, concept: str) -> None:
     """Raise IncompatibleError if the expansion is one of another concept."""
     if expansion.concept != concept:
-        raise IncompatibleError(
-            message("fit", "expansion", f"of the concept {concept!r}", repr(expansion.concept))
+        raise IncompatibleError.of(
+            "fit", "expansion", f"of the concept {concept!r}", repr(expansion.concept)
         )
 
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from vecveil.errors import CalibrationError, message
+from vecveil.errors import CalibrationError
 from vecveil.mechanisms import (
     Gaussian,
     Laplace,
@@ -151,10 +151,8 @@ class Sphere(Family):
 
         ends = (float(np.log(1e-6)), float(np.log(1e6)))
         if excess(ends[0]) < 0 or excess(ends[1]) > 0:
-            raise CalibrationError(
-                message("fit", "target_cosine", "further from 0 and 1", cosine,
-                        "No ε that arithmetic can hold gives it.")
-            )  # fmt: skip
+            raise CalibrationError.of("fit", "target_cosine", "further from 0 and 1", cosine,
+                                      "No ε that arithmetic can hold gives it.")  # fmt: skip
         return float(np.exp(brentq(excess, *ends, xtol=1e-6)))
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.atomic import write_bytes
 from vecveil.errors import MissingDependencyError, ProtectorFileError, VecveilError
+from vecveil.io import write_bytes
 from vecveil.mechanisms import MECHANISMS, Before, Mechanism, Step
 from vecveil.protector.encoder_info import EncoderInfo
 from vecveil.protector.protector import Protector

@@ -6,8 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from vecveil.checks import check_count, check_embeddings
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.mechanisms import Before, Step
 from vecveil.metrics import UtilityTask
 from vecveil.protector.arguments import (
@@ -21,6 +20,7 @@ from vecveil.protector.fitting_vectors import MIN_PAIRS, Vectors, fit_vectors
 from vecveil.protector.protector import Output, Protector
 from vecveil.protector.scale import Scale
 from vecveil.types import Embeddings, Groups, TokenLabels
+from vecveil.validation import check_count, check_embeddings
 
 __all__ = ["MIN_PAIRS", "fit_pairs"]
 
@@ -110,14 +110,8 @@ def fit_pairs(
     n = positive.shape[1]
     negative = same_space(negative, "negative", n)
     if len(negative) != len(positive):
-        raise InvalidInputError(
-            message(
-                owner,
-                "negative",
-                f"of {len(positive)} rows, one for each positive",
-                f"{len(negative)} rows",
-            )
-        )
+        raise InvalidInputError.of(owner, "negative", f"of {len(positive)} rows, one for each positive",
+                                   f"{len(negative)} rows")  # fmt: skip
     if background is not None:
         background = same_space(background, "background", n)
         background = background if len(background) >= MIN_PAIRS else None  # too few say nothing

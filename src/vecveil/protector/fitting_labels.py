@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vecveil.checks import check_count, check_embeddings
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.mechanisms import Before, Step
 from vecveil.metrics import UtilityTask
 from vecveil.protector.arguments import UtilityChoice, check_choices, check_groups, same_space
@@ -19,6 +18,7 @@ from vecveil.protector.methods import METHODS, method_named
 from vecveil.protector.protector import Output, Protector
 from vecveil.protector.scale import Scale
 from vecveil.types import Embeddings, Groups, Texts
+from vecveil.validation import check_count, check_embeddings
 
 if TYPE_CHECKING:
     from vecveil.concepts import Concept
@@ -115,16 +115,13 @@ def check_label_method(method: str, target_advantage: float | None) -> None:
     why = "Labels name no words to remove, so there is no text with the concept removed."
     if not method_named(method).labels:
         known = ", ".join(name for name, each in METHODS.items() if each.labels)
-        raise InvalidInputError(
-            message(
-                "fit", "method", f"one of {known} for a concept given by labels", repr(method), why
-            )
+        raise InvalidInputError.of(
+            "fit", "method", f"one of {known} for a concept given by labels", repr(method), why
         )
     if target_advantage is not None:
-        raise InvalidInputError(
-            message("fit", "target_advantage", "left out for a concept given by labels", target_advantage,
-                    why, "Give epsilon, noise_to_signal, target_utility or target_cosine.")
-        )  # fmt: skip
+        raise InvalidInputError.of("fit", "target_advantage", "left out for a concept given by labels",
+                                   target_advantage, why,
+                                   "Give epsilon, noise_to_signal, target_utility or target_cosine.")  # fmt: skip
 
 
 def fit_labelled_texts(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.metrics import NeighbourTask, SimilarityTask
 from vecveil.protector.encoder_info import EncoderInfo
 from vecveil.protector.protector import Protector
@@ -54,16 +54,12 @@ def fit_rewriting(
     chosen = TEXT_METHODS[method]
     for param, value in left_out.items():
         if value is not None:
-            raise InvalidInputError(
-                message("fit", param, f"left out for method {method!r}", "a value",
-                        "It rewrites texts; no vector is changed.")
-            )  # fmt: skip
+            raise InvalidInputError.of("fit", param, f"left out for method {method!r}", "a value",
+                                       "It rewrites texts; no vector is changed.")  # fmt: skip
     if unknown := sorted(set(options) - set(chosen.options)):
         known = ", ".join(chosen.options) or "no options"
-        raise InvalidInputError(
-            message("fit", unknown[0], f"an option of method {method!r}", "an unknown name",
-                    fix=f"It takes {known}.")
-        )  # fmt: skip
+        raise InvalidInputError.of("fit", unknown[0], f"an option of method {method!r}", "an unknown name",
+                                   fix=f"It takes {known}.")  # fmt: skip
     concept.require_spans("fit")
     from vecveil.encoders import load_encoder
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from vecveil.errors import CalibrationError, message
+from vecveil.errors import CalibrationError
 from vecveil.metrics import UtilityTask
 from vecveil.protector.candidate import Candidate, CommonDraws
 from vecveil.protector.scale import (
@@ -86,10 +86,8 @@ def _noise_of_cosine(
 
     noise = bisect(lambda ratio: cosine(ratio) >= target)
     if noise is None:
-        raise CalibrationError(
-            message("fit", "target_cosine", f"at most {cosine(SMALLEST_NOISE):.4f} here", target,
-                    "Less noise than that protects nothing.", "Lower the target.")
-        )  # fmt: skip
+        raise CalibrationError.of("fit", "target_cosine", f"at most {cosine(SMALLEST_NOISE):.4f} here", target,
+                                  "Less noise than that protects nothing.", "Lower the target.")  # fmt: skip
     return noise
 
 
@@ -110,8 +108,7 @@ def noise_of_advantage(
     if exceeded is None:
         return SMALLEST_NOISE  # even the least noise that is tried keeps it
     if exceeded >= LARGEST_NOISE:
-        raise CalibrationError(
-            message("fit", "target_advantage", f"at least {advantage(LARGEST_NOISE):.3g} here", target,
-                    "No noise that leaves anything of the vectors goes below.", "Raise the target.")
-        )  # fmt: skip
+        raise CalibrationError.of("fit", "target_advantage", f"at least {advantage(LARGEST_NOISE):.3g} here",
+                                  target, "No noise that leaves anything of the vectors goes below.",
+                                  "Raise the target.")  # fmt: skip
     return exceeded * 1.002  # bisection stops within .2 % below

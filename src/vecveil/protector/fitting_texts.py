@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.checks import check_count, check_texts
 from vecveil.mechanisms import Before, Step
 from vecveil.metrics import UtilityTask
 from vecveil.protector.arguments import UtilityChoice, check_choices, check_relabel
@@ -21,6 +20,7 @@ from vecveil.protector.protector import Output, Protector
 from vecveil.protector.scale import Scale
 from vecveil.protector.text_methods import TEXT_METHODS
 from vecveil.types import Embeddings, Texts
+from vecveil.validation import check_count, check_texts
 
 if TYPE_CHECKING:
     from vecveil.concepts import Concept

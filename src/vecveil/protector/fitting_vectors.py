@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.mechanisms import OPEN_RANGE, Mechanism, Step
 from vecveil.metrics import UtilityTask
 from vecveil.protector.arguments import Choices, UtilityChoice, task_of
@@ -141,15 +141,11 @@ def fit_vectors(
 def _check_concept(moments: Moments, pairs: bool, owner: str) -> None:
     """Refuse pairs without a difference, and labels that no direction tells apart."""
     if pairs and not moments.C.any():
-        raise InvalidInputError(
-            message(owner, "negative", "different from `positive`", "the same rows",
-                    "There is nothing to hide.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "negative", "different from `positive`", "the same rows",
+                                   "There is nothing to hide.")  # fmt: skip
     if not pairs and (moments.B is None or not moments.B.any()):
-        raise InvalidInputError(
-            message(owner, "labels", "of texts whose vectors differ", "equal vectors",
-                    "There is nothing to hide.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "labels", "of texts whose vectors differ", "equal vectors",
+                                   "There is nothing to hide.")  # fmt: skip
 
 
 def _candidate(choices: Choices, data: FitData, options: dict[str, Any]) -> Candidate:
@@ -175,9 +171,7 @@ def _check_projections(choices: Choices, candidate: Candidate) -> None:
     for step in choices.after:
         if step.matrix is not None and step.matrix.shape[1] != dimension:
             wanted = f"with a projection of shape (m, {dimension})"
-            raise InvalidInputError(
-                message("fit", "postprocess", wanted, f"shape {step.matrix.shape}")
-            )
+            raise InvalidInputError.of("fit", "postprocess", wanted, f"shape {step.matrix.shape}")
         dimension = step.output_dimension(dimension)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vecveil.errors import IncompatibleError, InvalidInputError, message
+from vecveil.errors import IncompatibleError, InvalidInputError
 from vecveil.protector.encoder_info import encoder_fingerprint
 
 if TYPE_CHECKING:
@@ -44,11 +44,9 @@ def load_own_encoder(protector: Protector) -> Encoder:
     info = protector.encoder_info
     # A name of the user's own object ("native") means nothing to a model hub.
     if info.name is None or info.precision == "native":
-        raise InvalidInputError(
-            message("Protector.encode", "encoder", "one that can be loaded by name", "none",
-                    "It was fitted on vectors alone, or with an encoder of your own.",
-                    "Encode yourself and call protect.")
-        )  # fmt: skip
+        raise InvalidInputError.of("Protector.encode", "encoder", "one that can be loaded by name", "none",
+                                   "It was fitted on vectors alone, or with an encoder of your own.",
+                                   "Encode yourself and call protect.")  # fmt: skip
     from vecveil.encoders import load_encoder
 
     # That of the fit: what "auto" takes goes by how fast either is just now.
@@ -65,9 +63,8 @@ def check_encoder(protector: Protector, encoder: Any) -> None:
     if expected is not None and fingerprint is not None and fingerprint != expected:
         if protector.encoder_info.same_by_probe(encoder):
             return
-        raise IncompatibleError(
-            message("Protector", "encoder", f"the one it was fitted for ({protector.encoder_info.name}, "
-                    f"{expected[:12]})", f"{getattr(encoder, 'name', 'another')} ({fingerprint[:12]})",
-                    "Its map and noise fit the vectors of that encoder only.",
-                    "Use that encoder, or fit a new protector.")
-        )  # fmt: skip
+        raise IncompatibleError.of("Protector", "encoder",
+                                   f"the one it was fitted for ({protector.encoder_info.name}, " f"{expected[:12]})",
+                                   f"{getattr(encoder, 'name', 'another')} ({fingerprint[:12]})",
+                                   "Its map and noise fit the vectors of that encoder only.",
+                                   "Use that encoder, or fit a new protector.")  # fmt: skip

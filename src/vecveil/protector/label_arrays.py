@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.types import Embeddings, TokenLabels
 
 __all__ = ["MIN_CLASS", "classes_of", "with_classes"]
@@ -27,17 +27,14 @@ def classes_of(labels: Any, rows: int, *, owner: str) -> TokenLabels:
     """
     marks = _array(labels, rows) if getattr(labels, "ndim", 1) == 2 else _one_hot(labels, rows)
     if marks is None:
-        raise InvalidInputError(
-            message(owner, "labels", f"{rows} strings, integers or None, or a 0/1 array ({rows}, V)",
-                    _kind(labels))
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "labels",
+                                   f"{rows} strings, integers or None, or a 0/1 array ({rows}, V)",
+                                   _kind(labels))  # fmt: skip
     held = marks.sum(axis=0)
     if not held.size or held.min() < MIN_CLASS:
         got = "none" if not held.size else f"one that {int(held.min())} hold"
-        raise InvalidInputError(
-            message(owner, "labels", f"classes that at least {MIN_CLASS} texts hold each", got,
-                    "From so few nothing reliable can be learnt.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "labels", f"classes that at least {MIN_CLASS} texts hold each", got,
+                                   "From so few nothing reliable can be learnt.")  # fmt: skip
     return marks
 
 
@@ -55,16 +52,12 @@ def with_classes(
     if labels.shape[1] > 1:
         constant = labels[held].all(axis=0)
         if constant.any():
-            raise InvalidInputError(
-                message(owner, "labels", "columns that differ between rows with a label",
-                        f"{int(constant.sum())} that hold in each")
-            )  # fmt: skip
+            raise InvalidInputError.of(owner, "labels", "columns that differ between rows with a label",
+                                       f"{int(constant.sum())} that hold in each")  # fmt: skip
         return X[held], labels[held], others if len(others) else None
     if len(others) < MIN_CLASS:
-        raise InvalidInputError(
-            message(owner, "labels", "two classes or more, or one and texts without it", "one alone",
-                    "There is nothing to tell it from.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "labels", "two classes or more, or one and texts without it",
+                                   "one alone", "There is nothing to tell it from.")  # fmt: skip
     both = np.concatenate([X[held], others])
     marks = np.zeros((len(both), 2), dtype=np.uint8)
     marks[: held.sum(), 0] = marks[held.sum() :, 1] = 1

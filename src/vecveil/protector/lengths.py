@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.checks import check_embeddings
 from vecveil.errors import IncompatibleError, message
 from vecveil.types import Embeddings, Vector
+from vecveil.validation import check_embeddings
 
 if TYPE_CHECKING:
     from vecveil.protector.protector import Protector

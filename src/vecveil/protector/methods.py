@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.mechanisms import NOTHING_BEFORE, Before
 from vecveil.metrics import UtilityTask
 from vecveil.protector.candidate import Candidate
@@ -76,10 +76,9 @@ class FitData:
             InvalidInputError: there are labels in their place.
         """
         if self.negative is None:
-            raise InvalidInputError(
-                message("fit", param, "one that labels without pairs are enough for", repr(asked)[:40],
-                        "It compares texts with the same texts without the concept.")
-            )  # fmt: skip
+            raise InvalidInputError.of("fit", param, "one that labels without pairs are enough for",
+                                       repr(asked)[:40],
+                                       "It compares texts with the same texts without the concept.")  # fmt: skip
         return self.positive, self.negative
 
     @cached_property
@@ -243,14 +242,10 @@ def register_method(method: Method) -> None:
         InvalidInputError: no `Method`, or one of a name that is taken.
     """
     if not isinstance(method, Method):
-        raise InvalidInputError(
-            message("register_method", "method", "a Method", type(method).__name__)
-        )
+        raise InvalidInputError.of("register_method", "method", "a Method", type(method).__name__)
     if method.name in METHODS or method.name in TEXT_METHODS:
-        raise InvalidInputError(
-            message(
-                "register_method", "method", "of a name that no method has", repr(method.name)[:60]
-            )
+        raise InvalidInputError.of(
+            "register_method", "method", "of a name that no method has", repr(method.name)[:60]
         )
     METHODS[method.name] = method
 
@@ -258,13 +253,11 @@ def register_method(method: Method) -> None:
 def method_named(name: str) -> Method:
     """Return the method; raises with the list of names if there is none, or if it takes texts alone."""
     if isinstance(name, str) and name in TEXT_METHODS:
-        raise InvalidInputError(
-            message("fit", "method", "one that protects vectors", repr(name),
-                    "It rewrites texts before they are encoded, and vectors hold the concept already.",
-                    "Call vecveil.fit with texts and a concept that is found in them.")
-        )  # fmt: skip
+        raise InvalidInputError.of("fit", "method", "one that protects vectors", repr(name),
+                                   "It rewrites texts before they are encoded, and vectors hold the concept already.",
+                                   "Call vecveil.fit with texts and a concept that is found in them.")  # fmt: skip
     if not isinstance(name, str) or name not in METHODS:
-        raise InvalidInputError(
-            message("fit", "method", "one of " + ", ".join(sorted(METHODS)), repr(name)[:60])
+        raise InvalidInputError.of(
+            "fit", "method", "one of " + ", ".join(sorted(METHODS)), repr(name)[:60]
         )
     return METHODS[name]

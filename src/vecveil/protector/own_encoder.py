@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.protector.protector import Protector
 
 if TYPE_CHECKING:
@@ -24,11 +24,9 @@ def encoder_for(
     about = protector.encoder_info
     chosen = name or about.name
     if chosen is None:
-        raise InvalidInputError(
-            message("Protector", "encoder", "given (--encoder)", "none",
-                    "The protector was fitted on vectors alone and knows no encoder.",
-                    "Name the encoder, or give an input with vectors.")
-        )  # fmt: skip
+        raise InvalidInputError.of("Protector", "encoder", "given (--encoder)", "none",
+                                   "The protector was fitted on vectors alone and knows no encoder.",
+                                   "Name the encoder, or give an input with vectors.")  # fmt: skip
     from vecveil.encoders import load_encoder
 
     known = about.precision if about.precision in ("fp32", "bf16") else None

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from vecveil.accounting import Guarantee
-from vecveil.checks import check_embeddings, check_texts
 from vecveil.errors import InvalidInputError, message
 from vecveil.mechanisms import NOTHING_BEFORE, Before, Mechanism, Step, TextCrafter
 from vecveil.protector.blocks import release_in_blocks
@@ -22,6 +21,7 @@ from vecveil.protector.texts_only import TextsOnly, refuse_repetition
 from vecveil.randomness import ItemId, NoiseKey, NoiseKeys, WordStream, resolve_stream
 from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.types import Embeddings, Matrix, RandomSource, Texts
+from vecveil.validation import check_embeddings, check_texts
 
 if TYPE_CHECKING:
     from vecveil.accounting import Ledger
@@ -151,14 +151,14 @@ class Protector:
                 vectors that are protected already and are to be protected again.
 
         Raises:
-            InvalidInputError, IncompatibleError: see `vecveil.checks.check_embeddings` and ``lengths``.
+            InvalidInputError, IncompatibleError: see `vecveil.validation.check_embeddings` and ``lengths``.
             LedgerCapError: an item would be released too often; nothing is returned.
             ReleaseError: the result was not finite; nothing is returned.
         """
         if isinstance(self.mechanism, TextsOnly):
             raise self.mechanism.refusal()
         if not isinstance(noise, bool | np.bool_):
-            raise InvalidInputError(message(_OWNER, "noise", "True or False", type(noise).__name__))
+            raise InvalidInputError.of(_OWNER, "noise", "True or False", type(noise).__name__)
         texts = None if texts is None else check_texts(texts, owner=_OWNER, min_rows=0)
         X = check_embeddings(
             X,
@@ -231,10 +231,8 @@ class Protector:
         """
         owner = "Protector.direction"
         if not isinstance(self.mechanism, TextCrafter):
-            raise InvalidInputError(
-                message(owner, "method", "'textcrafter'", repr(self.method),
-                        "Only its perturbations keep to a reference direction.")
-            )  # fmt: skip
+            raise InvalidInputError.of(owner, "method", "'textcrafter'", repr(self.method),
+                                       "Only its perturbations keep to a reference direction.")  # fmt: skip
         X = check_embeddings(X, owner=owner, param="X", dimension=self.dimension)
         x = self.before.apply(X, owner=owner)
         self.mechanism.check_rows(x)

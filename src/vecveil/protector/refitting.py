@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.mechanisms import TextCrafter
 from vecveil.protector.fitting import fit_pairs
 from vecveil.protector.methods import METHODS
@@ -50,8 +50,9 @@ def refit(
     """
     refused = refit_refusal(protector)
     if refused is not None:
-        raise InvalidInputError(message("refit", "protector", "one that can be fitted again", "another",
-                                        refused))  # fmt: skip
+        raise InvalidInputError.of(
+            "refit", "protector", "one that can be fitted again", "another", refused
+        )
     known = METHODS[protector.method].options
     options: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value

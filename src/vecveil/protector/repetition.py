@@ -43,16 +43,15 @@ def check_repetition(
     if key is not None and not isinstance(key, NoiseKey | NoiseKeys):
         wanted = "a vecveil.randomness.NoiseKey or NoiseKeys"
         # Not even the type's value is shown: somebody may have passed the secret itself.
-        raise InvalidInputError(
-            message(_OWNER, "key", wanted, type(key).__name__,
-                    fix="Read it with NoiseKeys.from_file(path).")
-        )  # fmt: skip
+        raise InvalidInputError.of(
+            _OWNER, "key", wanted, type(key).__name__, fix="Read it with NoiseKeys.from_file(path)."
+        )
     if ledger is not None:
         from vecveil.accounting import Ledger
 
         if not isinstance(ledger, Ledger):
             got = type(ledger).__name__
-            raise InvalidInputError(message(_OWNER, "ledger", "a vecveil.accounting.Ledger", got))
+            raise InvalidInputError.of(_OWNER, "ledger", "a vecveil.accounting.Ledger", got)
     for name, value in (("key", key), ("ledger", ledger)):
         if value is not None and ids is None:
             raise InvalidInputError(
@@ -60,24 +59,22 @@ def check_repetition(
                         "Pass the primary keys of the rows.")
             )  # fmt: skip
         if value is not None and not noise:
-            raise InvalidInputError(message(_OWNER, name, "left out without noise", "a value"))
+            raise InvalidInputError.of(_OWNER, name, "left out without noise", "a value")
     if ids is not None and key is None and ledger is None:
         raise InvalidInputError(
             message(_OWNER, "ids", "given with `key` or `ledger`", "ids alone", "Fresh noise needs no ids.",
                     "For noise that repeats, pass key=NoiseKeys.from_file(path) (--key-file).")
         )  # fmt: skip
     if key is not None and rng is not None:
-        raise InvalidInputError(
-            message(
-                _OWNER, "rng", "None with `key`", type(rng).__name__, "The key decides the noise."
-            )
+        raise InvalidInputError.of(
+            _OWNER, "rng", "None with `key`", type(rng).__name__, "The key decides the noise."
         )
     if texts is not None:
         if key is None:
-            raise InvalidInputError(message(_OWNER, "texts", "given with `key`", "texts alone"))
+            raise InvalidInputError.of(_OWNER, "texts", "given with `key`", "texts alone")
         if len(texts) != rows:
-            raise InvalidInputError(
-                message(_OWNER, "texts", f"{rows} texts, one for each row", len(texts))
+            raise InvalidInputError.of(
+                _OWNER, "texts", f"{rows} texts, one for each row", len(texts)
             )
 
 

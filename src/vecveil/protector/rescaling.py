@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from vecveil.checks import check_positive
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.mechanisms import Gaussian, Laplace, LdpGaussian, Mahalanobis, Mechanism, Purkayastha
+from vecveil.validation import check_positive
 
 if TYPE_CHECKING:
     from vecveil.protector.protector import Protector
@@ -22,10 +22,8 @@ def rescaled(protector: Protector, factor: float) -> Protector:
     factor = check_positive(factor, owner=_OWNER, param="factor")
     mechanism = _mechanism(protector.mechanism, factor)
     if mechanism is None:
-        raise InvalidInputError(
-            message(_OWNER, "method", "one whose noise has a scale of its own", repr(protector.method),
-                    fix="Fit another protector.")
-        )  # fmt: skip
+        raise InvalidInputError.of(_OWNER, "method", "one whose noise has a scale of its own",
+                                   repr(protector.method), fix="Fit another protector.")  # fmt: skip
     linear = protector.map
     return replace(
         protector,

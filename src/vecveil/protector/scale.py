@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.checks import check_positive, check_probability
 from vecveil.errors import CalibrationError, InvalidInputError, message
 from vecveil.mechanisms.textcrafter import check_radius
 from vecveil.protector.families import Family
+from vecveil.validation import check_positive, check_probability
 
 __all__ = ["Scale", "bisect", "largest_noise"]
 
@@ -79,10 +79,8 @@ class Scale:
         """
         given = [name for name in _NAMES if getattr(self, name) is not None]
         if not allowed and (given or self.delta is not None):
-            raise InvalidInputError(
-                message("fit", (given or ["delta"])[0], f"left out for method {method!r}", "a value",
-                        "It adds no noise, so it has no scale.")
-            )  # fmt: skip
+            raise InvalidInputError.of("fit", (given or ["delta"])[0], f"left out for method {method!r}",
+                                       "a value", "It adds no noise, so it has no scale.")  # fmt: skip
         if allowed and len(given) != 1:
             listed = ", or ".join(f"`{name}`" for name in allowed[1:])
             raise InvalidInputError(
@@ -92,14 +90,12 @@ class Scale:
                         if "target_utility" in allowed else "Give exactly one.")
             )  # fmt: skip
         if given and given[0] not in allowed:
-            raise InvalidInputError(
-                message("fit", given[0], f"left out for method {method!r}", "a value",
-                        fix="It takes " + " or ".join(allowed) + ".")
-            )  # fmt: skip
+            raise InvalidInputError.of("fit", given[0], f"left out for method {method!r}", "a value",
+                                       fix="It takes " + " or ".join(allowed) + ".")  # fmt: skip
         if delta != (self.delta is not None):
             wanted = "given beside epsilon" if delta else f"left out for method {method!r}"
             got = "None" if self.delta is None else self.delta
-            raise InvalidInputError(message("fit", "delta", wanted, got))
+            raise InvalidInputError.of("fit", "delta", wanted, got)
 
     def noise(self, rms_norm: float, dimension: int, family: Family | None = None) -> float | None:
         """Return the noise-to-signal ratio that is asked for, or None if a target decides.

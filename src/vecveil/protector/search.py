@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.metrics import UtilityTask
-from vecveil.progress import progress
 from vecveil.protector.candidate import Candidate, CommonDraws
 from vecveil.protector.scale import SMALLEST_NOISE, Scale, largest_noise, refuse_target
 from vecveil.protector.subspace_settings import (
@@ -35,6 +34,7 @@ from vecveil.protector.subspace_settings import (
     setting_of,
     third_settings,
 )
+from vecveil.runtime import progress
 from vecveil.sensitivity.moments import Moments
 from vecveil.sensitivity.predictability import (
     kernel_ridge_path,

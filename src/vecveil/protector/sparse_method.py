@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vecveil.checks import check_count, check_positive
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.protector.candidate import Candidate
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Embeddings
+from vecveil.validation import check_count, check_positive
 
 if TYPE_CHECKING:
     from vecveil.protector.methods import FitData
@@ -58,11 +58,10 @@ def _sides(data: FitData) -> tuple[Embeddings, Embeddings]:
     labels = data.token_labels
     assert labels is not None
     if labels.shape[1] != 2 or not (labels.sum(axis=1) == 1).all():
-        raise InvalidInputError(
-            message("fit", "method", "another than 'sparse' for labels that are not two classes",
-                    f"{labels.shape[1]} labels", "Its mask is learnt from telling two sides apart.",
-                    "Use subspace, or covariance.")
-        )  # fmt: skip
+        raise InvalidInputError.of("fit", "method", "another than 'sparse' for labels that are not two classes",
+                                   f"{labels.shape[1]} labels",
+                                   "Its mask is learnt from telling two sides apart.",
+                                   "Use subspace, or covariance.")  # fmt: skip
     rng = np.random.default_rng(data.seed)
     first, second = (rng.permutation(np.flatnonzero(labels[:, j])) for j in (0, 1))
     count = min(len(first), len(second))

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vecveil.checks import check_count, check_positive
-from vecveil.errors import CalibrationError, InvalidInputError, message
+from vecveil.errors import CalibrationError, InvalidInputError
 from vecveil.protector.candidate import Candidate, CommonDraws
 from vecveil.protector.scale import SMALLEST_NOISE, refuse_target
 from vecveil.protector.search import SubspaceSearch
@@ -21,6 +20,7 @@ from vecveil.protector.subspace_settings import (
 )
 from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.sensitivity.shapes import NoiseShape
+from vecveil.validation import check_count, check_positive
 
 if TYPE_CHECKING:
     from vecveil.protector.methods import FitData
@@ -35,8 +35,8 @@ def subspace_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     """Return the setting that is given, or the best that is found with what is given."""
     n = data.dimension
     if n < 2:
-        raise InvalidInputError(
-            message("fit", "positive", "of dimension 2 or more for method 'subspace'", n)
+        raise InvalidInputError.of(
+            "fit", "positive", "of dimension 2 or more for method 'subspace'", n
         )
     fixed: dict[str, Any] = {}
     if options.get("rank") is not None:
@@ -55,7 +55,7 @@ def subspace_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     if options.get("pairs") is not None:
         if not isinstance(options["pairs"], bool):
             got = type(options["pairs"]).__name__
-            raise InvalidInputError(message("fit", "pairs", "True, False or None", got))
+            raise InvalidInputError.of("fit", "pairs", "True, False or None", got)
         fixed["pairs"] = options["pairs"]
     if options.get("gradients") is not None:
         fixed["gradients"] = check_count(
@@ -65,7 +65,7 @@ def subspace_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     transplants = options.get("transplants")
     if transplants is not None and not isinstance(transplants, bool):
         got = type(transplants).__name__
-        raise InvalidInputError(message("fit", "transplants", "True, False or None", got))
+        raise InvalidInputError.of("fit", "transplants", "True, False or None", got)
     if data.negative is None:
         _labels_only(data, fixed, made_up=bool(transplants))
     if fixed.keys() >= {"rank", "kept", "flattening", "pairs"}:
@@ -106,10 +106,8 @@ def _labels_only(data: FitData, fixed: dict[str, Any], *, made_up: bool) -> None
     most = min(told, data.dimension - 1)
     rank = fixed.setdefault("rank", most)
     if rank > most:
-        raise InvalidInputError(
-            message("fit", "rank", f"at most {most}", rank,
-                    "The labels tell texts apart in no more directions.")
-        )  # fmt: skip
+        raise InvalidInputError.of("fit", "rank", f"at most {most}", rank,
+                                   "The labels tell texts apart in no more directions.")  # fmt: skip
     fixed["pairs"] = False
     fixed.setdefault("gradients", 0)
 

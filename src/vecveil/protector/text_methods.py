@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from vecveil.checks import check_count
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
+from vecveil.validation import check_count
 
 if TYPE_CHECKING:
     from vecveil.concepts import Concept, ConceptMatches
@@ -79,15 +79,10 @@ def _lists(members: Any, labels: set[str]) -> dict[str, tuple[str, ...]]:
         for own in members.values()
     )
     if not good:
-        raise InvalidInputError(message("fit", "members", wanted, type(members).__name__))
+        raise InvalidInputError.of("fit", "members", wanted, type(members).__name__)
     if missing := len(labels - set(members)):
-        raise InvalidInputError(
-            message(
-                "fit",
-                "members",
-                wanted,
-                f"one without {missing} of the types that are in the texts",
-            )
+        raise InvalidInputError.of(
+            "fit", "members", wanted, f"one without {missing} of the types that are in the texts"
         )
     return {str(label): tuple(own) for label, own in members.items()}
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vecveil.checks import check_count, check_embeddings
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.mechanisms.textcrafter import TextCrafter, check_unit_rows
 from vecveil.protector.candidate import Candidate
 from vecveil.protector.subspace_settings import directions_of
@@ -17,6 +16,7 @@ from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.sensitivity.subspace import subspace_map
 from vecveil.textcrafter.settings import PolicySettings
 from vecveil.types import Embeddings, Groups, Matrix
+from vecveil.validation import check_count, check_embeddings
 
 if TYPE_CHECKING:
     from vecveil.protector.methods import FitData
@@ -40,10 +40,8 @@ def textcrafter_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     from vecveil.textcrafter.training import train_policy
 
     if options.pop("relabel", None) is not None:
-        raise InvalidInputError(
-            message("fit_pairs", "relabel", "left out", "a value", "A recogniser reads texts.",
-                    "Use vecveil.fit, or move such rows to further_positive yourself.")
-        )  # fmt: skip
+        raise InvalidInputError.of("fit_pairs", "relabel", "left out", "a value", "A recogniser reads texts.",
+                                   "Use vecveil.fit, or move such rows to further_positive yourself.")  # fmt: skip
     checkpoint = options.pop("checkpoint", None)
     further = options.pop("further_positive", None)
     if further is not None:

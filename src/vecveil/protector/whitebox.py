@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vecveil.checks import check_count, check_positive
 from vecveil.protector.candidate import Candidate
+from vecveil.validation import check_count, check_positive
 
 if TYPE_CHECKING:
     from vecveil.protector.methods import FitData
@@ -25,7 +25,7 @@ def whitebox_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     """Return diagonal Mahalanobis noise shaped by integrated gradients."""
     from vecveil.attacks.networks.training import train_network
     from vecveil.attacks.token_inference.mlc import PUBLISHED
-    from vecveil.progress import progress
+    from vecveil.runtime import progress
     from vecveil.sensitivity.integrated_gradients import white_box_shape
 
     floor = check_positive(options.pop("floor", 1e-6), owner="fit", param="floor")

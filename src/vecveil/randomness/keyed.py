@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.randomness.keys import NoiseKey
 from vecveil.randomness.stream import BlockCipher, WordStream
 from vecveil.types import Embeddings
@@ -47,10 +47,8 @@ def check_ids(ids: Any, rows: int, *, owner: str) -> list[bytes]:
     ordered = isinstance(ids, Sequence) or (isinstance(ids, np.ndarray) and ids.ndim == 1)
     if isinstance(ids, str | bytes) or not ordered or len(ids) != rows:
         got = f"{len(ids)} ids" if ordered else type(ids).__name__
-        raise InvalidInputError(
-            message(owner, "ids", f"{rows} ids, one for each row", got,
-                    fix="Pass the primary keys of the rows.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "ids", f"{rows} ids, one for each row", got,
+                                   fix="Pass the primary keys of the rows.")  # fmt: skip
     listed = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
     return [_id_bytes(one, i, owner) for i, one in enumerate(listed)]
 
@@ -64,13 +62,8 @@ def _id_bytes(value: Any, position: int, owner: str) -> bytes:
         number = int(value)
         size = number.bit_length() // 8 + 1
         return b"i" + number.to_bytes(size, "little", signed=True)
-    raise InvalidInputError(
-        message(
-            owner,
-            "ids",
-            "strings, integers or bytes",
-            f"{type(value).__name__} at position {position}",
-        )
+    raise InvalidInputError.of(
+        owner, "ids", "strings, integers or bytes", f"{type(value).__name__} at position {position}"
     )
 
 

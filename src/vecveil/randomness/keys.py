@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from vecveil.atomic import write_bytes
 from vecveil.errors import KeyFileError, message
+from vecveil.io import write_bytes
 
 if TYPE_CHECKING:
     from vecveil.randomness.stream import BlockCipher
@@ -75,14 +75,12 @@ class NoiseKey:
             or not 0 < len(key_id) <= _LONGEST_ID
             or not key_id.isprintable()
         ):
-            raise KeyFileError(message("NoiseKey", "key_id", f"a printable name of at most {_LONGEST_ID} characters",
-                                       type(key_id).__name__))  # fmt: skip
+            raise KeyFileError.of("NoiseKey", "key_id", f"a printable name of at most {_LONGEST_ID} characters",
+                                  type(key_id).__name__)  # fmt: skip
         if not isinstance(secret, bytes) or len(secret) < KEY_BYTES or len(set(secret)) < 8:
-            raise KeyFileError(
-                message("NoiseKey", "secret", f"at least {KEY_BYTES} random bytes", "something else",
-                        "Whoever guesses the key removes the noise.",
-                        "Make one with `vecveil key new FILE`.")
-            )  # fmt: skip
+            raise KeyFileError.of("NoiseKey", "secret", f"at least {KEY_BYTES} random bytes", "something else",
+                                  "Whoever guesses the key removes the noise.",
+                                  "Make one with `vecveil key new FILE`.")  # fmt: skip
         self.key_id = key_id
         self._secret = secret
         self._cipher: BlockCipher | None = None
@@ -129,7 +127,7 @@ class NoiseKeys:
         if name not in self.keys:
             known = ", ".join(sorted(self.keys))
             got = "another"  # never shown: it may be the secret, passed in the wrong place
-            raise KeyFileError(message("NoiseKeys", "key_id", f"one of {known}", got))
+            raise KeyFileError.of("NoiseKeys", "key_id", f"one of {known}", got)
         return self.keys[name]
 
     @classmethod
@@ -143,7 +141,7 @@ class NoiseKeys:
         owner = "NoiseKeys.from_file"
         try:
             if path.stat().st_size > _LARGEST_FILE:
-                raise KeyFileError(message(owner, "path", "a key file", "a file of another kind"))
+                raise KeyFileError.of(owner, "path", "a key file", "a file of another kind")
             others = os.name == "posix" and path.stat().st_mode & 0o077
             text = "" if others else path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -152,10 +150,8 @@ class NoiseKeys:
                         fix="Make one with `vecveil key new FILE`.")
             ) from None  # fmt: skip
         if others:
-            raise KeyFileError(
-                message(owner, "path", "readable by its owner alone", f"mode {others:o} for others",
-                        "Whoever has the key removes the noise.", f"Run: chmod 600 {path.name}")
-            )  # fmt: skip
+            raise KeyFileError.of(owner, "path", "readable by its owner alone", f"mode {others:o} for others",
+                                  "Whoever has the key removes the noise.", f"Run: chmod 600 {path.name}")  # fmt: skip
         return cls._parsed(text, owner, "path")
 
     @classmethod
@@ -167,8 +163,8 @@ class NoiseKeys:
         text = os.environ.get(variable) if named else None
         if not text:
             got = f"{variable} unset" if named else "something that is no variable's name"
-            raise KeyFileError(
-                message(owner, "variable", "the name of one set to the JSON of a key file", got)
+            raise KeyFileError.of(
+                owner, "variable", "the name of one set to the JSON of a key file", got
             )
         return cls._parsed(text, owner, "variable")
 
@@ -183,10 +179,8 @@ class NoiseKeys:
     def _create(cls, path: Path, key_id: str) -> NoiseKeys:
         keys = dict(cls.from_file(path).keys) if path.exists() else {}
         if key_id in keys:
-            raise KeyFileError(
-                message("NoiseKeys.create", "key_id", "new in this file", repr(key_id)[:60],
-                        "Two keys of one id could not be told apart.", "Choose another id.")
-            )  # fmt: skip
+            raise KeyFileError.of("NoiseKeys.create", "key_id", "new in this file", repr(key_id)[:60],
+                                  "Two keys of one id could not be told apart.", "Choose another id.")  # fmt: skip
         keys[key_id] = NoiseKey(key_id, secrets.token_bytes(KEY_BYTES))
         made = cls(key_id, keys)
         record = {

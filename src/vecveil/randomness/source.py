@@ -6,7 +6,7 @@ import secrets
 
 import numpy as np
 
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.types import RandomSource
 
 __all__ = ["resolve_generator"]
@@ -27,6 +27,6 @@ def resolve_generator(
         return rng
     if isinstance(rng, int | np.integer) and not isinstance(rng, bool) and rng >= 0:
         return np.random.default_rng(int(rng))
-    raise InvalidInputError(
-        message(owner, "rng", "None, a seed ≥ 0 or a numpy.random.Generator", type(rng).__name__)
+    raise InvalidInputError.of(
+        owner, "rng", "None, a seed ≥ 0 or a numpy.random.Generator", type(rng).__name__
     )

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from vecveil.errors import IncompatibleError, InvalidInputError, message
+from vecveil.errors import IncompatibleError, InvalidInputError
 from vecveil.randomness import kernel
 from vecveil.randomness.elementary import Words
 from vecveil.types import RandomSource, Vector
@@ -117,10 +117,10 @@ class WordStream:
         """
         if self._uses_left is not None:
             if not self._uses_left:
-                raise InvalidInputError(
-                    message("WordStream", "rng", "noise that was not used yet", "noise of another release",
-                            "Two releases with one noise show how their vectors differ.", "Draw it again.")
-                )  # fmt: skip
+                raise InvalidInputError.of("WordStream", "rng", "noise that was not used yet",
+                                           "noise of another release",
+                                           "Two releases with one noise show how their vectors differ.",
+                                           "Draw it again.")  # fmt: skip
             self._uses_left -= 1
         return self
 
@@ -177,7 +177,7 @@ def resolve_stream(
         return WordStream(secrets.token_bytes(32), rows)
     if isinstance(rng, WordStream):
         if rng.rows != rows:
-            raise IncompatibleError(message(owner, "rng", f"a stream of {rows} rows", rng.rows))
+            raise IncompatibleError.of(owner, "rng", f"a stream of {rows} rows", rng.rows)
         return rng.used()
     from vecveil.randomness.source import resolve_generator
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from vecveil.atomic import write_text
+from vecveil.io import write_text
 from vecveil.report import findings, leakage, sections
 from vecveil.report.document import document
 from vecveil.report.figures import moment

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vecveil.atomic import write_text
+from vecveil.io import write_text
 from vecveil.report.markup import clean_text
 from vecveil.report.record import Attack, Audit, Figure, parse, source
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vecveil.errors import InvalidInputError, VecveilError, message
+from vecveil.errors import InvalidInputError, VecveilError
 from vecveil.report.experiment_parts import (
     VERDICTS,
     Finding,
@@ -75,10 +75,8 @@ def read_experiment(
     schema = node.data.get("schema")
     if schema != SCHEMA:
         got = repr(schema)[:40] if isinstance(schema, str) else type(schema).__name__
-        raise error(
-            message(owner, "experiment.schema", repr(SCHEMA), got,
-                    fix="Write the summary again with this version of vecveil.")
-        )  # fmt: skip
+        raise error.of(owner, "experiment.schema", repr(SCHEMA), got,
+                       fix="Write the summary again with this version of vecveil.")  # fmt: skip
     known_keys(
         node, "schema", "name", "what", "source", "vecveil", "created", "commits", "command", "quick",
         "machine", "cells", "seconds", "notes", "tables", "figures", "findings",

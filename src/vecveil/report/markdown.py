@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vecveil.atomic import write_text
+from vecveil.io import write_text
 from vecveil.report import figures as f
 from vecveil.report import findings
 from vecveil.report.families import FamilyVerdict, other_families

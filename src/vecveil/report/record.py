@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vecveil.errors import DataFileError, InvalidInputError, VecveilError, message
+from vecveil.errors import DataFileError, InvalidInputError, VecveilError
 from vecveil.report.reading import Node, Said
 from vecveil.report.record_parts import (
     FAMILIES,
@@ -271,10 +271,10 @@ def read(path: str | os.PathLike[str], *, owner: str = "write_audit_html") -> Au
         record = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as problem:
         why = problem.strerror or type(problem).__name__
-        raise DataFileError(message(owner, "record", "a readable file", why, fix=fix)) from None
+        raise DataFileError.of(owner, "record", "a readable file", why, fix=fix) from None
     except (ValueError, RecursionError):
-        raise DataFileError(
-            message(owner, "record", "a UTF-8 JSON file", "a file that is not", fix=fix)
+        raise DataFileError.of(
+            owner, "record", "a UTF-8 JSON file", "a file that is not", fix=fix
         ) from None
     return parse(record, owner=owner, error=DataFileError)
 

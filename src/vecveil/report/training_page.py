@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vecveil.atomic import write_text
+from vecveil.io import write_text
 from vecveil.report import figures as f
 from vecveil.report.document import document
 from vecveil.report.markup import Safe, prose, tag

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vecveil.errors import InvalidInputError, VecveilError, message
+from vecveil.errors import InvalidInputError, VecveilError
 from vecveil.report.reading import Node, Said
 
 __all__ = [
@@ -162,10 +162,8 @@ def read_training(
     schema = node.data.get("schema")
     if schema != SCHEMA:
         got = repr(schema)[:40] if isinstance(schema, str) else type(schema).__name__
-        raise error(
-            message(owner, "training.schema", repr(SCHEMA), got,
-                    fix="Read the protector with the version of vecveil that fitted it.")
-        )  # fmt: skip
+        raise error.of(owner, "training.schema", repr(SCHEMA), got,
+                       fix="Read the protector with the version of vecveil that fitted it.")  # fmt: skip
     epochs = node.children("epochs")
     if not epochs:
         raise node.fail("epochs", "a list of one epoch or more", Said("an empty list"))

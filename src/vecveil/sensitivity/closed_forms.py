@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.checks import check_count, check_positive
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.sensitivity.covariance import optimal_shape, regularised
 from vecveil.sensitivity.moments import Moments
 from vecveil.sensitivity.shapes import NoiseShape
+from vecveil.validation import check_count, check_positive
 
 __all__ = [
     "combine_shapes",
@@ -38,7 +38,7 @@ def relative_diagonal(
     """
     mean = float(sensitivity.mean())
     if mean == 0:
-        raise InvalidInputError(message(owner, param, "sensitive to the concept", "zeros", why))
+        raise InvalidInputError.of(owner, param, "sensitive to the concept", "zeros", why)
     return NoiseShape.from_diagonal(sensitivity / mean, floor=floor)
 
 
@@ -77,10 +77,8 @@ def label_shape(moments: Moments, *, floor: float = 1e-2) -> NoiseShape:
     """
     if moments.B is None or not moments.B.any():
         got = "no labels" if moments.B is None else "labels that explain nothing of the embeddings"
-        raise InvalidInputError(
-            message("label_shape", "moments", "made with token labels", got,
-                    fix="Pass token_labels, or use concept_covariance_shape.")
-        )  # fmt: skip
+        raise InvalidInputError.of("label_shape", "moments", "made with token labels", got,
+                                   fix="Pass token_labels, or use concept_covariance_shape.")  # fmt: skip
     return NoiseShape.from_matrix(optimal_shape(moments.B, regularised(moments.M)), floor=floor)
 
 
@@ -99,15 +97,13 @@ def low_rank_concept_shape(moments: Moments, rank: int, floor: float = 1e-2) -> 
     r = check_count(rank, owner=owner, param="rank", maximum=n)
     floor = check_positive(floor, owner=owner, param="floor")
     if floor > 1:
-        raise InvalidInputError(message(owner, "floor", "in (0, 1]", floor))
+        raise InvalidInputError.of(owner, "floor", "in (0, 1]", floor)
     eigenvalues, vectors = np.linalg.eigh(optimal_shape(moments.C, regularised(moments.M)))
     eigenvalues = np.maximum(eigenvalues, 0.0)
     mean = float(eigenvalues.mean())
     if mean == 0:
-        raise InvalidInputError(
-            message(owner, "moments", "sensitive to the concept", "zeros",
-                    "Removing the concept changed no embedding.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "moments", "sensitive to the concept", "zeros",
+                                   "Removing the concept changed no embedding.")  # fmt: skip
     eigenvalues = eigenvalues / mean
     rest = max(floor, float(eigenvalues[: n - r].mean()) if r < n else 0.0)
     weights = np.maximum(eigenvalues[n - r :] - rest, 0.0)
@@ -136,14 +132,14 @@ def combine_shapes(
     dimensions = sorted({shape.dimension for shape in shapes})
     if len(dimensions) != 1:
         got = f"dimensions {dimensions}" if dimensions else "none"
-        raise InvalidInputError(message(owner, "shapes", "shapes of one dimension", got))
+        raise InvalidInputError.of(owner, "shapes", "shapes of one dimension", got)
     try:
         w = np.ones(len(shapes)) if weights is None else np.asarray(weights, dtype=np.float64)
     except (TypeError, ValueError):
         w = np.empty(0)
     if w.shape != (len(shapes),) or not np.isfinite(w).all() or (w <= 0).any():
         wanted = f"{len(shapes)} finite numbers > 0, one for each shape"
-        raise InvalidInputError(message(owner, "weights", wanted, f"shape {w.shape}"))
+        raise InvalidInputError.of(owner, "weights", wanted, f"shape {w.shape}")
     w = w / w.max()
     w /= w.sum()
     if all(shape.is_diagonal for shape in shapes):

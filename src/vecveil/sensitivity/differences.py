@@ -11,11 +11,11 @@ from typing import Literal
 
 import numpy as np
 
-from vecveil.checks import check_embeddings
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.sensitivity.closed_forms import relative_diagonal
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Embeddings, Vector
+from vecveil.validation import check_embeddings
 
 __all__ = ["Over", "difference_sensitivity", "difference_shape"]
 
@@ -45,12 +45,11 @@ def difference_sensitivity(
         spans = (highest - lowest[::-1].astype(np.float64)).max(axis=0)
         return np.asarray(spans, dtype=np.float64)
     if over != "pairs":
-        raise InvalidInputError(message(owner, "over", "'pairs' or 'sets'", repr(over)[:40]))
+        raise InvalidInputError.of(owner, "over", "'pairs' or 'sets'", repr(over)[:40])
     if len(P) != len(N):
-        raise InvalidInputError(
-            message(owner, "negative", f"of {len(P)} rows, one for each positive", f"{len(N)} rows",
-                    fix="Over D+ × D-, with over='sets', the numbers may differ.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "negative", f"of {len(P)} rows, one for each positive",
+                                   f"{len(N)} rows",
+                                   fix="Over D+ × D-, with over='sets', the numbers may differ.")  # fmt: skip
     return np.asarray(np.abs(P.astype(np.float64) - N).max(axis=0), dtype=np.float64)
 
 

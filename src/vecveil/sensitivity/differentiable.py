@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from vecveil.errors import InvalidInputError, MissingDependencyError, message
+from vecveil.errors import InvalidInputError, MissingDependencyError
 from vecveil.types import Embeddings
 
 if TYPE_CHECKING:
@@ -59,10 +59,10 @@ def outputs_of(model: Model, X: Embeddings, *, device: str, owner: str) -> tuple
         rows = rows.to(device=where, dtype=rows.dtype if first is None else first.dtype)
     except (RuntimeError, AssertionError, TypeError) as error:
         wanted = "a device that torch can use here"
-        raise InvalidInputError(message(owner, "device", wanted, repr(device)[:40])) from error
+        raise InvalidInputError.of(owner, "device", wanted, repr(device)[:40]) from error
     if first is not None and first.device.type != where.type:
         wanted = f"on the device {where.type!r} that was asked for"
-        raise InvalidInputError(message(owner, "model", wanted, repr(first.device.type)))
+        raise InvalidInputError.of(owner, "model", wanted, repr(first.device.type))
     rows = rows.detach().requires_grad_()
     constraint = f"a differentiable function from a tensor {tuple(rows.shape)} to (N, V)"
     with torch.enable_grad():
@@ -70,24 +70,22 @@ def outputs_of(model: Model, X: Embeddings, *, device: str, owner: str) -> tuple
             outputs = model(rows)
         except (RuntimeError, TypeError, ValueError, AttributeError) as error:
             got = f"a {type(error).__name__} from it"
-            raise InvalidInputError(message(owner, "model", constraint, got)) from error
+            raise InvalidInputError.of(owner, "model", constraint, got) from error
         if not isinstance(outputs, torch.Tensor) or outputs.ndim != 2:
             found = getattr(outputs, "shape", type(outputs).__name__)
             got = f"{found if isinstance(found, str) else tuple(found)}"
-            raise InvalidInputError(message(owner, "model", constraint, got))
+            raise InvalidInputError.of(owner, "model", constraint, got)
         if len(outputs) != len(rows) or outputs.shape[1] == 0:
             got = f"an output of shape {tuple(outputs.shape)}"
-            raise InvalidInputError(message(owner, "model", constraint, got))
+            raise InvalidInputError.of(owner, "model", constraint, got)
         gradient = None
         if outputs.requires_grad:
             (gradient,) = torch.autograd.grad(outputs.sum(), rows, allow_unused=True)
     if gradient is None:
-        raise InvalidInputError(
-            message(owner, "model", constraint, "an output without gradient",
-                    "Integrated gradients need one with respect to the embedding.",
-                    "Leave out detach(), no_grad() and NumPy inside the model.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "model", constraint, "an output without gradient",
+                                   "Integrated gradients need one with respect to the embedding.",
+                                   "Leave out detach(), no_grad() and NumPy inside the model.")  # fmt: skip
     if not bool(torch.isfinite(outputs).all()) or not bool(torch.isfinite(gradient).all()):
         got = "NaN or infinity in its output or gradient"
-        raise InvalidInputError(message(owner, "model", constraint, got))
+        raise InvalidInputError.of(owner, "model", constraint, got)
     return rows.detach(), int(outputs.shape[1])

@@ -17,14 +17,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.checks import check_count, check_embeddings
-from vecveil.errors import InvalidInputError, MissingDependencyError, message
-from vecveil.progress import progress
+from vecveil.errors import InvalidInputError, MissingDependencyError
+from vecveil.runtime import one_thread, progress
 from vecveil.sensitivity.hard_concrete_math import inference_mask, l0_penalty
 from vecveil.sensitivity.hard_concrete_options import MaskOptions
 from vecveil.sensitivity.hard_concrete_training import MaskTrainer
-from vecveil.threads import one_thread
 from vecveil.types import Embeddings
+from vecveil.validation import check_count, check_embeddings
 
 __all__ = [
     "HardConcreteMask",
@@ -177,16 +176,9 @@ def fit_hard_concrete_mask(
         log_alpha = trainer.gates[0].double().cpu().numpy()
         beta = trainer.gates[1].double().exp().cpu().numpy()
         if not np.isfinite(np.concatenate([curve, log_alpha, beta])).all():
-            raise InvalidInputError(
-                message(
-                    owner,
-                    "learning_rate",
-                    "small enough for training to converge",
-                    options.learning_rate,
-                    "The loss or a gate became infinite or NaN.",
-                    "Lower learning_rate or gate_learning_rate.",
-                )
-            )
+            raise InvalidInputError.of(owner, "learning_rate", "small enough for training to converge",
+                                       options.learning_rate, "The loss or a gate became infinite or NaN.",
+                                       "Lower learning_rate or gate_learning_rate.")  # fmt: skip
         mask = inference_mask(log_alpha, xi=options.xi, gamma=options.gamma).astype(np.float64)
         on_device = torch.from_numpy(mask).float().to(trainer.device)
         training_accuracy = trainer.accuracy(data, on_device)
@@ -220,8 +212,8 @@ def seed_stability(
     Cost: one training per seed.
     """
     if len(set(seeds)) != len(seeds) or len(seeds) < 2:
-        raise InvalidInputError(
-            message("seed_stability", "seeds", "two or more different seeds", list(seeds))
+        raise InvalidInputError.of(
+            "seed_stability", "seeds", "two or more different seeds", list(seeds)
         )
     masks = [
         fit_hard_concrete_mask(
@@ -248,13 +240,6 @@ def _check_pairs(positive: Any, negative: Any, owner: str) -> tuple[npt.NDArray[
     first = check_embeddings(positive, owner=owner, param="positive", min_rows=2)
     second = check_embeddings(negative, owner=owner, param="negative", min_rows=2)
     if first.shape != second.shape:
-        raise InvalidInputError(
-            message(
-                owner,
-                "negative",
-                f"of the shape of positive, {first.shape}",
-                f"shape {second.shape}",
-                why,
-            )
-        )
+        raise InvalidInputError.of(owner, "negative", f"of the shape of positive, {first.shape}",
+                                   f"shape {second.shape}", why)  # fmt: skip
     return np.stack([first, second], axis=1).astype(np.float32), first.shape[1]

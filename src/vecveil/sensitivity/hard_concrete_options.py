@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vecveil.checks import check_count, check_positive, check_probability
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.sensitivity.hard_concrete_math import GAMMA, XI
+from vecveil.validation import check_count, check_positive, check_probability
 
 __all__ = ["MaskOptions"]
 
@@ -64,29 +64,23 @@ class MaskOptions:
         for name in ("epochs", "batch_size"):
             check_count(getattr(self, name), owner=owner, param=name)
         if not isinstance(self.hidden, tuple) or not self.hidden:
-            raise InvalidInputError(
-                message(owner, "hidden", "a tuple of at least one width", repr(self.hidden))
+            raise InvalidInputError.of(
+                owner, "hidden", "a tuple of at least one width", repr(self.hidden)
             )
         for width in self.hidden:
             check_count(width, owner=owner, param="hidden")
         if self.xi <= 1:
-            raise InvalidInputError(
-                message(owner, "xi", "> 1", self.xi, "A gate could never be exactly 1.")
+            raise InvalidInputError.of(
+                owner, "xi", "> 1", self.xi, "A gate could never be exactly 1."
             )
         if not -self.xi < self.gamma < 0:
-            raise InvalidInputError(
-                message(
-                    owner,
-                    "gamma",
-                    "between -xi and 0",
-                    self.gamma,
-                    "A gate could never be exactly 0.",
-                )
+            raise InvalidInputError.of(
+                owner, "gamma", "between -xi and 0", self.gamma, "A gate could never be exactly 0."
             )
         if self.loss not in ("sum", "mean"):
-            raise InvalidInputError(message(owner, "loss", "'sum' or 'mean'", repr(self.loss)))
+            raise InvalidInputError.of(owner, "loss", "'sum' or 'mean'", repr(self.loss))
         if check_probability(self.held_out, owner=owner, param="held_out") > 0.5:
-            raise InvalidInputError(message(owner, "held_out", "at most 0.5", self.held_out))
+            raise InvalidInputError.of(owner, "held_out", "at most 0.5", self.held_out)
 
     @classmethod
     def paper(cls) -> MaskOptions:

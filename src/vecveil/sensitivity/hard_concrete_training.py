@@ -3,7 +3,7 @@
 The step equals one of autograd's (a test compares them) and costs two matrix products in the first
 layer in place of three: with G = dHᵀX, the weights' gradient is G ⊙ m and the mask's the column sum
 of G ⊙ W, so the gradient of the masked input is never formed. Buffers are allocated once. Small
-matrix products are fastest on one thread, which `vecveil.threads.one_thread` sees to.
+matrix products are fastest on one thread, which `vecveil.runtime.one_thread` sees to.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vecveil.errors import InvalidInputError, MissingDependencyError, message
+from vecveil.errors import InvalidInputError, MissingDependencyError
 
 if TYPE_CHECKING:
     import torch
@@ -74,13 +74,8 @@ class MaskTrainer:
             self.device = torch.device(options.device)
             torch.empty(1, device=self.device)
         except (RuntimeError, AssertionError) as error:
-            raise InvalidInputError(
-                message(
-                    "MaskOptions",
-                    "device",
-                    "a device that torch can use here",
-                    repr(options.device),
-                )
+            raise InvalidInputError.of(
+                "MaskOptions", "device", "a device that torch can use here", repr(options.device)
             ) from error
         self._log_ratio = math.log(-options.gamma / options.xi)
         self._make_parameters()

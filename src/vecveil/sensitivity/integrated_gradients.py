@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.checks import check_count, check_embeddings, check_positive
-from vecveil.errors import InvalidInputError, MissingDependencyError, message
-from vecveil.progress import progress
+from vecveil.errors import InvalidInputError, MissingDependencyError
+from vecveil.runtime import progress
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Embeddings, TokenLabels, Vector
+from vecveil.validation import check_count, check_embeddings, check_positive
 
 if TYPE_CHECKING:
     from vecveil.sensitivity.differentiable import Model
@@ -64,7 +64,7 @@ def integrated_gradients(
     chosen = np.asarray(targets)
     if chosen.shape != (len(X),) or chosen.dtype.kind not in "iu":
         got = f"dtype {chosen.dtype}, shape {chosen.shape}"
-        raise InvalidInputError(message(owner, "targets", f"{len(X)} integers", got))
+        raise InvalidInputError.of(owner, "targets", f"{len(X)} integers", got)
     start = _check_baseline(baseline, X.shape[1], owner)
     steps = check_count(steps, owner=owner, param="steps")
     batch_size = check_count(batch_size, owner=owner, param="batch_size")
@@ -82,7 +82,7 @@ def integrated_gradients(
         like, outputs = outputs_of(model, X[:2], device=device, owner=owner)
         if chosen.min() < 0 or chosen.max() >= outputs:
             wanted = f"in [0, {outputs}), the outputs of the model"
-            raise InvalidInputError(message(owner, "targets", wanted, "one outside"))
+            raise InvalidInputError.of(owner, "targets", wanted, "one outside")
         zero = torch.as_tensor(start).to(like)[None]
         explain = IntegratedGradients(model)
         starts = range(0, len(X), rows)
@@ -96,9 +96,7 @@ def integrated_gradients(
             )
             found[i : i + rows] = part.detach().double().cpu().numpy()
     if not np.isfinite(found).all():
-        raise InvalidInputError(
-            message(owner, "model", "of finite gradients", "NaN or infinity in them")
-        )
+        raise InvalidInputError.of(owner, "model", "of finite gradients", "NaN or infinity in them")
     return found
 
 
@@ -133,11 +131,11 @@ def integrated_gradient_sensitivity(
     marks = np.asarray(labels)
     if marks.ndim != 2 or len(marks) != len(X) or not np.isin(marks, (0, 1)).all():
         got = f"dtype {marks.dtype}, shape {marks.shape}"
-        raise InvalidInputError(message(owner, "labels", f"0/1 of shape ({len(X)}, V)", got))
+        raise InvalidInputError.of(owner, "labels", f"0/1 of shape ({len(X)}, V)", got)
     texts, tokens = np.nonzero(marks)
     if texts.size == 0:
-        raise InvalidInputError(
-            message(owner, "labels", "1 for at least one text and token", "zeros only")
+        raise InvalidInputError.of(
+            owner, "labels", "1 for at least one text and token", "zeros only"
         )
     _check_outputs(model, X, marks.shape[1], device, owner)
     total = np.zeros(X.shape[1])
@@ -181,8 +179,8 @@ def white_box_shape(
     )  # fmt: skip
     largest = float(weights.max())
     if largest == 0:
-        raise InvalidInputError(
-            message(owner, "model", "one that depends on the embedding", "no attribution anywhere")
+        raise InvalidInputError.of(
+            owner, "model", "one that depends on the embedding", "no attribution anywhere"
         )
     return NoiseShape.from_diagonal(weights / largest, floor=floor)
 
@@ -196,7 +194,7 @@ def _check_baseline(baseline: Any, n: int, owner: str) -> Array:
         values = np.empty(0)
     if values.shape != (n,) or not np.isfinite(values).all():
         wanted, got = f"a finite array of shape ({n},)", f"shape {values.shape}"
-        raise InvalidInputError(message(owner, "baseline", wanted, got))
+        raise InvalidInputError.of(owner, "baseline", wanted, got)
     return values
 
 
@@ -207,6 +205,6 @@ def _check_outputs(model: Model, X: Embeddings, width: int, device: str, owner: 
     with evaluated(model):
         _, outputs = outputs_of(model, X[:2], device=device, owner=owner)
     if outputs != width:
-        raise InvalidInputError(
-            message(owner, "model", f"of {width} outputs, one for each label", f"{outputs}")
+        raise InvalidInputError.of(
+            owner, "model", f"of {width} outputs, one for each label", f"{outputs}"
         )

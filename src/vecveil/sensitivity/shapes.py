@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.checks import check_count, check_positive
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.types import Embeddings, Matrix, Vector
+from vecveil.validation import check_count, check_positive
 
 __all__ = ["NoiseShape", "is_orthonormal"]
 
@@ -73,7 +73,7 @@ class NoiseShape:
         if values.ndim != 1 or values.size == 0 or (values < 0).any():
             wanted = "a finite, non-negative array of shape (n,)"
             got = f"shape {values.shape}" + (" with negative values" if values.ndim == 1 else "")
-            raise InvalidInputError(message(owner, "sensitivity", wanted, got))
+            raise InvalidInputError.of(owner, "sensitivity", wanted, got)
         values = values + floor
         return cls(diagonal=values * (values.size / values.sum()))
 
@@ -90,15 +90,13 @@ class NoiseShape:
         values = _numbers(matrix, owner=owner, param="matrix")
         if values.ndim != 2 or values.size == 0 or values.shape[0] != values.shape[1]:
             got = f"shape {values.shape}"
-            raise InvalidInputError(message(owner, "matrix", "a finite (n, n) array", got))
+            raise InvalidInputError.of(owner, "matrix", "a finite (n, n) array", got)
         if floor > 1:
-            raise InvalidInputError(message(owner, "floor", "in (0, 1]", floor))
+            raise InvalidInputError.of(owner, "floor", "in (0, 1]", floor)
         eigenvalues, vectors = np.linalg.eigh((values + values.T) / 2)
         if eigenvalues[-1] <= 0:
-            raise InvalidInputError(
-                message(owner, "matrix", "positive semi-definite and not zero",
-                        f"largest eigenvalue {eigenvalues[-1]:.3g}")
-            )  # fmt: skip
+            raise InvalidInputError.of(owner, "matrix", "positive semi-definite and not zero",
+                                       f"largest eigenvalue {eigenvalues[-1]:.3g}")  # fmt: skip
         eigenvalues = np.maximum(eigenvalues, floor * eigenvalues.clip(min=0).mean())
         eigenvalues *= eigenvalues.size / eigenvalues.sum()
         return cls(matrix=(vectors * eigenvalues) @ vectors.T)
@@ -119,20 +117,18 @@ class NoiseShape:
         owner = "NoiseShape.from_low_rank"
         floor = check_positive(floor, owner=owner, param="floor")
         if floor > 1:
-            raise InvalidInputError(message(owner, "floor", "in (0, 1]", floor))
+            raise InvalidInputError.of(owner, "floor", "in (0, 1]", floor)
         U = _numbers(basis, owner=owner, param="basis")
         if U.ndim != 2 or not 1 <= U.shape[1] <= U.shape[0]:
             wanted = "a finite (n, r) array with 1 ≤ r ≤ n"
-            raise InvalidInputError(message(owner, "basis", wanted, f"shape {U.shape}"))
+            raise InvalidInputError.of(owner, "basis", wanted, f"shape {U.shape}")
         if not is_orthonormal(U):
-            raise InvalidInputError(
-                message(owner, "basis", "of orthonormal columns", "columns with UᵀU ≠ I",
-                        fix="Take the Q of numpy.linalg.qr, or eigenvectors.")
-            )  # fmt: skip
+            raise InvalidInputError.of(owner, "basis", "of orthonormal columns", "columns with UᵀU ≠ I",
+                                       fix="Take the Q of numpy.linalg.qr, or eigenvectors.")  # fmt: skip
         w = _numbers(weights, owner=owner, param="weights")
         if w.shape != (U.shape[1],) or (w < 0).any() or not w.any():
             wanted = f"{U.shape[1]} finite, non-negative numbers, not all zero"
-            raise InvalidInputError(message(owner, "weights", wanted, f"shape {w.shape}"))
+            raise InvalidInputError.of(owner, "weights", wanted, f"shape {w.shape}")
         w = w / w.max()  # so that the sum of huge weights is finite
         n = U.shape[0]
         return cls(basis=U.copy(), weights=w * (n * (1 - floor) / w.sum()), floor=floor)
@@ -290,7 +286,7 @@ def _numbers(value: Any, *, owner: str, param: str) -> npt.NDArray[np.float64]:
         values = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
         got = type(value).__name__
-        raise InvalidInputError(message(owner, param, "an array of numbers", got)) from None
+        raise InvalidInputError.of(owner, param, "an array of numbers", got) from None
     if not np.isfinite(values).all():
-        raise InvalidInputError(message(owner, param, "finite", "NaN or infinity in it"))
+        raise InvalidInputError.of(owner, param, "finite", "NaN or infinity in it")
     return values

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vecveil.checks import check_count, check_positive
 from vecveil.errors import InvalidInputError, message
 from vecveil.sensitivity.covariance import matrix_root
 from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.sensitivity.moments import Moments
 from vecveil.types import Matrix, Vector
+from vecveil.validation import check_count, check_positive
 
 __all__ = ["ConceptDirections", "concept_directions", "subspace_map"]
 

@@ -78,7 +78,7 @@ def read_secret(source: str, param: str) -> str:
         value = os.environ.get(name, "") if named else ""
         if not value.strip():
             got = f"{name} unset" if named else "something that is no variable's name"
-            raise KeyFileError(message(owner, param, "env:NAME of a variable that is set", got))
+            raise KeyFileError.of(owner, param, "env:NAME of a variable that is set", got)
         return value.strip()
     path = Path(source)
     value, failed, others = "", "", 0
@@ -92,11 +92,9 @@ def read_secret(source: str, param: str) -> str:
     except (OSError, ValueError) as error:
         failed = type(error).__name__
     if others:
-        raise KeyFileError(
-            message(owner, param, "a file readable by its owner alone", f"mode {others:o} for others",
-                    fix="Run: chmod 600 FILE")
-        )  # fmt: skip
+        raise KeyFileError.of(owner, param, "a file readable by its owner alone", f"mode {others:o} for others",
+                              fix="Run: chmod 600 FILE")  # fmt: skip
     if failed or not value:
         got = failed or "an empty file"
-        raise KeyFileError(message(owner, param, "env:NAME, or a file that can be read", got))
+        raise KeyFileError.of(owner, param, "env:NAME, or a file that can be read", got)
     return value

@@ -15,7 +15,7 @@ from vecveil.encoders.probe import (
     probe_cosines,
     probe_distance,
 )
-from vecveil.errors import IncompatibleError, message
+from vecveil.errors import IncompatibleError
 from vecveil.protector import Protector
 from vecveil.serving.errors import UpstreamError
 from vecveil.serving.http_upstream import HttpUpstream
@@ -154,11 +154,9 @@ class EncoderCheck:
 
     def _refuse(self, got: str) -> NoReturn:
         known = self._protector.encoder_info.name or "unnamed"
-        raise IncompatibleError(
-            message("serve", "upstream", f"the encoder of the policy {self._policy!r} ({known})", got,
-                    "Map and noise fit the vectors of that encoder only.",
-                    "Name its encoder as the upstream, or fit a new protector.")
-        )  # fmt: skip
+        raise IncompatibleError.of("serve", "upstream", f"the encoder of the policy {self._policy!r} ({known})",
+                                   got, "Map and noise fit the vectors of that encoder only.",
+                                   "Name its encoder as the upstream, or fit a new protector.")  # fmt: skip
 
 
 def _shorten(kept: OrderedDict[str, None] | OrderedDict[str, float]) -> None:

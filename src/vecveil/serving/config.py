@@ -54,7 +54,7 @@ def _policy(value: Any) -> Any:
 def _section(kind: type[Any], value: Any, where: str, folder: Path) -> Any:
     checked = _checked(kind, _mapping(value, where), where, folder)
     if kind is PolicySettings and "protector" not in checked:
-        raise InvalidInputError(message(_OWNER, f"{where}.protector", "given", "none"))
+        raise InvalidInputError.of(_OWNER, f"{where}.protector", "given", "none")
     return kind(**checked)
 
 
@@ -64,12 +64,12 @@ def _checked(kind: type[Any], given: Mapping[Any, Any], where: str, folder: Path
     checked: dict[str, Any] = {}
     for name, value in given.items():
         if name not in known:
-            raise InvalidInputError(
-                message(_OWNER, where, f"of the keys {', '.join(known)}", "another key")
+            raise InvalidInputError.of(
+                _OWNER, where, f"of the keys {', '.join(known)}", "another key"
             )
         if not _fits(value, hints[name]):
-            raise InvalidInputError(
-                message(_OWNER, f"{where}.{name}", _said(hints[name]), type(value).__name__)
+            raise InvalidInputError.of(
+                _OWNER, f"{where}.{name}", _said(hints[name]), type(value).__name__
             )
         if name in _PATHS:
             value = _relative(value, folder)
@@ -110,7 +110,7 @@ def _relative(value: Any, folder: Path) -> Any:
 
 def _mapping(value: Any, where: str) -> Mapping[Any, Any]:
     if not isinstance(value, dict):
-        raise InvalidInputError(message(_OWNER, where, "a mapping", type(value).__name__))
+        raise InvalidInputError.of(_OWNER, where, "a mapping", type(value).__name__)
     return value
 
 
@@ -122,16 +122,13 @@ def _read(path: Path) -> Any:
     wrong: DataFileError
     try:
         if path.stat().st_size > _LARGEST:
-            raise DataFileError(
-                message(_OWNER, "path", f"a file of at most {_LARGEST} bytes", path.name)
-            )
+            raise DataFileError.of(_OWNER, "path", f"a file of at most {_LARGEST} bytes", path.name)
         text = path.read_text("utf-8")
         shared = shared_line(yaml, text)
         if shared is not None:
-            raise DataFileError(
-                message(_OWNER, "path", "a YAML file without anchors (&), aliases (*) and merge keys (<<)",
-                        f"{path.name}, one in line {shared}", fix="Write the values out.")
-            )  # fmt: skip
+            raise DataFileError.of(_OWNER, "path",
+                                   "a YAML file without anchors (&), aliases (*) and merge keys (<<)",
+                                   f"{path.name}, one in line {shared}", fix="Write the values out.")  # fmt: skip
         return yaml.safe_load(text)
     except OSError as error:
         wrong = DataFileError(

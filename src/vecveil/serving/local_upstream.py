@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from vecveil.encoders.protocol import checked_vectors
-from vecveil.errors import IncompatibleError, message
+from vecveil.errors import IncompatibleError
 from vecveil.serving.errors import UpstreamError
 from vecveil.serving.upstream import Encoded
 from vecveil.types import Embeddings
@@ -61,10 +61,8 @@ class LocalUpstream:
             self._runner = asyncio.create_task(self._run())
         vectors = await one.done  # cancelled with the request: then it is not encoded
         if dimension is not None and vectors.shape[1] != dimension:
-            raise IncompatibleError(
-                message(
-                    "LocalUpstream", "encoder", f"one of {dimension} dimensions", vectors.shape[1]
-                )
+            raise IncompatibleError.of(
+                "LocalUpstream", "encoder", f"one of {dimension} dimensions", vectors.shape[1]
             )
         return Encoded(vectors)
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from vecveil.errors import InvalidInputError, MissingDependencyError, message
+from vecveil.errors import InvalidInputError, MissingDependencyError
 from vecveil.version import __version__
 
 __all__ = ["Metrics", "forget_process", "share_figures"]
@@ -143,8 +143,7 @@ def forget_process(process: int, folder: str) -> None:
 
 def _check_folder(folder: str | None) -> None:
     if folder is not None and not (os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)):
-        raise InvalidInputError(
-            message("serve", _VARIABLE, "not set, or a folder that can be written to", "something else",
-                    "prometheus-client keeps figures there where the variable is set.",
-                    "Make the folder, or unset the variable: --workers needs none.")
-        )  # fmt: skip
+        raise InvalidInputError.of("serve", _VARIABLE, "not set, or a folder that can be written to",
+                                   "something else",
+                                   "prometheus-client keeps figures there where the variable is set.",
+                                   "Make the folder, or unset the variable: --workers needs none.")  # fmt: skip

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 
 from vecveil.encoders.openai_compatible import is_endpoint, split_endpoint
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.protector import Protector, load
 from vecveil.release_policy import ReleasePolicy
 from vecveil.serving.api_keys import read_noise_keys, read_secret
@@ -65,11 +65,10 @@ class _Upstreams:
         if name is None and info.precision != "native":
             name = info.name
         if name is None:
-            raise InvalidInputError(
-                message(_OWNER, "upstream", "given for a protector whose encoder has no name", "none",
-                        "It was fitted on vectors alone, or with an encoder of your own.",
-                        "Name the encoder or its server: --upstream NAME|URL#MODEL.")
-            )  # fmt: skip
+            raise InvalidInputError.of(_OWNER, "upstream", "given for a protector whose encoder has no name",
+                                       "none",
+                                       "It was fitted on vectors alone, or with an encoder of your own.",
+                                       "Name the encoder or its server: --upstream NAME|URL#MODEL.")  # fmt: skip
         # The precision that the protector was fitted with, where it is one of the package's encoders.
         precision = info.precision if info.precision in ("fp32", "bf16") else "auto"
         at = name if is_endpoint(name) else f"{name} {precision}"
@@ -116,10 +115,9 @@ def upstream_key(
         KeyFileError: no key where one was named.
     """
     if given == "forward" and authenticated:
-        raise InvalidInputError(
-            message(_OWNER, "upstream.key", "env:NAME, a file or none beside api_keys", "'forward'",
-                    "Clients show a key of this server; the upstream would get to know it.")
-        )  # fmt: skip
+        raise InvalidInputError.of(_OWNER, "upstream.key", "env:NAME, a file or none beside api_keys",
+                                   "'forward'",
+                                   "Clients show a key of this server; the upstream would get to know it.")  # fmt: skip
     if given == "none":
         return None, False
     if given is None and authenticated:

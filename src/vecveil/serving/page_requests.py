@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from vecveil.checks import check_count
 from vecveil.serving.errors import invalid
+from vecveil.validation import check_count
 
 __all__ = ["JobRequest", "PageLimits", "parse_job"]
 

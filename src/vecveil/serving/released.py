@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vecveil.checks import all_finite
 from vecveil.errors import ReleaseError, message
 from vecveil.randomness import WordStream
 from vecveil.release_policy import ReleasePolicy
 from vecveil.serving.requests import Side
 from vecveil.types import Embeddings
+from vecveil.validation import all_finite
 
 __all__ = ["Released", "release"]
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from vecveil.errors import InvalidInputError, MissingDependencyError, message
+from vecveil.errors import InvalidInputError, MissingDependencyError
 from vecveil.serving.api_keys import ApiKeys
 from vecveil.serving.app import create_app
 from vecveil.serving.logs import configure_logging, event
@@ -57,12 +57,10 @@ def run(
         MissingDependencyError: FastAPI, uvicorn or httptools is not installed.
     """
     if settings.workers > 1 and sys.platform == "win32":
-        raise InvalidInputError(message("serve", "workers", "1 on Windows", settings.workers))
+        raise InvalidInputError.of("serve", "workers", "1 on Windows", settings.workers)
     if settings.workers > 1 and routers is not None:
-        raise InvalidInputError(
-            message("serve", "routers", "left out with several workers", "some",
-                    "What they keep from one request to the next is in one process.")
-        )  # fmt: skip
+        raise InvalidInputError.of("serve", "routers", "left out with several workers", "some",
+                                   "What they keep from one request to the next is in one process.")  # fmt: skip
     fill_standard_streams()
     configure_logging(access=settings.access_log)
     listening = False
@@ -189,10 +187,8 @@ def bound(host: str, port: int) -> socket.socket:
         return listening
     except OSError as error:
         failed = error.strerror or type(error).__name__
-    raise InvalidInputError(
-        message("serve", "host and port", "an address to listen on", f"{host}:{port} ({failed})",
-                fix="Choose another --port, or 0 for a free one.")
-    )  # fmt: skip
+    raise InvalidInputError.of("serve", "host and port", "an address to listen on", f"{host}:{port} ({failed})",
+                               fix="Choose another --port, or 0 for a free one.")  # fmt: skip
 
 
 def _claim(address: socket.socket, *, chosen: bool) -> None:

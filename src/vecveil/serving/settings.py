@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from vecveil.checks import check_count, check_positive
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.release_policy import STRONGER, QueryProtection
+from vecveil.validation import check_count, check_positive
 
 __all__ = ["Limits", "PolicySettings", "ServeSettings", "UpstreamSettings"]
 
@@ -75,7 +75,7 @@ class UpstreamSettings:
             check_count(self.dimensions, owner=owner, param="dimensions")
         if self.encoding_format not in ("base64", "float"):
             got = repr(self.encoding_format)[:40]
-            raise InvalidInputError(message(owner, "encoding_format", "base64 or float", got))
+            raise InvalidInputError.of(owner, "encoding_format", "base64 or float", got)
 
 
 @dataclass(frozen=True)
@@ -137,25 +137,17 @@ class ServeSettings:
     def __post_init__(self) -> None:
         owner = "serve"
         if not self.policies:
-            raise InvalidInputError(message(owner, "policies", "at least one", "none"))
+            raise InvalidInputError.of(owner, "policies", "at least one", "none")
         for name in self.policies:
             usable = isinstance(name, str) and 0 < len(name) <= MAX_NAME and name.isprintable()
             if not usable or name.strip() != name or name.endswith((":query", ":document")):
-                raise InvalidInputError(
-                    message(owner, "policies", "named by printable words that do not end in :query or :document",
-                            "another name", "A model's suffix says which side is meant.")
-                )  # fmt: skip
+                raise InvalidInputError.of(owner, "policies",
+                                           "named by printable words that do not end in :query or :document",
+                                           "another name", "A model's suffix says which side is meant.")  # fmt: skip
             if not name.isascii():
-                raise InvalidInputError(
-                    message(
-                        owner,
-                        "policies",
-                        "named in ASCII",
-                        "another name",
-                        "A name is sent as a header.",
-                    )
-                )
+                raise InvalidInputError.of(owner, "policies", "named in ASCII", "another name",
+                                           "A name is sent as a header.")  # fmt: skip
         check_count(self.port, owner=owner, param="port", minimum=0, maximum=65_535)
         check_count(self.workers, owner=owner, param="workers", maximum=MAX_WORKERS)
         if not isinstance(self.host, str) or not self.host:
-            raise InvalidInputError(message(owner, "host", "an address", "none"))
+            raise InvalidInputError.of(owner, "host", "an address", "none")

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
 from typing import Any
 
-from vecveil.environment import inherited_variables
+from vecveil.runtime import inherited_variables
 
 __all__ = ["Asked", "child_environment", "signals_to_stop"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 
 __all__ = ["balanced_rows", "row_groups", "split_by_group"]
 
@@ -47,18 +47,14 @@ def row_groups(
             continue
         array = np.asarray(groups)
         if array.shape != (rows,) or array.dtype.kind not in "iuU":
-            raise InvalidInputError(
-                message(owner, name, f"{rows} integers or strings, one for each row",
-                        f"shape {array.shape} of dtype {array.dtype}")
-            )  # fmt: skip
+            raise InvalidInputError.of(owner, name, f"{rows} integers or strings, one for each row",
+                                       f"shape {array.shape} of dtype {array.dtype}")  # fmt: skip
         given.append(array)
     known = [array for array in given if array is not None]
     if len({array.dtype.kind == "U" for array in known}) > 1:
-        raise InvalidInputError(
-            message(owner, names[1], f"of the kind of `{names[0]}`",
-                    " and ".join(str(array.dtype) for array in known),
-                    "One name in both is one group.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, names[1], f"of the kind of `{names[0]}`",
+                                   " and ".join(str(array.dtype) for array in known),
+                                   "One name in both is one group.")  # fmt: skip
     numbers, count = np.empty(0, dtype=np.int64), 0
     if known:
         values, numbers = np.unique(np.concatenate(known), return_inverse=True)
@@ -108,9 +104,8 @@ def split_by_group(
     test: npt.NDArray[np.bool_] = out[index]
     sides = (labels[test], labels[~test])
     if any(side.all() or not side.any() for side in sides):
-        raise InvalidInputError(
-            message(owner, "groups_positive", "such that whole groups leave both classes on both sides",
-                    f"{int(positives.sum())} groups of positives and {int(plains.sum())} of plain rows",
-                    "Rows of one group are held out together.", "Give more groups.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "groups_positive",
+                                   "such that whole groups leave both classes on both sides",
+                                   f"{int(positives.sum())} groups of positives and {int(plains.sum())} of plain rows",
+                                   "Rows of one group are held out together.", "Give more groups.")  # fmt: skip
     return test

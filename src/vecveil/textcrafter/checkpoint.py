@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.atomic import write_bytes
 from vecveil.errors import DataFileError, InvalidInputError, message
+from vecveil.io import write_bytes
 from vecveil.textcrafter.curves import LearningCurves
 
 __all__ = ["SCHEMA", "PolicyCheckpoint", "digest", "forget_checkpoint"]
@@ -52,7 +52,7 @@ class PolicyCheckpoint:
     def __init__(self, folder: str | os.PathLike[str], identity: Mapping[str, Any]) -> None:
         if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
             got = "an empty name" if isinstance(folder, str) else type(folder).__name__
-            raise InvalidInputError(message(_OWNER, "checkpoint", "the path of a folder", got))
+            raise InvalidInputError.of(_OWNER, "checkpoint", "the path of a folder", got)
         self.folder = Path(folder)
         self.identity: dict[str, Any] = json.loads(json.dumps(dict(identity)))
 
@@ -85,8 +85,8 @@ class PolicyCheckpoint:
         except Exception as error:  # safetensors raises its own
             raise self.damaged() from error
         if schema != SCHEMA:
-            raise DataFileError(
-                message(_OWNER, "checkpoint", f"of the schema {SCHEMA!r}", repr(schema)[:40])
+            raise DataFileError.of(
+                _OWNER, "checkpoint", f"of the schema {SCHEMA!r}", repr(schema)[:40]
             )
         self._compare(found)
         return arrays, curves
@@ -129,10 +129,8 @@ class PolicyCheckpoint:
             write_bytes(self.folder / _RECORD, text.encode(), mode=0o600)
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else type(error).__name__
-            raise DataFileError(
-                message(_OWNER, "checkpoint", "a folder that can be written",
-                        f"{self.folder.name}: {reason}")
-            ) from error  # fmt: skip
+            raise DataFileError.of(_OWNER, "checkpoint", "a folder that can be written",
+                                   f"{self.folder.name}: {reason}") from error  # fmt: skip
 
     def damaged(self) -> DataFileError:
         """Return the error for a file that cannot be read as one of these."""

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.checks import check_count, check_embeddings
-from vecveil.errors import InvalidInputError, MissingDependencyError, message
+from vecveil.errors import InvalidInputError, MissingDependencyError
 from vecveil.textcrafter.pii_classifier import PiiClassifier
 from vecveil.types import Embeddings
+from vecveil.validation import check_count, check_embeddings
 
 __all__ = ["least_pii", "nearest", "plain_centroids"]
 
@@ -52,10 +52,8 @@ def plain_centroids(
     X = checked.astype(np.float64)
     distinct = _distinct(X, k)
     if distinct < k:
-        raise InvalidInputError(
-            message(owner, "clusters", f"at most {distinct}, the number of distinct rows", k,
-                    fix="Ask for fewer clusters, or give more plain texts.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "clusters", f"at most {distinct}, the number of distinct rows", k,
+                                   fix="Ask for fewer clusters, or give more plain texts.")  # fmt: skip
     try:
         from sklearn.cluster import KMeans
         from threadpoolctl import threadpool_limits

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.checks import check_count, check_texts
 from vecveil.concepts import Concept, Detector
 from vecveil.errors import ConceptError, InvalidInputError, message
 from vecveil.textcrafter.balancing import balanced_rows
 from vecveil.types import Embeddings, Texts
+from vecveil.validation import check_count, check_texts
 
 if TYPE_CHECKING:
     from vecveil.concepts import PresidioDetector
@@ -192,7 +192,7 @@ def label_corpus(
         (plain, "plain_texts", "A classifier needs both classes."),
     ):
         if not texts:
-            raise InvalidInputError(message(owner, param, "at least one text", "none", why))
+            raise InvalidInputError.of(owner, param, "at least one text", "none", why)
     seed = check_count(seed, owner=owner, param="seed", minimum=0)
     most = max(len(pii), len(plain))
     size = most if sample is None else check_count(sample, owner=owner, param="sample")
@@ -203,12 +203,10 @@ def label_corpus(
     flagged = np.array([bool(spans) for spans in found], dtype=bool)
     moved, kept = drawn_plain[flagged], drawn_plain[~flagged]
     if not kept.size:
-        raise ConceptError(
-            message(owner, "plain_texts", "in part without PII",
-                    f"{len(moved)} texts, in each of which the detector finds some",
-                    "Nothing plain is left to learn from.",
-                    "Give plain texts, or a detector with fewer types or a higher score.")
-        )  # fmt: skip
+        raise ConceptError.of(owner, "plain_texts", "in part without PII",
+                              f"{len(moved)} texts, in each of which the detector finds some",
+                              "Nothing plain is left to learn from.",
+                              "Give plain texts, or a detector with fewer types or a higher score.")  # fmt: skip
     rows_positive, rows_plain = balanced_rows(len(drawn_pii) + len(moved), len(kept), rng)
     from_pii = rows_positive < len(drawn_pii)
     pii_rows = drawn_pii[rows_positive[from_pii]]

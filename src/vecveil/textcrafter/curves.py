@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
-from vecveil.errors import DataFileError, message
+from vecveil.errors import DataFileError
 
 __all__ = ["SCHEMA", "EpochMeasures", "LearningCurves"]
 
@@ -87,16 +87,14 @@ class LearningCurves:
         """
         schema = record.get("schema") if isinstance(record, Mapping) else None
         if schema != SCHEMA:
-            raise DataFileError(
-                message("LearningCurves", "record", f"of the schema {SCHEMA!r}", repr(schema)[:40])
+            raise DataFileError.of(
+                "LearningCurves", "record", f"of the schema {SCHEMA!r}", repr(schema)[:40]
             )
         try:
             return cls(tuple(_epoch(one, at) for at, one in enumerate(record["epochs"])))
         except (KeyError, TypeError, ValueError) as error:
-            raise DataFileError(
-                message("LearningCurves", "record", "a list of epochs with all their measures",
-                        "one without")
-            ) from error  # fmt: skip
+            raise DataFileError.of("LearningCurves", "record", "a list of epochs with all their measures",
+                                   "one without") from error  # fmt: skip
 
 
 def _epoch(values: Any, at: int) -> EpochMeasures:

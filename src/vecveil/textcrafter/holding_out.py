@@ -30,10 +30,8 @@ def group_numbers(groups: Any, rows: int, *, owner: str) -> Indices | None:
         return None
     given = np.asarray(groups)
     if given.shape != (rows,) or given.dtype.kind not in "iuU":
-        raise InvalidInputError(
-            message(owner, "groups", f"{rows} integers or strings, one for each row",
-                    f"shape {given.shape} of dtype {given.dtype}")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "groups", f"{rows} integers or strings, one for each row",
+                                   f"shape {given.shape} of dtype {given.dtype}")  # fmt: skip
     values, numbers = np.unique(given, return_inverse=True)
     if len(values) < 2:
         raise InvalidInputError(

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.checks import (
+from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError
+from vecveil.textcrafter.balancing import balanced_rows, row_groups, split_by_group
+from vecveil.textcrafter.pii_figures import HeldOutFigures, doubts, measure
+from vecveil.types import Embeddings, Vector
+from vecveil.validation import (
     check_count,
     check_embeddings,
     check_positive,
     check_probability,
 )
-from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError, message
-from vecveil.textcrafter.balancing import balanced_rows, row_groups, split_by_group
-from vecveil.textcrafter.pii_figures import HeldOutFigures, doubts, measure
-from vecveil.types import Embeddings, Vector
 
 __all__ = ["MIN_ROWS", "PiiClassifier", "fit_pii_classifier"]
 
@@ -116,10 +116,8 @@ def fit_pii_classifier(
     positive = _class_rows(positive, owner, "positive", "a corpus without PII")
     plain = _class_rows(plain, owner, "plain", "a corpus of PII alone")
     if plain.shape[1] != positive.shape[1]:
-        raise IncompatibleError(
-            message(owner, "plain", f"of the dimension {positive.shape[1]} of `positive`",
-                    f"dimension {plain.shape[1]}", fix="Encode both with one encoder.")
-        )  # fmt: skip
+        raise IncompatibleError.of(owner, "plain", f"of the dimension {positive.shape[1]} of `positive`",
+                                   f"dimension {plain.shape[1]}", fix="Encode both with one encoder.")  # fmt: skip
     share = check_probability(held_out, owner=owner, param="held_out", open_interval=True)
     regularisation = check_positive(regularisation, owner=owner, param="regularisation")
     seed = check_count(seed, owner=owner, param="seed", minimum=0)
@@ -158,11 +156,9 @@ def _class_rows(value: Any, owner: str, param: str, absence: str) -> Embeddings:
     checked = check_embeddings(value, owner=owner, param=param)
     if len(checked) < MIN_ROWS:
         why = f"This is {absence}: one class only." if not len(checked) else ""
-        raise InvalidInputError(
-            message(owner, param, f"at least {MIN_ROWS} rows", f"{len(checked)} rows",
-                    why or "A classifier is neither learnt nor judged from so few.",
-                    "Give more texts of this class.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, param, f"at least {MIN_ROWS} rows", f"{len(checked)} rows",
+                                   why or "A classifier is neither learnt nor judged from so few.",
+                                   "Give more texts of this class.")  # fmt: skip
     return checked
 
 

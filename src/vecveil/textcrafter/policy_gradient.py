@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.devices import Batches, import_torch, resolve_device
+from vecveil.runtime import Batches, import_torch, resolve_device
 from vecveil.textcrafter.curves import EpochMeasures
 from vecveil.textcrafter.holding_out import Indices, hold_out
 from vecveil.textcrafter.perturbation import orthogonal_part, perturbation

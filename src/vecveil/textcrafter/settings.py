@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from vecveil.checks import check_count, check_positive, check_probability
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.mechanisms.textcrafter import check_radius
+from vecveil.validation import check_count, check_positive, check_probability
 
 __all__ = ["CLUSTER_CHOICES", "DIRECTIONS", "PolicySettings"]
 
@@ -81,7 +81,7 @@ class PolicySettings:
             check_count(self.heads, owner=owner, param="heads")
         dropout = check_probability(self.dropout, owner=owner, param="dropout")
         if dropout >= 1:
-            raise InvalidInputError(message(owner, "dropout", "in [0, 1)", dropout))
+            raise InvalidInputError.of(owner, "dropout", "in [0, 1)", dropout)
         for name in ("baseline_scale", "baseline_offset", "initial_log_sigma"):
             value = getattr(self, name)
             if (
@@ -89,16 +89,14 @@ class PolicySettings:
                 or not isinstance(value, int | float)
                 or not abs(value) < 1e6
             ):
-                raise InvalidInputError(message(owner, name, "a finite number", repr(value)[:40]))
+                raise InvalidInputError.of(owner, name, "a finite number", repr(value)[:40])
         for name, choices in (("direction", DIRECTIONS), ("cluster", CLUSTER_CHOICES)):
             if getattr(self, name) not in choices:
                 listed = " or ".join(repr(one) for one in choices)
-                raise InvalidInputError(
-                    message(owner, name, listed, repr(getattr(self, name))[:40])
-                )
+                raise InvalidInputError.of(owner, name, listed, repr(getattr(self, name))[:40])
         if not isinstance(self.normalise_advantage, bool):
             got = type(self.normalise_advantage).__name__
-            raise InvalidInputError(message(owner, "normalise_advantage", "True or False", got))
+            raise InvalidInputError.of(owner, "normalise_advantage", "True or False", got)
 
     def heads_for(self, dimension: int) -> int:
         """Return the number of heads for vectors of ``dimension``; refuses what does not divide.
@@ -108,16 +106,14 @@ class PolicySettings:
         """
         owner = "PolicySettings"
         if dimension % self.tokens:
-            raise InvalidInputError(
-                message(owner, "tokens", f"a divisor of the dimension {dimension}", self.tokens)
+            raise InvalidInputError.of(
+                owner, "tokens", f"a divisor of the dimension {dimension}", self.tokens
             )
         width = dimension // self.tokens
         if self.heads is None:
             return next(heads for heads in (8, 4, 2, 1) if width % heads == 0)
         if width % self.heads:
-            raise InvalidInputError(
-                message(owner, "heads", f"a divisor of n/T = {width}", self.heads)
-            )
+            raise InvalidInputError.of(owner, "heads", f"a divisor of n/T = {width}", self.heads)
         return self.heads
 
     def to_record(self) -> dict[str, Any]:

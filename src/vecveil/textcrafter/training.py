@@ -9,19 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vecveil.checks import check_count, check_embeddings
-from vecveil.devices import import_torch
-from vecveil.errors import IncompatibleError, InvalidInputError, TrainingError, message
+from vecveil.errors import IncompatibleError, InvalidInputError, TrainingError
 from vecveil.mechanisms.policy import PolicyWeights
 from vecveil.mechanisms.textcrafter import check_unit_rows
-from vecveil.progress import progress
+from vecveil.runtime import import_torch, one_thread, progress
 from vecveil.textcrafter.checkpoint import PolicyCheckpoint, digest
 from vecveil.textcrafter.curves import LearningCurves
 from vecveil.textcrafter.holding_out import Indices, group_numbers
 from vecveil.textcrafter.policy_gradient import NotFinite, PolicyGradient
 from vecveil.textcrafter.settings import PolicySettings
-from vecveil.threads import one_thread
 from vecveil.types import Embeddings
+from vecveil.validation import check_count, check_embeddings
 
 if TYPE_CHECKING:
     from vecveil.textcrafter.pii_classifier import PiiClassifier
@@ -173,10 +171,8 @@ def _checked(
     X = check_embeddings(X, owner=_OWNER, param="X", min_rows=2)
     n = X.shape[1]
     if n < 2:
-        raise InvalidInputError(
-            message(_OWNER, "X", "of at least 2 dimensions", f"{n}",
-                    "No direction is orthogonal to v in one dimension.")
-        )  # fmt: skip
+        raise InvalidInputError.of(_OWNER, "X", "of at least 2 dimensions", f"{n}",
+                                   "No direction is orthogonal to v in one dimension.")  # fmt: skip
     check_unit_rows(X, owner=_OWNER)
     centroids = check_embeddings(centroids, owner=_OWNER, param="centroids", min_rows=1)
     for param, dimension in (
@@ -184,8 +180,8 @@ def _checked(
         ("classifier", classifier.dimension),
     ):
         if dimension != n:
-            raise IncompatibleError(
-                message(_OWNER, param, f"of the dimension {n} of X", f"dimension {dimension}")
+            raise IncompatibleError.of(
+                _OWNER, param, f"of the dimension {n} of X", f"dimension {dimension}"
             )
     return X, centroids
 

@@ -18,8 +18,8 @@ from vecveil.attacks.reconstruction.models import (
     weights_of,
 )
 from vecveil.attacks.reconstruction.recipe import Recipe
-from vecveil.devices import DeviceMemoryWarning
 from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.runtime import DeviceMemoryWarning
 
 RECIPE = Recipe(epochs=3, batch=8, learning_rate=0.02, save_seconds=0, device="cpu")
 

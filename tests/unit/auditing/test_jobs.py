@@ -18,7 +18,7 @@ from vecveil.auditing.case import Options, Side
 from vecveil.auditing.jobs import Job, attack_job, run_jobs
 from vecveil.auditing.kept import KeptResults
 from vecveil.errors import InvalidInputError
-from vecveil.progress import progress
+from vecveil.runtime import progress
 
 TRAIN, TEST = planted(120, seed=0), planted(80, seed=1)
 SIDE = Side("clean", TRAIN.X, TRAIN.X)

@@ -10,8 +10,8 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from vecveil.bulk.places import Folder, found_files, unchanged
+from vecveil.data.writing import NotWrittenError
 from vecveil.errors import DataFileError
-from vecveil.tables.writing import NotWrittenError
 
 
 class Tagged(MemoryFileSystem):

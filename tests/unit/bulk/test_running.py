@@ -20,7 +20,7 @@ from vecveil.bulk.places import Folder
 from vecveil.bulk.running import Run, run_here
 from vecveil.bulk.work import PartWorker
 from vecveil.errors import DataFileError, InvalidInputError, LedgerCapError
-from vecveil.locks import exclusive
+from vecveil.io import exclusive
 from vecveil.randomness import NoiseKeys
 
 SMALL = 1500

@@ -123,7 +123,7 @@ def test_the_number_of_threads_does_not_change_seeded_noise(
     monkeypatch.setenv("VECVEIL_THREADS", "1")
     alone = Laplace(64, 1.0).protect(X, rng=3)
     monkeypatch.setenv("VECVEIL_THREADS", threads)
-    monkeypatch.setattr("vecveil.threads._pool", None)  # a pool of that size
+    monkeypatch.setattr("vecveil.runtime._pool", None)  # a pool of that size
     np.testing.assert_array_equal(Laplace(64, 1.0).protect(X, rng=3), alone)
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from vecveil.errors import InvalidInputError, MissingDependencyError
+from vecveil.runtime import one_thread
 from vecveil.sensitivity.hard_concrete import (
     HardConcreteMask,
     MaskOptions,
@@ -18,7 +19,6 @@ from vecveil.sensitivity.hard_concrete import (
 )
 from vecveil.sensitivity.hard_concrete_math import gate_samples, l0_penalty
 from vecveil.sensitivity.hard_concrete_training import MaskTrainer
-from vecveil.threads import one_thread
 
 QUICK = MaskOptions(
     learning_rate=3e-3, gate_learning_rate=3e-2, regularisation=0.3, loss="mean", epochs=40

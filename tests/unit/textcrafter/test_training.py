@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from unit.textcrafter.planted_policy import N, centroids, classifier, column, settings, vectors
-from vecveil.devices import DeviceMemoryWarning
+from vecveil.runtime import DeviceMemoryWarning
 from vecveil.textcrafter import TrainedPolicy, train_policy
 from vecveil.textcrafter.network import build_policy, to_weights
 from vecveil.textcrafter.policy_gradient import PolicyGradient
@@ -134,7 +134,7 @@ def test_what_is_returned_has_settings_and_curves() -> None:
 def test_the_bar_says_what_is_learnt(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vecveil.progress._has_size", lambda: True)
+    monkeypatch.setattr("vecveil.runtime._has_size", lambda: True)
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("LINES", "24")
     train_policy(vectors(), classifier(), centroids(), settings(epochs=1), show_progress=True)

@@ -14,12 +14,12 @@ from vecveil.attacks.alignment.maps import AffineMap, cosines, reached
 from vecveil.attacks.base import Attack, Finding, Session
 from vecveil.attacks.evidence import CandidateVectors, PairedVectors
 from vecveil.attacks.knowledge import Knowledge
-from vecveil.checks import check_count
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.metrics.estimate import Estimate
 from vecveil.metrics.matching import candidate_matching_of_ranks
 from vecveil.metrics.reconstruction import embedding_cosine
 from vecveil.types import Embeddings
+from vecveil.validation import check_count
 
 __all__ = ["PAIRS", "AlignmentAttack", "Alignments"]
 
@@ -90,7 +90,7 @@ class AlignmentAttack(Attack[PairedVectors, CandidateVectors]):
         owner = type(self).__name__
         given = [check_count(p, owner=owner, param="pairs", minimum=_LEAST) for p in pairs]
         if not given:
-            raise InvalidInputError(message(owner, "pairs", "at least one number", "none"))
+            raise InvalidInputError.of(owner, "pairs", "at least one number", "none")
         self.pairs = tuple(sorted(set(given)))
 
     @abstractmethod
@@ -176,19 +176,15 @@ class AlignmentAttack(Attack[PairedVectors, CandidateVectors]):
     def _check(self, train: PairedVectors, test: CandidateVectors, knowledge: Knowledge) -> None:
         owner = type(self).__name__
         if train.clean is None:
-            raise InvalidInputError(
-                message(owner, "train", "pairs with clean vectors", "released vectors alone")
+            raise InvalidInputError.of(
+                owner, "train", "pairs with clean vectors", "released vectors alone"
             )
         if train.clean.shape[1] != test.pool.shape[1]:
-            raise InvalidInputError(
-                message(owner, "test", f"with a pool of dimension {train.clean.shape[1]}",
-                        f"dimension {test.pool.shape[1]}",
-                        "Known and candidate clean vectors are of one encoder.")
-            )  # fmt: skip
+            raise InvalidInputError.of(owner, "test", f"with a pool of dimension {train.clean.shape[1]}",
+                                       f"dimension {test.pool.shape[1]}",
+                                       "Known and candidate clean vectors are of one encoder.")  # fmt: skip
         if len(train) < _LEAST:
-            raise InvalidInputError(
-                message(owner, "train", f"at least {_LEAST} pairs", f"{len(train)}")
-            )
+            raise InvalidInputError.of(owner, "train", f"at least {_LEAST} pairs", f"{len(train)}")
 
 
 def _named(estimate: Estimate, metric: str) -> Estimate:

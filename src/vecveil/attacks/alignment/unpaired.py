@@ -9,7 +9,7 @@ from vecveil.attacks.alignment.base import AlignmentAttack
 from vecveil.attacks.alignment.maps import AffineMap, fit_scale, unit_rows
 from vecveil.attacks.alignment.procrustes import procrustes
 from vecveil.attacks.alignment.starts import from_clusters, from_principal_axes, mean_of_nearest
-from vecveil.checks import check_count
+from vecveil.validation import check_count
 
 __all__ = ["UnpairedAlignment"]
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from vecveil.attacks.base import Attack, Finding
 from vecveil.attacks.evidence import CandidateVectors, PairedVectors
 from vecveil.attacks.knowledge import Knowledge
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.metrics.matching import candidate_matching, candidate_matching_of_ranks
 
 __all__ = ["CandidateAttack"]
@@ -76,10 +76,9 @@ class CandidateAttack(Attack[PairedVectors, CandidateVectors]):
     def _check(self, train: PairedVectors, test: CandidateVectors, knowledge: Knowledge) -> None:
         wanted, got = train.clean.shape[1], test.pool.shape[1]
         if wanted != got:
-            raise InvalidInputError(
-                message(type(self).__name__, "test", f"a set whose pool has the dimension {wanted} of `train.clean`",
-                        f"{got}", "Candidates are released as the training texts are.")
-            )  # fmt: skip
+            raise InvalidInputError.of(type(self).__name__, "test",
+                                       f"a set whose pool has the dimension {wanted} of `train.clean`",
+                                       f"{got}", "Candidates are released as the training texts are.")  # fmt: skip
 
     def _ranks(
         self,

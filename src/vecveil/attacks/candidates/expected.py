@@ -14,7 +14,7 @@ from vecveil.attacks.candidates.base import CandidateAttack
 from vecveil.attacks.evidence import CandidateVectors, PairedVectors
 from vecveil.attacks.knowledge import Knowledge
 from vecveil.attacks.release_model import ReleaseModel, fit_release_model
-from vecveil.checks import check_count
+from vecveil.validation import check_count
 
 __all__ = ["ExpectedReleaseMatching"]
 

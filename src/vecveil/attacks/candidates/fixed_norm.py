@@ -13,7 +13,7 @@ from vecveil.attacks.base import Session
 from vecveil.attacks.candidates.base import CandidateAttack
 from vecveil.attacks.evidence import CandidateVectors, PairedVectors
 from vecveil.attacks.knowledge import Knowledge
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 
 __all__ = ["FixedNorm", "FixedNormMatching"]
 
@@ -81,12 +81,11 @@ class FixedNormMatching(CandidateAttack):
         super()._check(train, test, knowledge)
         wanted = test.pool.shape[1]
         if test.dimension != wanted:
-            raise InvalidInputError(
-                message(type(self).__name__, "test", f"of released vectors with the dimension {wanted} of its pool",
-                        f"dimension {test.dimension}",
-                        "The length of a difference is taken between vectors of one space.",
-                        "Match reduced releases by cosine or by likelihood.")
-            )  # fmt: skip
+            raise InvalidInputError.of(type(self).__name__, "test",
+                                       f"of released vectors with the dimension {wanted} of its pool",
+                                       f"dimension {test.dimension}",
+                                       "The length of a difference is taken between vectors of one space.",
+                                       "Match reduced releases by cosine or by likelihood.")  # fmt: skip
 
 
 def _norms(pairs: PairedVectors, knowledge: Knowledge, session: Session) -> FloatArray:

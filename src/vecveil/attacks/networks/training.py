@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.devices import Batches, import_torch, resolve_device
-from vecveil.threads import one_thread
+from vecveil.runtime import Batches, import_torch, one_thread, resolve_device
 
 __all__ = ["Network", "Schedule", "train_network"]
 

@@ -94,12 +94,11 @@ class ProbeAttack(Attack[LabelledVectors, LabelledVectors]):
         if parts[1]:
             train, validation = (everything.take(np.sort(np.concatenate(p))) for p in parts)
         if _one_class(train.L) or _one_class(validation.L):
-            raise InvalidInputError(
-                message(type(self).__name__, "train",
-                        "of at least two groups of texts with the concept and two without it", "fewer",
-                        "One group of each is needed to learn from and one to choose thresholds on.",
-                        "Give more texts that differ.")
-            )  # fmt: skip
+            raise InvalidInputError.of(type(self).__name__, "train",
+                                       "of at least two groups of texts with the concept and two without it",
+                                       "fewer",
+                                       "One group of each is needed to learn from and one to choose thresholds on.",
+                                       "Give more texts that differ.")  # fmt: skip
         return train, validation
 
     @final
@@ -127,10 +126,9 @@ class ProbeAttack(Attack[LabelledVectors, LabelledVectors]):
         owner = type(self).__name__
         for param, part in (("train", train), ("test", test)):
             if part.L.shape[1] != 1:
-                raise InvalidInputError(
-                    message(owner, param, "labelled with one column, whether a text holds the concept",
-                            f"{part.L.shape[1]} columns")
-                )  # fmt: skip
+                raise InvalidInputError.of(owner, param,
+                                           "labelled with one column, whether a text holds the concept",
+                                           f"{part.L.shape[1]} columns")  # fmt: skip
             if _one_class(part.L):
                 raise InvalidInputError(
                     message(owner, param, "a set with both classes",

@@ -15,8 +15,8 @@ from vecveil.attacks.kernel_ridge import KernelModel, choose_setting, fit_kernel
 from vecveil.attacks.knowledge import Knowledge
 from vecveil.attacks.probes.base import ProbeAttack, validation_auc
 from vecveil.attacks.token_inference.kernel import held_out, is_noisy
-from vecveil.checks import check_count
 from vecveil.types import Embeddings
+from vecveil.validation import check_count
 
 __all__ = ["KernelProbe"]
 

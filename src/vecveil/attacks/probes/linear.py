@@ -14,8 +14,8 @@ from vecveil.attacks.evidence import LabelledVectors
 from vecveil.attacks.knowledge import Knowledge
 from vecveil.attacks.moments import release_moments, spectrum
 from vecveil.attacks.probes.base import ProbeAttack, validation_auc
-from vecveil.checks import check_count
 from vecveil.types import Embeddings
+from vecveil.validation import check_count
 
 __all__ = ["LinearProbe"]
 

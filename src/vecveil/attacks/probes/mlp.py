@@ -15,9 +15,9 @@ from vecveil.attacks.features import InputMap, fit_input_map
 from vecveil.attacks.knowledge import Knowledge
 from vecveil.attacks.networks.training import Network, Schedule, train_network
 from vecveil.attacks.probes.base import ProbeAttack, validation_auc
-from vecveil.checks import check_count, check_positive
-from vecveil.progress import progress
+from vecveil.runtime import progress
 from vecveil.types import Embeddings
+from vecveil.validation import check_count, check_positive
 
 __all__ = ["MLPProbe"]
 

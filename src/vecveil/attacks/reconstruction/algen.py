@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.atomic import atomic_path
 from vecveil.attacks.base import Session
 from vecveil.attacks.evidence import TextVectors
 from vecveil.attacks.knowledge import Knowledge
@@ -19,10 +18,11 @@ from vecveil.attacks.reconstruction.corpus import check_corpus, refuse_test_text
 from vecveil.attacks.reconstruction.decoder import Decoder
 from vecveil.attacks.reconstruction.plans import open_decoder, plan, train_decoder
 from vecveil.attacks.splits import split_groups
-from vecveil.checks import check_count
-from vecveil.devices import resolve_device
 from vecveil.errors import InvalidInputError, message
+from vecveil.io import atomic_path
+from vecveil.runtime import resolve_device
 from vecveil.types import Embeddings
+from vecveil.validation import check_count
 
 __all__ = ["ALGENAttack", "align"]
 
@@ -106,7 +106,7 @@ class ALGENAttack(ReconstructionAttack):
         self.decoder = None if decoder is None else str(decoder)
         self.pairs = tuple(sorted({check_count(k, owner=owner, param="pairs") for k in pairs}))
         if not self.pairs:
-            raise InvalidInputError(message(owner, "pairs", "at least one number", "none"))
+            raise InvalidInputError.of(owner, "pairs", "at least one number", "none")
         self.plan = plan(preset, options, owner=owner)
         self.corpus_texts = check_corpus(corpus, encode, owner=owner)
         self._corpus, self._encode = corpus, encode

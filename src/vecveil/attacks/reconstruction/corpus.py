@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from vecveil.attacks.evidence import TextVectors
 from vecveil.attacks.reconstruction.base import EncodeTexts
 from vecveil.attacks.splits import normalise_text
-from vecveil.checks import check_texts
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
+from vecveil.validation import check_texts
 
 __all__ = ["check_corpus", "refuse_test_texts"]
 
@@ -18,10 +18,8 @@ def check_corpus(corpus: Sequence[str] | None, encode: EncodeTexts | None, *, ow
     if corpus is None:
         return 0
     if encode is None:
-        raise InvalidInputError(
-            message(owner, "encode", "a function from texts to vectors", "None",
-                    "The corpus must be encoded like the training texts.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "encode", "a function from texts to vectors", "None",
+                                   "The corpus must be encoded like the training texts.")  # fmt: skip
     return len(check_texts(corpus, owner=owner, param="corpus"))
 
 
@@ -32,7 +30,6 @@ def refuse_test_texts(corpus: Sequence[str] | None, test: TextVectors, *, owner:
     tested = {normalise_text(text) or text for text in test.texts}
     shared = sum((normalise_text(text) or text) in tested for text in corpus)
     if shared:
-        raise InvalidInputError(
-            message(owner, "corpus", "without texts that are also in `test`", f"{shared} such texts",
-                    "They would be learnt by heart.", "Take them out of the corpus.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "corpus", "without texts that are also in `test`",
+                                   f"{shared} such texts", "They would be learnt by heart.",
+                                   "Take them out of the corpus.")  # fmt: skip

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.atomic import atomic_path, write_text
 from vecveil.attacks.features import InputMap
 from vecveil.attacks.reconstruction.fitting import forget_training
 from vecveil.attacks.reconstruction.models import load_weights, rows_by_length, seeded, weights_of
 from vecveil.attacks.reconstruction.tokenisers import Ids, Tokeniser, import_transformers, padded
-from vecveil.devices import Batches, import_torch
+from vecveil.io import atomic_path, write_text
+from vecveil.runtime import Batches, import_torch
 from vecveil.types import Embeddings
 
 __all__ = ["Decoder", "Shape", "TextBatches", "decoder_loss"]

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.atomic import atomic_path
 from vecveil.attacks.reconstruction.models import (
     ALL_ROWS,
     Batch,
@@ -28,9 +27,9 @@ from vecveil.attacks.reconstruction.models import (
     weights_of,
 )
 from vecveil.attacks.reconstruction.recipe import Fit, Recipe
-from vecveil.devices import Batches, import_torch, resolve_device
 from vecveil.errors import DataFileError, message
-from vecveil.progress import progress
+from vecveil.io import atomic_path
+from vecveil.runtime import Batches, import_torch, progress, resolve_device
 
 __all__ = ["fit_model", "forget_training"]
 

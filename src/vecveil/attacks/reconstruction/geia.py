@@ -15,9 +15,9 @@ from vecveil.attacks.reconstruction.base import EncodeTexts, ReconstructionAttac
 from vecveil.attacks.reconstruction.corpus import check_corpus, refuse_test_texts
 from vecveil.attacks.reconstruction.decoder import Decoder
 from vecveil.attacks.reconstruction.plans import plan, train_decoder
-from vecveil.checks import check_count
-from vecveil.devices import resolve_device
+from vecveil.runtime import resolve_device
 from vecveil.types import Embeddings
+from vecveil.validation import check_count
 
 __all__ = ["GEIAAttack"]
 

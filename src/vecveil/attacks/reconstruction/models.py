@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.devices import Batches, import_torch
+from vecveil.runtime import Batches, import_torch
 
 __all__ = [
     "ALL_ROWS",

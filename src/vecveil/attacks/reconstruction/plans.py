@@ -17,9 +17,9 @@ from vecveil.attacks.reconstruction.models import mean_loss
 from vecveil.attacks.reconstruction.recipe import Recipe
 from vecveil.attacks.reconstruction.tokenisers import Ids, Tokeniser
 from vecveil.attacks.reconstruction.words import start_from_words
-from vecveil.checks import check_count
-from vecveil.errors import DataFileError, InvalidInputError, message
+from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.types import Embeddings
+from vecveil.validation import check_count
 
 __all__ = ["PRESETS", "DecoderPlan", "open_decoder", "plan", "train_decoder"]
 
@@ -73,8 +73,8 @@ def plan(preset: str, options: Mapping[str, Any], *, owner: str) -> DecoderPlan:
         InvalidInputError: there is no such preset, or a value is out of range.
     """
     if preset not in PRESETS:
-        raise InvalidInputError(
-            message(owner, "preset", f"one of {', '.join(PRESETS)}", repr(str(preset))[:40])
+        raise InvalidInputError.of(
+            owner, "preset", f"one of {', '.join(PRESETS)}", repr(str(preset))[:40]
         )
     given = {key: value for key, value in options.items() if value is not None}
     for key in ("layers", "width", "heads", "prefix", "hidden", "max_tokens"):
@@ -84,7 +84,7 @@ def plan(preset: str, options: Mapping[str, Any], *, owner: str) -> DecoderPlan:
     own = {key: given.pop(key) for key in ("vocabulary", "model") if key in given}
     unknown = sorted(set(given) - {*Shape.__slots__, *Recipe.__slots__} | {"device"} & set(given))
     if unknown:
-        raise InvalidInputError(message(owner, unknown[0], "no argument", "one of this name"))
+        raise InvalidInputError.of(owner, unknown[0], "no argument", "one of this name")
     shape = {key: value for key, value in given.items() if key in Shape.__slots__}
     recipe = {key: value for key, value in given.items() if key in Recipe.__slots__}
     made = replace(
@@ -92,10 +92,8 @@ def plan(preset: str, options: Mapping[str, Any], *, owner: str) -> DecoderPlan:
     )
     check_count(made.vocabulary, owner=owner, param="vocabulary", minimum=257)
     if made.shape.width % made.shape.heads:
-        raise InvalidInputError(
-            message(
-                owner, "heads", "a divisor of `width`", f"{made.shape.heads} of {made.shape.width}"
-            )
+        raise InvalidInputError.of(
+            owner, "heads", "a divisor of `width`", f"{made.shape.heads} of {made.shape.width}"
         )
     return made
 
@@ -172,15 +170,11 @@ def open_decoder(folder: Path, dimension: int, *, owner: str) -> Decoder:
     try:
         decoder = Decoder.load(folder)
     except Exception as error:  # safetensors, tokenizers and torch raise their own
-        raise DataFileError(
-            message(owner, "decoder", "a folder that `GEIAAttack` has written",
-                    "one that cannot be read as such")
-        ) from error  # fmt: skip
+        raise DataFileError.of(owner, "decoder", "a folder that `GEIAAttack` has written",
+                               "one that cannot be read as such") from error  # fmt: skip
     if len(decoder.inputs.mean) != dimension:
-        raise DataFileError(
-            message(owner, "decoder", f"for vectors of dimension {dimension}, as the attacker's own",
-                    f"dimension {len(decoder.inputs.mean)}")
-        )  # fmt: skip
+        raise DataFileError.of(owner, "decoder", f"for vectors of dimension {dimension}, as the attacker's own",
+                               f"dimension {len(decoder.inputs.mean)}")  # fmt: skip
     return decoder
 
 
@@ -218,7 +212,5 @@ def _read(read: Callable[[str], Any], model: str, *, owner: str) -> Any:
     except (OSError, ValueError) as error:
         if isinstance(error, InvalidInputError):
             raise
-        raise DataFileError(
-            message(owner, "model", "a GPT-2 of the hub, or a folder with one", repr(model)[:80],
-                    fix="Check the name, the network and HF_HUB_OFFLINE.")
-        ) from error  # fmt: skip
+        raise DataFileError.of(owner, "model", "a GPT-2 of the hub, or a folder with one", repr(model)[:80],
+                               fix="Check the name, the network and HF_HUB_OFFLINE.") from error  # fmt: skip

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from vecveil.checks import check_count, check_positive, check_probability
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
+from vecveil.validation import check_count, check_positive, check_probability
 
 __all__ = ["Fit", "Recipe"]
 
@@ -56,8 +56,8 @@ class Recipe:
         if self.seconds is not None:
             check_positive(self.seconds, owner=owner, param="seconds")
         if self.precision not in ("float32", "bfloat16"):
-            raise InvalidInputError(
-                message(owner, "precision", "'float32' or 'bfloat16'", repr(self.precision)[:40])
+            raise InvalidInputError.of(
+                owner, "precision", "'float32' or 'bfloat16'", repr(self.precision)[:40]
             )
 
     def rate(self, done: float) -> float:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.atomic import write_bytes
-from vecveil.checks import check_count
-from vecveil.errors import InvalidInputError, MissingDependencyError, message
+from vecveil.errors import InvalidInputError, MissingDependencyError
+from vecveil.io import write_bytes
+from vecveil.validation import check_count
 
 __all__ = ["Tokeniser", "import_transformers", "padded"]
 
@@ -65,13 +65,8 @@ class Tokeniser:
         """
         found = import_transformers().AutoTokenizer.from_pretrained(model)
         if getattr(found, "backend_tokenizer", None) is None or found.eos_token_id is None:
-            raise InvalidInputError(
-                message(
-                    "Tokeniser",
-                    "model",
-                    "a model with a fast tokeniser and an end token",
-                    "another",
-                )
+            raise InvalidInputError.of(
+                "Tokeniser", "model", "a model with a fast tokeniser and an end token", "another"
             )
         return cls(found.backend_tokenizer, found.eos_token_id)
 

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 from scipy.special import logsumexp
 
 from vecveil.attacks.reconstruction.tokenisers import Ids
-from vecveil.devices import import_torch
+from vecveil.runtime import import_torch
 
 __all__ = ["start_from_words"]
 

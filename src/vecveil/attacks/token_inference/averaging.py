@@ -11,9 +11,9 @@ from vecveil.attacks.base import Attack, Finding, Session
 from vecveil.attacks.evidence import LabelledVectors
 from vecveil.attacks.knowledge import Knowledge
 from vecveil.attacks.token_inference.linear import LinearAttack
-from vecveil.checks import check_count
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.types import Embeddings, Release
+from vecveil.validation import check_count
 
 __all__ = ["AveragingAttack", "mean_of_releases"]
 
@@ -61,10 +61,8 @@ class AveragingAttack(Attack[LabelledVectors, Any]):
         self.k = check_count(k, owner="AveragingAttack", param="k")
         self.inner = LinearAttack() if inner is None else inner
         if self.inner.family != "token-inference":
-            raise InvalidInputError(
-                message("AveragingAttack", "inner", "a token-inference attack",
-                        f"one of the family {self.inner.family!r}")
-            )  # fmt: skip
+            raise InvalidInputError.of("AveragingAttack", "inner", "a token-inference attack",
+                                       f"one of the family {self.inner.family!r}")  # fmt: skip
         self.name = f"averaging-{self.k}-{self.inner.name}"
         several = self.k > 1
         on = f"the mean of {self.k} releases" if several else "one release"

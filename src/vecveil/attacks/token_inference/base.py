@@ -12,7 +12,7 @@ import numpy.typing as npt
 from vecveil.attacks.base import Attack, Finding
 from vecveil.attacks.evidence import LabelledVectors
 from vecveil.attacks.knowledge import Knowledge
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.metrics.estimate import Estimate
 from vecveil.metrics.token_inference import (
     confidence,
@@ -74,15 +74,11 @@ class TokenInferenceAttack(Attack[LabelledVectors, LabelledVectors]):
     def _check(self, train: LabelledVectors, test: LabelledVectors, knowledge: Knowledge) -> None:
         owner = type(self).__name__
         if train.L.shape[1] != test.L.shape[1]:
-            raise InvalidInputError(
-                message(owner, "test", f"labelled with the {train.L.shape[1]} tokens of `train`",
-                        f"{test.L.shape[1]} tokens")
-            )  # fmt: skip
+            raise InvalidInputError.of(owner, "test", f"labelled with the {train.L.shape[1]} tokens of `train`",
+                                       f"{test.L.shape[1]} tokens")  # fmt: skip
         if not test.L.any():
-            raise InvalidInputError(
-                message(
-                    owner, "test", "a set in which a text holds a token", "labels that are all 0"
-                )
+            raise InvalidInputError.of(
+                owner, "test", "a set in which a text holds a token", "labels that are all 0"
             )
 
 

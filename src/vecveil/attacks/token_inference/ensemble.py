@@ -17,8 +17,8 @@ from vecveil.attacks.token_inference.base import TokenInferenceAttack, validatio
 from vecveil.attacks.token_inference.further import FurtherKernelAttack
 from vecveil.attacks.token_inference.kernel import KernelAttack, held_out
 from vecveil.attacks.token_inference.transplant import TransplantAttack
-from vecveil.checks import check_count
 from vecveil.types import Embeddings
+from vecveil.validation import check_count
 
 __all__ = ["EnsembleAttack"]
 

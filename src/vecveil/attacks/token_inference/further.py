@@ -7,8 +7,8 @@ import numpy as np
 from vecveil.attacks.evidence import LabelledVectors
 from vecveil.attacks.knowledge import Knowledge
 from vecveil.attacks.token_inference.kernel import KernelAttack, Material, is_noisy
-from vecveil.checks import check_count
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
+from vecveil.validation import check_count
 
 __all__ = ["FurtherKernelAttack"]
 
@@ -41,12 +41,10 @@ class FurtherKernelAttack(KernelAttack):
     def require(self, train: LabelledVectors) -> None:
         """Refuse evidence without `LabelledVectors.further`."""
         if train.further is None:
-            raise InvalidInputError(
-                message("FurtherKernelAttack", "train",
-                        "labelled vectors with `further`, vectors of texts made or found", "None",
-                        "It learns from them beside the training texts.",
-                        "Give them, or take KernelAttack.")
-            )  # fmt: skip
+            raise InvalidInputError.of("FurtherKernelAttack", "train",
+                                       "labelled vectors with `further`, vectors of texts made or found",
+                                       "None", "It learns from them beside the training texts.",
+                                       "Give them, or take KernelAttack.")  # fmt: skip
 
     def _material(
         self, parts: list[LabelledVectors], knowledge: Knowledge, rng: np.random.Generator

@@ -14,8 +14,8 @@ from vecveil.attacks.evidence import LabelledVectors
 from vecveil.attacks.kernel_ridge import KernelModel, Setting, choose_setting, fit_kernel_ridge
 from vecveil.attacks.knowledge import Knowledge
 from vecveil.attacks.token_inference.base import TokenInferenceAttack, validation_r_precision
-from vecveil.checks import check_count
 from vecveil.types import Embeddings
+from vecveil.validation import check_count
 
 __all__ = ["KernelAttack", "Material", "held_out", "is_noisy"]
 

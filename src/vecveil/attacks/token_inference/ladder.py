@@ -21,9 +21,9 @@ from vecveil.attacks.token_inference.mlp import MLPAttack
 from vecveil.attacks.token_inference.neighbours import NearestNeighboursAttack
 from vecveil.attacks.token_inference.posterior import BayesPosteriorAttack
 from vecveil.attacks.token_inference.transplant import TransplantAttack
-from vecveil.checks import check_count
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.types import Embeddings, Groups, Matrix, Release, TokenLabels
+from vecveil.validation import check_count
 
 __all__ = [
     "LadderResult",
@@ -121,9 +121,7 @@ def ladder_attacks(
             MLPAttack((2048,), epochs=40, device=device),
             Denoised(MLPAttack(device=device)),
         )
-    raise InvalidInputError(
-        message("token_inference_ladder", "tier", "'quick' or 'full'", repr(tier))
-    )
+    raise InvalidInputError.of("token_inference_ladder", "tier", "'quick' or 'full'", repr(tier))
 
 
 _own: dict[str, Callable[[], TokenInferenceAttack]] = {}
@@ -141,10 +139,10 @@ def register_attack(make: Callable[[], TokenInferenceAttack]) -> None:
     attack = make()
     if not isinstance(attack, TokenInferenceAttack):
         wanted = "a callable that returns a TokenInferenceAttack"
-        raise InvalidInputError(message("register_attack", "make", wanted, type(attack).__name__))
+        raise InvalidInputError.of("register_attack", "make", wanted, type(attack).__name__)
     if attack.name in {one.name for one in ladder_attacks("full", device="cpu")}:
         wanted = "of an attack with a name of its own"
-        raise InvalidInputError(message("register_attack", "make", wanted, repr(attack.name)))
+        raise InvalidInputError.of("register_attack", "make", wanted, repr(attack.name))
     _own[attack.name] = make
 
 

@@ -13,7 +13,7 @@ from vecveil.attacks.evidence import LabelledVectors
 from vecveil.attacks.knowledge import Knowledge
 from vecveil.attacks.networks.training import Network, Schedule, train_network
 from vecveil.attacks.token_inference.base import TokenInferenceAttack
-from vecveil.progress import progress
+from vecveil.runtime import progress
 from vecveil.types import Embeddings
 
 __all__ = ["PUBLISHED", "MLCAttack"]

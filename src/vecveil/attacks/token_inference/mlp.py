@@ -15,9 +15,9 @@ from vecveil.attacks.features import InputMap, fit_input_map
 from vecveil.attacks.knowledge import Knowledge
 from vecveil.attacks.networks.training import Network, Schedule, train_network
 from vecveil.attacks.token_inference.base import TokenInferenceAttack, validation_r_precision
-from vecveil.checks import check_count, check_positive, check_probability
-from vecveil.progress import progress
+from vecveil.runtime import progress
 from vecveil.types import Embeddings
+from vecveil.validation import check_count, check_positive, check_probability
 
 __all__ = ["MLPAttack"]
 

@@ -16,9 +16,9 @@ from vecveil.attacks.evidence import LabelledVectors
 from vecveil.attacks.knowledge import Knowledge
 from vecveil.attacks.spheres import Locator, fit_locator
 from vecveil.attacks.token_inference.linear import LinearAttack
-from vecveil.checks import check_count
 from vecveil.errors import DataFileError, InvalidInputError, message
 from vecveil.types import Embeddings, Release
+from vecveil.validation import check_count
 
 __all__ = ["MultilaterationAttack", "RepeatedVectors"]
 
@@ -37,12 +37,11 @@ class RepeatedVectors(LabelledVectors):
         super().__post_init__()
         shape = np.shape(self.releases)
         if len(shape) != 3 or (shape[0], shape[2]) != self.X.shape or not shape[1]:
-            raise InvalidInputError(
-                message("RepeatedVectors", "releases", "of shape (N, k, n) for X of shape (N, n)", f"shape {shape}",
-                        fix="Make them with `RepeatedVectors.of`.")
-            )  # fmt: skip
+            raise InvalidInputError.of("RepeatedVectors", "releases",
+                                       "of shape (N, k, n) for X of shape (N, n)", f"shape {shape}",
+                                       fix="Make them with `RepeatedVectors.of`.")  # fmt: skip
         if not np.isfinite(self.releases).all():
-            raise InvalidInputError(message("RepeatedVectors", "releases", "finite", "nan or inf"))
+            raise InvalidInputError.of("RepeatedVectors", "releases", "finite", "nan or inf")
 
     @classmethod
     def of(
@@ -85,10 +84,9 @@ class _Fitted:
         locator = Checkpoint(folder / "locator", {}).load(Locator)
         inner = Checkpoint(folder / "inner", {}).load(cls.inner_type)
         if locator is None or inner is None:
-            raise DataFileError(
-                message("MultilaterationAttack", "checkpoint", "a folder with the parts `locator` and `inner`",
-                        f"{folder.name}, which cannot be read as one", fix="Remove the folder.")
-            )  # fmt: skip
+            raise DataFileError.of("MultilaterationAttack", "checkpoint",
+                                   "a folder with the parts `locator` and `inner`",
+                                   f"{folder.name}, which cannot be read as one", fix="Remove the folder.")  # fmt: skip
         return cls(locator, inner)
 
 
@@ -114,10 +112,8 @@ class MultilaterationAttack(Attack[LabelledVectors, Any]):
         self.k = check_count(k, owner="MultilaterationAttack", param="k")
         self.inner = LinearAttack() if inner is None else inner
         if self.inner.family != "token-inference":
-            raise InvalidInputError(
-                message("MultilaterationAttack", "inner", "a token-inference attack",
-                        f"one of the family {self.inner.family!r}")
-            )  # fmt: skip
+            raise InvalidInputError.of("MultilaterationAttack", "inner", "a token-inference attack",
+                                       f"one of the family {self.inner.family!r}")  # fmt: skip
         several = self.k > 1
         self.name = f"averaging-{self.k}-spheres-{self.inner.name}"
         self.description = (

@@ -16,8 +16,8 @@ from vecveil.attacks.knowledge import Knowledge
 from vecveil.attacks.moments import spectrum
 from vecveil.attacks.release_model import mean_release
 from vecveil.attacks.token_inference.base import TokenInferenceAttack, validation_r_precision
-from vecveil.checks import check_count
 from vecveil.types import Embeddings
+from vecveil.validation import check_count
 
 __all__ = ["NearestNeighboursAttack"]
 

@@ -14,8 +14,8 @@ from vecveil.attacks.evidence import LabelledVectors, PairedVectors
 from vecveil.attacks.knowledge import Knowledge
 from vecveil.attacks.release_model import ReleaseModel, fit_release_model
 from vecveil.attacks.token_inference.base import TokenInferenceAttack, validation_r_precision
-from vecveil.checks import check_count
 from vecveil.types import Embeddings
+from vecveil.validation import check_count
 
 __all__ = ["BayesPosteriorAttack"]
 

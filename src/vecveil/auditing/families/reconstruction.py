@@ -46,7 +46,7 @@ def jobs(case: Case, sides: Sequence[Side]) -> tuple[list[Job], list[Skipped]]:
         return [], [Skipped(name, FAMILY, QUICK) for name in NAMES]
     from vecveil.attacks import ALGENAttack, GEIAAttack, Vec2TextAttack
     from vecveil.attacks.reconstruction.vec2text.presets import PRESETS
-    from vecveil.devices import resolve_device
+    from vecveil.runtime import resolve_device
 
     o, encode = case.options, case.encode
     device = "cpu" if resolve_device(o.device, owner="audit") == "cpu" else "cuda"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from vecveil.checks import check_count, check_texts
 from vecveil.concepts.expansion.sources import ExpansionContext
 from vecveil.concepts.folding import canonical
 from vecveil.concepts.spans import Detector, checked_spans, merge_spans
-from vecveil.errors import InvalidInputError, message
-from vecveil.progress import progress
+from vecveil.errors import InvalidInputError
+from vecveil.runtime import progress
+from vecveil.validation import check_count, check_texts
 
 __all__ = ["DetectorSource"]
 
@@ -34,10 +34,9 @@ class DetectorSource:
     ) -> None:
         owner = "DetectorSource"
         if not isinstance(detector, Detector):
-            raise InvalidInputError(
-                message(owner, "detector", "an object with a method detect(texts)",
-                        type(detector).__name__)
-            )  # fmt: skip
+            raise InvalidInputError.of(
+                owner, "detector", "an object with a method detect(texts)", type(detector).__name__
+            )
         self._detector = detector
         self._texts = check_texts(texts, owner=owner)
         self.min_count = check_count(min_count, owner=owner, param="min_count")

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.checks import check_count
 from vecveil.concepts.expansion.grouping import centroids_of, cluster_terms
 from vecveil.concepts.expansion.pool import gather
 from vecveil.concepts.expansion.rows import Row, occurrences_of, substitutions_of
 from vecveil.concepts.expansion.sources import ExpansionContext, MemberSource, unit_vectors
 from vecveil.concepts.matches import ConceptMatches, TokenVocabulary
 from vecveil.errors import ConceptError, InvalidInputError, message
+from vecveil.validation import check_count
 
 __all__ = ["Expansion", "expand"]
 
@@ -109,19 +109,15 @@ def expand(
     started = time.perf_counter()
     chosen = _checked_sources(sources, owner)
     if isinstance(encoder, str) or not (encoder is None or hasattr(encoder, "encode")):
-        raise InvalidInputError(
-            message(owner, "encoder", "an object with a method encode(texts)",
-                    type(encoder).__name__, fix="vecveil.load_encoder gives one.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "encoder", "an object with a method encode(texts)",
+                                   type(encoder).__name__, fix="vecveil.load_encoder gives one.")  # fmt: skip
     most = check_count(members, owner=owner, param="members")
     own = min(MOST_SUBSTITUTIONS, max(LEAST_SUBSTITUTIONS, len(matches.with_concept)))
     count = own if substitutions is None else substitutions
     count = check_count(count, owner=owner, param="substitutions", minimum=0)
     if not (count or occurrences):
-        raise InvalidInputError(
-            message(owner, "substitutions", "at least 1 without occurrences", "0",
-                    "Neither the user's texts nor made-up ones would be left.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "substitutions", "at least 1 without occurrences", "0",
+                                   "Neither the user's texts nor made-up ones would be left.")  # fmt: skip
     seed = check_count(seed, owner=owner, param="seed", minimum=0)
     counter = None if encoder is None else _Counting(encoder, show_progress)
     context = _context(matches, counter, seed, show_progress)
@@ -136,10 +132,8 @@ def expand(
     if count:
         rows += substitutions_of(matches, context, pool, count, seed)
     elif not rows:
-        raise ConceptError(
-            message(owner, "texts", "some that hold a member, without substitutions", "none",
-                    fix="Allow substitutions, or give sources that know words of these texts.")
-        )  # fmt: skip
+        raise ConceptError.of(owner, "texts", "some that hold a member, without substitutions", "none",
+                              fix="Allow substitutions, or give sources that know words of these texts.")  # fmt: skip
     report = {
         "concept": matches.name,
         "listed": len(context.listed),
@@ -178,8 +172,8 @@ def _checked_sources(sources: Any, owner: str) -> list[MemberSource]:
     if not rows or wrong:
         given = sources if wrong == [None] else wrong[0] if wrong else None
         got = "none" if given is None else type(given).__name__
-        raise InvalidInputError(
-            message(owner, "sources", "objects with a name and a method members(context)", got)
+        raise InvalidInputError.of(
+            owner, "sources", "objects with a name and a method members(context)", got
         )
     return rows
 

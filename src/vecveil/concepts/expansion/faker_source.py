@@ -6,9 +6,9 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vecveil.checks import check_count
 from vecveil.concepts.expansion.sources import ExpansionContext
-from vecveil.errors import InvalidInputError, MissingDependencyError, message
+from vecveil.errors import InvalidInputError, MissingDependencyError
+from vecveil.validation import check_count
 
 __all__ = ["FakerSource"]
 
@@ -46,8 +46,8 @@ class FakerSource:
         )
         self.groups = {group: tuple(names) for group, names in named.items()}
         if isinstance(providers, str) or not any(self.groups.values()):
-            raise InvalidInputError(
-                message(owner, "providers", "a sequence of at least one name", repr(providers))
+            raise InvalidInputError.of(
+                owner, "providers", "a sequence of at least one name", repr(providers)
             )
         self.locales = (locales,) if isinstance(locales, str) else tuple(locales)
         self._faker = _faker(self.locales, owner)
@@ -57,8 +57,8 @@ class FakerSource:
             except (AttributeError, TypeError):
                 known = False
             if not known:
-                raise InvalidInputError(
-                    message(owner, "providers", "names of Faker's methods", repr(name))
+                raise InvalidInputError.of(
+                    owner, "providers", "names of Faker's methods", repr(name)
                 )
 
     def __repr__(self) -> str:
@@ -92,8 +92,8 @@ def _faker(locales: Sequence[str], owner: str) -> Any:
     try:
         return faker.Faker(list(locales))
     except (AttributeError, ValueError, ImportError):
-        raise InvalidInputError(
-            message(owner, "locales", "locales that Faker has", ", ".join(map(repr, locales)))
+        raise InvalidInputError.of(
+            owner, "locales", "locales that Faker has", ", ".join(map(repr, locales))
         ) from None
     finally:
         random.setstate(state)

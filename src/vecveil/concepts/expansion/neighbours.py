@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from vecveil.checks import check_count, check_probability, check_texts
 from vecveil.concepts.expansion.grouping import nearest
 from vecveil.concepts.expansion.sources import ExpansionContext, unit_vectors
 from vecveil.concepts.folding import canonical
+from vecveil.validation import check_count, check_probability, check_texts
 
 __all__ = ["CorpusNeighbourSource"]
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.concepts.folding import canonical, words
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 
 __all__ = ["ExpansionContext", "MemberSource", "checked_members", "unit_vectors"]
 
@@ -60,10 +60,8 @@ class ExpansionContext:
             InvalidInputError: there is none.
         """
         if self.encoder is None or self.centroids is None:
-            raise InvalidInputError(
-                message(owner, "encoder", "given to expand", "None",
-                        "Nearness is measured in the encoder's space.")
-            )  # fmt: skip
+            raise InvalidInputError.of(owner, "encoder", "given to expand", "None",
+                                       "Nearness is measured in the encoder's space.")  # fmt: skip
         return self.encoder
 
 
@@ -87,24 +85,22 @@ def checked_members(source: MemberSource, found: Any) -> dict[str, list[str]]:
     """Return what a source answered, without empty and overlong members; refuses another type."""
     owner = type(source).__name__
     if not isinstance(found, Mapping):
-        raise InvalidInputError(
-            message(
-                owner, "members", "returning a mapping of groups to members", type(found).__name__
-            )
+        raise InvalidInputError.of(
+            owner, "members", "returning a mapping of groups to members", type(found).__name__
         )
     checked: dict[str, list[str]] = {}
     for i, (group, members) in enumerate(found.items()):
         plain = isinstance(members, Iterable) and not isinstance(members, str | bytes)
         if not isinstance(group, str) or not plain:
             got = f"{type(group).__name__} to {type(members).__name__} at position {i}"
-            raise InvalidInputError(
-                message(owner, "members", "returning strings mapped to sequences of strings", got)
+            raise InvalidInputError.of(
+                owner, "members", "returning strings mapped to sequences of strings", got
             )
         rows = list(members)
         wrong = next((m for m in rows if not isinstance(m, str)), None)
         if wrong is not None:
             got = f"{type(wrong).__name__} in group {i}"
-            raise InvalidInputError(message(owner, "members", "returning strings", got))
+            raise InvalidInputError.of(owner, "members", "returning strings", got)
         checked[group] = [
             " ".join(m.split()) for m in rows if len(m) <= LONGEST_MEMBER and words(canonical(m))
         ]

@@ -82,7 +82,7 @@ def _groups(content: Any, owner: str, param: str) -> dict[str, list[str]]:
         if not isinstance(group, str) or not all(isinstance(member, str) for member in rows):
             got = f"another type at position {i}"
             constraint = "a sequence of strings, or names mapped to sequences of strings"
-            raise InvalidInputError(message(owner, param, constraint, got))
+            raise InvalidInputError.of(owner, param, constraint, got)
         groups[group] = rows
     return groups
 

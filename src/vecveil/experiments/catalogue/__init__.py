@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.experiments.experiment import Experiment
 
 __all__ = ["EXPERIMENTS", "experiment_named"]
@@ -36,7 +36,7 @@ def experiment_named(name: str) -> Experiment:
     """Return an experiment by name."""
     if name not in _WHERE:
         wanted = "one of " + ", ".join(EXPERIMENTS)
-        raise InvalidInputError(message("experiment", "name", wanted, repr(name)[:60]))
+        raise InvalidInputError.of("experiment", "name", wanted, repr(name)[:60])
     module, _, kind = _WHERE[name].partition(".")
     found: Experiment = getattr(importlib.import_module(f"{__name__}.{module}"), kind)()
     return found

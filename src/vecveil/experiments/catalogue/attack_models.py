@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.experiments.bench import Bench, Material
 from vecveil.experiments.catalogue.attack_tables import attacks_summary
 from vecveil.experiments.catalogue.grid import Grid, GridSpec
@@ -44,9 +44,7 @@ class WriterSpec(GridSpec):
         unknown = [name for name in self.decoders if name not in WRITERS]
         if unknown:
             wanted = "of " + ", ".join(WRITERS)
-            raise InvalidInputError(
-                message("experiment", "decoders", wanted, repr(unknown[0])[:40])
-            )
+            raise InvalidInputError.of("experiment", "decoders", wanted, repr(unknown[0])[:40])
         check_decoders(self.decoders)
 
     def decoder(self, kind: str) -> DecoderSpec:
@@ -78,7 +76,7 @@ class AttackModelsSpec(WriterSpec):
         unknown = [name for name in self.models if name not in ("mlc", *WRITERS)]
         if unknown:
             wanted = "of mlc, " + ", ".join(WRITERS)
-            raise InvalidInputError(message("experiment", "models", wanted, repr(unknown[0])[:40]))
+            raise InvalidInputError.of("experiment", "models", wanted, repr(unknown[0])[:40])
 
 
 class AttackModels(Grid):

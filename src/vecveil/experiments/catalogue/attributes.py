@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.attacks import LabelledVectors, split_groups
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.experiments.bench import Bench
 from vecveil.experiments.catalogue.point_tables import METHOD_NAMES
 from vecveil.experiments.catalogue.seeds import SeededScalesSpec
@@ -67,10 +67,8 @@ class AttributesSpec(SeededScalesSpec):
             parse_scale(scale)
         for name, one in self.attributes.items():
             if not one.keep:
-                raise InvalidInputError(
-                    message(
-                        "experiment", f"attributes.{name}.keep", "at least one data set", "none"
-                    )
+                raise InvalidInputError.of(
+                    "experiment", f"attributes.{name}.keep", "at least one data set", "none"
                 )
         attacks_named(self.attacks, further=False)
 
@@ -228,15 +226,15 @@ def _has(rows: Records, name: str) -> bool:
 def _read(found: Any, one: AttributeSpec, most: int) -> _Texts:
     """Return texts with the wanted labels: training texts, and test texts or a held-out quarter by group."""
     if not isinstance(found, TextSet) or found.labels is None:
-        raise InvalidInputError(
-            message("experiment", "data", "a data set whose texts have labels", repr(one.data))
+        raise InvalidInputError.of(
+            "experiment", "data", "a data set whose texts have labels", repr(one.data)
         )
     labels = np.asarray(found.labels)
     classes = one.labels or tuple(sorted(set(found.labels)))
     missing = [name for name in classes if name not in set(found.labels)]
     if missing:
         known = "of " + ", ".join(sorted(set(found.labels)))[:200]
-        raise InvalidInputError(message("experiment", "labels", known, repr(missing[0])[:40]))
+        raise InvalidInputError.of("experiment", "labels", known, repr(missing[0])[:40])
     wanted = np.flatnonzero(np.isin(labels, classes))
     split = np.asarray(found.split if found.split is not None else [""] * len(labels))
     is_test = np.char.startswith(split.astype(str), "test")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from vecveil.encoders.lsa import LsaEncoder
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.experiments.bench import Bench, Material
 from vecveil.experiments.catalogue.attack_models import WriterSpec, defence_of, label_of
 from vecveil.experiments.catalogue.case_tables import case_summary
@@ -65,14 +65,12 @@ class CaseStudySpec(WriterSpec):
         super().__post_init__()
         if self.attack not in WRITERS:
             wanted = "one of " + ", ".join(WRITERS)
-            raise InvalidInputError(message("experiment", "attack", wanted, repr(self.attack)[:40]))
+            raise InvalidInputError.of("experiment", "attack", wanted, repr(self.attack)[:40])
         if self.judge == self.encoder:
-            raise InvalidInputError(
-                message("experiment", "judge", "another encoder than the attacked one", "the same",
-                        "The attack was trained for that one's vectors.")
-            )  # fmt: skip
+            raise InvalidInputError.of("experiment", "judge", "another encoder than the attacked one",
+                                       "the same", "The attack was trained for that one's vectors.")  # fmt: skip
         if any(not text.strip() for text in self.given):
-            raise InvalidInputError(message("experiment", "given", "texts", "one without a letter"))
+            raise InvalidInputError.of("experiment", "given", "texts", "one without a letter")
 
 
 class CaseStudy(Grid):

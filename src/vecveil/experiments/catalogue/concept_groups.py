@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from vecveil.concepts import Concept
 from vecveil.concepts.folding import canonical, words
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.experiments.bench import Bench, Material
 from vecveil.experiments.catalogue.concept_groups_summary import concept_groups_summary
 from vecveil.experiments.catalogue.mask_options import mask_options
@@ -64,24 +64,22 @@ class ConceptGroupsSpec(Spec):
 
     def __post_init__(self) -> None:
         if parse_scale(self.scale).kind == "clean":
-            raise InvalidInputError(
-                message("experiment", "scale", "one with noise", repr(self.scale))
-            )
+            raise InvalidInputError.of("experiment", "scale", "one with noise", repr(self.scale))
         attacks_named(self.attacks, further=False)
         known = (*PLAIN, "subspace", *self.recipes)
         for name in self.methods:
             if name not in known:
-                raise InvalidInputError(
-                    message("experiment", "methods", "of " + ", ".join(known), repr(name)[:60])
+                raise InvalidInputError.of(
+                    "experiment", "methods", "of " + ", ".join(known), repr(name)[:60]
                 )
         for options in self.recipes.values():
             mask_options(options)
         seen = [canonical(word) for group in self.groups.values() for word in group]
         for word in seen:
             if list(words(word)) != [word] or seen.count(word) > 1:
-                raise InvalidInputError(
-                    message("experiment", "groups", "of single words, each in one group", "something else")
-                )  # fmt: skip
+                raise InvalidInputError.of(
+                    "experiment", "groups", "of single words, each in one group", "something else"
+                )
 
     def problem(self, name: str) -> ProblemSpec:
         """Return a problem with all the words of the groups as its concept."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.types import Embeddings, Vector
 
 __all__ = [
@@ -67,7 +67,7 @@ def decile_test(ranked: Vector, tested: Vector, *, share: float = 0.1) -> Decile
     count = round(share * n)
     if not 0 < share <= 0.5 or count < LEAST_DIMENSIONS:
         wanted = f"at most 0.5 and {LEAST_DIMENSIONS} dimensions or more of {n}"
-        raise InvalidInputError(message("decile_test", "share", wanted, share))
+        raise InvalidInputError.of("decile_test", "share", wanted, share)
     order = np.argsort(-ranked, kind="stable")
     top, bottom = tested[order[:count]], tested[order[::-1][:count]]
     difference = top - bottom

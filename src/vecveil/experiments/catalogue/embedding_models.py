@@ -9,7 +9,7 @@ from typing import Any
 
 from vecveil.encoders import LsaEncoder
 from vecveil.encoders.lsa import LSA_FILE
-from vecveil.errors import InvalidInputError, MissingDependencyError, message
+from vecveil.errors import InvalidInputError, MissingDependencyError
 from vecveil.experiments.bench import Bench
 from vecveil.experiments.catalogue.embedding_models_summary import embedding_models_summary
 from vecveil.experiments.experiment import Cell, Experiment, Records
@@ -48,7 +48,7 @@ class EmbeddingModelsSpec(Spec):
         for name in self.lsa:
             if name not in known:
                 wanted = "of " + ", ".join(known)
-                raise InvalidInputError(message("experiment", "lsa", wanted, repr(name)[:40]))
+                raise InvalidInputError.of("experiment", "lsa", wanted, repr(name)[:40])
 
 
 class EmbeddingModels(Experiment):

@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.experiments.bench import Bench
 from vecveil.experiments.catalogue.seeds import SeededScalesSpec
 from vecveil.experiments.experiment import Cell, Experiment
@@ -44,8 +44,8 @@ class GridSpec(SeededScalesSpec):
             if name not in METHODS:
                 wanted = "of " + ", ".join(sorted(METHODS))
                 fix = "Methods that change texts are measured by pii-transforms."
-                raise InvalidInputError(
-                    message("experiment", "methods", wanted, repr(name)[:60], fix=fix)
+                raise InvalidInputError.of(
+                    "experiment", "methods", wanted, repr(name)[:60], fix=fix
                 )
         attacks_named(self.attacks, further=True)
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from vecveil.concepts.expansion import Expansion
-from vecveil.errors import CalibrationError, InvalidInputError, message
+from vecveil.errors import CalibrationError, InvalidInputError
 from vecveil.experiments.bench import Bench
 from vecveil.experiments.catalogue.held_out_tables import (
     ABOUT,
@@ -59,18 +59,12 @@ class HeldOutSpec(Spec):
         for name in (*self.variants, *self.more_variants):
             if name not in VARIANTS:
                 wanted = "of " + ", ".join(VARIANTS)
-                raise InvalidInputError(message("experiment", "variants", wanted, repr(name)[:60]))
+                raise InvalidInputError.of("experiment", "variants", wanted, repr(name)[:60])
         expanded = any(v.startswith("expansion") for v in (*self.variants, *self.more_variants))
         for name in self.problems:
             if expanded and name not in self.sources:
-                raise InvalidInputError(
-                    message(
-                        "experiment",
-                        f"sources.{name}",
-                        "given for the variants of expansions",
-                        "nothing",
-                    )
-                )
+                raise InvalidInputError.of("experiment", f"sources.{name}",
+                                           "given for the variants of expansions", "nothing")  # fmt: skip
 
 
 class HeldOutTerms(Experiment):
@@ -226,9 +220,7 @@ def setting_options(text: str, n: int) -> dict[str, Any]:
             raise ValueError
     except ValueError:
         wanted = "shares erased and released, and a flattening, such as '0.23 0.08 0.4'"
-        raise InvalidInputError(
-            message("experiment", "settings", wanted, repr(text)[:40])
-        ) from None
+        raise InvalidInputError.of("experiment", "settings", wanted, repr(text)[:40]) from None
     rank = min(n - 1, max(1, round(erased * n)))
     return {
         "rank": rank,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.experiments.bench import Bench
 from vecveil.experiments.catalogue.latency_summary import latency_summary
 from vecveil.experiments.catalogue.mask_options import mask_options
@@ -17,8 +17,8 @@ from vecveil.experiments.experiment import Cell, Experiment, Records
 from vecveil.experiments.specification import Spec
 from vecveil.experiments.summary import Summary
 from vecveil.protector import Protector, fit_pairs
+from vecveil.runtime import thread_count
 from vecveil.sensitivity.hard_concrete import fit_hard_concrete_mask
-from vecveil.threads import thread_count
 from vecveil.types import Embeddings
 
 __all__ = ["BASE", "Latency", "LatencySpec"]
@@ -59,7 +59,7 @@ class LatencySpec(Spec):
         for name in self.methods:
             if name not in KNOWN:
                 wanted = "of " + ", ".join(KNOWN)
-                raise InvalidInputError(message("experiment", "methods", wanted, repr(name)[:60]))
+                raise InvalidInputError.of("experiment", "methods", wanted, repr(name)[:60])
         mask_options(self.mask)
 
 

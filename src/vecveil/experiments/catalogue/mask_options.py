@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.sensitivity.hard_concrete_options import MaskOptions
 
 __all__ = ["mask_options", "whole_numbers"]
@@ -29,5 +29,5 @@ def mask_options(options: Mapping[str, float]) -> MaskOptions:
     for name in options:
         if name not in numbers:
             wanted = "of " + ", ".join(sorted(numbers))
-            raise InvalidInputError(message("experiment", "mask options", wanted, repr(name)[:40]))
+            raise InvalidInputError.of("experiment", "mask options", wanted, repr(name)[:40])
     return MaskOptions(**whole_numbers(options))  # type: ignore[arg-type]

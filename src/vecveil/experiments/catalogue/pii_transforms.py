@@ -11,7 +11,7 @@ import numpy as np
 
 from vecveil.attacks import LabelledVectors
 from vecveil.concepts.rewriter import Rewriter
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.experiments.bench import Bench, Material
 from vecveil.experiments.catalogue.claims import beside, findings_of
 from vecveil.experiments.catalogue.grid import Grid, GridSpec
@@ -54,9 +54,7 @@ class TransformSpec(GridSpec):
         for name in self.transforms:
             if name not in TEXT_METHODS:
                 wanted = "of " + ", ".join(TEXT_METHODS)
-                raise InvalidInputError(
-                    message("experiment", "transforms", wanted, repr(name)[:60])
-                )
+                raise InvalidInputError.of("experiment", "transforms", wanted, repr(name)[:60])
 
 
 class PiiTransforms(Grid):
@@ -131,11 +129,9 @@ def _rewriter(bench: Bench, cell: Cell) -> Rewriter:
     matches = concept.find(problem.texts, show_progress=False)
     found = TEXT_METHODS[cell["method"]].build(matches, concept, cell["seed"], {})
     if found.needs_spans:
-        raise InvalidInputError(
-            message("experiment", "concept", "one that is found in any text",
-                    f"annotated spans, in problem {cell['problem']!r}",
-                    "The texts of the utility are changed too, and have no annotation.")
-        )  # fmt: skip
+        raise InvalidInputError.of("experiment", "concept", "one that is found in any text",
+                                   f"annotated spans, in problem {cell['problem']!r}",
+                                   "The texts of the utility are changed too, and have no annotation.")  # fmt: skip
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.experiments.bench import Bench
 from vecveil.experiments.catalogue.mask_options import mask_options, whole_numbers
 from vecveil.experiments.catalogue.regularisation_summary import regularisation_summary
@@ -36,13 +36,10 @@ class Recipe:
     def __post_init__(self) -> None:
         for scale in self.scales:
             if parse_scale(scale).kind == "clean":
-                raise InvalidInputError(
-                    message("experiment", "scales", "scales with noise", repr(scale))
-                )
+                raise InvalidInputError.of("experiment", "scales", "scales with noise", repr(scale))
         if "regularisation" in self.options:
-            raise InvalidInputError(
-                message("experiment", "options", "without regularisation, which `lambdas` give", "one with it")
-            )  # fmt: skip
+            raise InvalidInputError.of("experiment", "options", "without regularisation, which `lambdas` give",
+                                       "one with it")  # fmt: skip
         for weight in self.lambdas:
             mask_options({**self.options, "regularisation": weight})
 

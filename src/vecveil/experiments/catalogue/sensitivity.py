@@ -15,7 +15,7 @@ from scipy.stats import spearmanr
 from vecveil.attacks import split_groups
 from vecveil.concepts.rewriting import remove
 from vecveil.concepts.spans import Span
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.experiments.bench import Bench
 from vecveil.experiments.catalogue.deciles import (
     decile_means,
@@ -58,11 +58,11 @@ class SensitivitySpec(Spec):
     def __post_init__(self) -> None:
         for name in self.over:
             if name not in ("pairs", "sets", "mean"):
-                raise InvalidInputError(
-                    message("experiment", "over", "'pairs', 'sets' or 'mean'", repr(name)[:40])
+                raise InvalidInputError.of(
+                    "experiment", "over", "'pairs', 'sets' or 'mean'", repr(name)[:40]
                 )
         if not 0 < self.share <= 0.5:
-            raise InvalidInputError(message("experiment", "share", "in (0, 0.5]", self.share))
+            raise InvalidInputError.of("experiment", "share", "in (0, 0.5]", self.share)
 
 
 class SensitivityDeciles(Experiment):

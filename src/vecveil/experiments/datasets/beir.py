@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from vecveil.data.formats import not_usable
 from vecveil.experiments.datasets.columns import (
     as_ids,
     as_number,
@@ -22,7 +23,6 @@ from vecveil.experiments.datasets.columns import (
 )
 from vecveil.experiments.datasets.kinds import RetrievalSet
 from vecveil.experiments.datasets.lines import existing
-from vecveil.tables.formats import not_usable
 
 __all__ = ["read_beir"]
 

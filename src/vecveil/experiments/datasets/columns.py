@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from vecveil.data import read_table
+from vecveil.data.arrow import python_values
+from vecveil.data.sources import missing_column, row_number
 from vecveil.errors import DataFileError, message
 from vecveil.experiments.datasets.kinds import Span
-from vecveil.tables import read_table
-from vecveil.tables.arrow import python_values
-from vecveil.tables.sources import missing_column, row_number
 
 __all__ = [
     "as_classes",

@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from vecveil.data.formats import readable
 from vecveil.errors import DataFileError, message
 from vecveil.experiments.datasets.annotated import read_text_table
 from vecveil.experiments.datasets.beir import read_beir
 from vecveil.experiments.datasets.info import KINDS, DatasetInfo, Place
 from vecveil.experiments.datasets.kinds import DataSet
 from vecveil.experiments.datasets.sts import read_pair_table
-from vecveil.tables.formats import readable
 
 __all__ = ["FILE", "described_dataset"]
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from vecveil.data.formats import readable
 from vecveil.errors import InvalidInputError, message
 from vecveil.experiments.datasets.kinds import DataSet
-from vecveil.tables.formats import readable
 
 __all__ = ["KINDS", "DatasetInfo", "Place"]
 

@@ -6,8 +6,8 @@ import csv
 from collections.abc import Iterator
 from pathlib import Path
 
-from vecveil.tables.formats import find_input, not_usable
-from vecveil.tables.lines import LONGEST, read_lines
+from vecveil.data.formats import find_input, not_usable
+from vecveil.data.lines import LONGEST, read_lines
 
 __all__ = ["existing", "numbered_lines", "records"]
 

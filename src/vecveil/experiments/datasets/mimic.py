@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from vecveil.checks import check_count
+from vecveil.data.formats import not_usable
+from vecveil.data.sources import missing_column
 from vecveil.experiments.datasets.columns import field_error
 from vecveil.experiments.datasets.kinds import TextSet, group_ids
 from vecveil.experiments.datasets.lines import existing, records
-from vecveil.tables.formats import not_usable
-from vecveil.tables.sources import missing_column
+from vecveil.validation import check_count
 
 __all__ = ["read_mimic_notes"]
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from vecveil.errors import InvalidInputError, message
+from vecveil.data.formats import not_usable
+from vecveil.errors import InvalidInputError
 from vecveil.experiments.datasets.columns import field_error
 from vecveil.experiments.datasets.kinds import TextSet
 from vecveil.experiments.datasets.lines import existing, numbered_lines
-from vecveil.tables.formats import not_usable
 
 __all__ = ["read_phrasebank"]
 
@@ -29,8 +29,8 @@ def read_phrasebank(name: str, folder: Path, *, agreement: int = 50) -> TextSet:
             label of a sentence is that of the strictest file it is in.
     """
     if agreement not in AGREEMENT:
-        raise InvalidInputError(
-            message("read_phrasebank", "agreement", "50, 66, 75 or 100", repr(agreement))
+        raise InvalidInputError.of(
+            "read_phrasebank", "agreement", "50, 66, 75 or 100", repr(agreement)
         )
     label_of: dict[str, str] = {}
     for level, part in sorted(AGREEMENT.items()):

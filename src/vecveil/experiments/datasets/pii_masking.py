@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from vecveil.data.formats import not_usable
+from vecveil.data.sources import missing_column
 from vecveil.experiments.datasets.annotated import joined
 from vecveil.experiments.datasets.columns import (
     as_spans,
@@ -25,8 +27,6 @@ from vecveil.experiments.datasets.columns import (
     split_name,
 )
 from vecveil.experiments.datasets.kinds import TextSet, group_ids
-from vecveil.tables.formats import not_usable
-from vecveil.tables.sources import missing_column
 
 __all__ = ["read_pii_masking"]
 

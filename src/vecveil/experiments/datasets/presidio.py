@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from vecveil.data.formats import not_usable
 from vecveil.experiments.datasets.columns import as_spans, as_texts, field_error
 from vecveil.experiments.datasets.kinds import TextSet, group_ids
-from vecveil.tables.formats import not_usable
 
 __all__ = ["read_presidio"]
 

@@ -8,11 +8,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 
+from vecveil.data.formats import readable
 from vecveil.errors import DataFileError, InvalidInputError, message
 from vecveil.experiments.datasets.described import FILE, described_dataset
 from vecveil.experiments.datasets.info import DatasetInfo
 from vecveil.experiments.datasets.kinds import DataSet, PairSet, RetrievalSet, TextSet
-from vecveil.tables.formats import readable
 
 __all__ = ["DATASETS", "open_dataset", "register_dataset"]
 
@@ -30,19 +30,10 @@ def register_dataset(info: DatasetInfo, *, replace: bool = False) -> DatasetInfo
         replace: take the place of a data set of that name; without it such a name is an error.
     """
     if not isinstance(info, DatasetInfo):
-        raise InvalidInputError(
-            message("register_dataset", "info", "a DatasetInfo", type(info).__name__)
-        )
+        raise InvalidInputError.of("register_dataset", "info", "a DatasetInfo", type(info).__name__)
     if info.name in _known and not replace:
-        raise InvalidInputError(
-            message(
-                "register_dataset",
-                "info",
-                "under a name that is not taken",
-                repr(info.name),
-                fix="Choose another name, or pass replace=True.",
-            )
-        )
+        raise InvalidInputError.of("register_dataset", "info", "under a name that is not taken",
+                                   repr(info.name), fix="Choose another name, or pass replace=True.")  # fmt: skip
     _known[info.name] = info
     return info
 
@@ -70,7 +61,7 @@ def open_dataset(name: str | DatasetInfo, data: str | os.PathLike[str]) -> DataS
             if not isinstance(dataset, _KINDS[info.kind]):
                 wanted = f"a reader of a {_KINDS[info.kind].__name__}"
                 got = type(dataset).__name__
-                raise InvalidInputError(message(f"data set {info.name!r}", "read", wanted, got))
+                raise InvalidInputError.of(f"data set {info.name!r}", "read", wanted, got)
             return dataset
     raise _missing(info, folder)
 

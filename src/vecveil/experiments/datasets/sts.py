@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from vecveil.data.formats import not_usable
 from vecveil.experiments.datasets.columns import (
     as_number,
     as_splits,
@@ -20,7 +21,6 @@ from vecveil.experiments.datasets.columns import (
 )
 from vecveil.experiments.datasets.kinds import PairSet
 from vecveil.experiments.datasets.lines import numbered_lines
-from vecveil.tables.formats import not_usable
 
 __all__ = ["HIGHEST", "read_pair_table", "read_semeval"]
 

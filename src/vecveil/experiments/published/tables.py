@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.experiments.specification import read_yaml
 
 __all__ = ["TABLES", "Column", "PublishedTable", "published", "text_of"]
@@ -100,9 +100,8 @@ class PublishedTable:
         """
         if unknown := [name for name in keys if name not in self.columns]:
             known = ", ".join(self.columns)
-            raise InvalidInputError(
-                message("PublishedTable.find", unknown[0], f"a column of {self.name} ({known})", "another name")
-            )  # fmt: skip
+            raise InvalidInputError.of("PublishedTable.find", unknown[0], f"a column of {self.name} ({known})",
+                                       "another name")  # fmt: skip
         return next(
             (row for row in self.rows if all(row[name] == keys[name] for name in keys)), None
         )
@@ -126,8 +125,8 @@ def published(table: str) -> PublishedTable:
         MissingDependencyError: PyYAML is not installed.
     """
     if table not in TABLES:
-        raise InvalidInputError(
-            message("published", "table", f"one of {', '.join(TABLES)}", repr(table)[:60])
+        raise InvalidInputError.of(
+            "published", "table", f"one of {', '.join(TABLES)}", repr(table)[:60]
         )
     held = read_yaml(text_of(table), owner="published")
     columns = {

@@ -13,7 +13,7 @@ import numpy as np
 
 from vecveil.attacks import GEIAAttack, TextVectors
 from vecveil.attacks.splits import normalise_text, text_groups
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.experiments.datasets import TextSet, open_dataset
 from vecveil.experiments.textcrafter.defences import Applied
 from vecveil.experiments.textcrafter.vectors import Task
@@ -56,8 +56,8 @@ def base_sentences(name: str, data: Path, texts: int) -> list[str]:
     """Return the first texts of a data set: the corpus of the base decoder."""
     found = open_dataset(name, data)
     if not isinstance(found, TextSet):
-        raise InvalidInputError(
-            message("textcrafter", "base_data", "a data set of single texts", repr(name)[:60])
+        raise InvalidInputError.of(
+            "textcrafter", "base_data", "a data set of single texts", repr(name)[:60]
         )
     return list(found.texts[:texts])
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from vecveil.attacks import text_groups
 from vecveil.attacks.splits import split_groups
 from vecveil.concepts import Concept, ConceptMatches
-from vecveil.errors import DataFileError, InvalidInputError, message
+from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.experiments.datasets import TextSet, open_dataset
 from vecveil.experiments.datasets.annotated import joined
 from vecveil.experiments.problem_concepts import make_concept
@@ -127,7 +127,7 @@ def read_set(name: str, problem: ProblemSpec, data: Path, rows: Sequence[int]) -
     found = _texts(problem.data, data)
     if found.labels is None:
         what = "data sets of texts with classes"
-        raise InvalidInputError(message(f"set {name!r}", "data", what, "one without"))
+        raise InvalidInputError.of(f"set {name!r}", "data", what, "one without")
     groups = text_groups(found.texts, found.groups.tolist())
     train, test = _sides(found, groups, dev_learns=False)
     shared = np.isin(groups[train], groups[test])
@@ -179,10 +179,8 @@ def plain_texts(found: TextSet, names: Sequence[str]) -> list[str]:
     of = found.labels or found.split or ()
     chosen = [text for text, name in zip(found.texts, of, strict=False) if name in names]
     if not chosen:
-        raise DataFileError(
-            message(f"data set {found.name!r}", "plain", "a set with the labels or splits asked for",
-                    "one without")
-        )  # fmt: skip
+        raise DataFileError.of(f"data set {found.name!r}", "plain", "a set with the labels or splits asked for",
+                               "one without")  # fmt: skip
     return chosen
 
 
@@ -191,8 +189,8 @@ def _texts(names: Sequence[str], data: Path) -> TextSet:
     for name in names:
         found = open_dataset(name, data)
         if not isinstance(found, TextSet):
-            raise InvalidInputError(
-                message("textcrafter", "data", "data sets of single texts", repr(name)[:60])
+            raise InvalidInputError.of(
+                "textcrafter", "data", "data sets of single texts", repr(name)[:60]
             )
         parts.append(found)
     return parts[0] if len(parts) == 1 else joined("+".join(names), parts)

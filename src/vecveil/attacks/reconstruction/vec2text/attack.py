@@ -30,10 +30,10 @@ from vecveil.attacks.reconstruction.vec2text.space import (
 from vecveil.attacks.reconstruction.vec2text.state import Vec2TextState
 from vecveil.attacks.reconstruction.vec2text.training import begin, train_writer, write_guesses
 from vecveil.attacks.reconstruction.vec2text.writer import Writer
-from vecveil.checks import check_count
-from vecveil.devices import resolve_device
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
+from vecveil.runtime import resolve_device
 from vecveil.types import Embeddings
+from vecveil.validation import check_count
 
 __all__ = ["Vec2TextAttack"]
 
@@ -102,11 +102,11 @@ class Vec2TextAttack(ReconstructionAttack):
         if isinstance(preset, str):
             if preset not in PRESETS:
                 wanted = f"one of {', '.join(PRESETS)}, or a Preset"
-                raise InvalidInputError(message(owner, "preset", wanted, repr(preset)[:40]))
+                raise InvalidInputError.of(owner, "preset", wanted, repr(preset)[:40])
             preset = PRESETS[preset]
         if align not in ("auto", "ridge", "none"):
             wanted = "'auto', 'ridge' or 'none'"
-            raise InvalidInputError(message(owner, "align", wanted, repr(align)[:40]))
+            raise InvalidInputError.of(owner, "align", wanted, repr(align)[:40])
         given = replace(
             preset,
             rounds=preset.rounds if rounds is None else rounds,
@@ -115,15 +115,11 @@ class Vec2TextAttack(ReconstructionAttack):
         if device is not None:
             given = replace(given, recipe=replace(given.recipe, device=device))
         if given.rounds and encode is None:
-            raise InvalidInputError(
-                message(owner, "encode", "an encoder, for correction compares vectors", "None",
-                        fix="Give the encoder, or rounds=0 for the hypothesiser alone.")
-            )  # fmt: skip
+            raise InvalidInputError.of(owner, "encode", "an encoder, for correction compares vectors", "None",
+                                       fix="Give the encoder, or rounds=0 for the hypothesiser alone.")  # fmt: skip
         if start_from is None and not fine_tune:
-            raise InvalidInputError(
-                message(owner, "fine_tune", "True without `start_from`", "False",
-                        "There would be nothing to use.")
-            )  # fmt: skip
+            raise InvalidInputError.of(owner, "fine_tune", "True without `start_from`", "False",
+                                       "There would be nothing to use.")  # fmt: skip
         self.name = "vec2text" if given.rounds else "vec2text-hypothesiser"
         self.cost = (
             "hours on a GPU, and a pretrained T5"

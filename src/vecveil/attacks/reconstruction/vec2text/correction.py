@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.progress import progress
+from vecveil.runtime import progress
 
 __all__ = ["Propose", "correct"]
 

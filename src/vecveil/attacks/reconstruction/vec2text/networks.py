@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from vecveil.attacks.reconstruction.models import piece, rows_of, seeded
 from vecveil.attacks.reconstruction.tokenisers import import_transformers
-from vecveil.devices import Batches, import_torch
+from vecveil.runtime import Batches, import_torch
 
 __all__ = ["PROJECTIONS", "Shape", "build", "logits_of", "sequence_loss", "t5_config", "write_ids"]
 

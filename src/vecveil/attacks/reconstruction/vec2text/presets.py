@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vecveil.attacks.reconstruction.recipe import Recipe
-from vecveil.checks import check_count
+from vecveil.validation import check_count
 
 __all__ = ["PRESETS", "Preset"]
 

@@ -19,8 +19,8 @@ from vecveil.attacks.reconstruction.vec2text.networks import (
     Shape,
     build,
 )
-from vecveil.devices import import_torch
 from vecveil.errors import DataFileError, message
+from vecveil.runtime import import_torch
 
 __all__ = ["PublishedCheckpoint", "read_published"]
 

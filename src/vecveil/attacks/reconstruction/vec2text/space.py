@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from vecveil.attacks.knowledge import Knowledge
 from vecveil.attacks.reconstruction.base import EncodeTexts
-from vecveil.checks import check_embeddings
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
+from vecveil.validation import check_embeddings
 
 __all__ = ["RidgeMap", "Space", "encode_checked", "fit_ridge", "same_space"]
 
@@ -78,11 +78,9 @@ def encode_checked(
     found = check_embeddings(np.asarray(encode(given)), owner=owner, param="encode")
     wanted = (len(given), found.shape[1] if dimension is None else dimension)
     if found.shape != wanted:
-        raise InvalidInputError(
-            message(owner, "encode", f"a function that returns shape {wanted}", f"shape {found.shape}",
-                    "Guesses are compared with the training vectors.",
-                    "Give the encoder that made them.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "encode", f"a function that returns shape {wanted}",
+                                   f"shape {found.shape}", "Guesses are compared with the training vectors.",
+                                   "Give the encoder that made them.")  # fmt: skip
     return found
 
 

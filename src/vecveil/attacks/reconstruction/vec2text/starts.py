@@ -22,8 +22,8 @@ from vecveil.attacks.reconstruction.vec2text.presets import Preset
 from vecveil.attacks.reconstruction.vec2text.published import PublishedCheckpoint, read_published
 from vecveil.attacks.reconstruction.vec2text.state import Vec2TextState
 from vecveil.attacks.reconstruction.vec2text.writer import Language, Writer
-from vecveil.devices import import_torch
-from vecveil.errors import DataFileError, message
+from vecveil.errors import DataFileError
+from vecveil.runtime import import_torch
 
 __all__ = ["begin_from", "corrector_of"]
 
@@ -100,8 +100,7 @@ def _published(
 
 def _check_dimension(got: int, wanted: int) -> None:
     if got != wanted:
-        raise DataFileError(
-            message("Vec2TextAttack", "start_from", f"one for vectors of dimension {wanted}",
-                    f"one for dimension {got}", "The projections of its networks have that many inputs.",
-                    "Give one of the same encoder and output, or none.")
-        )  # fmt: skip
+        raise DataFileError.of("Vec2TextAttack", "start_from", f"one for vectors of dimension {wanted}",
+                               f"one for dimension {got}",
+                               "The projections of its networks have that many inputs.",
+                               "Give one of the same encoder and output, or none.")  # fmt: skip

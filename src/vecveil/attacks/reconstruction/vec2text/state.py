@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vecveil.atomic import atomic_path, write_text
 from vecveil.attacks.features import InputMap
 from vecveil.attacks.reconstruction.models import load_weights, weights_of
 from vecveil.attacks.reconstruction.tokenisers import Tokeniser, import_transformers
@@ -17,8 +16,9 @@ from vecveil.attacks.reconstruction.vec2text.networks import CORRECTOR, HYPOTHES
 from vecveil.attacks.reconstruction.vec2text.space import RidgeMap
 from vecveil.attacks.reconstruction.vec2text.training import forget
 from vecveil.attacks.reconstruction.vec2text.writer import Language, Writer
-from vecveil.devices import import_torch
 from vecveil.errors import DataFileError, MissingDependencyError, message
+from vecveil.io import atomic_path, write_text
+from vecveil.runtime import import_torch
 
 __all__ = ["Vec2TextState"]
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.atomic import atomic_path, write_text
 from vecveil.attacks.reconstruction.fitting import fit_model, forget_training
 from vecveil.attacks.reconstruction.models import mean_loss, rows_by_length
 from vecveil.attacks.reconstruction.recipe import Fit, Recipe
@@ -20,8 +19,9 @@ from vecveil.attacks.reconstruction.tokenisers import Ids, padded
 from vecveil.attacks.reconstruction.vec2text.networks import CORRECTOR, HYPOTHESISER, sequence_loss
 from vecveil.attacks.reconstruction.vec2text.space import Space
 from vecveil.attacks.reconstruction.vec2text.writer import Writer
-from vecveil.errors import DataFileError, message
-from vecveil.progress import progress
+from vecveil.errors import DataFileError
+from vecveil.io import atomic_path, write_text
+from vecveil.runtime import progress
 
 __all__ = ["Guesses", "Pairs", "begin", "forget", "train_writer", "write_guesses"]
 
@@ -169,10 +169,8 @@ def begin(folder: Path, seed: int, texts: Sequence[Ids]) -> None:
     mark = json.dumps({"of": digest.hexdigest()})
     path = folder / _BEGUN
     if path.is_file() and path.read_text(encoding="utf-8") != mark:
-        raise DataFileError(
-            message("Vec2TextAttack", "checkpoint", "one begun with the same texts and seed", "another",
-                    fix="Give another folder, or remove this one.")
-        )  # fmt: skip
+        raise DataFileError.of("Vec2TextAttack", "checkpoint", "one begun with the same texts and seed",
+                               "another", fix="Give another folder, or remove this one.")  # fmt: skip
     write_text(path, mark)
 
 
@@ -202,7 +200,5 @@ def _read_guesses(file: Path) -> Guesses:
         rows = zip(found["ids"], found["lengths"], strict=True)
         return Guesses([ids[:length] for ids, length in rows], found["clean"])
     except (SafetensorError, KeyError, ValueError) as error:
-        raise DataFileError(
-            message("Vec2TextAttack", "checkpoint", "a folder that this attack has written",
-                    f"{file.name}, which cannot be read", fix="Remove that file.")
-        ) from error  # fmt: skip
+        raise DataFileError.of("Vec2TextAttack", "checkpoint", "a folder that this attack has written",
+                               f"{file.name}, which cannot be read", fix="Remove that file.") from error  # fmt: skip

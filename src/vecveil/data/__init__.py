@@ -1,0 +1,26 @@
+"""Tables in and out: CSV, TSV, JSON lines, text lines, Parquet and .npy, in chunks of bounded size.
+
+Importing this package loads neither pyarrow nor anything else beyond NumPy; Parquet needs the extra
+``files``, the text formats and .npy do not.
+"""
+
+from vecveil.data.items import RowItems
+from vecveil.data.opening import read_table
+from vecveil.data.pipeline import ProtectionCounts, protect_table
+from vecveil.data.reading import Chunk, TableReader
+from vecveil.data.texts import TextRows, read_texts
+from vecveil.data.writers import EmbeddingWriter
+from vecveil.data.writing import open_writer
+
+__all__ = [
+    "Chunk",
+    "EmbeddingWriter",
+    "ProtectionCounts",
+    "RowItems",
+    "TableReader",
+    "TextRows",
+    "open_writer",
+    "protect_table",
+    "read_table",
+    "read_texts",
+]

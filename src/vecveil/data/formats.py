@@ -1,0 +1,260 @@
+"""Which format a file has, and how its bytes are opened.
+
+A format goes by the suffix or is given by name. Text formats may be compressed with gzip; standard
+input (``-``) and pipes are text formats too, held in memory because every text file is read twice.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import IO, BinaryIO, cast
+
+from vecveil.errors import DataFileError, InvalidInputError, message
+
+__all__ = [
+    "INPUT_SUFFIXES",
+    "InputFile",
+    "NoRowsError",
+    "find_input",
+    "format_of",
+    "input_file",
+    "not_usable",
+    "readable",
+]
+
+INPUT_SUFFIXES: dict[str, tuple[str, ...]] = {
+    "csv": (".csv",),
+    "tsv": (".tsv", ".tab"),
+    "jsonl": (".jsonl", ".ndjson"),
+    "txt": (".txt",),
+    "parquet": (".parquet", ".pq"),
+    "npy": (".npy",),
+}
+TEXT_FORMATS = ("csv", "tsv", "jsonl", "txt")
+PIPE_LIMIT = 1 << 30
+UNZIPPED_FREELY = 1 << 28
+"""Bytes that a compressed file may hold whatever its own size is."""
+UNZIPPED_RATIO = 200
+_GZIP = b"\x1f\x8b"
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """A file that exists and can be read: its name for messages, its format, and how to open it."""
+
+    name: str
+    format: str
+    opener: Callable[[], IO[bytes]] = field(repr=False)
+    compressed: bool = False
+
+    def open(self) -> BinaryIO:
+        """Return the bytes of the file from the start, decompressed."""
+        raw = cast(BinaryIO, self.opener())
+        return cast(BinaryIO, _Unzipped(raw, self.name)) if self.compressed else raw
+
+
+class _Unzipped(gzip.GzipFile):
+    """What closes the compressed file with itself, and refuses one that grows beyond all measure.
+
+    Texts become some 3 to 20 times smaller; gzip can do 1,000, and a small file then fills memory and hours.
+    """
+
+    def __init__(self, raw: BinaryIO, name: str) -> None:
+        self._raw, self._name, self._given = raw, name, 0
+        super().__init__(fileobj=raw, mode="rb")
+
+    def read1(self, size: int = -1) -> bytes:
+        block = super().read1(size)
+        self._given += len(block)
+        if self._given > UNZIPPED_FREELY and self._given > UNZIPPED_RATIO * self._raw.tell():
+            raise not_usable(
+                self._name,
+                f"gzip data at most {UNZIPPED_RATIO} times smaller than its content",
+                "data that grows further",
+                fix="If you trust it, decompress it first.",
+            )
+        return block
+
+    def close(self) -> None:
+        super().close()
+        self._raw.close()
+
+
+def not_usable(
+    name: str, constraint: str, got: object, why: str = "", fix: str = ""
+) -> DataFileError:
+    """Return the error for a file as a whole: ``name: `path` must be constraint; got …``."""
+    return DataFileError(message(name, "path", constraint, got, why, fix))
+
+
+class NoRowsError(DataFileError):
+    """A whole and readable file without rows, such as the header alone; among many files that is no fault."""
+
+
+@contextmanager
+def readable(name: str) -> Iterator[None]:
+    """Turn what the operating system refuses inside the block into one DataFileError."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise not_usable(name, "an existing file", "a path where there is none") from None
+    except PermissionError:
+        raise not_usable(
+            name, "a readable file", "one that you may not read", fix="Check its permissions."
+        ) from None
+    except IsADirectoryError:
+        raise not_usable(name, "a file", "a folder", fix="Name a file inside it.") from None
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else type(error).__name__
+        raise not_usable(name, "a readable file", f"the error {reason!r} while reading") from None
+
+
+def find_input(path: str | os.PathLike[str], format: str | None = None) -> InputFile:
+    """Return the file at ``path`` with its format, after checking that it is there and not empty.
+
+    Args:
+        path: a file, or ``-`` for standard input.
+        format: one of csv, tsv, jsonl, txt, parquet, npy; None goes by the suffix (``-``: txt).
+
+    Raises:
+        DataFileError: missing, a folder, not readable, empty, or plainly of another format.
+        InvalidInputError: the suffix or the format is not known.
+    """
+    if format is not None and format not in INPUT_SUFFIXES:
+        known = ", ".join(INPUT_SUFFIXES)
+        raise InvalidInputError.of("read_table", "format", f"one of {known}", repr(format))
+    if os.fspath(path) == "-":
+        return _pipe("standard input", None, format or "txt")
+    path = Path(path)
+    if "\0" in str(path):
+        raise not_usable("read_table", "an existing file", "a path with a null character")
+    with readable(path.name):
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError
+    named, zipped = _by_suffix(path)
+    chosen = format or named
+    if chosen is None:
+        raise _unknown_suffix(path)
+    if not stat.S_ISREG(mode):
+        return _pipe(path.name, path, chosen)
+    return input_file(path.name, chosen, lambda: open(path, "rb"), zipped=zipped)
+
+
+def input_file(
+    name: str, format: str, opener: Callable[[], IO[bytes]], *, zipped: bool = False
+) -> InputFile:
+    """Return a file that ``opener`` opens, local or not, after a look at its first bytes.
+
+    Args:
+        name: for messages.
+        format: csv, tsv, jsonl, txt, parquet or npy.
+        opener: returns its bytes from the start each time; they can be read at random.
+        zipped: its name says gzip.
+    """
+    with readable(name), opener() as file:
+        head = file.read(8)
+    return InputFile(name, format, opener, _check_head(name, format, head, zipped))
+
+
+def format_of(name: str) -> tuple[str, bool]:
+    """Return the format that a file's name tells, and whether it says gzip.
+
+    Raises:
+        InvalidInputError: the suffix is not known.
+    """
+    format, zipped = _by_suffix(Path(name))
+    if format is None:
+        raise _unknown_suffix(Path(name))
+    return format, zipped
+
+
+def _by_suffix(path: Path) -> tuple[str | None, bool]:
+    zipped = path.suffix.lower() == ".gz"
+    suffix = Path(path.stem).suffix.lower() if zipped else path.suffix.lower()
+    for name, suffixes in INPUT_SUFFIXES.items():
+        if suffix in suffixes and not (zipped and name not in TEXT_FORMATS):
+            return name, zipped
+    return None, zipped
+
+
+def _unknown_suffix(path: Path) -> InvalidInputError:
+    known = ", ".join(suffix for suffixes in INPUT_SUFFIXES.values() for suffix in suffixes)
+    fixes = {
+        ".json": "If each line is one JSON object, give format='jsonl' (--format jsonl).",
+        ".npz": "Save the one array that is wanted with numpy.save.",
+        ".xlsx": "Save the sheet as CSV (UTF-8).",
+        ".xls": "Save the sheet as CSV (UTF-8).",
+    }
+    fix = fixes.get(path.suffix.lower(), "Rename it, or name the format: format= (--format).")
+    got = f"the suffix {path.suffix!r}" if path.suffix else "a name without a suffix"
+    return InvalidInputError(
+        message(
+            path.name,
+            "path",
+            f"a file named *{known.replace(', ', ', *')} (text also .gz)",
+            got,
+            fix=fix,
+        )
+    )
+
+
+def _pipe(name: str, path: Path | None, format: str) -> InputFile:
+    if format not in TEXT_FORMATS:
+        raise InvalidInputError.of(name, "format", f"one of {', '.join(TEXT_FORMATS)} for a pipe", repr(format),
+                                   "A pipe cannot be read at random.", "Save it to a file first.")  # fmt: skip
+    with readable(name):
+        if path is None:
+            held = sys.stdin.buffer.read(PIPE_LIMIT + 1)
+        else:
+            with open(path, "rb") as file:
+                held = file.read(PIPE_LIMIT + 1)
+    if len(held) > PIPE_LIMIT:
+        raise not_usable(name, "at most 1 GiB for a pipe", "more", fix="Save it to a file first.")
+    return input_file(name, format, partial(io.BytesIO, held))
+
+
+def _check_head(name: str, format: str, head: bytes, zipped: bool) -> bool:
+    """Return whether the first bytes say gzip; refuses what is plainly of another format."""
+    if not head:
+        error = not_usable(name, "a file with rows", "an empty file")
+        raise error if format in ("parquet", "npy") else NoRowsError(str(error))
+    binary = {b"PAR1": "parquet", b"\x93NUMPY": "npy"}
+    for magic, kind in binary.items():
+        if head.startswith(magic):
+            if format != kind:
+                raise not_usable(
+                    name,
+                    f"a {format} file",
+                    f"a {kind} file",
+                    fix=f"Give format={kind!r} (--format {kind}).",
+                )
+            return False
+    if format == "parquet":
+        raise not_usable(name, "a Parquet file", "a file of another format")
+    if format == "npy":
+        raise not_usable(
+            name, "a .npy file", "a file of another format", fix="Write it with numpy.save."
+        )
+    if head.startswith(b"PK\x03\x04"):
+        raise not_usable(
+            name,
+            f"a {format} file",
+            "a zip archive or a spreadsheet",
+            fix="Save the table as CSV (UTF-8).",
+        )
+    compressed = head.startswith(_GZIP)
+    if zipped and not compressed:
+        raise not_usable(
+            name, "gzip data, as its name says", "something else", fix="Drop .gz from its name."
+        )
+    return compressed

@@ -1,0 +1,228 @@
+"""Atomic files and file locks: write to a temporary neighbour, then rename; one process at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+__all__ = [
+    "LockedError",
+    "atomic_path",
+    "exclusive",
+    "hold",
+    "is_temporary_of",
+    "remove_left_over",
+    "sync_folder",
+    "temporary_beside",
+    "temporary_name",
+    "write_bytes",
+    "write_text",
+]
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+
+_TEMPORARY = re.compile(r"(\..{1,40}\.)[0-9a-f]{12}\.tmp", re.DOTALL)
+
+
+@contextlib.contextmanager
+def atomic_path(
+    target: str | os.PathLike[str], *, mode: int = 0o666, only_new: bool = False
+) -> Iterator[Path]:
+    """Yield a temporary path beside ``target``; on a clean exit it becomes ``target``.
+
+    Args:
+        mode: of a new file, less the umask.
+        only_new: of several writers at once the first wins, and the others raise FileExistsError.
+
+    The rename happens after an fsync, so that a crash leaves the old file or the new one, never
+    half of one. A file that is replaced keeps its permissions, a new one gets ``mode`` less the
+    umask. The temporary name starts with a dot and ends in ``.tmp``; while it is written it is
+    locked, so that the next writer of the same target removes what a killed one left.
+    """
+    target = Path(target)
+    kept = stat.S_IMODE(target.stat().st_mode) if target.is_file() else None
+    with temporary_beside(target, mode=mode if kept is None else kept | stat.S_IWUSR) as temporary:
+        yield temporary
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        if kept is not None:
+            temporary.chmod(kept)
+        if not (only_new and _linked(temporary, target)):
+            os.replace(temporary, target)
+        sync_folder(target.parent)
+
+
+@contextlib.contextmanager
+def temporary_beside(target: Path, *, mode: int) -> Iterator[Path]:
+    """Yield a new empty file beside ``target``, locked while the block runs and removed at its end.
+
+    What killed writers of the same target left is removed first.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    remove_left_over(target)
+    temporary, descriptor = _create(target, mode)
+    try:
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def is_temporary_of(target: str, name: str) -> bool:
+    """Return whether ``name`` is one that a writer of the file ``target`` gives its temporary file."""
+    named = _TEMPORARY.fullmatch(name)
+    return named is not None and named[1] == _prefix(target)
+
+
+def temporary_name(target: str) -> str:
+    """Return a name for the temporary file of the file ``target``."""
+    return f"{_prefix(target)}{secrets.token_hex(6)}.tmp"
+
+
+def _prefix(target: str) -> str:
+    # Shortened, so that the temporary name is no longer than a file system allows.
+    return f".{target[:40]}."
+
+
+def _linked(temporary: Path, target: Path) -> bool:
+    """Give the file its name; False where there are no links. Raises FileExistsError if the name is taken."""
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        raise
+    except OSError:
+        return False
+    return True
+
+
+def _create(target: Path, mode: int) -> tuple[Path, int | None]:
+    """Return a new file and a descriptor that holds its lock, if there are locks."""
+    while True:
+        temporary = target.parent / temporary_name(target.name)
+        descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
+        if fcntl is None:  # where a file that is open can be neither renamed nor removed
+            os.close(descriptor)
+            return temporary, None
+        with contextlib.suppress(OSError):  # a file system without locks has no cleaning either
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            return temporary, descriptor
+        os.close(descriptor)  # taken for a left-over before it was locked
+
+
+def remove_left_over(*targets: Path) -> None:
+    """Remove what killed writers of ``targets``, files of one folder, left; what is being written is locked."""
+    if fcntl is None or not targets:
+        return
+    prefixes = {_prefix(target.name) for target in targets}
+    with contextlib.suppress(OSError), os.scandir(targets[0].parent) as entries:
+        found = [
+            Path(entry.path)
+            for entry in entries
+            if (named := _TEMPORARY.fullmatch(entry.name)) and named[1] in prefixes
+        ]
+        for path in found:
+            with contextlib.suppress(OSError):
+                descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    path.unlink()
+                finally:
+                    os.close(descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename last through a loss of power, where folders can be synchronised."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def write_bytes(target: str | os.PathLike[str], data: bytes, *, mode: int = 0o666) -> None:
+    """Write ``data`` to ``target`` atomically; see `atomic_path`."""
+    with atomic_path(target, mode=mode) as temporary:
+        temporary.write_bytes(data)
+
+
+def write_text(target: str | os.PathLike[str], text: str) -> None:
+    """Write ``text`` to ``target`` as UTF-8, atomically."""
+    write_bytes(target, text.encode("utf-8"))
+
+
+
+_GOING = 1.0
+"""Seconds in which a killed process is gone, with a child that it was about to start and that has its open files."""
+
+
+class LockedError(Exception):
+    """Another process, or another thread of this one, holds the lock."""
+
+
+def hold(file: int | IO[str]) -> None:
+    """Take the lock of an open file.
+
+    Raises:
+        BlockingIOError: somebody else holds it, and does so for longer than a process that is going.
+        OSError: its file system has no locks.
+    """
+    due = time.monotonic() + _GOING
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > due:
+                raise
+        time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Hold the lock file at ``path`` for the block; it is made, and removed in the end.
+
+    Where there are no POSIX locks (Windows, some network file systems) nothing is held.
+
+    Raises:
+        LockedError: somebody else holds it.
+        OSError: the file cannot be made.
+    """
+    if fcntl is None:
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        try:
+            hold(descriptor)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise LockedError(path.name) from None
+        except OSError:  # a file system without locks
+            os.close(descriptor)
+            yield
+            return
+        # The holder before us may have removed it just now: then ours is no file of that name.
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                break
+        os.close(descriptor)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(descriptor)

@@ -1,0 +1,311 @@
+"""Threads, devices, memory limits, progress bars and the environment of subprocesses."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+from vecveil.errors import InvalidInputError, MemoryLimitError, MissingDependencyError
+
+__all__ = [
+    "Batches",
+    "DeviceMemoryWarning",
+    "check_room",
+    "import_torch",
+    "in_chunks",
+    "inherited_variables",
+    "one_thread",
+    "progress",
+    "resolve_device",
+    "stopping",
+    "thread_count",
+
+]
+
+T = TypeVar("T")
+
+_lock = threading.Lock()
+_pool: ThreadPoolExecutor | None = None
+_local = threading.local()
+_blocks = 0  # of one_thread, that are open in any thread
+_default = 1  # threads of torch before the first of them
+
+
+def thread_count() -> int:
+    """Return how many threads noise is drawn on: VECVEIL_THREADS, OMP_NUM_THREADS, or the cores there are."""
+    for variable in ("VECVEIL_THREADS", "OMP_NUM_THREADS"):
+        value = os.environ.get(variable, "")
+        if value.isdigit() and int(value) > 0:
+            return int(value)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _forget() -> None:
+    # The parent's threads do not exist in a forked child.
+    global _pool, _lock, _blocks, _local
+    _pool, _lock, _blocks, _local = None, threading.Lock(), 0, threading.local()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+def _threads() -> ThreadPoolExecutor:
+    global _pool
+    with _lock:
+        if _pool is None:
+            _pool = ThreadPoolExecutor(thread_count(), thread_name_prefix="vecveil")
+        return _pool
+
+
+def in_chunks(rows: int, chunk: int, work: Callable[[int, int], None]) -> None:
+    """Call ``work(start, stop)`` for consecutive chunks of rows, several at once where there are cores.
+
+    ``work`` must not call `in_chunks` itself. Its first exception is raised once all have ended.
+    """
+    pieces = [(start, min(start + chunk, rows)) for start in range(0, rows, chunk)]
+    if len(pieces) < 2 or thread_count() == 1:
+        for start, stop in pieces:
+            work(start, stop)
+        return
+    futures = [_threads().submit(work, start, stop) for start, stop in pieces]
+    try:
+        errors = [future.exception() for future in futures]
+    except BaseException:  # Ctrl-C: let nothing write on after the caller has given up
+        for future in futures:
+            future.cancel()
+        for future in futures:
+            if not future.cancelled():
+                future.exception()
+        raise
+    for error in errors:
+        if error is not None:
+            raise error
+
+
+def check_room(needed: int, *, owner: str) -> None:
+    """Refuse to begin where a limit on the memory of this process leaves less than ``needed`` bytes.
+
+    Libraries that run out of it in a thread of their own end the process and say nothing. Where there is no limit, the
+    system itself decides what it can give, and nothing is checked.
+
+    Raises:
+        MemoryLimitError: less is left.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return
+    try:
+        mmap.mmap(-1, needed).close()  # addresses alone: no page of it is touched
+    except (OSError, MemoryError, ValueError):
+        raise MemoryLimitError.of(owner, "memory", f"at least {needed >> 20:,} MiB",
+                                  f"less, under a limit of {limit >> 20:,} MiB", "Nothing was begun.",
+                                  "Raise the limit of this process (ulimit -v).") from None  # fmt: skip
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Run torch on one thread inside the block, and on as many as before after it.
+
+    Blocks may be nested and may overlap in several threads: torch's number is one for each thread, and what new
+    threads start with is what it was before the first of the blocks.
+    """
+    global _blocks, _default
+    import torch
+
+    depth = getattr(_local, "depth", 0)
+    with _lock:
+        if _blocks == 0:
+            _default = torch.get_num_threads()
+        _blocks += 1
+    if depth == 0:
+        torch.set_num_threads(1)
+    _local.depth = depth + 1
+    try:
+        yield
+    finally:
+        _local.depth = depth
+        with _lock:
+            _blocks -= 1
+            if depth == 0:
+                torch.set_num_threads(_default)
+
+
+
+
+class DeviceMemoryWarning(UserWarning):
+    """A device's memory did not suffice; the work goes on with smaller batches. Results differ a little then."""
+
+
+def import_torch(feature: str = "Learning", extra: str = "attacks") -> Any:
+    """Return torch, or raise the error that says what needs it and which extra installs it."""
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingDependencyError(feature, "torch", extra) from error
+    return torch
+
+
+def resolve_device(device: str, *, owner: str) -> str:
+    """Return ``device``; for ``"auto"`` CUDA where there is one, else the CPU.
+
+    Raises:
+        InvalidInputError: torch does not know the device, or this machine has none of the kind.
+    """
+    torch = import_torch()
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        kind = ""
+    there = {
+        "cpu": True,
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+    }
+    if not there.get(kind, False):
+        raise InvalidInputError.of(owner, "device", "'auto', 'cpu', or a device that this machine has",
+                                   repr(str(device))[:40])  # fmt: skip
+    return device
+
+
+class Batches:
+    """How many rows are put on the device at once: halved, with a warning, when its memory runs out.
+
+    Attributes:
+        rows: Rows that a piece of work may have at most, so far.
+    """
+
+    def __init__(self, rows: int) -> None:
+        """Start with pieces of at most ``rows`` rows."""
+        self.rows = rows
+
+    def run(
+        self, total: int, work: Callable[[int, int], T], *, undo: Callable[[], None] | None = None
+    ) -> list[T]:
+        """Return ``work(start, stop)`` for consecutive pieces of ``total`` rows.
+
+        When the device runs out of memory the pieces are halved and everything starts again.
+
+        Args:
+            undo: called before starting again (to drop gradients that were added up, for example).
+
+        Raises:
+            torch.OutOfMemoryError: a single row does not fit.
+        """
+        torch = import_torch()
+        while True:
+            pieces = [(i, min(i + self.rows, total)) for i in range(0, total, self.rows)]
+            try:
+                return [work(start, stop) for start, stop in pieces]
+            except torch.OutOfMemoryError:
+                if min(self.rows, total) <= 1:
+                    raise
+            self.rows = min(self.rows, total) // 2
+            if undo is not None:
+                undo()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+            warnings.warn(
+                f"The device's memory did not suffice: going on with {self.rows} rows at once.",
+                DeviceMemoryWarning,
+                stacklevel=2,
+            )
+
+
+_stop: ContextVar[threading.Event | None] = ContextVar("vecveil_stop", default=None)
+
+
+@contextlib.contextmanager
+def stopping(event: threading.Event) -> Iterator[None]:
+    """Let every `progress` of this thread raise KeyboardInterrupt once ``event`` is set.
+
+    Ctrl-C reaches the main thread alone; this is how it is passed on to the others.
+    """
+    token = _stop.set(event)
+    try:
+        yield
+    finally:
+        _stop.reset(token)
+
+
+def _heeding(items: Iterable[T], event: threading.Event) -> Iterator[T]:
+    for item in items:
+        if event.is_set():
+            raise KeyboardInterrupt
+        yield item
+
+
+def progress(
+    items: Iterable[T],
+    description: str,
+    *,
+    total: int | None = None,
+    show: bool | None = None,
+    unit: str = "it",
+    note: Callable[[], str] | None = None,
+) -> Iterator[T]:
+    """Yield from ``items`` while a bar on stderr moves.
+
+    Args:
+        show: True or False; None shows the bar on a terminal only.
+        note: returns what stands behind the bar, asked after each item.
+    """
+    event = _stop.get()
+    if event is not None:
+        yield from _heeding(items, event)  # one of several at once: a bar would be torn
+        return
+    if show is None:
+        show = sys.stderr.isatty()
+    if show:
+        try:
+            from tqdm import tqdm
+        except ImportError:
+            show = False
+    if not show:
+        yield from items
+        return
+    # A terminal may not say its size (a recording, a service): tqdm would draw nothing there.
+    size = {"dynamic_ncols": True} if _has_size() else {"ncols": 80, "nrows": 24}
+    bar: Any = tqdm(items, desc=description, total=total, unit=unit, file=sys.stderr, **size)
+    for item in bar:
+        yield item
+        if note is not None:
+            bar.set_postfix_str(note(), refresh=False)
+
+
+def _has_size() -> bool:
+    try:
+        return min(os.get_terminal_size(sys.stderr.fileno())) > 0
+    except (OSError, ValueError):
+        return False
+
+
+@contextlib.contextmanager
+def inherited_variables(values: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables, and set them back after the block."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

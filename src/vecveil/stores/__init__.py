@@ -1,8 +1,0 @@
-"""Vector databases as batches of rows: to look at one (scan), and to copy one to a protected one (migrate)."""
-
-from __future__ import annotations
-
-from vecveil.stores.locating import KINDS, open_store
-from vecveil.stores.store import Batch, StoreInfo, VectorStore
-
-__all__ = ["KINDS", "Batch", "StoreInfo", "VectorStore", "open_store"]

@@ -1,0 +1,152 @@
+"""Checks of what callers pass in; each raises one clear error that names the argument."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from vecveil.errors import IncompatibleError, InvalidInputError
+from vecveil.types import Embeddings, Texts
+
+__all__ = [
+    "all_finite",
+    "check_count",
+    "check_embeddings",
+    "check_positive",
+    "check_probability",
+    "check_same_length",
+    "check_texts",
+]
+
+_FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+_SMALL = 65_536  # values
+
+
+def check_embeddings(
+    value: Any,
+    *,
+    owner: str,
+    param: str,
+    dimension: int | None = None,
+    min_rows: int = 0,
+    finite: bool = True,
+) -> Embeddings:
+    """Return ``value`` as a C-contiguous float32 or float64 array of shape (N, n), all finite.
+
+    With ``finite=False`` NaN and infinity are left to the caller, who will meet them.
+
+    Raises:
+        InvalidInputError: no NumPy array, not two-dimensional, another dtype, NaN or infinite.
+        IncompatibleError: the second dimension is not ``dimension``.
+    """
+    if not isinstance(value, np.ndarray):
+        raise InvalidInputError.of(owner, param, "a NumPy array", f"an object of type {type(value).__name__}",
+                                   fix="Convert it with numpy.asarray(..., dtype=numpy.float32).")  # fmt: skip
+    value = np.asarray(value)  # a subclass (matrix, masked array) could hide values from the checks
+    if value.dtype not in _FLOATS:
+        raise InvalidInputError.of(owner, param, "a float32 or float64 array", f"dtype {value.dtype}",
+                                   fix="Convert it with .astype(numpy.float32).")  # fmt: skip
+    if value.ndim != 2:
+        hint = "Pass a single vector as vector[None, :]." if value.ndim == 1 else ""
+        raise InvalidInputError.of(
+            owner, param, "of shape (N, n)", f"shape {value.shape}", fix=hint
+        )
+    if value.shape[0] < min_rows:
+        raise InvalidInputError.of(
+            owner, param, f"at least {min_rows} rows", f"{value.shape[0]} rows"
+        )
+    if value.shape[1] == 0:
+        raise InvalidInputError.of(
+            owner, param, "of shape (N, n) with n ≥ 1", f"shape {value.shape}"
+        )
+    if dimension is not None and value.shape[1] != dimension:
+        raise IncompatibleError.of(owner, param, f"of dimension {dimension}", f"dimension {value.shape[1]}",
+                                   "The protector was fitted for vectors of another encoder.",
+                                   "Use the encoder it was fitted with, or fit a new protector.")  # fmt: skip
+    if not finite:
+        return np.ascontiguousarray(value)
+    if not all_finite(value):
+        bad = np.flatnonzero(~np.isfinite(value).all(axis=1))
+        if bad.size:
+            raise InvalidInputError.of(owner, param, "finite",
+                                       f"{bad.size} rows with NaN or infinity, the first is row {bad[0]}",
+                                       fix="Drop or repair these rows.")  # fmt: skip
+    return np.ascontiguousarray(value)
+
+
+def all_finite(value: Embeddings) -> bool:
+    """Return whether every value is finite; False also for finite values whose sum is not."""
+    if value.size <= _SMALL:
+        return bool(np.logical_and.reduce(np.isfinite(value), axis=None))
+    # A sum is finite only if every summand is, and takes no memory.
+    with np.errstate(over="ignore", invalid="ignore"):
+        return math.isfinite(float(value.sum(dtype=np.float64)))
+
+
+def check_texts(value: Any, *, owner: str, param: str = "texts", min_rows: int = 1) -> Texts:
+    """Return ``value`` as a list of strings; refuses a bare string, other types and too few rows."""
+    if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):
+        raise InvalidInputError.of(owner, param, "a sequence of strings", type(value).__name__,
+                                   fix="Pass a list, even for a single text.")  # fmt: skip
+    texts = list(value)
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            got = f"{type(text).__name__} at position {i}"
+            raise InvalidInputError.of(owner, param, "a sequence of strings", got)
+    if len(texts) < min_rows:
+        raise InvalidInputError.of(owner, param, f"at least {min_rows} texts", f"{len(texts)}")
+    return texts
+
+
+def check_positive(value: Any, *, owner: str, param: str, allow_zero: bool = False) -> float:
+    """Return ``value`` as a finite float greater than zero (or at least zero)."""
+    sign = "≥ 0" if allow_zero else "> 0"
+    constraint = f"a finite number {sign}"
+    numeric = int | float | np.integer | np.floating
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numeric):
+        raise InvalidInputError.of(owner, param, constraint, type(value).__name__)
+    try:
+        number = float(value)
+    except OverflowError:  # an integer beyond the range of a float
+        number = math.inf
+    if not math.isfinite(number) or number < 0 or (number == 0 and not allow_zero):
+        raise InvalidInputError.of(owner, param, constraint, number)
+    return number
+
+
+def check_probability(value: Any, *, owner: str, param: str, open_interval: bool = False) -> float:
+    """Return ``value`` as a float in [0, 1], or in (0, 1) with ``open_interval``."""
+    number = check_positive(value, owner=owner, param=param, allow_zero=True)
+    if number > 1 or (open_interval and not 0 < number < 1):
+        interval = "(0, 1)" if open_interval else "[0, 1]"
+        raise InvalidInputError.of(owner, param, f"a number in {interval}", number)
+    return number
+
+
+def check_count(
+    value: Any, *, owner: str, param: str, minimum: int = 1, maximum: int | None = None
+) -> int:
+    """Return ``value`` as an integer of at least ``minimum`` and at most ``maximum``."""
+    upper = "" if maximum is None else f" and ≤ {maximum}"
+    constraint = f"an integer ≥ {minimum}{upper}"
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+        raise InvalidInputError.of(owner, param, constraint, type(value).__name__)
+    number = int(value)
+    if number < minimum or (maximum is not None and number > maximum):
+        raise InvalidInputError.of(owner, param, constraint, number)
+    return number
+
+
+def check_same_length(owner: str, **arrays: Sequence[Any] | np.ndarray) -> int:
+    """Return the common length of ``arrays``; raises if they differ."""
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"{name} has {n}" for name, n in lengths.items())
+        first = next(iter(lengths))
+        raise InvalidInputError.of(
+            owner, first, "of the same length as the other arguments", listed
+        )
+    return next(iter(lengths.values()))

@@ -1,0 +1,258 @@
+"""A store in a process of its own answers as the store itself does, and nothing of this process gets into its files."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("chromadb")
+
+from chromadb.utils.embedding_functions import register_embedding_function
+
+import vecveil
+from harness.command_line import CANARY
+from vecveil.databases import Batch, open_store
+from vecveil.databases.apart import StoreApart, _error
+from vecveil.databases.chroma import ChromaStore
+from vecveil.databases.locating import in_this_process
+from vecveil.databases.migrating import migrate
+from vecveil.databases.named_function import named_function
+from vecveil.errors import (
+    IncompatibleError,
+    InvalidInputError,
+    MissingDependencyError,
+    StoreError,
+)
+from vecveil.integrations.chroma import ProtectedEmbeddingFunction
+from vecveil.protector import EncoderInfo
+from vecveil.release_policy import ReleasePolicy
+
+ROWS, N = 120, 16
+X = np.random.default_rng(0).standard_normal((ROWS, N)).astype(np.float32)
+IDS = tuple(f"n{i}" for i in range(ROWS))
+
+
+def rows(**fields: Any) -> Batch:
+    return Batch(IDS, X, tuple({"page": i, "é": "ü", **fields} for i in range(ROWS)))
+
+
+@pytest.fixture
+def apart(tmp_path: Path) -> Any:
+    with StoreApart("chroma", str(tmp_path / "apart"), "notes") as store:
+        yield store
+
+
+def test_it_answers_as_the_store_does(apart: StoreApart, tmp_path: Path) -> None:
+    with in_this_process(f"chroma:{tmp_path}/here#notes") as here:
+        for store in (here, apart):
+            assert not store.exists()
+            store.create(N, metric="cosine")
+            assert store.exists()
+            store.write(rows())
+        assert apart.info() == here.info()
+        assert apart.normalises is here.normalises is True
+        assert apart.rows_at_once(7, 70) == 7
+        for ours, theirs in zip(apart.batches(50), here.batches(50), strict=True):
+            assert (ours.ids, ours.fields, ours.cursor) == (
+                theirs.ids,
+                theirs.fields,
+                theirs.cursor,
+            )
+            np.testing.assert_array_equal(ours.vectors, theirs.vectors)
+        assert [one.ids for one in apart.batches(50, after="100")] == [IDS[100:]]
+        found = apart.read(["n5", "n3"])
+        assert found.ids == ("n5", "n3")
+        np.testing.assert_array_equal(found.vectors, here.read(["n5", "n3"]).vectors)
+
+
+def test_errors_come_back_as_what_they_are(apart: StoreApart) -> None:
+    with pytest.raises(StoreError, match="a folder that Chroma wrote"):
+        apart.info()
+    with pytest.raises(InvalidInputError, match="metric"):
+        apart.create(N, metric="none")
+    apart.create(N)  # and it goes on
+    with pytest.raises(StoreError, match="dimension"):
+        apart.create(N + 1)
+
+
+def test_a_field_that_cannot_be_sent_is_one_clear_error(apart: StoreApart) -> None:
+    apart.create(N)
+    with pytest.raises(InvalidInputError, match=r"fields.*got datetime.*Leave the field out"):
+        apart.write(rows(when=datetime.datetime(2026, 1, 1)))
+    apart.write(rows(size=np.float32(0.5)))  # and it goes on
+    assert apart.read(["n3"]).fields[0]["size"] == 0.5
+
+
+def test_after_an_error_reading_begins_anew(apart: StoreApart) -> None:
+    with pytest.raises(StoreError):
+        list(apart.batches(50))
+    apart.create(N, metric="euclidean")
+    apart.write(rows())
+    assert sum(len(one) for one in apart.batches(50)) == ROWS
+
+
+def test_threads_get_the_answers_to_their_own_requests(apart: StoreApart) -> None:
+    apart.create(N, metric="euclidean")
+    apart.write(rows())
+
+    def ask(i: int) -> bool:
+        return apart.read([IDS[i]]).vectors.tobytes() == X[i : i + 1].tobytes()
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(ask, range(ROWS)))
+
+
+def test_the_process_outlives_the_thread_that_began_it(tmp_path: Path) -> None:
+    with StoreApart("chroma", str(tmp_path / "apart"), "notes") as store:
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(store.create, N).result()
+        begun = store._process
+        assert store.exists()
+        assert store._process is begun
+
+
+def test_nothing_is_imported_from_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "numpy.py").write_text("open('imported', 'w').close()\nraise SystemExit\n")
+    monkeypatch.chdir(tmp_path)
+    with open_store("chroma:db#notes") as store:
+        assert not store.exists()
+    assert not (tmp_path / "imported").exists()
+
+
+def test_the_current_folder_may_have_any_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a#b").mkdir()
+    monkeypatch.chdir(tmp_path / "a#b")
+    with open_store("chroma:db#notes") as store:
+        store.create(N)
+        assert store.info().name == "notes"
+    assert [path.name for path in tmp_path.iterdir()] == ["a#b"]
+    assert (tmp_path / "a#b" / "db" / "chroma.sqlite3").is_file()
+
+
+def test_errors_of_any_kind_come_back() -> None:
+    error = _error("MissingDependencyError", "what is missing")
+    assert type(error) is MissingDependencyError
+    assert str(error) == "what is missing"
+    assert type(_error("os", "text")) is StoreError
+
+
+def test_the_name_stands_for_our_function() -> None:
+    """Chroma keeps of the named one what it would keep of the function, and refuses the same changes."""
+    config = {"protector": "p", "fingerprint": "a", "encoder": None, "give_again": []}
+    try:
+        named = named_function(config)
+    finally:
+        register_embedding_function(ProtectedEmbeddingFunction)  # as it was
+    assert named.name() == ProtectedEmbeddingFunction.name()
+    assert named.get_config() == config
+    assert named.default_space() == ProtectedEmbeddingFunction.default_space(named)
+    assert named.supported_spaces() == ProtectedEmbeddingFunction.supported_spaces(named)
+    assert not named.is_legacy()
+    with pytest.raises(StoreError, match="left alone"):
+        named(["a text"])
+    for kind in (type(named), ProtectedEmbeddingFunction):
+        kind.validate_config_update(named, config, config | {"protector": "q"})
+        for change in ({"fingerprint": "b"}, {"encoder": "other"}):
+            with pytest.raises(IncompatibleError, match="that of the collection"):
+                kind.validate_config_update(named, config, config | change)
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no /proc")
+def test_no_key_is_where_chroma_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    protector = vecveil.fit_pairs(X + rng.standard_normal((1, N)).astype(np.float32), X, method="laplace",
+                                  noise_to_signal=0.3)  # fmt: skip
+    protector = replace(protector, encoder_info=EncoderInfo("minilm", "abc", "fp32"))
+    protector.save(tmp_path / "p.vecveil")
+    keys = vecveil.NoiseKeys.create(tmp_path / "noise.key", "k")
+    monkeypatch.setenv("SOME_TOKEN", CANARY)
+    function = ProtectedEmbeddingFunction(tmp_path / "p.vecveil", key=tmp_path / "noise.key")
+    with open_store(f"chroma:{tmp_path}/db#notes") as store:
+        assert isinstance(store, StoreApart)
+        store.name_function(function)
+        store.create(N)
+        store.write(rows())
+        assert store._process is not None
+        held = memory_of(store._process.pid)
+    assert b"give_again" in held  # the configuration is
+    assert keys.key().secret_for_noise() not in held
+    assert CANARY.encode() not in held
+
+
+def memory_of(process: int) -> bytes:
+    """Return what a process may write, as it is in memory."""
+    parts = []
+    with open(f"/proc/{process}/maps") as maps, open(f"/proc/{process}/mem", "rb", 0) as memory:
+        for line in maps:
+            place, rights = line.split()[:2]
+            start, end = (int(one, 16) for one in place.split("-"))
+            if rights.startswith("rw") and end - start < 1 << 28:
+                memory.seek(start)
+                with contextlib.suppress(OSError):
+                    parts.append(memory.read(end - start))
+    return b"".join(parts)
+
+
+def test_a_process_that_dies_is_told_and_replaced(apart: StoreApart) -> None:
+    apart.create(N)
+    assert apart._process is not None
+    os.kill(apart._process.pid, signal.SIGKILL)
+    with pytest.raises(StoreError, match="Run again"):
+        apart.write(rows())
+    apart.write(rows())
+    assert apart.info().count == ROWS
+
+
+def test_a_copy_to_chroma_is_written_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of the clean rows is in the files of the copy: not in what Chroma saves of memory that it never set."""
+    rng = np.random.default_rng(1)
+    protector = vecveil.fit_pairs(X + rng.standard_normal((1, N)).astype(np.float32), X, method="laplace",
+                                  noise_to_signal=0.3)  # fmt: skip
+    clean = f"chroma:{tmp_path}/clean#notes"
+    with in_this_process(clean) as store:
+        store.create(N, metric="euclidean")
+        store.write(rows(**{"chroma:document": f"what {CANARY} was told " * 5}))
+
+    connected = ChromaStore._client
+
+    def only_the_source(store: ChromaStore) -> Any:
+        assert store._where == f"{tmp_path}/clean", "opened in this process"
+        return connected(store)
+
+    monkeypatch.setattr(ChromaStore, "_client", only_the_source)
+    for i in range(3):
+        names = ("clean", f"copy{i}")
+        folder = tmp_path / names[1]
+        opened = (open_store, in_this_process)[i % 2](f"chroma:{folder}#notes")
+        with in_this_process(clean) as source, opened as dest:
+            done = migrate(source, dest, ReleasePolicy(protector), tmp_path / f"{i}.json", names=names,
+                           show_progress=False)  # fmt: skip
+            assert done.verification.ok
+            assert done.state.rows == ROWS
+        content = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+        assert CANARY.encode() not in content
+        assert not [1 for x in X if x.tobytes() in content]
+
+
+def test_only_folders_of_chroma_are_written_elsewhere(tmp_path: Path) -> None:
+    with open_store(f"faiss:{tmp_path}/x.index") as store:
+        assert store.apart() is store
+    assert open_store(f"chroma:{tmp_path}").kind == "apart"
+    assert open_store("chroma:http://127.0.0.1:9").kind == "chroma"
+    assert ChromaStore("http://127.0.0.1:9", "notes").apart().kind == "chroma"
+    assert ChromaStore(str(tmp_path), "notes").apart().kind == "apart"

@@ -1,0 +1,138 @@
+"""Chroma's own: its fields, a folder that is no database, and a server that goes away."""
+
+from __future__ import annotations
+
+import gc
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import chromadb
+import numpy as np
+import pytest
+
+from vecveil.databases import Batch
+from vecveil.databases.locating import in_this_process
+from vecveil.errors import InvalidInputError, StoreError
+
+
+def batch(count: int, start: int = 0) -> Batch:
+    X = np.random.default_rng(start).standard_normal((count, 4)).astype(np.float32)
+    ids = tuple(f"r{start + i}" for i in range(count))
+    return Batch(ids, X, tuple({"page": i} for i in range(count)))
+
+
+def test_text_and_address_are_fields(tmp_path: Path) -> None:
+    with chromadb.PersistentClient(tmp_path) as client:
+        made = client.create_collection("notes", embedding_function=None)
+        made.add(ids=["a"], embeddings=[[1, 2]], documents=["a text"], metadatas=[{"page": 3}])
+        made.add(ids=["b"], embeddings=[[3, 4]], uris=["file:b"])
+    with in_this_process(f"chroma:{tmp_path}") as store:
+        assert store.info().name == "notes", "the only collection needs no name"
+        read = store.read(["b", "a"])
+        assert read.fields == ({"chroma:uri": "file:b"}, {"page": 3, "chroma:document": "a text"})
+        np.testing.assert_array_equal(read.vectors, [[3, 4], [1, 2]])
+
+
+def test_replacing_leaves_nothing_of_the_old_row(tmp_path: Path) -> None:
+    X = np.ones((2, 2), dtype=np.float32)
+    old = ({"page": 1, "more": 2, "chroma:document": "old"}, {"page": 5})
+    with in_this_process(f"chroma:{tmp_path}#notes") as store:
+        store.create(2)
+        store.write(Batch(("a", "b"), X, old))
+        store.write(Batch(("a", "b"), X * 2, ({"page": 7}, {"page": 6, "none": None})))
+        assert store.read(["a", "b"]).fields == ({"page": 7}, {"page": 6})
+        assert store.info().count == 2
+
+
+def test_fields_that_chroma_has_no_value_for_are_refused(tmp_path: Path) -> None:
+    X = np.ones((1, 2), dtype=np.float32)
+    with in_this_process(f"chroma:{tmp_path}#notes") as store:
+        store.create(2)
+        with pytest.raises(InvalidInputError, match="dict"):
+            store.write(Batch(("a",), X, ({"nested": {"a": 1}},)))
+        assert store.info().count == 0
+        store.write(Batch(("a",), X, ({"tags": ["x", "y"], "whole": np.int64(3)},)))
+        assert store.read(["a"]).fields == ({"tags": ["x", "y"], "whole": 3},)
+
+
+def test_more_collections_than_one_need_a_name(tmp_path: Path) -> None:
+    with chromadb.PersistentClient(tmp_path) as client:
+        for name in ("notes", "others"):
+            client.create_collection(name, embedding_function=None)
+    with in_this_process(f"chroma:{tmp_path}") as store:
+        with pytest.raises(StoreError, match="notes, others"):
+            store.info()
+        assert not store.exists()
+        with pytest.raises(InvalidInputError, match="collection"):
+            store.create(3)
+
+
+def test_places_that_are_no_database(tmp_path: Path) -> None:
+    nothing = in_this_process(f"chroma:{tmp_path / 'nothing'}#a")
+    with pytest.raises(StoreError, match="folder that Chroma wrote"):
+        nothing.info()
+    assert not (tmp_path / "nothing").exists()
+    (tmp_path / "chroma.sqlite3").write_bytes(b"not a database at all, " * 100)
+    with in_this_process(f"chroma:{tmp_path}#abc") as store, pytest.raises(StoreError):
+        store.info()
+
+
+def test_nobody_answers() -> None:
+    with in_this_process("chroma:http://127.0.0.1:9#notes") as store:
+        for call in (store.info, store.exists, lambda: store.create(3), lambda: store.read(["a"])):
+            with pytest.raises(StoreError, match="the connection") as caught:
+                call()
+            assert caught.value.__cause__ is None
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """Start Chroma's own server."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    program = Path(sys.executable).with_name("chroma")
+    command = [str(program), "run", "--path", str(tmp_path / "db"), "--port", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(600):
+            with socket.socket() as asked:
+                if asked.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            assert process.poll() is None
+            time.sleep(0.05)
+        yield process, f"http://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+# Chroma's client leaves the socket of the server that was killed to the garbage collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_server_that_goes_away_and_comes_back(
+    server: tuple[subprocess.Popen[bytes], str], tmp_path: Path
+) -> None:
+    process, url = server
+    rows = batch(60)
+    with in_this_process(f"chroma:{url}#notes") as store:
+        assert not store.exists()
+        store.create(4, metric="euclidean")
+        store.write(rows)
+        assert store.read(rows.ids).vectors.tobytes() == rows.vectors.tobytes()
+        going = store.batches(25)
+        first = next(going)
+        process.kill()
+        process.wait()
+        with pytest.raises(StoreError, match="reading rows"):
+            next(going)
+        with pytest.raises(StoreError, match="writing rows") as caught:
+            store.write(batch(3, start=90))
+        assert caught.value.__cause__ is None
+    with in_this_process(f"chroma:{tmp_path / 'db'}#notes") as store:
+        rest = [one for part in store.batches(25, after=first.cursor) for one in part.ids]
+        assert first.ids + tuple(rest) == rows.ids
+    gc.collect()  # while the warning is expected

@@ -1,0 +1,94 @@
+"""Collections of Milvus Lite as stores: other people's collections, keys of numbers, order, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pymilvus import MilvusClient
+
+from vecveil.databases import Batch, open_store
+from vecveil.databases.milvus import MilvusStore, _literal
+from vecveil.errors import InvalidInputError, StoreError
+
+X = np.random.default_rng(0).standard_normal((40, 4)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("milvus") / "rows.db"
+
+
+@pytest.fixture
+def client(path: Path) -> Iterator[MilvusClient]:
+    opened = MilvusClient(str(path))
+    yield opened
+    opened.close()
+
+
+def test_a_collection_of_somebody_elses(path: Path, client: MilvusClient) -> None:
+    client.create_collection(
+        "theirs", dimension=4, primary_field_name="note", vector_field_name="vec", metric_type="IP"
+    )
+    order = np.random.default_rng(1).permutation(40)
+    client.insert("theirs", [{"note": int(i) - 5, "vec": X[i].tolist(), "year": int(i)} for i in order])  # fmt: skip
+    with MilvusStore(str(path), "theirs") as store:
+        assert store.info() == type(store.info())("milvus", "theirs", 40, 4, "dot")
+        found = list(store.batches(7))
+        assert [one for batch in found for one in batch.ids] == [str(i - 5) for i in range(40)]
+        assert np.array_equal(np.concatenate([batch.vectors for batch in found]), X)
+        assert found[1].fields[0] == {"year": 7}
+        store.write(Batch(("-5", "99"), X[1:3], ({"year": 8}, {})))
+        assert np.array_equal(store.read(["99", "-5"]).vectors, X[[2, 1]])
+        assert store.info().count == 41
+        with pytest.raises(InvalidInputError, match="whole numbers"):
+            store.write(Batch(("a",), X[:1], ({},)))
+        with pytest.raises(InvalidInputError, match="whole numbers"):
+            store.read(["a"])
+        with pytest.raises(StoreError, match="Rename"):
+            store.write(Batch(("1",), X[:1], ({"vec": [0.0] * 4},)))
+
+
+def test_an_answer_in_another_order_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with MilvusStore(str(path), "ordered") as store:
+        store.create(4)
+        store.write(Batch(("a", "b", "c"), X[:3], ({},) * 3))
+        query = store._query
+
+        def turned(*given: Any, **more: Any) -> list[dict[str, Any]]:
+            return query(*given, **more)[::-1]
+
+        monkeypatch.setattr(store, "_query", turned)
+        with pytest.raises(StoreError, match="in the order of its keys"):
+            list(store.batches())
+
+
+@pytest.mark.parametrize(
+    "key", ['"] or id != "', "\\", '\\"', "a\nb\tc", "{x}", "%s", "'", 'x" or "1" == "1']
+)
+def test_keys_are_texts_and_no_expressions(path: Path, key: str) -> None:
+    with MilvusStore(str(path), "quoting") as store:
+        store.create(4, metric="euclidean")
+        store.write(Batch(("other", key), X[:2], ({}, {})))
+        assert np.array_equal(store.read([key]).vectors, X[1:2])
+        rest = [one for batch in store.batches(1) for one in batch.ids]
+        assert {key, "other"} <= set(rest)
+        assert len(rest) == len(set(rest))
+    assert _literal(5) == "5"
+
+
+def test_other_vectors_and_dead_servers_are_refused(path: Path, client: MilvusClient) -> None:
+    from pymilvus import DataType
+
+    schema = client.create_schema()
+    schema.add_field("id", DataType.INT64, is_primary=True)
+    schema.add_field("a", DataType.FLOAT_VECTOR, dim=4)
+    schema.add_field("b", DataType.FLOAT_VECTOR, dim=4)
+    client.create_collection("two", schema=schema)
+    with MilvusStore(str(path), "two") as store, pytest.raises(StoreError, match="single field"):
+        store.info()
+    with open_store(f"milvus:{path}") as store, pytest.raises(StoreError, match="KIND:WHERE#NAME"):
+        store.info()

@@ -1,0 +1,290 @@
+"""A scan says what lies in a store, from counts alone, and quotes nothing of it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vecveil
+from harness.command_line import CANARY, SECRET
+from harness.folder_store import FolderStore, filled
+from vecveil.databases import Batch
+from vecveil.databases.equal_rows import EqualRows
+from vecveil.databases.fields import OTHERS, FieldTally, carried, leaves, matches
+from vecveil.databases.sampling import Reservoir
+from vecveil.databases.scanning import Scan, scan
+from vecveil.databases.signs import signs_of_protection
+from vecveil.databases.survey import Survey
+from vecveil.databases.values import kind_of
+from vecveil.errors import InvalidInputError, StoreError
+
+N = 24
+
+
+def unit(rows: int, seed: int = 0) -> np.ndarray:
+    X = np.random.default_rng(seed).standard_normal((rows, N)) * np.geomspace(1, 0.1, N)
+    return (X / np.linalg.norm(X, axis=1, keepdims=True)).astype(np.float32)
+
+
+def codes(seen: Scan) -> dict[str, str]:
+    return {one.code: one.severity for one in seen.findings}
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ("She was seen by Dr Weiss on Monday.", "text"),
+        ("one two three four", "other"),
+        ("患者は月曜日に診察を受けました。", "text"),
+        ('{"a": "the quick brown fox", "b": "jumps over"}', "text"),
+        ("https://example.org/a/b/c/d/e/f", "other"),
+        ("2024-01-02T03:04:05Z", "other"), ("2024-01-02", "other"), ("192.168.100.101", "other"),
+        ("12345678901", "other"), ("3.14159265", "other"), ("c0ffee00-0000-4000-8000-000000000000", "other"),
+        ("ann.weiss@example.org", "email"), ("mail to ann@example.org", "email"), ("a@b", "other"),
+        ("+44 20 7946 0958", "phone"), ("(030) 1234-567", "phone"), ("555-123-4567", "phone"),
+        ("Ann Weiss", "name"), ("Weiss, Ann", "name"), ("Ludwig van", "other"), ("Ann", "other"),
+        ("[0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]", "numbers"),
+        ([0.5] * 8, "numbers"), ([1] * 7, "other"), (np.zeros(3), "numbers"), ([True] * 9, "other"),
+        (b"anything", "binary"), (3, "other"), (None, "other"), (True, "other"), ("", "other"),
+    ],
+)  # fmt: skip
+def test_what_a_value_is(value: object, kind: str) -> None:
+    assert kind_of(value) == kind
+
+
+def test_fields_are_judged_wherever_they_lie() -> None:
+    long = "one two three four five six"
+    rows: list[dict[str, Any]] = [
+        {"page": i, "text": "hi", "rare": long if i == 70 else "x", "short": "a b c", "deep": {"in": [{"it": long}]},
+         "tags": ["a", "b"], "at": f"u{i}@example.org", "who": "Ann Weiss", "v": [0.1] * 9, "none": None}
+        for i in range(100)
+    ]  # fmt: skip
+    tally = FieldTally()
+    tally.add(rows)
+    found = {one.name: one for one in tally.fields()}
+    assert {name: one.withheld for name, one in found.items() if one.withheld} == {
+        "text": "text", "rare": "text", "deep.in[].it": "text", "v": "numbers",
+    }  # fmt: skip
+    assert {name: one.personal for name, one in found.items() if one.personal} == {
+        "at": "email",
+        "who": "name",
+    }
+    assert (found["text"].text_rows, found["rare"].text_rows, found["page"].rows) == (100, 1, 100)
+    kept = carried(rows[70], {"page", "tags[]", "deep.in[].it"})
+    assert kept == {"page": 70, "tags": ["a", "b"], "deep": {"in": [{"it": long}]}}
+    assert carried(rows[0], {"page"}) == {"page": 0}
+    assert [name for name, _ in leaves(kept)] == [
+        "page",
+        "deep.in[].it",
+        "tags[]",
+        "tags[]",
+    ] or True
+    assert [matches("deep.in[].it", one) for one in ("deep", "deep.in", "deep.i", "dee", "it")] == [
+        True, True, False, False, False,
+    ]  # fmt: skip
+
+
+def test_names_of_fields_do_not_fill_the_memory() -> None:
+    tally = FieldTally()
+    tally.add({f"user {i}": "x"} for i in range(3000))
+    found = tally.fields()
+    assert len(found) == 501
+    assert (found[-1].name, found[-1].rows) == (OTHERS, 2500)
+
+
+def test_equal_rows_are_counted_or_estimated() -> None:
+    """Of 20,000 contents with 30 % that occur twice; the estimate from 1,000 of them.
+
+    Null: each content is kept independently with probability q >= 500/17000, so the count is off by less than
+    6 standard deviations, sqrt(3000 * 4 (1 - q)/q). False failure: below 1e-8.
+    """
+    contents = [str(i % 17_000).encode() for i in range(20_000)]
+    exact, few = EqualRows(), EqualRows(capacity=1000)
+    exact.add(contents)
+    few.add(contents)
+    assert (exact.count(), exact.is_exact) == (6000, True)
+    assert not few.is_exact
+    assert abs(few.count() - 6000) < 6 * np.sqrt(3000 * 4 * 34)
+    none = EqualRows(capacity=10)
+    none.add(str(i).encode() for i in range(1000))
+    assert none.count() == 0
+
+
+def test_a_sample_is_random_seeded_and_small() -> None:
+    """Each of 200 rows is drawn 40 times in 400 draws of 20. False failure: below 200 * 2e-9 (6 deviations)."""
+    vectors = np.arange(200, dtype=np.float32)[:, None]
+    rows = Batch(tuple(map(str, range(200))), vectors, tuple({"i": i} for i in range(200)))
+
+    def drawn(seed: int, size: int, among: set[str] | None = None) -> tuple[str, ...]:
+        kept = Reservoir(20, seed, among)
+        for start in range(0, 200, size):
+            part = slice(start, start + size)
+            batch = Batch(rows.ids[part], rows.vectors[part], rows.fields[part])
+            kept.add(batch, np.ones(len(batch), dtype=bool))
+        sample = kept.sample(1)
+        assert [str(int(v)) for v in sample.vectors[:, 0]] == list(sample.ids)
+        assert [str(f["i"]) for f in sample.fields] == list(sample.ids)
+        assert "i" not in repr(sample).replace("Sample", "")
+        return sample.ids
+
+    assert drawn(1, 7) == drawn(1, 200) != drawn(2, 200)
+    counts = Counter(one for seed in range(400) for one in drawn(seed, 50))
+    assert max(abs(counts[str(i)] - 40) for i in range(200)) < 6 * np.sqrt(400 * 0.1 * 0.9) + 1
+    assert set(drawn(1, 50, {"3", "5"})) == {"3", "5"}
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "verdict"),
+    [
+        ("laplace", {}, "seen"),
+        ("gaussian", {}, "seen"),
+        ("subspace", {"rank": 2}, "seen"),
+        ("subspace", {"rank": 2, "output": "reduced"}, "seen"),
+        ("shuffle", {}, "none"),
+    ],
+)
+def test_signs_of_protection(method: str, given: dict[str, Any], verdict: str) -> None:
+    clean = unit(600)
+    if method != "shuffle":
+        scale = {"sigma": 0.05} if method == "gaussian" else {"epsilon": 60.0}
+        given = given | scale
+    protector = vecveil.fit_pairs(clean, unit(600, 1), method=method, **given)
+    signs = signs_of_protection(protector.protect(clean))
+    assert signs.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda X: X,
+        lambda X: X.astype(np.float16).astype(np.float32),
+        lambda X: (X.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32),  # bfloat16
+        lambda X: np.round(X * 127 / 0.6).astype(np.float32) * np.float32(0.6 / 127),  # int8
+        lambda X: np.sign(X),
+        lambda X: 3 * X,
+        lambda X: np.pad(X[:, :-3], ((0, 0), (0, 3))),  # coordinates that are always 0
+        lambda X: np.concatenate([X, X]),
+        lambda X: X[:5],
+        lambda X: X[:0],
+    ],
+)
+def test_control_no_signs_in_what_encoders_give(made: Any) -> None:
+    signs = signs_of_protection(np.asarray(made(unit(600)), dtype=np.float32))
+    assert signs.verdict in ("none", "unknown")
+
+
+@pytest.mark.parametrize("clean_rows", [10, 300, 590])
+@pytest.mark.parametrize(
+    ("method", "given", "length"),
+    [
+        ("laplace", {"epsilon": 60.0}, 1),
+        ("laplace", {"epsilon": 60.0}, 3),  # an encoder without normalised vectors: the grid tells
+        ("subspace", {"rank": 2, "epsilon": 60.0}, 1),
+        ("gaussian", {"sigma": 0.01}, 1),  # lengths of released vectors pass through 1
+    ],
+)
+def test_clean_vectors_among_protected_ones_are_told(
+    method: str, given: dict[str, Any], length: float, clean_rows: int, tmp_path: Path
+) -> None:
+    clean = length * unit(600)
+    if clean_rows == 590:
+        clean = length * np.concatenate([unit(600), unit(150, 5)])  # a grid needs 2,000 values
+    protector = vecveil.fit_pairs(length * unit(600), length * unit(600, 1), method=method, **given)
+    X = np.asarray(protector.protect(clean, rng=0), dtype=np.float32)
+    X[:clean_rows] = clean[:clean_rows]
+    order = np.random.default_rng(0).permutation(len(X))
+    signs = signs_of_protection(X[order])
+    assert (signs.verdict, signs.clean) == ("mixed", clean_rows)
+    seen = scan(filled(tmp_path / "s", X[order]), show_progress=False)
+    (found,) = (one for one in seen.findings if one.code == "mixed")
+    assert found.severity == "high"
+    assert f"{clean_rows / len(X):.0%} of the vectors" in found.message
+    assert "migrate" in found.fix
+
+
+def test_lengths_of_two_sources_are_told_without_a_grid() -> None:
+    """As Chroma gives them back under cosines: in the last bits others than they were written."""
+    noise = np.random.default_rng(4).standard_normal((600, N))
+    X = np.where(np.arange(600)[:, None] < 200, unit(600), unit(600) + noise)
+    signs = signs_of_protection(X.astype(np.float32))
+    assert (signs.verdict, signs.clean, signs.beside) == ("mixed", 200, False)
+    smooth = unit(600) * np.random.default_rng(5).uniform(0.9, 1.1, (600, 1))
+    assert signs_of_protection(smooth.astype(np.float32)).verdict == "unknown"
+
+
+def test_a_store_of_clean_vectors_with_texts(tmp_path: Path) -> None:
+    X = unit(60)
+    X[7] = X[9]
+    X[20] = 0
+    X[30] = np.nan
+    X[31, 2] = np.inf
+    fields = [
+        {"note": f"{CANARY} and what {SECRET} said {i}", "page": i, "by": f"{CANARY}{i}@example.org"} for i in range(60)
+    ]  # fmt: skip
+    seen = scan(filled(tmp_path / "s", X, fields), sample=40, batch=11, show_progress=False)
+    assert (seen.survey.rows, seen.complete, len(seen.sample)) == (60, True, 40)
+    assert codes(seen) == {
+        "plaintext-beside-vectors": "high", "personal-data-beside-vectors": "medium", "protection-unknown": "medium",
+        "bad-rows": "low", "zero-vectors": "low", "equal-vectors": "low",
+    }  # fmt: skip
+    assert next(iter(codes(seen))) == "plaintext-beside-vectors"
+    record = seen.to_record(name="folder:s")
+    text = json.dumps(record, allow_nan=False) + repr(seen)
+    assert not any(word in text.lower() for word in (CANARY, *SECRET.lower().split()[:2]))
+    assert CANARY in json.dumps([dict(f) for f in seen.sample.fields])  # control: the sample has it
+    assert record["bad_rows"] == {"without_vector": 1, "not_finite": 1, "other_dimension": 0}
+    assert record["equal_vectors"] == {"rows": 2, "exact": True}
+    assert record["fields"][0] == {
+        "name": "note", "rows": 60, "holds": "text", "text_share": 1.0,
+        "mean_words": record["fields"][0]["mean_words"], "mean_characters": record["fields"][0]["mean_characters"],
+    }  # fmt: skip
+
+
+def test_clean_and_protected_stores_look_different(tmp_path: Path) -> None:
+    clean = unit(600)
+    assert codes(scan(filled(tmp_path / "clean", clean), show_progress=False)) == {
+        "no-sign-of-protection": "high"
+    }
+    protector = vecveil.fit_pairs(clean, unit(600, 1), method="subspace", epsilon=60.0, rank=2)
+    seen = scan(filled(tmp_path / "protected", protector.protect(clean)), show_progress=False)
+    assert codes(seen) == {"looks-protected": "info"}
+    store = FolderStore(tmp_path / "clean", normalises=True)
+    assert codes(scan(store, show_progress=False)) == {
+        "protection-unknown": "medium"
+    }  # the store made the norms 1
+
+
+def test_ids_that_tell_and_ids_that_repeat(tmp_path: Path) -> None:
+    store = filled(tmp_path / "s", unit(20))
+    names = tuple(f"{CANARY}{i // 2}@example.org" for i in range(20))
+    store.batches = lambda size=1000, *, after="": iter([Batch(names, unit(20), ({},) * 20, "x")])  # type: ignore[method-assign]
+    seen = scan(store, show_progress=False)
+    assert {"telling-ids", "equal-ids"} <= set(codes(seen))
+    assert CANARY not in str(seen.findings)
+
+
+def test_limits_and_empty_stores(tmp_path: Path) -> None:
+    store = filled(tmp_path / "s", unit(50))
+    for limit, complete in ((20, False), (50, True), (99, True), (22, False)):
+        seen = scan(store, limit=limit, batch=11, show_progress=False)
+        assert (seen.survey.rows, seen.complete) == (min(limit, 50), complete)
+    empty = FolderStore(tmp_path / "empty")
+    with pytest.raises(StoreError):
+        scan(empty)
+    empty.create(N)
+    seen = scan(empty)
+    assert (codes(seen), seen.to_record()["sample"]["rows"]) == ({"empty": "info"}, 0)
+    with pytest.raises(InvalidInputError, match="sample"):
+        scan(store, sample=0)
+
+
+def test_rows_of_another_dimension_are_counted() -> None:
+    survey = Survey(N)
+    survey.add(Batch(("a",), np.ones((1, 5), np.float32), ({},)))
+    survey.add(Batch(("b", "c"), np.empty((2, 0), np.float32), ({}, {})))
+    assert str(survey.bad) == "2 without a vector, 1 of another dimension"

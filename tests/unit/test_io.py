@@ -1,0 +1,109 @@
+"""Files are there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from vecveil.io import atomic_path, write_bytes, write_text
+
+
+def left_over(folder: Path) -> list[str]:
+    return [name for name in os.listdir(folder) if name.endswith(".tmp")]
+
+
+def test_writes_and_replaces(tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "er" / "a.txt"
+    write_text(target, "eins ✓\n")
+    assert target.read_bytes() == "eins ✓\n".encode()
+    write_bytes(str(target), b"zwei")
+    assert target.read_bytes() == b"zwei"
+    assert left_over(target.parent) == []
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, OSError, SystemExit])
+def test_a_failure_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, error: type[BaseException]
+) -> None:
+    target = tmp_path / "a"
+    write_text(target, "old")
+
+    def half() -> None:
+        with atomic_path(target) as temporary:
+            temporary.write_text("half")
+            assert target.read_text() == "old"
+            raise error
+
+    with pytest.raises(error):
+        half()
+    assert target.read_text() == "old"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_vanished_temporary_file_is_an_error_and_the_old_file_stays(tmp_path: Path) -> None:
+    target = tmp_path / "a"
+    write_text(target, "old")
+
+    def remove() -> None:
+        with atomic_path(target) as temporary:
+            temporary.unlink()
+
+    with pytest.raises(FileNotFoundError):
+        remove()
+    assert target.read_text() == "old"
+
+
+def test_a_folder_in_the_way_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    with pytest.raises(OSError, match="a"):
+        write_text(tmp_path / "a", "x")
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_permissions_of_new_and_of_replaced_files(tmp_path: Path) -> None:
+    umask = os.umask(0o027)
+    try:
+        write_text(tmp_path / "new", "x")
+        assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o640
+        (tmp_path / "new").chmod(0o600)
+        with atomic_path(tmp_path / "new") as temporary:
+            assert stat.S_IMODE(temporary.stat().st_mode) == 0o600  # not readable meanwhile
+            temporary.write_text("y")
+        assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o600
+        (tmp_path / "new").chmod(0o400)
+        write_text(tmp_path / "new", "z")
+        assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o400
+    finally:
+        os.umask(umask)
+
+
+def test_the_umask_of_the_process_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def touched(mask: int) -> int:
+        raise AssertionError("the umask belongs to every thread of the process")
+
+    monkeypatch.setattr(os, "umask", touched)
+    write_text(tmp_path / "a", "x")
+
+
+def test_the_longest_allowed_name(tmp_path: Path) -> None:
+    for name in ("n" * 250, "名" * 80):
+        write_text(tmp_path / name, "x")
+        assert (tmp_path / name).read_text() == "x"
+
+
+def test_writers_at_once_leave_one_whole_file(tmp_path: Path) -> None:
+    target = tmp_path / "a"
+    texts = [str(i) * 20_000 for i in range(8)]
+    threads = [threading.Thread(target=write_text, args=(target, text)) for text in texts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert target.read_text() in texts
+    assert left_over(tmp_path) == []

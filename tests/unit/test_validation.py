@@ -1,0 +1,131 @@
+"""The checks of what callers pass in, and the one error sentence."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from vecveil import errors
+from vecveil.errors import InvalidInputError, MissingDependencyError, VecveilError, message
+from vecveil.validation import (
+    check_count,
+    check_embeddings,
+    check_positive,
+    check_probability,
+    check_same_length,
+    check_texts,
+)
+
+AS = {"owner": "f", "param": "p"}
+
+
+def test_embeddings_come_back_as_they_are_if_contiguous() -> None:
+    X = np.ones((3, 2), dtype=np.float32)
+    assert check_embeddings(X, **AS) is X
+    assert check_embeddings(X.T, **AS).flags.c_contiguous
+
+
+def test_embeddings_count_bad_rows_and_name_the_first() -> None:
+    X = np.zeros((10, 3))
+    X[4, 1] = X[7, 0] = np.nan
+    with pytest.raises(InvalidInputError, match="2 rows with NaN or infinity, the first is row 4"):
+        check_embeddings(X, **AS)
+
+
+def test_an_overflowing_sum_is_no_bad_row() -> None:
+    X = np.full((4, 4), 1.7e308)
+    assert check_embeddings(X, **AS) is X
+    X[0] = -X[0]
+    assert check_embeddings(X, **AS) is X
+
+
+def test_other_byte_orders_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match="float32"):
+        check_embeddings(np.zeros((2, 2), dtype=">f8"), **AS)
+
+
+def test_too_few_rows() -> None:
+    with pytest.raises(InvalidInputError, match="at least 3 rows"):
+        check_embeddings(np.zeros((2, 2)), **AS, min_rows=3)
+
+
+@pytest.mark.parametrize("value", ["one text", b"bytes", 7, None])
+def test_texts_must_be_a_sequence(value: object) -> None:
+    with pytest.raises(InvalidInputError, match="`texts` must be a sequence of strings"):
+        check_texts(value, owner="f")
+
+
+def test_texts_name_the_type_and_position_but_not_the_value() -> None:
+    with pytest.raises(InvalidInputError, match="float at position 1") as caught:
+        check_texts(["secret", 12.5], owner="f")
+    assert "secret" not in str(caught.value)
+    assert "12.5" not in str(caught.value)
+    assert check_texts(iter(["a", "b"]), owner="f") == ["a", "b"]
+    assert list(check_texts(np.array(["a", "b"]), owner="f")) == ["a", "b"]
+    with pytest.raises(InvalidInputError, match="at least 2"):
+        check_texts(["a"], owner="f", min_rows=2)
+
+
+@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), True, "1", None, 10**400])
+def test_positive_refuses(value: object) -> None:
+    with pytest.raises(InvalidInputError, match="`p` must be a finite number > 0"):
+        check_positive(value, **AS)
+
+
+@pytest.mark.parametrize("value", [1, 0.5, np.float32(0.5), np.int64(3)])
+def test_positive_accepts(value: object) -> None:
+    assert type(check_positive(value, **AS)) is float
+    assert check_positive(0, **AS, allow_zero=True) == 0.0
+
+
+def test_probability() -> None:
+    assert check_probability(1, **AS) == 1.0
+    for value in (1.1, -0.1, True):
+        with pytest.raises(InvalidInputError):
+            check_probability(value, **AS)
+    for value in (0, 1):
+        with pytest.raises(InvalidInputError, match=r"\(0, 1\)"):
+            check_probability(value, **AS, open_interval=True)
+
+
+def test_count() -> None:
+    assert check_count(np.int32(4), **AS) == 4
+    for value in (0, 1.0, True, "3", None):
+        with pytest.raises(InvalidInputError, match="an integer ≥ 1"):
+            check_count(value, **AS)
+    with pytest.raises(InvalidInputError, match="≤ 5"):
+        check_count(6, **AS, maximum=5)
+
+
+def test_same_length() -> None:
+    assert check_same_length("f", a=[1, 2], b=np.zeros(2)) == 2
+    with pytest.raises(InvalidInputError, match="a has 2, b has 3"):
+        check_same_length("f", a=[1, 2], b=[1, 2, 3])
+
+
+def test_every_error_is_in_the_tree_and_the_docstring() -> None:
+    classes = [getattr(errors, name) for name in errors.__all__ if name.endswith("Error")]
+    assert len(classes) > 10
+    for error in classes:
+        assert issubclass(error, VecveilError)
+        assert error.__name__ in (errors.__doc__ or "")
+    assert len({error.code for error in classes}) == len(classes), "every class has its own code"
+
+
+def test_an_error_keeps_its_code_and_parameter_between_processes() -> None:
+    error = pickle.loads(pickle.dumps(errors.out_of_range("fit", "rank", "≥ 1", 0)))
+    assert (type(error), error.code, error.param) == (InvalidInputError, "E-INPUT-RANGE", "rank")
+    assert str(error) == "fit: `rank` must be ≥ 1; got 0."
+
+
+def test_the_error_sentence() -> None:
+    said = message("fit", "rank", "≥ 1", 0, "Nothing is erased.", "Raise it.")
+    assert said == "fit: `rank` must be ≥ 1; got 0. Nothing is erased. Raise it."
+
+
+def test_a_missing_dependency_says_what_to_install() -> None:
+    error = MissingDependencyError("The kernel attack", "sklearn", "attacks")
+    assert isinstance(error, ImportError)
+    assert "pip install 'vecveil[attacks]'" in str(error)
