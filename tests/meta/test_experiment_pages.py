@@ -13,7 +13,7 @@ from harness.documents import ROOT
 from vecveil.errors import DataFileError
 from vecveil.experiments import summarise
 from vecveil.experiments.catalogue import EXPERIMENTS
-from vecveil.report.experiment_record import read_experiment
+from vecveil.records.experiment import read_experiment
 
 RECORDS = ROOT / "benchmarks" / "results" / "experiments"
 MEASURED = [name for name in EXPERIMENTS if (RECORDS / name / "spec.yaml").exists()]
@@ -51,7 +51,7 @@ def test_committed_records_are_of_cells_that_are_asked_for(name: str) -> None:
     record = read_experiment(summarise(name, RECORDS), owner=name, error=DataFileError)
     lines = (RECORDS / name / "records.jsonl").read_text(encoding="utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
-    assert record.measured == sum("skipped" not in row["found"] for row in rows) > 0
+    assert record.cells.measured == sum("skipped" not in row["found"] for row in rows) > 0
     for held in rows:
         assert held["experiment"] == name
         assert not held["quick"]

@@ -109,6 +109,7 @@ def summarise(name: str, out: str | Path) -> dict[str, Any]:
     from vecveil.experiments.experiment import Records
     from vecveil.experiments.records import RecordFolder
     from vecveil.experiments.specification import digest, shipped_spec
+    from vecveil.records.experiment import Cells, ExperimentRecord
     from vecveil.version import __version__
 
     experiment = experiment_named(name)
@@ -139,22 +140,25 @@ def summarise(name: str, out: str | Path) -> dict[str, Any]:
     )
     command += head.partition(" with")[2]
     summary = experiment.summary(spec, Records(rows))
-    return {
-        "schema": "vecveil.experiment/1",
-        "name": name,
-        "what": experiment.what,
-        "source": experiment.source,
-        "vecveil": __version__,
-        "created": max(row["finished"] for row in rows),
-        "commits": sorted({row["commit"] for row in rows if row["commit"]}),
-        "command": command,
-        "quick": spec.is_quick,
-        "machine": rows[-1]["machine"],
-        "cells": {
-            "asked": len(cells),
-            "measured": sum("skipped" not in row["found"] for row in rows),
-            "failed": len(folder.failures()),
-        },
-        "seconds": round(sum(row["seconds"] for row in rows), 1),
-        **summary.to_record(command),
-    }
+    record = ExperimentRecord(
+        name=name,
+        what=experiment.what,
+        source=experiment.source,
+        vecveil=__version__,
+        created=max(row["finished"] for row in rows),
+        commits=sorted({row["commit"] for row in rows if row["commit"]}),
+        command=command,
+        quick=spec.is_quick,
+        machine=rows[-1]["machine"],
+        cells=Cells(
+            asked=len(cells),
+            measured=sum("skipped" not in row["found"] for row in rows),
+            failed=len(folder.failures()),
+        ),
+        seconds=round(sum(row["seconds"] for row in rows), 1),
+        notes=summary.notes,
+        tables=summary.tables,
+        figures=summary.figures,
+        findings=[dataclasses.replace(finding, command=command) for finding in summary.findings],
+    )
+    return record.to_record()

@@ -21,7 +21,7 @@ from vecveil.experiments.catalogue.attack_models import AttackModelsSpec
 from vecveil.experiments.decoder_bases import alone, base_decoder, copied, trained_as
 from vecveil.experiments.decoders import DecoderSpec, make_attack, published_in
 from vecveil.experiments.experiment import Cell, Records
-from vecveil.report.experiment_record import read_experiment
+from vecveil.records.experiment import read_experiment
 
 SPEC = """
 experiment: attacks

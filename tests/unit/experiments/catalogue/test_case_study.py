@@ -11,7 +11,7 @@ import pytest
 from harness.decoder_data import TINY, corpus_encoder, with_corpus
 from vecveil.errors import DataFileError
 from vecveil.experiments import load_spec, run, summarise
-from vecveil.report.experiment_record import read_experiment
+from vecveil.records.experiment import read_experiment
 
 SHARED = """
 encoder: {encoder}

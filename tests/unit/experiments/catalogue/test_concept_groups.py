@@ -20,7 +20,7 @@ from vecveil.experiments.catalogue.mask_overlap import (
     union_of_top,
 )
 from vecveil.experiments.experiment import Records
-from vecveil.report.experiment_record import read_experiment
+from vecveil.records.experiment import read_experiment
 
 SPEC = """
 experiment: concept-groups

@@ -14,7 +14,7 @@ from vecveil.errors import DataFileError
 from vecveil.experiments import run, summarise
 from vecveil.experiments.catalogue.embedding_models_summary import embedding_models_summary
 from vecveil.experiments.experiment import Records
-from vecveil.report.experiment_record import read_experiment
+from vecveil.records.experiment import read_experiment
 
 SPEC = """
 experiment: encoders

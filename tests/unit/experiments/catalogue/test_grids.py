@@ -12,7 +12,7 @@ from vecveil.experiments import run, summarise
 from vecveil.experiments.catalogue.held_out_tables import bar, limit
 from vecveil.experiments.catalogue.held_out_terms import setting_options
 from vecveil.experiments.experiment import Records
-from vecveil.report.experiment_record import read_experiment
+from vecveil.records.experiment import read_experiment
 
 COMMON = """
 experiment: {name}

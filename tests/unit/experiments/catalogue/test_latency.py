@@ -11,7 +11,7 @@ from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.experiments import run, running, summarise
 from vecveil.experiments.catalogue.mask_options import mask_options
 from vecveil.experiments.catalogue.timing import interleaved, relative_to
-from vecveil.report.experiment_record import read_experiment
+from vecveil.records.experiment import read_experiment
 
 SPEC = """
 experiment: latency

@@ -12,7 +12,7 @@ from vecveil.errors import DataFileError
 from vecveil.experiments import run, summarise
 from vecveil.experiments.catalogue.regularisation_summary import regularisation_summary
 from vecveil.experiments.experiment import Records
-from vecveil.report.experiment_record import read_experiment
+from vecveil.records.experiment import read_experiment
 
 SPEC = """
 experiment: lambda

@@ -20,7 +20,7 @@ from vecveil.experiments.catalogue.deciles import (
     share_below,
 )
 from vecveil.experiments.catalogue.sensitivity import without_other_words
-from vecveil.report.experiment_record import read_experiment
+from vecveil.records.experiment import read_experiment
 from vecveil.sensitivity.differences import difference_sensitivity
 
 N = 120

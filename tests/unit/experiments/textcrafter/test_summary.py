@@ -15,7 +15,7 @@ from vecveil.experiments.summary import Finding, Number, Table
 from vecveil.experiments.textcrafter.defences import DEFENCES
 from vecveil.experiments.textcrafter.specification import TextCrafterSpec
 from vecveil.experiments.textcrafter.words import LABEL, SENTENCE
-from vecveil.report.experiment_record import read_experiment
+from vecveil.records.experiment import read_experiment
 
 SPEC = TextCrafterSpec(experiment="textcrafter", problems=PROBLEMS)
 NAMES = ("none", "gaussian", "textcrafter", "textcrafter-untrained", "textcrafter-12")

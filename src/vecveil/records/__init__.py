@@ -1,0 +1,1 @@
+"""The schema of what is saved: audits, trainings and experiments, written and read by the same dataclasses."""
