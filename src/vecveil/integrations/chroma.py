@@ -30,8 +30,8 @@ from vecveil.integrations.chroma_config import (
     encoder_from,
     files_stamp,
 )
+from vecveil.integrations.embedders import TextRelease
 from vecveil.integrations.opening import KeySource, open_policy, policy_config, warn_plaintext
-from vecveil.integrations.texts import TextRelease
 from vecveil.release_policy import STRONGER, QueryProtection
 from vecveil.validation import check_same_length, check_texts
 

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from vecveil.encoders.protocol import checked_vectors
 from vecveil.errors import InvalidInputError
+from vecveil.integrations.embedders import WrappedEmbedder
 from vecveil.integrations.opening import KeySource, open_policy, warn_plaintext
-from vecveil.integrations.wrapped import WrappedEmbedder
 from vecveil.protector.encoder_info import encoder_fingerprint
 from vecveil.randomness import ItemId
 from vecveil.release_policy import STRONGER, QueryProtection, ReleasePolicy

@@ -13,8 +13,8 @@ from typing import Any
 from pydantic import PrivateAttr
 
 from vecveil.errors import MissingDependencyError
+from vecveil.integrations.embedders import TextRelease
 from vecveil.integrations.opening import open_policy, warn_plaintext
-from vecveil.integrations.texts import TextRelease
 from vecveil.release_policy import STRONGER, QueryProtection
 
 try:

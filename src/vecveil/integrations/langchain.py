@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vecveil.errors import InvalidInputError, MissingDependencyError
+from vecveil.integrations.embedders import WrappedEmbedder
 from vecveil.integrations.opening import KeySource, open_policy, policy_config, warn_plaintext
-from vecveil.integrations.wrapped import WrappedEmbedder
 from vecveil.release_policy import STRONGER, QueryProtection, ReleasePolicy
 from vecveil.validation import check_texts
 

@@ -3,36 +3,32 @@
     litellm.callbacks = [ProtectEmbeddings("drug.vecveil")]
     await litellm.aembedding(model="text-embedding-3-small", input=texts)
 
-LiteLLM asks no callback before `litellm.embedding`, the synchronous function, returns: it stays clean. Call
+LiteLLM calls no callback before `litellm.embedding`, the synchronous function, returns: it stays clean. Call
 `ProtectEmbeddings.embedding` in its place.
 """
 
 from __future__ import annotations
 
+import base64
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from vecveil.encoders.protocol import checked_vectors
-from vecveil.errors import (
-    InvalidInputError,
-    MissingDependencyError,
-    ReleaseError,
-    VecveilError,
-)
-from vecveil.integrations.litellm_answers import (
-    input_names,
-    items_in_order,
-    vectors_of,
-    written_like,
-)
-from vecveil.integrations.litellm_models import KnownModels, directly, is_direct
+from vecveil.encoders.upstream_verification import UpstreamVerification
+from vecveil.errors import InvalidInputError, MissingDependencyError, ReleaseError, VecveilError
+from vecveil.integrations.embedders import WrappedEmbedder
 from vecveil.integrations.opening import KeySource, open_policy
-from vecveil.integrations.wrapped import WrappedEmbedder
 from vecveil.release_policy import STRONGER, QueryProtection, ReleasePolicy
 
 try:
     import litellm
+    from litellm.exceptions import BadRequestError
     from litellm.integrations.custom_guardrail import CustomGuardrail
     from litellm.types.utils import EmbeddingResponse
 except ImportError:
@@ -49,6 +45,48 @@ _MARK = "vecveil_protected"
 _REWRITTEN = "vecveil_rewritten"
 _SIDE = "vecveil_side"
 _NO_CACHE = {"no-cache": True, "no-store": True}
+# Under one name another server, account or width may give other vectors.
+_IDENTIFYING_OPTIONS = (
+    "custom_llm_provider", "litellm_credential_name", "api_base", "base_url", "api_version", "deployment_id",
+    "organization", "region_name", "aws_region_name", "vertex_project", "vertex_location", "dimensions",
+)  # fmt: skip
+# Arguments that LiteLLM hands to a callback and that belong to one call alone.
+_CALL_OPTIONS = frozenset(
+    {"input", "user", "metadata", "litellm_metadata", "proxy_server_request", "litellm_call_id",
+     "litellm_logging_obj", "fallbacks", "cache", "model"}
+)  # fmt: skip
+# How providers write that a text is a query, and a document: the probe was taken of documents.
+_AS_DOCUMENT = {
+    "input_type": {"search_query": "search_document", "query": "document"},
+    "task_type": {"RETRIEVAL_QUERY": "RETRIEVAL_DOCUMENT"},
+    "task": {"retrieval.query": "retrieval.passage"},
+}
+
+
+class _Bypass:
+    """Whether a `_bypassing` block is still open: tasks started in it keep its context after it."""
+
+    active = True
+
+
+_bypass: ContextVar[_Bypass | None] = ContextVar("vecveil_bypass", default=None)
+
+
+@contextmanager
+def _bypassing() -> Iterator[None]:
+    """Keep the callback away from calls in the block: the block needs their clean vectors."""
+    bypass = _Bypass()
+    token = _bypass.set(bypass)
+    try:
+        yield
+    finally:
+        bypass.active = False
+        _bypass.reset(token)
+
+
+def _is_bypassed() -> bool:
+    bypass = _bypass.get()
+    return bypass is not None and bypass.active
 
 
 class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
@@ -81,10 +119,9 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
         self._policy = open_policy(
             protector, query_protection=query_protection, query_noise=query_noise, key=key, ledger=ledger
         )  # fmt: skip
-        self._models = KnownModels(self._policy, owner=_OWNER)
-        self._mark = secrets.token_hex(
-            8
-        )  # of this object: another's protection is not taken for it
+        self._verification = UpstreamVerification()
+        # A mark of this object: an answer that another callback protected does not count as protected.
+        self._mark = secrets.token_hex(8)
         super().__init__(guardrail_name="vecveil", default_on=True)
 
     def __repr__(self) -> str:
@@ -95,7 +132,7 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
         """How documents and queries are released."""
         return self._policy
 
-    # What LiteLLM calls ------------------------------------------------------------------------
+    # Called by LiteLLM -------------------------------------------------------------------------
 
     def should_run_guardrail(self, data: Any, event_type: Any) -> bool:
         """Return True after a call: no request switches protection off."""
@@ -104,17 +141,17 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
     async def async_pre_call_deployment_hook(
         self, kwargs: dict[str, Any], call_type: Any
     ) -> dict[str, Any] | None:
-        """Return ``kwargs`` with rewritten input where the method rewrites texts; see that the model is the one.
+        """Verify the model, and return ``kwargs`` with rewritten input if the method rewrites texts.
 
         Raises:
             IncompatibleError: the protector was fitted for another model. No text of the caller has left.
         """
-        if is_direct() or not _is_embedding(call_type):
+        if _is_bypassed() or not _is_embedding(call_type):
             return None
         model = kwargs.get("model") or getattr(kwargs.get("litellm_logging_obj"), "model", None)
         if not isinstance(model, str):
             raise ReleaseError(f"{_OWNER}: the call names no model, so nothing was sent.")
-        await self._models.ensure_async(model, kwargs)
+        await self._verify_async(model, kwargs)
         if not self._policy.rewrites_texts:
             return None
         marked = {**(kwargs.get("metadata") or {}), _REWRITTEN: self._mark}
@@ -129,7 +166,9 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
             InvalidInputError, IncompatibleError, LedgerCapError: what `ReleasePolicy` raises; the vectors are gone.
             ReleaseError: everything else that went wrong.
         """
-        if is_direct() or not (_is_embedding(call_type) or isinstance(response, EmbeddingResponse)):
+        if _is_bypassed() or not (
+            _is_embedding(call_type) or isinstance(response, EmbeddingResponse)
+        ):
             return None
         rewritten = (request_data.get("metadata") or {}).get(_REWRITTEN) == self._mark
         return self._answer(response, request_data, rewritten=rewritten)
@@ -146,7 +185,7 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
             )
         return response
 
-    # What callers call -------------------------------------------------------------------------
+    # Called by users ---------------------------------------------------------------------------
 
     def embedding(self, model: str, input: Any, **options: Any) -> Any:
         """Return what ``litellm.embedding`` answers, protected; ``options`` are its arguments.
@@ -155,21 +194,68 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
         it. LiteLLM's cache is left out.
         """
         options["cache"] = _NO_CACHE
-        self._models.ensure(model, options)
-        with directly():
+        self._verify(model, options)
+        with _bypassing():
             answer = litellm.embedding(model=model, input=self._sent(input), **options)
         return self._answer(answer, {**options, "input": input}, rewritten=True)
 
     async def aembedding(self, model: str, input: Any, **options: Any) -> Any:
         """Return what ``litellm.aembedding`` answers, protected; see `embedding`."""
         options["cache"] = _NO_CACHE
-        await self._models.ensure_async(model, options)
-        with directly():
+        await self._verify_async(model, options)
+        with _bypassing():
             answer = await litellm.aembedding(model=model, input=self._sent(input), **options)
         return self._answer(answer, {**options, "input": input}, rewritten=True)
 
+    def _verify(self, model: str, options: dict[str, Any]) -> None:
+        """Verify that ``model``, called with ``options``, is the protector's encoder.
+
+        Raises:
+            IncompatibleError: it is another one.
+            Exception: LiteLLM's own, where the model does not answer.
+        """
+        wrapped = WrappedEmbedder(self._policy, owner=_OWNER)
+        sentences = wrapped.probe()
+        sent = _probe_options(model, options)
+
+        def embed(texts: list[str]) -> list[Any]:
+            return _vectors(_ordered(litellm.embedding(model=model, input=texts, **sent)))
+
+        def verify() -> None:
+            with _bypassing():
+                try:
+                    vectors = embed(sentences)
+                except BadRequestError:  # some servers take one text at a time
+                    vectors = [vector for text in sentences for vector in embed([text])]
+            wrapped.compare(vectors)
+
+        if sentences and options.get("mock_response") is None:
+            self._verification.ensure(_identity(model, options), verify)
+
+    async def _verify_async(self, model: str, options: dict[str, Any]) -> None:
+        """Do as `_verify`; concurrent calls share one verification."""
+        wrapped = WrappedEmbedder(self._policy, owner=_OWNER)
+        sentences = wrapped.probe()
+        sent = _probe_options(model, options)
+
+        async def embed(texts: list[str]) -> list[Any]:
+            return _vectors(_ordered(await litellm.aembedding(model=model, input=texts, **sent)))
+
+        async def verify() -> None:
+            with _bypassing():
+                try:
+                    vectors = await embed(sentences)
+                except BadRequestError:
+                    vectors = [vector for text in sentences for vector in await embed([text])]
+            wrapped.compare(vectors)
+
+        if sentences and options.get("mock_response") is None:
+            credential = str(options.get("api_key"))
+            identity = _identity(model, options)
+            await self._verification.ensure_async(identity, verify, credential=credential)
+
     def _sent(self, given: Any) -> Any:
-        """Return what may be sent of the caller's input."""
+        """Return the part of the caller's input that may be sent: rewritten texts, if the method rewrites."""
         if not self._policy.rewrites_texts:
             return given
         texts = [given] if isinstance(given, str) else given
@@ -187,8 +273,8 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
             return response
         items, released = [], None
         try:
-            items = items_in_order(response)
-            released = self._released(vectors_of(items), request, rewritten=rewritten)
+            items = _ordered(response)
+            released = self._released(_vectors(items), request, rewritten=rewritten)
         except VecveilError:
             raise
         except Exception as error:
@@ -200,14 +286,14 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
             if hasattr(response, "data"):
                 response.data = []
         response.data = [
-            {"object": "embedding", "index": i, "embedding": written_like(row, item["embedding"])}
+            {"object": "embedding", "index": i, "embedding": _encoded_like(row, item["embedding"])}
             for i, (row, item) in enumerate(zip(released, items, strict=True))
         ]
         response._hidden_params[_MARK] = self._mark
         return response
 
     def _released(self, vectors: list[Any], request: dict[str, Any], *, rewritten: bool) -> Any:
-        names = input_names(request.get("input"))
+        names = _input_names(request.get("input"))
         if names is None and (self._policy.key is not None or self._policy.ledger is not None):
             raise InvalidInputError.of(_OWNER, "input", "given by name, as in aembedding(model=..., input=...)",
                                        "another call", "A key and a ledger name items by it.")  # fmt: skip
@@ -232,3 +318,62 @@ def _is_embedding(call_type: Any) -> bool:
 def _is_query(request: dict[str, Any]) -> bool:
     metadata = request.get("metadata") or {}
     return metadata.get(_SIDE) == "query" or request.get("input_type") in ("query", "search_query")
+
+
+def _identity(model: str, options: dict[str, Any]) -> tuple[str, ...]:
+    deployment = (options.get("model_info") or {}).get("id")  # of a Router
+    return (model, str(deployment), *(str(options.get(name)) for name in _IDENTIFYING_OPTIONS))
+
+
+def _probe_options(model: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call for the probe sentences: those of ``options``, for documents, uncached."""
+    sent = {name: value for name, value in options.items() if name not in _CALL_OPTIONS}
+    nvidia = model.startswith("nvidia_nim/") or sent.get("custom_llm_provider") == "nvidia_nim"
+    for name, documents in _AS_DOCUMENT.items():
+        if (kind := sent.get(name)) in documents:
+            sent[name] = "passage" if nvidia and kind == "query" else documents[kind]
+    return {**sent, "cache": _NO_CACHE}
+
+
+def _input_names(given: Any) -> list[str] | None:
+    """Return a name for each input, for a key or a ledger: the text itself, or its token ids as words."""
+    if isinstance(given, str):
+        return [given]
+    if not isinstance(given, list) or not given:
+        return None
+    if all(isinstance(item, int) for item in given):
+        given = [given]
+    return [item if isinstance(item, str) else " ".join(map(str, item)) for item in given]
+
+
+def _ordered(response: Any) -> list[Any]:
+    """Return the items of an answer in the order of the inputs.
+
+    Raises:
+        InvalidInputError: they are not numbered from 0 on.
+    """
+    items = list(response.data)
+    numbers = [item.get("index") for item in items]
+    numbers = [i if number is None else number for i, number in enumerate(numbers)]
+    if sorted(numbers) != list(range(len(items))):
+        raise InvalidInputError.of(
+            _OWNER, "response", "an answer with one vector for each input", "other numbers"
+        )
+    return [items[numbers.index(i)] for i in range(len(items))]
+
+
+def _vectors(items: list[Any]) -> list[Any]:
+    """Return the vectors of an answer's items, which are lists or base64 of float32."""
+    return [
+        np.frombuffer(base64.b64decode(item["embedding"], validate=True), dtype="<f4")
+        if isinstance(item["embedding"], str)
+        else item["embedding"]
+        for item in items
+    ]
+
+
+def _encoded_like(row: Any, embedding: Any) -> Any:
+    """Return a released row in the encoding of the clean vector: base64 or a list."""
+    if isinstance(embedding, str):
+        return base64.b64encode(row.astype("<f4").tobytes()).decode()
+    return row.tolist()

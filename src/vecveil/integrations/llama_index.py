@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError, message
+from vecveil.integrations.embedders import WrappedEmbedder
 from vecveil.integrations.opening import KeySource, open_policy, policy_config, warn_plaintext
-from vecveil.integrations.wrapped import WrappedEmbedder
 from vecveil.release_policy import STRONGER, QueryProtection, ReleasePolicy
 
 try:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError
+from vecveil.integrations.embedders import WrappedEmbedder
 from vecveil.integrations.opening import KeySource, open_policy, policy_config
-from vecveil.integrations.wrapped import WrappedEmbedder
 from vecveil.release_policy import STRONGER, QueryProtection, ReleasePolicy
 
 try:

@@ -1,0 +1,159 @@
+"""Protect the vectors of embedders that vecveil does not own: a framework's, or a function of the user."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from vecveil.encoders import load_encoder
+from vecveil.encoders.probe import PROBE_SENTENCES
+from vecveil.encoders.protocol import checked_vectors
+from vecveil.encoders.upstream_verification import matches_probe
+from vecveil.errors import IncompatibleError
+from vecveil.protector.encoder_info import encoder_fingerprint
+from vecveil.randomness import ItemId
+from vecveil.release_policy import ReleasePolicy
+from vecveil.types import Embeddings, Texts
+from vecveil.validation import check_texts
+
+__all__ = ["TextRelease", "WrappedEmbedder"]
+
+Encode = Callable[[list[str]], Any]
+
+
+class WrappedEmbedder:
+    """A policy around an embedder that only shows its vectors.
+
+    Before its first use the embedder embeds fixed sentences, which tell it apart from other models. A protector
+    that was fitted on vectors alone has no such sentences: then only the dimension is compared.
+
+    Args:
+        policy: how documents and queries are released.
+        owner: class that errors name.
+    """
+
+    def __init__(self, policy: ReleasePolicy, *, owner: str) -> None:
+        self.policy = policy
+        self._owner = owner
+        self._verified = not policy.protector.encoder_info.probe
+
+    def probe(self) -> list[str]:
+        """Return the sentences whose vectors `compare` needs; none once the embedder is verified."""
+        return [] if self._verified else list(PROBE_SENTENCES)
+
+    def compare(self, vectors: Any) -> None:
+        """Verify the embedder by its vectors of `probe`.
+
+        Raises:
+            InvalidInputError: not one finite vector for each sentence.
+            IncompatibleError: the protector was fitted for another embedder.
+        """
+        array = checked_vectors(vectors, rows=len(PROBE_SENTENCES), owner=self._owner)
+        self._check_dimension(array)
+        info = self.policy.protector.encoder_info
+        if not matches_probe(array, info.probe, owner=self._owner):
+            raise IncompatibleError.of(self._owner, "protector", "fitted for the embedder that is wrapped",
+                                       f"one fitted for {info.name}",
+                                       "Its map and noise fit the vectors of that encoder only.",
+                                       "Use that encoder, or fit a new protector.")  # fmt: skip
+        self._verified = True
+
+    def seen(self, texts: Texts) -> list[str]:
+        """Return the texts that the embedder may see: rewritten, if the method rewrites texts."""
+        return self.policy.protector.rewrite(texts) if self.policy.rewrites_texts else list(texts)
+
+    def documents(
+        self, vectors: Any, texts: Sequence[str], ids: Sequence[ItemId] | None = None
+    ) -> Embeddings:
+        """Return the embedder's ``vectors`` of ``texts`` as they are stored, float32 (N, m).
+
+        Raises:
+            InvalidInputError: not one finite vector for each text.
+            IncompatibleError: another dimension than the protector's.
+        """
+        return self._released(vectors, texts, ids, query=False)
+
+    def queries(self, vectors: Any, texts: Sequence[str]) -> Embeddings:
+        """Return the embedder's ``vectors`` of queries as they are compared; raises as `documents`."""
+        return self._released(vectors, texts, None, query=True)
+
+    def _released(
+        self, vectors: Any, texts: Sequence[str], ids: Sequence[ItemId] | None, *, query: bool
+    ) -> Embeddings:
+        if not len(texts):
+            return np.empty((0, self.policy.protector.released_dimension), dtype=np.float32)
+        array = checked_vectors(vectors, rows=len(texts), owner=self._owner)
+        self._check_dimension(array)
+        if self.policy.rewrites_texts:
+            return array
+        release = self.policy.queries if query else self.policy.documents
+        return release(array, ids=ids, texts=texts)
+
+    def _check_dimension(self, array: Embeddings) -> None:
+        expected = self.policy.protector.dimension
+        if array.shape[1] != expected:
+            raise IncompatibleError.of(self._owner, "embedder", f"one of dimension {expected}",
+                                       f"dimension {array.shape[1]}",
+                                       "The protector was fitted for vectors of another encoder.",
+                                       "Use the encoder it was fitted with, or fit a new protector.")  # fmt: skip
+
+
+class TextRelease:
+    """Encode texts and release their vectors, float32, for a database whose users bring an encoder.
+
+    Args:
+        policy: how documents and queries are released.
+        encoder: None takes the protector's; else a name or object for `vecveil.load_encoder`, or a function from a
+            list of texts to vectors.
+        query_encoder: the function for queries, where it differs from that for documents.
+
+    Raises:
+        InvalidInputError: neither a function nor an encoder.
+        IncompatibleError: another encoder than the protector's. Functions, and objects without a fingerprint, are
+            compared before their first use, by their vectors of fixed sentences.
+    """
+
+    def __init__(
+        self, policy: ReleasePolicy, encoder: Any = None, query_encoder: Encode | None = None
+    ) -> None:
+        self.policy = policy
+        self._wrapped = WrappedEmbedder(policy, owner="TextRelease")
+        self._identified = False
+        self._encode: Encode | None
+        if isinstance(encoder, str) or hasattr(encoder, "encode"):
+            loaded = load_encoder(encoder)
+            policy.protector.check_encoder(loaded)
+            self._identified = encoder_fingerprint(loaded) is not None
+            self._encode = loaded.encode
+        else:
+            known = encoder is None or callable(encoder)
+            self._encode = encoder if known else load_encoder(encoder).encode
+        self._encode_query = query_encoder or self._encode
+
+    @property
+    def dimension(self) -> int:
+        """Dimension of the released vectors."""
+        return self.policy.protector.released_dimension
+
+    def documents(self, texts: Texts, ids: Sequence[ItemId] | None = None) -> Embeddings:
+        """Return the vectors of ``texts`` as they are stored: (N, m) float32."""
+        texts, vectors = self._encoded(texts, query=False)
+        return self._wrapped.documents(vectors, texts, ids)
+
+    def queries(self, texts: Texts) -> Embeddings:
+        """Return the vectors of queries as they are compared: (N, m) float32."""
+        texts, vectors = self._encoded(texts, query=True)
+        return self._wrapped.queries(vectors, texts)
+
+    def _encoded(self, texts: Texts, *, query: bool) -> tuple[Texts, Any]:
+        texts = check_texts(texts, owner="TextRelease", min_rows=0)
+        if not texts:
+            return texts, None
+        encode = self._encode_query if query else self._encode
+        if encode is None:
+            encode = self.policy.protector.loaded_encoder().encode
+        elif self._encode is not None and not self._identified and self._wrapped.probe():
+            self._wrapped.compare(self._encode(self._wrapped.probe()))
+        return texts, encode(self._wrapped.seen(texts))
