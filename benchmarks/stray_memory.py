@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from vecveil.databases import Batch, VectorStore, open_store
-from vecveil.databases.locating import in_this_process
+from vecveil.databases.locations import in_this_process
 from vecveil.io import write_text
 
 RESULTS = Path(__file__).parent / "results" / "stray-memory.json"

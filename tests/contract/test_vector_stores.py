@@ -13,7 +13,7 @@ import pytest
 
 from harness.store_factories import STORES, StoreCase
 from vecveil.databases import KINDS, Batch, VectorStore, open_store
-from vecveil.databases.locating import in_this_process
+from vecveil.databases.locations import in_this_process
 from vecveil.errors import IncompatibleError, InvalidInputError, StoreError, VecveilError
 
 Open = Callable[..., VectorStore]

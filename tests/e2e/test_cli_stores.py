@@ -17,7 +17,7 @@ import pytest
 
 from harness.command_line import CANARY, SECRET, Outcome, command, environment, run, write_csv
 from vecveil.databases import Batch, VectorStore, open_store
-from vecveil.databases.locating import in_this_process
+from vecveil.databases.locations import in_this_process
 
 pytest.importorskip("chromadb")
 

@@ -13,8 +13,7 @@ from vecveil.errors import StoreError
 
 if TYPE_CHECKING:
     from vecveil.databases import VectorStore
-    from vecveil.databases.migrating import Migration
-    from vecveil.databases.planning import Checked
+    from vecveil.databases.migrating import Migration, SourceCheck
     from vecveil.protector import Protector
     from vecveil.release_policy import ReleasePolicy
 
@@ -92,7 +91,7 @@ def command(
     """
     from vecveil.cli.printing import data_json, note
     from vecveil.databases import open_store
-    from vecveil.databases.names import default_state_file, public_name, short_name
+    from vecveil.databases.locations import default_state_file, public_name, short_name
 
     release = Release.of(given, noise=True)
     if protector_file is None and not verify_only:
@@ -142,8 +141,7 @@ def _migrated(
     options: dict[str, Any],
     dest_kind: str,
 ) -> Migration:
-    from vecveil.databases.migrating import migrate
-    from vecveil.databases.planning import MigrationOptions
+    from vecveil.databases.migrating import MigrationOptions, migrate
     from vecveil.protector import load
     from vecveil.release_policy import ReleasePolicy
 
@@ -176,7 +174,7 @@ def _name_function(
     )
 
 
-def _plan(checked: Checked, state_file: Path) -> None:
+def _plan(checked: SourceCheck, state_file: Path) -> None:
     """Say what is about to be written."""
     from vecveil.cli.printing import note, warn
 

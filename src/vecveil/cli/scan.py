@@ -16,8 +16,7 @@ from vecveil.errors import ConceptError, InvalidInputError, message
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vecveil.databases.findings import Finding
-    from vecveil.databases.scanning import Scan
+    from vecveil.databases.scanning import Scan, ScanFinding
 
 __all__ = ["command"]
 
@@ -108,9 +107,8 @@ def command(
     from vecveil.cli.scan_audit import audited_sample, clean_sample, found_by_audit, not_tested
     from vecveil.cli.scan_texts import ids_in, texts_beside, texts_from_file
     from vecveil.databases import open_store
-    from vecveil.databases.findings import SIGN_CODES, in_order
-    from vecveil.databases.names import short_name
-    from vecveil.databases.scanning import scan
+    from vecveil.databases.locations import short_name
+    from vecveil.databases.scanning import SIGN_CODES, in_order, scan
 
     if (texts_file is None) != (id_column is None):
         raise click.UsageError(
@@ -215,7 +213,7 @@ def _scan_file(
 
 
 def _record(
-    seen: Scan, name: str, findings: Sequence[Finding], untested: list[str], typed: str
+    seen: Scan, name: str, findings: Sequence[ScanFinding], untested: list[str], typed: str
 ) -> dict[str, Any]:
     from datetime import UTC, datetime
 
@@ -233,7 +231,7 @@ def _record(
 
 
 def _lines(
-    seen: Scan, name: str, findings: Sequence[Finding], untested: Sequence[str]
+    seen: Scan, name: str, findings: Sequence[ScanFinding], untested: Sequence[str]
 ) -> list[str]:
     survey = seen.survey
     metric = seen.info.metric or "not said"

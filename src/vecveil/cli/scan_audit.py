@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from vecveil.auditing import AuditResult
     from vecveil.cli.scan_texts import SampleTexts
     from vecveil.concepts import Concept
-    from vecveil.databases.findings import Finding
-    from vecveil.databases.scanning import Scan
+    from vecveil.databases.scanning import Scan, ScanFinding
 
 __all__ = ["audited_sample", "clean_sample", "found_by_audit", "not_tested"]
 
@@ -82,13 +81,13 @@ def clean_sample(known: SampleTexts, given: dict[str, Any]) -> bool:
     return bool(clean_vectors(known.vectors, encoder.encode(known.texts)))
 
 
-def found_by_audit(result: AuditResult | None, *, clean: bool) -> list[Finding]:
+def found_by_audit(result: AuditResult | None, *, clean: bool) -> list[ScanFinding]:
     """Return what the attacks and the comparison with an encoder add."""
-    from vecveil.databases.findings import Finding
+    from vecveil.databases.scanning import ScanFinding
 
     found = []
     if clean:
-        found.append(Finding(
+        found.append(ScanFinding(
             "vectors-not-protected", "high", "These are the encoder's own vectors: nothing protects them.",
             "Fit a protector (vecveil fit) and copy the store to a protected one (vecveil migrate).",
         ))  # fmt: skip
@@ -97,13 +96,13 @@ def found_by_audit(result: AuditResult | None, *, clean: bool) -> list[Finding]:
     worst = result.worst
     reads = f"{worst['value']:.0%} of the concept's words (guessing: {worst['chance']:.0%})"
     if worst["low"] > worst["chance"]:
-        found.append(Finding(
+        found.append(ScanFinding(
             "concept-leaks", "high",
             f"Somebody who knows the texts of some rows reads {reads} from the vectors of the others.",
             "Copy the store to a protected one (vecveil migrate), or use a stronger protector, and audit again.",
         ))  # fmt: skip
     else:
-        found.append(Finding(
+        found.append(ScanFinding(
             "concept-not-read", "info", f"The attacks on words read {reads}, no more than guessing within the error.",
             "Look at the other attacks in the report, and give more rows (--sample) for narrower intervals.",
         ))  # fmt: skip

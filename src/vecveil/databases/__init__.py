@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vecveil.databases.locating import KINDS, open_store
+from vecveil.databases.locations import KINDS, open_store
 from vecveil.databases.store import Batch, StoreInfo, VectorStore
 
 __all__ = ["KINDS", "Batch", "StoreInfo", "VectorStore", "open_store"]

@@ -1,31 +1,41 @@
-"""A store in a process of its own: what the database writes there holds nothing but what was sent to it.
+"""Run a store in a subprocess, so that the database writes no memory of this process into its files.
 
-Chroma saves memory that it never set in the files of its index, when it is written and when it is read: in a process
-that has seen clean rows these are, now and then, texts and clean vectors. So its folders are opened by one that sees
-nothing but what is in them and what is written to them: no key, no protector, and none of the environment that a
-database has no use for. Requests go to its stdin, answers come from its stdout (`vecveil.databases.apart_process`).
+Chroma saves memory that it never initialised in the files of its index, on writes and on reads. In a process that
+holds clean rows these bytes are sometimes texts and clean vectors. `StoreApart` therefore opens Chroma's folders in a
+subprocess that receives only what is written to them: no key, no protector, and no environment variables that a
+database does not need. Requests go to its stdin and answers come from its stdout, as JSON with vectors behind it and
+not as pickles: code that a foreign folder of Chroma smuggles into the subprocess does not reach this process.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import IO, Any, ClassVar, Self
+
+import numpy as np
 
 from vecveil import errors
-from vecveil.databases.apart_messages import OWNER, batch_of, receive, record_of, send
+from vecveil.databases.locations import store_of
 from vecveil.databases.store import Batch, StoreInfo, VectorStore
-from vecveil.errors import StoreError, VecveilError
+from vecveil.errors import InvalidInputError, StoreError, VecveilError
 
-__all__ = ["StoreApart"]
+__all__ = ["StoreApart", "serve"]
 
-_SECONDS = 30.0
+_OWNER = "StoreApart"
+_CLOSE_SECONDS = 30.0
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _ENVIRONMENT = re.compile(
     r"PATH|HOME|USER|LANG|LC_.*|TZ|TMPDIR|TEMP|TMP|SYSTEMROOT|LD_LIBRARY_PATH|DYLD_.*|PYTHON.*|VIRTUAL_ENV|XDG_.*"
     r"|OMP_.*|OPENBLAS_.*|MKL_.*|CHROMA_(?!CLIENT_AUTH).*|ANONYMIZED_TELEMETRY"
@@ -34,47 +44,31 @@ _PROGRAM = """
 import sys
 if sys.argv[1] not in sys.path:
     sys.path.insert(0, sys.argv[1])
-from vecveil.databases.apart_process import main
-main(int(sys.argv[2]), dies=sys.argv[3] == "dies")
+from vecveil.databases.apart import serve
+serve(int(sys.argv[2]), dies=sys.argv[3] == "dies")
 """
 
 
 class StoreApart(VectorStore):
-    """Hands everything on to a store in another process, which begins with the first request.
-
-    Threads may share it: their requests are answered one after another.
+    """A store in a subprocess, which starts with the first request. Threads may share it.
 
     Args:
-        kind, where, collection: of that store.
+        kind, where, collection: of the store.
     """
 
     kind: ClassVar[str] = "apart"
 
-    def __init__(
-        self,
-        kind: str,
-        where: str,
-        collection: str | None,
-    ) -> None:
-        self._opening: dict[str, Any] = {
-            "kind": kind,
-            "where": where,
-            "collection": collection,
-            "function": None,
-        }
+    def __init__(self, kind: str, where: str, collection: str | None) -> None:
+        self._opening = {"kind": kind, "where": where, "collection": collection, "function": None}
         self._process: subprocess.Popen[bytes] | None = None
-        self._one = threading.RLock()
-        self._asked = 0
+        self._lock = threading.RLock()
+        self._requests = 0
 
     def __repr__(self) -> str:
         return f"StoreApart({self._opening['kind']!r})"
 
     def name_function(self, function: Any) -> None:
-        """Let the collection name an embedding function of ours, for Chroma; the other process gets its names alone.
-
-        Args:
-            function: a `vecveil.integrations.chroma.ProtectedEmbeddingFunction`.
-        """
+        """Name the embedding function of a Chroma collection; the subprocess gets its configuration only."""
         self.close()
         self._opening["function"] = function.get_config()
 
@@ -85,48 +79,40 @@ class StoreApart(VectorStore):
         return cls(kind, rest, collection)
 
     def info(self) -> StoreInfo:
-        """Return what the store says about itself."""
-        return StoreInfo(**self._ask("info")[0])
+        return StoreInfo(**self._request("info")[0])
 
     @property
     def normalises(self) -> bool:
-        """Whether it keeps directions only."""
-        return bool(self._ask("normalises")[0])
+        return bool(self._request("normalises")[0])
 
     def rows_at_once(self, batch: int, total: int) -> int:
-        """Return how many rows it should be handed."""
-        return int(self._ask("rows_at_once", batch=batch, total=total)[0])
+        return int(self._request("rows_at_once", batch=batch, total=total)[0])
 
     def batches(self, size: int = 1000, *, after: str = "") -> Iterator[Batch]:
-        """Yield all rows."""
         while True:
-            said, content = self._ask("batch", size=size, after=after)
-            if said is None:
+            record, content = self._request("batch", size=size, after=after)
+            if record is None:
                 return
-            rows = batch_of(said, content)
+            rows = _batch_of(record, content)
             yield rows
             after = rows.cursor
 
     def exists(self) -> bool:
-        """Return whether it is there."""
-        return bool(self._ask("exists")[0])
+        return bool(self._request("exists")[0])
 
     def create(self, dimension: int, *, metric: str | None = None) -> None:
-        """Make it."""
-        self._ask("create", dimension=dimension, metric=metric)
+        self._request("create", dimension=dimension, metric=metric)
 
     def write(self, batch: Batch) -> None:
-        """Write rows."""
-        said, content = record_of(batch)
-        self._ask("write", content, batch=said)
+        record, content = _record_of(batch)
+        self._request("write", content, batch=record)
 
     def read(self, ids: Sequence[str]) -> Batch:
-        """Return the rows of ``ids``."""
-        return batch_of(*self._ask("read", ids=list(ids)))
+        return _batch_of(*self._request("read", ids=list(ids)))
 
     def close(self) -> None:
-        """End the process; what it is doing is done first, if that takes no longer than half a minute."""
-        with self._one:
+        """End the subprocess; a request under way gets half a minute to finish."""
+        with self._lock:
             process, self._process = self._process, None
         if process is None:
             return
@@ -135,58 +121,180 @@ class StoreApart(VectorStore):
         with contextlib.suppress(OSError):
             process.stdin.close()
         try:
-            process.wait(_SECONDS)
+            process.wait(_CLOSE_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
         process.stdout.close()
 
-    def _ask(self, doing: str, content: bytes = b"", **given: Any) -> tuple[Any, bytes]:
-        """Return the answer to a request."""
-        with self._one:
-            answer = None
-            self._asked += 1
+    def _request(self, method: str, content: bytes = b"", **arguments: Any) -> tuple[Any, bytes]:
+        """Return the answer of the subprocess; raise the error that its store raised."""
+        answer = None
+        with self._lock:
+            self._requests += 1
             try:
                 process = self._running()
                 assert process.stdin is not None
                 assert process.stdout is not None
-                send(process.stdin, {"do": doing, "number": self._asked, **given}, content)
-                answer = receive(process.stdout)
+                _send(
+                    process.stdin,
+                    {"method": method, "number": self._requests, **arguments},
+                    content,
+                )
+                answer = _receive(process.stdout)
             except OSError:
                 pass
-            except BaseException:  # Ctrl-C in between: what comes next would be the answer to this
+            except BaseException:  # after Ctrl-C the next answer would be that to this request
                 self.close()
                 raise
-            if answer is None or answer[0].get("number") != self._asked:
+            if answer is None or answer[0].get("number") != self._requests:
                 self.close()
-                answer = None
-        if answer is None:
-            raise StoreError.of(OWNER, "process", "running as long as the store is open", "one that ended",
-                                fix="Run again: what was done stays done.")  # fmt: skip
-        said, blob = answer
-        if "error" in said:
-            raise _error(said["error"], said["text"])
-        return said["value"], blob
+                raise StoreError.of(_OWNER, "process", "running as long as the store is open", "one that ended",
+                                    fix="Run again: what was done stays done.")  # fmt: skip
+        record, blob = answer
+        if "error" in record:
+            raise _error(*record["error"])
+        return record["value"], blob
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
             package = str(Path(errors.__file__).parents[1])
-            # The system ends a process with the thread that began it: only with one that lasts is that asked for.
+            # The system ends a subprocess with the thread that started it: ask for that only where the thread lasts.
             lasts = threading.current_thread() is threading.main_thread()
             self._process = subprocess.Popen(
-                # -P: nothing is imported from the current folder, which may be anybody's.
+                # -P: import nothing from the current folder, which anybody may write to.
                 [sys.executable, "-P", "-c", _PROGRAM, package, str(os.getpid()), "dies" if lasts else ""],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 env={name: value for name, value in os.environ.items() if _ENVIRONMENT.fullmatch(name)},
             )  # fmt: skip
             assert self._process.stdin is not None
-            send(self._process.stdin, self._opening)
+            _send(self._process.stdin, self._opening)
         return self._process
 
 
-def _error(name: str, text: str) -> VecveilError:
+def _error(name: str, text: str, code: str = "", param: str = "") -> VecveilError:
     kind = getattr(errors, name, StoreError)
     kind = kind if isinstance(kind, type) and issubclass(kind, VecveilError) else StoreError
-    error: VecveilError = kind.__new__(kind)  # some take more than a text
-    Exception.__init__(error, text)
+    error: VecveilError = kind.__new__(kind)  # some constructors need more than a text
+    VecveilError.__init__(error, text, code=code, param=param)
     return error
+
+
+def _record_of(batch: Batch) -> tuple[dict[str, Any], bytes]:
+    vectors = np.ascontiguousarray(batch.vectors, dtype="<f4")
+    record = {
+        "ids": list(batch.ids),
+        "fields": [dict(row) for row in batch.fields],
+        "shape": list(vectors.shape),
+        "cursor": batch.cursor,
+    }
+    return record, vectors.tobytes()
+
+
+def _batch_of(record: Mapping[str, Any], content: bytes) -> Batch:
+    vectors = np.frombuffer(content, dtype="<f4").reshape(record["shape"]).astype(np.float32)
+    return Batch(tuple(record["ids"]), vectors, tuple(record["fields"]), record["cursor"])
+
+
+def _send(stream: IO[bytes], record: Mapping[str, Any], content: bytes = b"") -> None:
+    text = json.dumps(record, default=_plain).encode()
+    stream.write(len(text).to_bytes(8, "little") + len(content).to_bytes(8, "little") + text)
+    stream.write(content)
+    stream.flush()
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise InvalidInputError.of(_OWNER, "fields", "texts, numbers, true or false, or lists of these",
+                               type(value).__name__, "They are sent to another process.",
+                               "Leave the field out, or write it as text.")  # fmt: skip
+
+
+def _receive(stream: IO[bytes]) -> tuple[dict[str, Any], bytes] | None:
+    """Return the next message, or None at the end of the stream."""
+    head = stream.read(16)
+    if len(head) < 16:
+        return None
+    sizes = int.from_bytes(head[:8], "little"), int.from_bytes(head[8:], "little")
+    text, content = (stream.read(size) for size in sizes)
+    if (len(text), len(content)) != sizes:
+        return None
+    return dict(json.loads(text)), content
+
+
+class _Served:
+    """The store of the subprocess, and the iterator over its batches."""
+
+    def __init__(self, opening: Mapping[str, Any]) -> None:
+        self.store = store_of(opening["kind"], opening["where"], opening["collection"])
+        if opening["function"] is not None:
+            self.store.name_function(opening["function"])
+        self._reading: tuple[tuple[int, str], Iterator[Batch]] | None = None
+
+    def answer(self, request: dict[str, Any], content: bytes) -> tuple[Any, bytes]:
+        method = request.pop("method")
+        if method == "batch":
+            return self._next(request["size"], request["after"])
+        if method == "write":
+            self.store.write(_batch_of(request["batch"], content))
+            return None, b""
+        if method == "info":
+            return asdict(self.store.info()), b""
+        if method == "normalises":
+            return self.store.normalises, b""
+        if method not in ("exists", "create", "read", "rows_at_once"):
+            raise StoreError.of(_OWNER, "request", "a known method", "another")
+        value = getattr(self.store, method)(**request)
+        return _record_of(value) if isinstance(value, Batch) else (value, b"")
+
+    def _next(self, size: int, after: str) -> tuple[Any, bytes]:
+        reading, self._reading = self._reading, None  # start again after an error
+        if reading is None or reading[0] != (size, after):
+            reading = (size, after), self.store.batches(size, after=after)
+        batch = next(reading[1], None)
+        if batch is None:
+            return None, b""
+        self._reading = (size, batch.cursor), reading[1]
+        return _record_of(batch)
+
+
+def serve(parent: int, *, dies: bool) -> None:
+    """Answer the requests of the process ``parent`` until it closes the pipe or ends.
+
+    Args:
+        parent: id of the process.
+        dies: whether the thread that started this subprocess lasts as long as ``parent``.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
+    if sys.platform == "linux" and dies:
+        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # libraries print to stdout
+    opening = _receive(requests)
+    served: _Served | None = None
+    while opening is not None and (request := _receive(requests)) is not None:
+        arguments, content = request
+        number, blob = arguments.pop("number"), b""
+        record: dict[str, Any]
+        try:
+            served = served or _Served(opening[0])
+            value, blob = served.answer(arguments, content)
+            record = {"value": value}
+        except Exception as error:
+            if not isinstance(error, VecveilError):
+                error = StoreError.of(
+                    _OWNER, "request", "answered by the database", type(error).__name__
+                )
+            record = {"error": [type(error).__name__, str(error), error.code, error.param]}
+        _send(answers, {"number": number, **record}, blob)
+    if served is not None:
+        served.store.close()
+
+
+def _end_with(parent: int) -> None:
+    """End this process when ``parent`` has ended."""
+    while os.getppid() == parent:
+        time.sleep(0.2)
+    os._exit(1)

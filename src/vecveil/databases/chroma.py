@@ -17,7 +17,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from vecveil.databases.chroma_fields import TEXT, URI, Value, optional, split
-from vecveil.databases.failing import (
+from vecveil.databases.named_function import named_function
+from vecveil.databases.store import (
+    Batch,
+    StoreInfo,
+    VectorStore,
     check_cursor,
     database_errors,
     in_order,
@@ -25,8 +29,6 @@ from vecveil.databases.failing import (
     not_there,
     only_one,
 )
-from vecveil.databases.named_function import named_function
-from vecveil.databases.store import Batch, StoreInfo, VectorStore
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
 from vecveil.validation import check_count, check_embeddings
 

@@ -17,9 +17,16 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from vecveil.databases.failing import check_cursor, database_errors, in_order, no_place
-from vecveil.databases.json_fields import as_json
-from vecveil.databases.store import Batch, StoreInfo, VectorStore
+from vecveil.databases.store import (
+    Batch,
+    StoreInfo,
+    VectorStore,
+    as_json,
+    check_cursor,
+    database_errors,
+    in_order,
+    no_place,
+)
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
 from vecveil.io import atomic_path, write_text
 from vecveil.validation import check_count, check_embeddings

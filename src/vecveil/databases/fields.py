@@ -1,4 +1,4 @@
-"""The fields that lie beside the vectors of a store: which hold text, which are carried to another store."""
+"""Classify the fields beside the vectors: free text, personal data, and which fields a copy carries."""
 
 from __future__ import annotations
 
@@ -6,41 +6,96 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from vecveil.databases.values import ValueKind, is_vector, kind_of, words_of
+import numpy as np
 
-__all__ = ["OTHERS", "Field", "FieldTally", "carried", "leaves", "matches"]
+from vecveil.data.numberlists import is_number_list
+
+__all__ = ["OTHERS", "Field", "FieldTally", "ValueKind", "carried", "kind_of", "leaves", "matches"]
+
+ValueKind = Literal["text", "numbers", "binary", "email", "phone", "name", "other"]
 
 OTHERS = "(others)"
-"""The field that stands for all beyond `MOST_FIELDS`."""
-MOST_FIELDS = 500
+"""Name of the field that stands for all fields beyond the first 500."""
+_MOST_FIELDS = 500
+_MIN_NUMBERS = 8
+_MIN_WORDS = 5
+_MIN_UNSPACED = 12  # characters of a script without spaces
+_READ = 4_000  # characters of a value
 _MEAN_WORDS = 3.0
-_LIKELY = 0.2  # share of a field's values from which it is called names or numbers to call
-_DOCUMENT = {
-    "text",
-    "document",
-    "documents",
-    "content",
-    "contents",
-    "page_content",
-    "body",
-    "chunk",
-    "passage",
-}
+_LIKELY = 0.2  # share of a field's values from which it is called names or telephone numbers
+_TEXT_NAMES = {
+    "text", "document", "documents", "content", "contents", "page_content", "body", "chunk", "passage",
+}  # fmt: skip
+_WORD = re.compile(r"[^\W\d_]{2,}")
+_UNSPACED = re.compile(
+    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+)
+_EMAIL = re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]*[A-Za-z]{2,}")
+_ADDRESS = re.compile(r"\w+://\S+|\S+@\S+")
+_PHONE = re.compile(r"(?:\+|\(?\d)[\d\s()./-]{6,}\d")
+# Dates, IP addresses and plain numbers have the shape of telephone numbers.
+_NO_PHONE = re.compile(
+    r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}\b.*|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}|(?:\d{1,3}\.){3}\d{1,3}|\d+|\d+[./]\d+"
+)
+_NAME = re.compile(
+    r"(?:(?:Dr|Mr|Mrs|Ms|Prof)\.? )?[^\W\d_a-z][\w'’.-]*(?:,? [^\W\d_a-z][\w'’.-]*){1,3}"
+)
+
+
+def kind_of(value: Any) -> ValueKind:
+    """Return the kind of ``value``.
+
+    ``text`` has at least five words of letters, or twelve characters of a script without spaces. ``numbers`` is a
+    list of at least eight, also written as a string: it may be a vector. ``binary`` may hold anything.
+    """
+    if isinstance(value, bytes | bytearray | memoryview):
+        return "binary"
+    if _is_vector(value):
+        return "numbers"
+    if not isinstance(value, str):
+        return "other"
+    start = value[:_READ].strip()
+    if is_number_list(start):
+        return "numbers"
+    if _words(start) >= _MIN_WORDS:
+        return "text"
+    if _EMAIL.search(start):
+        return "email"
+    digits = sum(c.isdigit() for c in start)
+    if digits <= 15 and _PHONE.fullmatch(start) and not _NO_PHONE.fullmatch(start):
+        return "phone"
+    return "name" if len(start) <= 60 and _NAME.fullmatch(start) else "other"
+
+
+def _is_vector(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return True
+    if not isinstance(value, list | tuple) or len(value) < _MIN_NUMBERS:
+        return False
+    return all(isinstance(v, int | float | np.number) and not isinstance(v, bool) for v in value)
+
+
+def _words(text: str) -> int:
+    """Return the number of words of two or more letters at the start of ``text``, addresses not counted."""
+    start = _ADDRESS.sub(" ", text[:_READ])
+    unspaced = len(_UNSPACED.findall(start))
+    return (
+        max(_MIN_WORDS, unspaced // 2) if unspaced >= _MIN_UNSPACED else len(_WORD.findall(start))
+    )
 
 
 @dataclass(frozen=True)
 class Field:
-    """What is known of one field.
+    """Statistics of one field.
 
     Attributes:
-        name: as the store has it; inside of objects with dots, inside of lists with ``[]``.
-        rows: that have a value there.
-        strings: values that are strings.
-        words: mean number of words of these.
-        characters: mean length of these.
-        kinds: rows that have a value of each kind.
+        name: as the store has it; parts of objects are joined by dots, ``[]`` stands for the items of a list.
+        rows: number of rows with a value.
+        strings: number of values that are strings.
+        words, characters: mean length of these strings.
+        kinds: number of rows with a value of each kind.
     """
 
     name: str
@@ -52,40 +107,35 @@ class Field:
 
     @property
     def withheld(self) -> ValueKind | None:
-        """Why the field is not carried to a protected store: ``text``, ``numbers``, ``binary``; or None.
+        """Reason why a migration leaves the field out: ``text``, ``numbers``, ``binary``, or None.
 
-        One value is enough: what is left out can be asked for, what was written cannot be taken back.
+        One value is enough: a field left out can be copied later, a written one cannot be taken back.
         """
         if self.kinds.get("text") or self._all_text:
             return "text"
-        for kind in ("numbers", "binary"):
-            if self.kinds.get(kind):
-                return kind
-        return None
+        return next((kind for kind in ("numbers", "binary") if self.kinds.get(kind)), None)  # type: ignore[return-value]
 
     @property
     def text_rows(self) -> int:
-        """Rows that hold text here."""
+        """Number of rows with text in this field."""
         return self.rows if self._all_text else self.kinds.get("text", 0)
 
     @property
     def _all_text(self) -> bool:
-        """Whether the field is of texts however short some are: by their mean, or by its name."""
+        """Whether the mean length or the field's name says that all its strings are text, short ones too."""
         last = re.split(r"[.:]", self.name)[-1].removesuffix("[]").lower()
-        return bool(self.strings) and (self.words >= _MEAN_WORDS or last in _DOCUMENT)
+        return bool(self.strings) and (self.words >= _MEAN_WORDS or last in _TEXT_NAMES)
 
     @property
     def personal(self) -> ValueKind | None:
-        """What else the values look like: ``email``, ``phone``, ``name``; or None."""
+        """Kind of personal data in the field: ``email``, ``phone``, ``name``, or None."""
         if self.kinds.get("email"):
             return "email"
-        for kind in ("phone", "name"):
-            if self.kinds.get(kind, 0) >= _LIKELY * max(self.rows, 1):
-                return kind
-        return None
+        least = _LIKELY * max(self.rows, 1)
+        return next((kind for kind in ("phone", "name") if self.kinds.get(kind, 0) >= least), None)  # type: ignore[return-value, call-overload]
 
     def to_record(self, rows: int) -> dict[str, Any]:
-        """Return the field as JSON values; ``rows`` are those of the store."""
+        """Return the field as JSON values; ``rows`` is the number of rows of the store."""
         return {
             "name": self.name,
             "rows": self.rows,
@@ -106,44 +156,45 @@ class _Tally:
 
 
 class FieldTally:
-    """Judges the fields of rows that pass, and keeps counts alone."""
+    """Count the kinds of values in each field; no value is kept."""
 
     def __init__(self) -> None:
-        self._found: dict[str, _Tally] = {}
+        self._tallies: dict[str, _Tally] = {}
 
     def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Look at the fields of further rows."""
+        """Count the fields of further rows."""
         for fields in rows:
             kinds: dict[str, set[ValueKind]] = {}
             for name, value in leaves(fields):
                 if value is None:
                     continue
-                if name not in self._found and len(self._found) >= MOST_FIELDS:
+                # Names may come from users, one for each row: memory stays bounded.
+                if name not in self._tallies and len(self._tallies) >= _MOST_FIELDS:
                     name = OTHERS
-                tally = self._found.setdefault(name, _Tally())
+                tally = self._tallies.setdefault(name, _Tally())
                 kinds.setdefault(name, set()).add(kind_of(value))
                 if isinstance(value, str):
                     tally.strings += 1
-                    tally.words += words_of(value)
+                    tally.words += _words(value)
                     tally.characters += len(value)
-            for name, found in kinds.items():
-                self._found[name].rows += 1
-                self._found[name].kinds.update(found)
+            for name, seen in kinds.items():
+                self._tallies[name].rows += 1
+                self._tallies[name].kinds.update(seen)
 
     def fields(self) -> tuple[Field, ...]:
-        """Return what was found, in the order of first sight."""
+        """Return the statistics of each field, in the order of first appearance."""
         return tuple(
             Field(name, t.rows, t.strings, t.words / max(t.strings, 1), t.characters / max(t.strings, 1), dict(t.kinds))
-            for name, t in self._found.items()
+            for name, t in self._tallies.items()
         )  # fmt: skip
 
 
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield each value inside of ``value`` that is no object and no list, with its name; a list of numbers is one."""
+    """Yield name and value of each leaf of nested objects and lists; a list of numbers is one leaf."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from leaves(inner, f"{name}.{key}" if name else str(key))
-    elif isinstance(value, list | tuple | set | frozenset) and not is_vector(value):
+    elif isinstance(value, list | tuple | set | frozenset) and not _is_vector(value):
         for inner in value:
             yield from leaves(inner, f"{name}[]")
     else:
@@ -151,31 +202,29 @@ def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def carried(fields: Mapping[str, Any], names: Set[str]) -> Mapping[str, Any]:
-    """Return ``fields`` with nothing but the values of these names in them.
+    """Return ``fields`` reduced to the leaves called ``names``.
 
-    Fields that know more of where they come from, such as the types of a table's columns, say how to keep it:
-    ``fields.with_values(values)``.
+    A mapping with a method ``with_values(values)``, such as a row of a typed table, builds the result itself.
     """
-    kept = {
-        key: inner
+    values = {
+        key: pruned
         for key, value in fields.items()
-        if (inner := _pruned(value, str(key), names)) is not None
+        if (pruned := _pruned(value, str(key), names)) is not None
     }
-    of_the_store = getattr(fields, "with_values", None)
-    return kept if of_the_store is None else of_the_store(kept)
+    with_values = getattr(fields, "with_values", None)
+    return values if with_values is None else with_values(values)
 
 
 def _pruned(value: Any, name: str, names: Set[str]) -> Any:
     if isinstance(value, Mapping):
-        inside = {
-            k: p for k, v in value.items() if (p := _pruned(v, f"{name}.{k}", names)) is not None
-        }
-        return inside or None
-    if isinstance(value, list | tuple | set | frozenset) and not is_vector(value):
-        return [p for v in value if (p := _pruned(v, f"{name}[]", names)) is not None] or None
+        pairs = ((k, _pruned(v, f"{name}.{k}", names)) for k, v in value.items())
+        return {k: pruned for k, pruned in pairs if pruned is not None} or None
+    if isinstance(value, list | tuple | set | frozenset) and not _is_vector(value):
+        items = (_pruned(v, f"{name}[]", names) for v in value)
+        return [pruned for pruned in items if pruned is not None] or None
     return value if name in names else None
 
 
-def matches(name: str, wanted: str) -> bool:
-    """Return whether the field ``name`` is ``wanted`` or lies inside of it."""
-    return name == wanted or name.startswith((f"{wanted}.", f"{wanted}["))
+def matches(name: str, pattern: str) -> bool:
+    """Return whether the field ``name`` is ``pattern`` or lies inside it."""
+    return name == pattern or name.startswith((f"{pattern}.", f"{pattern}["))

@@ -13,7 +13,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from vecveil.databases.failing import (
+from vecveil.databases.store import (
+    Batch,
+    StoreInfo,
+    VectorStore,
+    as_json,
     check_cursor,
     database_errors,
     in_order,
@@ -21,8 +25,6 @@ from vecveil.databases.failing import (
     not_there,
     only_one,
 )
-from vecveil.databases.json_fields import as_json
-from vecveil.databases.store import Batch, StoreInfo, VectorStore
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
 from vecveil.validation import check_count, check_embeddings
 

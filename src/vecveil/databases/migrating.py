@@ -1,50 +1,112 @@
-"""Copies a store to a protected one: batch by batch, so that it can be stopped and gone on with."""
+"""Copy a store to a protected one, batch by batch, so that an interrupted copy continues where it stopped."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.databases.checksum import add_rows, as_hex
-from vecveil.databases.fields import carried
-from vecveil.databases.interference import check_empty, check_unchanged, check_under_way
-from vecveil.databases.planning import (
-    Checked,
-    MigrationOptions,
-    check_policy,
-    check_same,
-    check_source,
-    key_of,
-    usable,
-)
+from vecveil.databases.fields import OTHERS, Field, carried, matches
+from vecveil.databases.signs import Signs, signs_of_protection
 from vecveil.databases.state import MigrationState, locked, read_state, write_state
-from vecveil.databases.store import Batch, VectorStore
-from vecveil.databases.verifying import Verification, as_clean, same_directions, verify
-from vecveil.errors import LedgerCapError, ReleaseError, StoreError, message
+from vecveil.databases.store import Batch, StoreInfo, VectorStore
+from vecveil.databases.survey import BadRows, Reservoir, Survey, judged
+from vecveil.databases.verifying import (
+    Verification,
+    add_rows,
+    as_hex,
+    is_clean,
+    same_directions,
+    verify,
+)
+from vecveil.errors import (
+    IncompatibleError,
+    InvalidInputError,
+    LedgerCapError,
+    ReleaseError,
+    StoreError,
+)
+from vecveil.protector import Protector
+from vecveil.protector.taken_rows import taken_rows
+from vecveil.randomness import NoiseKeys
 from vecveil.release_policy import ReleasePolicy
 from vecveil.runtime import progress
 from vecveil.validation import check_count
 
-__all__ = ["Migration", "migrate", "verify_migration"]
+__all__ = ["Migration", "MigrationOptions", "SourceCheck", "migrate", "verify_migration"]
 
 _OWNER = "migrate"
-_AGAIN = "The same command goes on from there."
+_SAMPLE = 1000
+_ALONE = "left alone while it is copied"
+_WRITER = "Another program seems to write to it."
+_RESTART = "Remove the state file and the destination, and start again."
+
+
+@dataclass(frozen=True)
+class MigrationOptions:
+    """Which fields and rows a migration copies.
+
+    Attributes:
+        keep_text: copy fields of texts.
+        keep: fields to copy whatever they hold.
+        drop: fields to leave out.
+        skip_bad: leave out rows without a finite vector of the right dimension, and rows that the protector refuses
+            or does not change; else they stop the migration.
+    """
+
+    keep_text: bool = False
+    keep: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    skip_bad: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class SourceCheck:
+    """Result of reading the source before anything is written.
+
+    Attributes:
+        info: description that the source gives.
+        rows: number of rows.
+        bad: count of the bad ones.
+        fields: statistics of the fields.
+        carried: names of the fields to copy.
+        withheld: names of the others, with the reason.
+        signs: signs of protection in a sample.
+    """
+
+    info: StoreInfo
+    rows: int
+    bad: BadRows
+    fields: tuple[Field, ...]
+    carried: tuple[str, ...]
+    withheld: dict[str, str]
+    signs: Signs
+
+    @property
+    def personal(self) -> tuple[str, ...]:
+        """Fields to copy that look like personal data."""
+        return tuple(one.name for one in self.fields if one.personal and one.name in self.carried)
+
+    @property
+    def texts_kept(self) -> tuple[str, ...]:
+        """Fields to copy that hold what protection hides."""
+        return tuple(one.name for one in self.fields if one.withheld and one.name in self.carried)
 
 
 @dataclass(frozen=True)
 class Migration:
-    """What a migration did.
+    """Result of a migration.
 
     Attributes:
-        state: as it stands in the file.
-        resumed: rows that former runs had written.
+        state: content of the state file.
+        resumed: number of rows that earlier runs had written.
         verification: of all rows.
     """
 
@@ -72,73 +134,64 @@ def migrate(
     names: tuple[str, str],
     options: MigrationOptions | None = None,
     batch: int = 1000,
-    on_checked: Callable[[Checked], None] | None = None,
+    on_checked: Callable[[SourceCheck], None] | None = None,
     show_progress: bool | None = None,
 ) -> Migration:
     """Copy ``source`` to ``dest`` with every vector protected as a document of ``policy``, and verify the copy.
 
-    After each batch that the destination has confirmed, ``state_file`` says how far the copy is. Called again with
-    the same arguments, it goes on there: rows that were written and not yet counted are written again by id. With
-    fresh noise such a row has been released twice; with a key both are the same.
+    After each batch that the destination has confirmed, ``state_file`` records the progress. Called again with the
+    same arguments, the copy continues there: rows that were written but not recorded are written again by id. With
+    fresh noise such a row has been released twice; with a key both releases are equal.
 
     Args:
-        names: public names of both stores, which the state keeps.
+        names: public names of both stores, which the state file keeps.
         options: which fields and rows are copied.
-        batch: rows to read and write at once; a destination that is written anew each time takes more.
-        on_checked: told what was found before anything is written; not called when a copy goes on.
+        batch: rows to read and write at once; a destination that rewrites its file each time takes more.
+        on_checked: called with the check of the source before anything is written; not when a copy continues.
 
     Raises:
-        StoreError: a store went away, changed, or is not the one of the state; another process writes to it; or the
-            source has rows that cannot be copied.
+        StoreError: a store does not answer, changed, or is not the one of the state file; another process writes to
+            it; or the source has rows that cannot be copied.
         IncompatibleError, InvalidInputError: the protector does not fit the source, or a wrong argument.
-        LedgerCapError: an item would be released too often.
+        LedgerCapError: an item would be released more often than the ledger allows.
     """
     check_count(batch, owner=_OWNER, param="batch")
     options = options or MigrationOptions()
-    protector = check_policy(policy)
-    key = key_of(policy)
+    protector = policy.protector
+    if policy.rewrites_texts:
+        raise InvalidInputError.of(_OWNER, "protector", "of a method that protects vectors", repr(protector.method),
+                                   "It rewrites texts before they are encoded, and vectors cannot be rewritten.",
+                                   "Rewrite and encode the texts, and fill a new store with them.")  # fmt: skip
     if names[0] == names[1]:
         raise StoreError.of(_OWNER, "dest", "another store than the source", "the source itself")
-    with locked(state_file), _apart(dest) as dest:
+    with locked(state_file), _opened_apart(dest) as dest:
         state = read_state(state_file)
         if state is None:
-            checked = check_source(
-                source, protector, options, batch=batch, show_progress=show_progress
-            )
-            check_empty(dest)
+            check = _check_source(source, protector, options, batch, show_progress)
+            if dest.exists() and (rows := dest.info().count):
+                raise StoreError.of(_OWNER, "dest", "a store that is not there yet, or empty", f"{rows:,} rows",
+                                    "No state file says that this migration wrote them.",
+                                    "Use another destination, or name the state file with --state.")  # fmt: skip
             if on_checked is not None:
-                on_checked(checked)
-            dest.create(protector.released_dimension, metric=checked.info.metric)
+                on_checked(check)
+            dest.create(protector.released_dimension, metric=check.info.metric)
             state = MigrationState(
-                *names, protector.fingerprint, key[0], asdict(options), checked.rows,
-                protector.released_dimension, list(checked.carried), checked.withheld, key_check=key[1],
+                *names, protector.fingerprint, _key_of(policy)[0], asdict(options), check.rows,
+                protector.released_dimension, list(check.carried), check.withheld, key_check=_key_of(policy)[1],
             )  # fmt: skip
         else:
-            check_same(state, names=names, protector=protector, key=key, options=options)
-            check_under_way(state, dest)
+            _check_same(state, names, policy, options)
             if not state.copied:
-                check_unchanged(state, source)
+                _check_destination(state, dest)
+                _check_unchanged(state, source)
                 if not dest.exists():
                     dest.create(state.dimension, metric=source.info().metric)
         resumed = state.rows
         if not state.copied:
-            state = replace(state, ahead=max(state.ahead, _most(dest, batch, state)))
+            state = replace(state, ahead=max(state.ahead, _write_size(dest, batch, state)))
         write_state(state_file, state)
         state = _copied(state, source, dest, policy, state_file, batch, show_progress)
-        found = verify(dest, state, source, batch=batch, show_progress=show_progress)
-        state = _noted(state, found, state_file)
-        return Migration(state, resumed, found)
-
-
-@contextlib.contextmanager
-def _apart(dest: VectorStore) -> Iterator[VectorStore]:
-    """Give the store that the copy is written to."""
-    written = dest.apart()
-    try:
-        yield written
-    finally:
-        if written is not dest:
-            written.close()
+        return _verified(state, resumed, source, dest, state_file, batch, show_progress)
 
 
 def verify_migration(
@@ -150,26 +203,175 @@ def verify_migration(
     batch: int = 1000,
     show_progress: bool | None = None,
 ) -> Migration:
-    """Return whether ``dest`` still holds what the migration of ``state_file`` wrote.
+    """Verify that ``dest`` still holds what the migration of ``state_file`` wrote.
 
     Raises:
-        StoreError: there is no finished migration of these stores, or one went away.
+        StoreError: there is no finished migration of these stores, or a store does not answer.
     """
-    with locked(state_file), _apart(dest) as dest:
+    with locked(state_file), _opened_apart(dest) as dest:
         state = read_state(state_file)
         if state is None or (state.source, state.dest) != names or not state.copied:
             raise StoreError.of(_OWNER, "state", "that of a finished migration of these stores",
-                                "none" if state is None else "another one", "The checksum stands there.",
+                                "none" if state is None else "another one", "It holds the checksum.",
                                 "Name it with --state, or finish the migration with the same command.")  # fmt: skip
-        found = verify(dest, state, source, batch=batch, show_progress=show_progress)
-        return Migration(_noted(state, found, state_file), state.rows, found)
+        return _verified(state, state.rows, source, dest, state_file, batch, show_progress)
 
 
-def _noted(state: MigrationState, found: Verification, state_file: Path) -> MigrationState:
-    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()) if found.ok else None
+@contextlib.contextmanager
+def _opened_apart(store: VectorStore) -> Iterator[VectorStore]:
+    apart = store.apart()
+    try:
+        yield apart
+    finally:
+        if apart is not store:
+            apart.close()
+
+
+def _verified(
+    state: MigrationState,
+    resumed: int,
+    source: VectorStore | None,
+    dest: VectorStore,
+    state_file: Path,
+    batch: int,
+    show_progress: bool | None,
+) -> Migration:
+    result = verify(dest, state, source, batch=batch, show_progress=show_progress)
+    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()) if result.ok else None
     state = replace(state, verified=when)
     write_state(state_file, state)
-    return state
+    return Migration(state, resumed, result)
+
+
+def _check_source(
+    source: VectorStore,
+    protector: Protector,
+    options: MigrationOptions,
+    batch: int,
+    show_progress: bool | None,
+) -> SourceCheck:
+    """Read all rows of the source, and raise for what cannot be copied."""
+    info = source.info()
+    if not info.count:
+        raise StoreError.of(_OWNER, "source", "a store with rows", "an empty one")
+    if info.dimension and info.dimension != protector.dimension:
+        raise IncompatibleError.of(_OWNER, "protector", f"for vectors of dimension {info.dimension}",
+                                   f"one for {protector.dimension}", "It belongs to another encoder.",
+                                   "Fit a protector on vectors of this store's encoder.")  # fmt: skip
+    survey = Survey(protector.dimension, partial(_releasable, protector))
+    reservoir = Reservoir(_SAMPLE, 0)
+    total = -(-info.count // batch)
+    for rows in progress(
+        source.batches(batch), "check", total=total, show=show_progress, unit="batch"
+    ):
+        reservoir.add(rows, survey.add(rows))
+    if survey.rows != info.count:
+        raise StoreError.of(_OWNER, "source", _ALONE, f"{survey.rows:,} rows where it counts {info.count:,}",
+                            _WRITER, "Stop that program, and start again.")  # fmt: skip
+    bad = survey.bad
+    if bad.total == survey.rows or (bad.total and not options.skip_bad):
+        longer = (
+            " Longer ones than in the fit may be another encoder's, or protected already."
+            if bad.refused
+            else ""
+        )
+        all_bad = bad.total == survey.rows
+        raise StoreError.of(_OWNER, "source", "a store of finite vectors of one dimension that the protector takes",
+                            f"{bad.total:,} bad rows of {survey.rows:,} ({bad})",
+                            "They cannot be protected." + longer,
+                            "There is nothing to copy." if all_bad
+                            else "Correct them, or leave them out with --skip-bad.")  # fmt: skip
+    if shared := survey.equal_ids.count():
+        raise StoreError.of(_OWNER, "source", "a store in which each row has its own id",
+                            f"{shared:,} rows that share theirs",
+                            "Rows are written by id: one of each would be left.", "Give them other ids.")  # fmt: skip
+    copied, withheld = _choose_fields(survey.fields, options)
+    signs = signs_of_protection(reservoir.sample(protector.dimension).vectors)
+    return SourceCheck(info, survey.rows, bad, survey.fields, copied, withheld, signs)
+
+
+def _releasable(protector: Protector, X: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
+    """Return a mask of the rows of ``X`` (N, n), finite, that the protector accepts and changes."""
+    mask = taken_rows(protector, X)
+    if not protector.mechanism.is_random and mask.any():
+        # A shuffle of equal values is the row itself.
+        mask[mask] = ~is_clean(protector.protect(np.ascontiguousarray(X[mask])), X[mask])
+    return mask
+
+
+def _choose_fields(
+    fields: Sequence[Field], options: MigrationOptions
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return the names of the fields to copy, and of the others with the reason."""
+    for param, names in (("keep", options.keep), ("drop", options.drop)):
+        for name in names:
+            if not any(matches(field.name, name) for field in fields):
+                known = ", ".join(repr(field.name) for field in fields) or "none"
+                raise InvalidInputError.of(
+                    _OWNER, param, f"a field of the source ({known})", repr(name)[:80]
+                )
+    copied, withheld = [], {}
+    for field in fields:
+        keep = any(matches(field.name, name) for name in options.keep)
+        if any(matches(field.name, name) for name in options.drop):
+            withheld[field.name] = "dropped"
+        elif field.name == OTHERS:
+            withheld[field.name] = "too many fields to look at"
+        elif field.withheld is None or keep or (field.withheld == "text" and options.keep_text):
+            copied.append(field.name)
+        else:
+            withheld[field.name] = field.withheld
+    return tuple(copied), withheld
+
+
+def _key_of(policy: ReleasePolicy) -> tuple[str | None, str | None]:
+    """Return the id of the key, and what distinguishes it from another key of that id; None for fresh noise."""
+    if policy.key is None:
+        return None, None
+    key = policy.key.key() if isinstance(policy.key, NoiseKeys) else policy.key
+    return key.key_id, key.check_value
+
+
+def _check_same(
+    state: MigrationState, names: tuple[str, str], policy: ReleasePolicy, options: MigrationOptions
+) -> None:
+    """Raise `StoreError` if the state is that of another migration."""
+    key = _key_of(policy)
+    pairs: list[tuple[str, object, object]] = [
+        ("source", state.source, names[0]),
+        ("dest", state.dest, names[1]),
+        ("protector", state.protector[:12], policy.protector.fingerprint[:12]),
+        ("key", state.key_id, key[0]),
+        ("options", _as_json(state.options), _as_json(asdict(options))),
+    ]
+    if state.key_check is not None:  # state files of older versions lack it
+        pairs.append(("key", f"check value {state.key_check}", f"check value {key[1]}"))
+    for param, former, now in pairs:
+        if former != now:
+            raise StoreError.of(_OWNER, param, f"that of the migration that is under way ({former})", now,
+                                "The destination would hold rows of two migrations.",
+                                "Repeat the former command, or use another destination and --state.")  # fmt: skip
+
+
+def _as_json(options: dict[str, object]) -> dict[str, object]:
+    return {k: list(v) if isinstance(v, tuple | list) else v for k, v in sorted(options.items())}
+
+
+def _check_destination(state: MigrationState, dest: VectorStore) -> None:
+    """Raise if the destination lost rows, or has more than this migration can have written."""
+    rows = dest.info().count if dest.exists() else 0
+    if not state.rows <= rows <= state.rows + state.ahead:
+        raise StoreError.of(_OWNER, "dest",
+                            f"as the migration left it, with {state.rows:,} rows or up to {state.ahead:,} more",
+                            f"{rows:,} rows", "Another program has written to it.", _RESTART)  # fmt: skip
+
+
+def _check_unchanged(state: MigrationState, source: VectorStore) -> None:
+    rows = source.info().count
+    if rows != state.total:
+        raise StoreError.of(_OWNER, "source", f"{_ALONE}, with {state.total:,} rows", f"{rows:,} rows",
+                            f"{state.rows:,} rows of it are copied; which ones are missing is unknown.",
+                            _RESTART)  # fmt: skip
 
 
 def _copied(
@@ -184,74 +386,72 @@ def _copied(
     """Return the state after all batches behind its cursor are written."""
     if state.copied:
         return state
-    most = _most(dest, batch, state)
+    most = _write_size(dest, batch, state)
     left = -(-(state.total - state.rows - state.skipped) // most)
-    reading = _grouped(source.batches(batch, after=state.cursor), most)
+    batches = _joined(source.batches(batch, after=state.cursor), most)
     try:
-        for rows in progress(reading, "migrate", total=left, show=show_progress, unit="batch"):
+        for rows in progress(batches, "migrate", total=left, show=show_progress, unit="batch"):
             state = _written(state, rows, dest, policy, most)
             write_state(state_file, state)
-        check_unchanged(state, source)
+        _check_unchanged(state, source)
     except StoreError as error:
-        raise StoreError(
-            f"{error} {state.rows:,} of {state.total:,} rows are copied. {_AGAIN}"
-        ) from None
+        so_far = f"{state.rows:,} of {state.total:,} rows are copied. The same command goes on from there."
+        raise StoreError(f"{error} {so_far}", code=error.code, param=error.param) from None
     except LedgerCapError as error:
         raise LedgerCapError(
-            f"{error} {state.rows:,} of {state.total:,} rows are copied. A batch that was stopped is counted again "
-            "unless its noise is keyed: raise the cap for it, or start anew with a key.",
+            f"{error} {state.rows:,} of {state.total:,} rows are copied. A batch that was interrupted counts again "
+            "unless its noise is keyed: raise the cap, or start again with a key.",
             items=error.items,
         ) from None
     if state.rows + state.skipped != state.total:
-        raise StoreError.of(_OWNER, "source", f"left alone while it is copied, with {state.total:,} rows",
-                            f"{state.rows + state.skipped:,} rows that were read",
-                            "Somebody seems to write to it.",
-                            "Remove the state file and the destination, and start anew.")  # fmt: skip
+        raise StoreError.of(_OWNER, "source", f"{_ALONE}, with {state.total:,} rows",
+                            f"{state.rows + state.skipped:,} rows that were read", _WRITER, _RESTART)  # fmt: skip
     state = replace(state, copied=True, ahead=0)
     write_state(state_file, state)
     return state
 
 
-def _most(dest: VectorStore, batch: int, state: MigrationState) -> int:
-    """Return the most rows that are handed to ``dest`` at once."""
+def _write_size(dest: VectorStore, batch: int, state: MigrationState) -> int:
     return max(batch, dest.rows_at_once(batch, state.total))
 
 
-def _grouped(batches: Iterator[Batch], most: int) -> Iterator[Batch]:
-    """Yield the batches, joined as long as they have at most ``most`` rows together."""
-    held: list[Batch] = []
+def _joined(batches: Iterator[Batch], most: int) -> Iterator[Batch]:
+    """Yield the batches, joined while they have at most ``most`` rows together."""
+    pending: list[Batch] = []
     for batch in batches:
-        if held and sum(map(len, held)) + len(batch) > most:
-            yield Batch.joined(held)
-            held = []
-        held.append(batch)
-    if held:
-        yield Batch.joined(held)
+        if pending and sum(map(len, pending)) + len(batch) > most:
+            yield Batch.joined(pending)
+            pending = []
+        pending.append(batch)
+    if pending:
+        yield Batch.joined(pending)
 
 
 def _written(
     state: MigrationState, rows: Batch, dest: VectorStore, policy: ReleasePolicy, most: int
 ) -> MigrationState:
     """Return the state after the rows of one batch are protected, written and confirmed."""
-    good, bad = usable(rows, policy.protector)
+    good, bad = judged(rows, policy.protector.dimension)
+    if good.any():
+        finite = np.flatnonzero(good)
+        good[finite] = _releasable(policy.protector, np.ascontiguousarray(rows.vectors[finite]))
+        bad += BadRows(refused=len(finite) - int(good.sum()))
     if bad.total and not state.options.get("skip_bad"):
-        raise StoreError(
-            message(_OWNER, "source", "left alone while it is copied", f"bad rows that were not there before ({bad})",
-                    "Somebody seems to write to it, or the copy was begun by an older version, which did not look for "
-                    "them.", "Correct them, or start anew, without the state file and the destination.")
-        )  # fmt: skip
+        raise StoreError.of(_OWNER, "source", _ALONE, f"bad rows that were not there before ({bad})",
+                            _WRITER, f"Correct them. {_RESTART}")  # fmt: skip
     chosen = np.flatnonzero(good)
     checksum = int(state.checksum, 16)
     if len(chosen):
         ids = tuple(rows.ids[i] for i in chosen)
         clean = np.ascontiguousarray(rows.vectors[chosen])
         released = np.asarray(policy.documents(clean, ids=ids), dtype=np.float32)
-        if as_clean(released, clean).any():
+        # The last line of defence: whatever the protector is, no clean row is written.
+        if is_clean(released, clean).any():
             raise ReleaseError.of(_OWNER, "protector", "one that changes every vector",
                                   "one that leaves some as they are", "Nothing of this batch is written.")  # fmt: skip
         names = frozenset(state.carried)
         dest.write(Batch(ids, released, tuple(carried(rows.fields[i], names) for i in chosen)))
-        checksum = add_rows(checksum, ids, _kept(dest, ids, released))
+        checksum = add_rows(checksum, ids, _stored(dest, ids, released))
     return replace(
         state,
         rows=state.rows + len(chosen),
@@ -262,16 +462,16 @@ def _written(
     )
 
 
-def _kept(
+def _stored(
     dest: VectorStore, ids: tuple[str, ...], released: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.float32]:
-    """Return the rows as the store keeps them: as written, unless it keeps directions only."""
+    """Return the vectors as the store keeps them: as written, unless it keeps directions only."""
     if not dest.normalises:
         return released
-    kept = dest.read(ids).vectors
-    wrong = int((~same_directions(released, kept)).sum())
+    stored = dest.read(ids).vectors
+    wrong = int((~same_directions(released, stored)).sum())
     if wrong:
         raise StoreError.of(_OWNER, "dest", "a store that gives back the directions that were written",
-                            f"{wrong:,} rows of another direction", "It may keep vectors in fewer bits.",
+                            f"{wrong:,} rows of another direction", "It may store vectors in fewer bits.",
                             "Turn quantisation of stored vectors off.")  # fmt: skip
-    return kept
+    return stored

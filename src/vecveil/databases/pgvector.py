@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from vecveil.databases.failing import database_errors, in_order, only_one
 from vecveil.databases.pgvector_layout import (
     TABLES,
     Layout,
@@ -24,7 +23,14 @@ from vecveil.databases.pgvector_layout import (
     quoted,
 )
 from vecveil.databases.pgvector_writing import make_table, write_rows
-from vecveil.databases.store import Batch, StoreInfo, VectorStore
+from vecveil.databases.store import (
+    Batch,
+    StoreInfo,
+    VectorStore,
+    database_errors,
+    in_order,
+    only_one,
+)
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
 from vecveil.validation import check_count, check_embeddings
 

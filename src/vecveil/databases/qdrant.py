@@ -17,9 +17,17 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from vecveil.databases.failing import database_errors, in_order, no_place, not_there, only_one
-from vecveil.databases.json_fields import plain
-from vecveil.databases.store import Batch, StoreInfo, VectorStore
+from vecveil.databases.store import (
+    Batch,
+    StoreInfo,
+    VectorStore,
+    database_errors,
+    in_order,
+    no_place,
+    not_there,
+    only_one,
+    plain,
+)
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
 from vecveil.validation import check_count, check_embeddings
 

@@ -1,38 +1,76 @@
-"""Looks at a store: what it holds, what lies beside the vectors, whether they look protected."""
+"""Scan a store: count its rows, classify its fields, look for signs of protection, and list findings."""
 
 from __future__ import annotations
 
-from collections.abc import Container
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 
-from vecveil.databases.findings import Finding, findings_of
-from vecveil.databases.sampling import Reservoir, Sample
+from vecveil.databases.fields import Field
 from vecveil.databases.signs import Signs, signs_of_protection
 from vecveil.databases.store import Batch, StoreInfo, VectorStore
-from vecveil.databases.survey import Survey
+from vecveil.databases.survey import EqualRows, Reservoir, Sample, Survey
 from vecveil.runtime import progress
 from vecveil.validation import check_count
 
-__all__ = ["SCHEMA", "Scan", "scan"]
+__all__ = [
+    "SCHEMA",
+    "SEVERITIES",
+    "SIGN_CODES",
+    "Scan",
+    "ScanFinding",
+    "Severity",
+    "in_order",
+    "scan",
+]
 
 SCHEMA = "vecveil.scan/1"
+Severity = Literal["high", "medium", "low", "info"]
+SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
+SIGN_CODES = ("looks-protected", "mixed", "no-sign-of-protection", "protection-unknown")
+"""Codes of the finding about signs of protection; every scan of a store with rows has one of them."""
 _OWNER = "scan"
+_LOOKS = {
+    "email": "e-mail addresses",
+    "phone": "telephone numbers",
+    "name": "names",
+    "text": "texts",
+}
+_MIGRATE = "`vecveil migrate` copies the store to one that is protected"
+
+
+@dataclass(frozen=True)
+class ScanFinding:
+    """One finding. It quotes names of fields and nothing else of the store."""
+
+    code: str
+    severity: Severity
+    message: str
+    fix: str
+
+    def to_record(self) -> dict[str, str]:
+        """Return the finding as JSON values."""
+        return asdict(self)
+
+
+def in_order(findings: Sequence[ScanFinding]) -> tuple[ScanFinding, ...]:
+    """Return the findings sorted by severity, the worst first."""
+    return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
 @dataclass(frozen=True, eq=False)
 class Scan:
-    """What was found in a store.
+    """Result of a scan.
 
     Attributes:
-        info: what the store says of itself.
-        survey: what was counted.
-        signs: of protection, in the sample.
-        sample: random rows, texts included; in memory only.
-        complete: whether all rows were looked at.
-        normalises: whether the store itself brings vectors to norm 1.
+        info: description that the store gives.
+        survey: counts of all rows that were read.
+        signs: signs of protection in the sample.
+        sample: random rows with their fields; in memory only.
+        complete: whether all rows were read.
+        normalises: whether the store scales vectors to norm 1.
         seed: of the sample.
     """
 
@@ -45,12 +83,20 @@ class Scan:
     seed: int
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
-        """What is wrong, the worst first."""
-        return findings_of(self)
+    def findings(self) -> tuple[ScanFinding, ...]:
+        """Findings, the worst first."""
+        if not self.survey.rows:
+            return (
+                ScanFinding("empty", "info", "The store has no rows.", "Nothing is to be done."),
+            )
+        rows = self.survey.rows
+        about_fields = [f for one in self.survey.fields if (f := _field_finding(one, rows))]
+        return in_order(
+            [*about_fields, *self._id_findings(), self._sign_finding(), *self._row_findings()]
+        )
 
     def to_record(self, *, name: str | None = None) -> dict[str, Any]:
-        """Return what was found as JSON values: counts, shares and names of fields (docs/formats.md)."""
+        """Return the scan as JSON values: counts, shares and names of fields (docs/formats.md)."""
         info = self.info
         return {
             "schema": SCHEMA,
@@ -62,8 +108,115 @@ class Scan:
             **self.survey.to_record(),
             "protection": self.signs.to_record(),
             "sample": {"rows": len(self.sample), "seed": self.seed},
-            "findings": [one.to_record() for one in self.findings],
+            "findings": [finding.to_record() for finding in self.findings],
         }  # fmt: skip
+
+    def _id_findings(self) -> Iterator[ScanFinding]:
+        ids = self.survey.ids
+        looks = None if ids is None else ids.withheld or ids.personal
+        if looks in _LOOKS:
+            yield ScanFinding(
+                "telling-ids", "medium", f"Ids look like {_LOOKS[looks]}.",
+                "Ids are copied as they are: write rows under ids that say nothing.",
+            )  # fmt: skip
+
+    def _sign_finding(self) -> ScanFinding:
+        signs = self.signs
+        if signs.verdict == "seen":
+            reasons = []
+            if signs.grid_step is not None:
+                reasons.append(f"all values are multiples of {signs.grid_step:.3g}")
+            if signs.rank is not None:
+                reasons.append(f"the vectors span {signs.rank} of {self.info.dimension} dimensions")
+            return ScanFinding(
+                "looks-protected", "info",
+                f"The vectors look protected by vecveil: {' and '.join(reasons)}. Other programs round and project "
+                "too, so this is no proof.",
+                "Audit them with their texts to measure what leaks: --concept, and --texts or a field of texts.",
+            )  # fmt: skip
+        if signs.verdict == "mixed":
+            others = (
+                "look protected" if signs.beside else "are of another source, such as a protector"
+            )
+            return ScanFinding(
+                "mixed", "high",
+                f"{signs.clean / signs.rows:.0%} of the vectors look like an encoder's own, and the others {others}.",
+                f"Find what writes the clean ones; put them into a store of their own and protect that ({_MIGRATE}). "
+                "Migrating the whole store would put noise on noise.",
+            )  # fmt: skip
+        if signs.verdict == "none" and not self.normalises:
+            return ScanFinding(
+                "no-sign-of-protection", "high",
+                "All vectors have norm 1 and no sign of protection: they look like an encoder's own.",
+                f"Fit a protector (vecveil fit); {_MIGRATE}.",
+            )  # fmt: skip
+        return ScanFinding(
+            "protection-unknown", "medium",
+            "No sign says whether the vectors are protected; some methods leave none.",
+            f"Audit them with their texts: --concept, and --texts or a field of texts. If they are not, {_MIGRATE}.",
+        )  # fmt: skip
+
+    def _row_findings(self) -> Iterator[ScanFinding]:
+        survey = self.survey
+        if survey.bad.total:
+            yield ScanFinding(
+                "bad-rows", "low", f"Rows whose vector cannot be used: {survey.bad}.",
+                "Write them again, or leave them out of a migration with --skip-bad.",
+            )  # fmt: skip
+        if survey.norms.zeros:
+            yield ScanFinding(
+                "zero-vectors", "low", f"{survey.norms.zeros:,} vectors are zero: they have no direction.",
+                "Look at what was encoded there.",
+            )  # fmt: skip
+        if equal := _equal(survey.equal_vectors):
+            yield ScanFinding(
+                "equal-vectors", "low",
+                f"The vectors of {equal} rows equal another row's: whoever knows the text of one knows the other's.",
+                "Store each text once; noise makes equal vectors different.",
+            )  # fmt: skip
+        if equal := _equal(survey.equal_ids):
+            yield ScanFinding(
+                "equal-ids", "medium", f"{equal} rows share their id with another row.",
+                "Give each row its own id: a store that is written by id keeps only one of them.",
+            )  # fmt: skip
+        if self.complete and survey.rows != self.info.count:
+            yield ScanFinding(
+                "count", "low", f"{survey.rows:,} rows were read; the store counts {self.info.count:,}.",
+                "Another program may have written to it: scan again.",
+            )  # fmt: skip
+
+
+def _field_finding(field: Field, rows: int) -> ScanFinding | None:
+    name = f"Field {field.name!r}"
+    if field.withheld == "text":
+        return ScanFinding(
+            "plaintext-beside-vectors", "high",
+            f"{name} holds texts beside the vectors, in {field.text_rows / rows:.0%} of the rows: whoever reads the "
+            "store needs no attack.",
+            f"Keep texts in another place, by id; {_MIGRATE} and leaves them out.",
+        )  # fmt: skip
+    if field.withheld is not None:
+        numbers = "lists of numbers, which may be clean vectors"
+        values = numbers if field.withheld == "numbers" else "binary values"
+        return ScanFinding(
+            f"{field.withheld}-beside-vectors", "medium",
+            f"{name} holds {values}, in {field.rows / rows:.0%} of the rows: nothing protects them.",
+            f"Look at the field, and leave it out; {_MIGRATE} and leaves it out unless --keep names it.",
+        )  # fmt: skip
+    if field.personal is not None:
+        share = field.kinds[field.personal] / rows
+        return ScanFinding(
+            "personal-data-beside-vectors", "medium",
+            f"{name} looks like {_LOOKS[field.personal]}, in {share:.0%} of the rows.",
+            f"Leave it out, or put a pseudonym in its place: vecveil migrate --drop {field.name}.",
+        )  # fmt: skip
+    return None
+
+
+def _equal(rows: EqualRows) -> str:
+    """Return the number of equal rows in words; empty if there are none."""
+    count = rows.count()
+    return f"{'' if rows.is_exact else 'about '}{count:,}" if count else ""
 
 
 def scan(
@@ -76,42 +229,40 @@ def scan(
     among: Container[str] | None = None,
     show_progress: bool | None = None,
 ) -> Scan:
-    """Return what ``store`` holds; it is read once, in batches, and nothing is written.
+    """Return the scan of ``store``, which is read once in batches and not changed.
 
     Args:
-        sample: rows to draw at random; they are kept in memory with their fields.
-        limit: look at so many rows at most, the first in the store's order.
+        sample: number of rows to draw at random; they stay in memory with their fields.
+        limit: most rows to read, the first in the store's order; None reads all.
         batch: rows to read at once.
         seed: of the sample.
         among: ids from which the sample is drawn; None for all rows.
 
     Raises:
-        StoreError: the store is not there or went away.
+        StoreError: the store does not exist or does not answer.
         InvalidInputError: an argument is out of range.
     """
-    for name, value in (("sample", sample), ("batch", batch)):
-        check_count(value, owner=_OWNER, param=name)
-    if limit is not None:
-        check_count(limit, owner=_OWNER, param="limit")
+    for name, value in (("sample", sample), ("batch", batch), ("limit", limit)):
+        if value is not None:
+            check_count(value, owner=_OWNER, param=name)
     info = store.info()
-    wanted = info.count if limit is None else min(info.count, limit)
+    total = -(-(info.count if limit is None else min(info.count, limit)) // batch)
     survey: Survey | None = None
-    kept = Reservoir(sample, seed, among)
-    steps = progress(
-        store.batches(batch), "scan", total=-(-wanted // batch), show=show_progress, unit="batch"
-    )
+    reservoir = Reservoir(sample, seed, among)
     complete = True
-    for rows in steps:
+    for rows in progress(
+        store.batches(batch), "scan", total=total, show=show_progress, unit="batch"
+    ):
         if survey is None:
             survey = Survey(info.dimension or rows.vectors.shape[1])
-        room = None if limit is None else limit - survey.rows
-        if room is not None and len(rows) > room:
+        room = len(rows) if limit is None else limit - survey.rows
+        if len(rows) > room:
             complete = False
             if not room:
                 break
             rows = Batch(rows.ids[:room], rows.vectors[:room], rows.fields[:room])
-        kept.add(rows, survey.add(rows))
+        reservoir.add(rows, survey.add(rows))
     survey = survey or Survey(info.dimension)
-    drawn = kept.sample(survey.dimension)
+    drawn = reservoir.sample(survey.dimension)
     signs = signs_of_protection(np.ascontiguousarray(drawn.vectors))
     return Scan(info, survey, signs, drawn, complete, store.normalises, seed)

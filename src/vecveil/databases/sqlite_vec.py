@@ -16,16 +16,19 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from vecveil.databases.failing import (
+from vecveil.databases.store import (
+    Batch,
+    StoreInfo,
+    VectorStore,
+    as_json,
     check_cursor,
     database_errors,
     in_order,
     no_place,
     not_there,
     only_one,
+    plain,
 )
-from vecveil.databases.json_fields import as_json, plain
-from vecveil.databases.store import Batch, StoreInfo, VectorStore
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
 from vecveil.validation import check_count, check_embeddings
 

@@ -1,15 +1,15 @@
-"""How far a migration is, in a file that outlives the process."""
+"""Read, write and lock the state file of a migration."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vecveil.errors import DataFileError, StoreError, message
+from vecveil.errors import DataFileError, StoreError
 from vecveil.io import LockedError, exclusive, write_bytes
 
 __all__ = ["SCHEMA", "MigrationState", "locked", "read_state", "write_state"]
@@ -21,24 +21,24 @@ _OWNER = "migrate"
 
 @dataclass(frozen=True)
 class MigrationState:
-    """What is known of a migration between two runs. It holds no text, vector or key.
+    """Progress of a migration between two runs. It holds no text, vector or key.
 
     Attributes:
         source, dest: public names of the stores.
-        protector: its fingerprint.
+        protector: fingerprint.
         key_id: of keyed noise, or None for fresh noise.
-        key_check: tells the key from another of that id; None also in states of older versions.
-        options: what was asked for; other options are another migration.
-        total: rows of the source when it was checked.
-        dimension: of what is written.
-        carried, withheld: fields that are written, and that are not with why.
-        rows: written and confirmed.
-        skipped: bad rows that were left out.
+        key_check: distinguishes the key from another of that id; None also in files of older versions.
+        options: `MigrationOptions`; other options are another migration.
+        total: number of rows of the source when it was checked.
+        dimension: of the vectors that are written.
+        carried, withheld: fields that are written, and the others with the reason.
+        rows: number of rows written and confirmed.
+        skipped: number of bad rows left out.
         ahead: the most rows that may have been written beyond those.
         cursor: of the source, behind the last confirmed row.
-        checksum: of the confirmed rows as they are read from the destination, hexadecimal.
+        checksum: of the confirmed rows as read from the destination, hexadecimal.
         copied: whether all rows are.
-        verified: when that was found to be so, or None.
+        verified: time of the last successful verification, or None.
     """
 
     source: str
@@ -61,10 +61,10 @@ class MigrationState:
 
 
 def read_state(path: Path) -> MigrationState | None:
-    """Return the state at ``path``, or None if there is none.
+    """Return the state in the file ``path``, or None if there is no file.
 
     Raises:
-        DataFileError: the file is something else.
+        DataFileError: the file is damaged or something else.
     """
     try:
         with open(path, "rb") as file:
@@ -82,42 +82,36 @@ def read_state(path: Path) -> MigrationState | None:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise _no_state(path, "something else") from None
     numbers = (state.total, state.dimension, state.rows, state.skipped, state.ahead)
-    words = (state.source, state.dest, state.protector, state.cursor, state.checksum)
-    if not all(isinstance(one, int) and one >= 0 for one in numbers) or not all(
-        isinstance(one, str) for one in words
-    ):
+    strings = (state.source, state.dest, state.protector, state.cursor, state.checksum)
+    right_numbers = all(isinstance(value, int) and value >= 0 for value in numbers)
+    if not right_numbers or not all(isinstance(value, str) for value in strings):
         raise _no_state(path, "something else")
     return state
 
 
 def write_state(path: Path, state: MigrationState) -> None:
-    """Write ``state``, whole or not at all, readable by its owner: a cursor may be an id."""
+    """Write ``state`` atomically, readable by its owner only: a cursor may be an id."""
     record = {"schema": SCHEMA, **asdict(state)}
-    assert {*record} == {"schema", *(one.name for one in fields(state))}
     write_bytes(path, json.dumps(record, indent=1).encode(), mode=0o600)
 
 
 def _no_state(path: Path, got: str) -> DataFileError:
-    return DataFileError(
-        message(_OWNER, "state", f"a file of schema {SCHEMA}", f"{path.name!r}, {got}",
-                "Without it nobody knows which rows of the destination are whose.",
-                "Give another --state, or remove the file and the destination and start anew.")
-    )  # fmt: skip
+    return DataFileError.of(_OWNER, "state", f"a file of schema {SCHEMA}", f"{path.name!r}, {got}",
+                            "Without it nobody knows which rows of the destination are whose.",
+                            "Use another --state, or remove file and destination and start again.")  # fmt: skip
 
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the state at ``path`` for one run; a second one is refused.
-
-    The lock is the operating system's: it goes when the process does, however it ends.
+    """Hold the operating system's lock on the state file for one run; it ends with the process.
 
     Raises:
         StoreError: another process holds it.
     """
     lock = path.with_name(f"{path.name}.lock")
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         try:
-            held.enter_context(exclusive(lock))
+            stack.enter_context(exclusive(lock))
         except LockedError:
             raise StoreError.of(_OWNER, "dest", "written by one migration at a time",
                                 "one that another process writes to", f"It holds {lock.name!r}.",

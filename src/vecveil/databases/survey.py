@@ -1,27 +1,27 @@
-"""What a store holds, counted while its rows pass."""
+"""Survey the rows of a store in one pass and bounded memory: counts, norms, equal rows, a random sample."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import hashlib
+import heapq
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.databases.equal_rows import EqualRows
 from vecveil.databases.fields import Field, FieldTally
 from vecveil.databases.store import Batch
 
-__all__ = ["BadRows", "Norms", "Survey", "judged"]
+__all__ = ["BadRows", "EqualRows", "Norms", "Reservoir", "Sample", "Survey", "judged"]
 
-Takes = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.bool_]]
 _UNIT = 1e-3
 
 
 @dataclass(frozen=True)
 class BadRows:
-    """Rows whose vector cannot be used, by why."""
+    """Number of rows whose vector cannot be used, by reason; ``refused`` counts those that a protector refuses."""
 
     without_vector: int = 0
     not_finite: int = 0
@@ -30,38 +30,33 @@ class BadRows:
 
     def __add__(self, other: BadRows) -> BadRows:
         return BadRows(
-            self.without_vector + other.without_vector,
-            self.not_finite + other.not_finite,
-            self.other_dimension + other.other_dimension,
-            self.refused + other.refused,
+            *(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True))
         )
 
     @property
     def total(self) -> int:
-        """All of them."""
-        return self.without_vector + self.not_finite + self.other_dimension + self.refused
+        """Number of bad rows of all kinds."""
+        return sum(vars(self).values())
 
     def to_record(self) -> dict[str, int]:
-        """Return the counts as JSON values; a scan has no protector, which would refuse any."""
+        """Return the counts as JSON values, without ``refused``: a scan has no protector."""
         return {name: count for name, count in vars(self).items() if name != "refused"}
 
     def __str__(self) -> str:
-        named = (
-            (self.without_vector, "without a vector"),
-            (self.not_finite, "with NaN or infinity"),
-            (self.other_dimension, "of another dimension"),
-            (
-                self.refused,
-                "that the protector does not take: zeros, longer than in its fit, or not changed by it",
-            ),
+        reasons = (
+            "without a vector",
+            "with NaN or infinity",
+            "of another dimension",
+            "that the protector does not take: zeros, longer than in its fit, or not changed by it",
         )
-        return ", ".join(f"{count:,} {what}" for count, what in named if count) or "none"
+        counts = zip(vars(self).values(), reasons, strict=True)
+        return ", ".join(f"{count:,} {reason}" for count, reason in counts if count) or "none"
 
 
 def judged(batch: Batch, dimension: int) -> tuple[npt.NDArray[np.bool_], BadRows]:
-    """Return which rows of ``batch`` have a finite vector of ``dimension``, and how many have not.
+    """Return a mask (N,) of the rows with a finite vector of ``dimension``, and the count of the others.
 
-    A store gives a row without a vector as NaN throughout, one of another dimension in a batch of its own.
+    A store returns a row without a vector as NaN throughout, and rows of another dimension in a separate batch.
     """
     rows = len(batch)
     if batch.vectors.shape[1] != dimension:
@@ -75,7 +70,7 @@ def judged(batch: Batch, dimension: int) -> tuple[npt.NDArray[np.bool_], BadRows
 
 @dataclass(frozen=True)
 class Norms:
-    """Lengths of vectors; all 0 if there are none."""
+    """Norms of the vectors; all 0 if there are none."""
 
     least: float
     mean: float
@@ -84,45 +79,86 @@ class Norms:
     zeros: int
 
     def to_record(self) -> dict[str, float]:
-        """Return the lengths as JSON values."""
+        """Return the norms as JSON values."""
         return dict(vars(self))
 
 
+class EqualRows:
+    """Count the rows whose content another row has too.
+
+    It keeps a hash of each content up to ``capacity`` (about 150 bytes each), then only hashes that end in zeros:
+    equal rows are kept or dropped together, and the count becomes an estimate.
+    """
+
+    def __init__(self, capacity: int = 1 << 18) -> None:
+        self._capacity = capacity
+        self._mask = 0
+        self._seen: dict[int, int] = {}
+
+    def add(self, contents: Iterable[bytes]) -> None:
+        """Count the rows with these contents."""
+        for content in contents:
+            mark = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
+            if mark & self._mask:
+                continue
+            self._seen[mark] = self._seen.get(mark, 0) + 1
+            while len(self._seen) > self._capacity:
+                self._mask = (self._mask << 1) | 1
+                self._seen = {m: n for m, n in self._seen.items() if not m & self._mask}
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every row was kept."""
+        return self._mask == 0
+
+    def count(self) -> int:
+        """Return the number of rows that equal another row."""
+        return sum(n for n in self._seen.values() if n > 1) * (self._mask + 1)
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the count as JSON values."""
+        return {"rows": self.count(), "exact": self.is_exact}
+
+
 class Survey:
-    """Counts the rows that pass: bad ones, lengths, equal ones, fields.
+    """Count bad rows, norms, equal rows and fields of the batches that `add` is given.
 
     Args:
         dimension: of the vectors.
-        takes: tells of finite vectors (N, dimension) which can be used; None takes all.
+        accepts: mask of finite vectors (N, dimension) that a protector accepts; None accepts all.
     """
 
-    def __init__(self, dimension: int, takes: Takes | None = None) -> None:
-        self.dimension, self._takes = dimension, takes
+    def __init__(
+        self,
+        dimension: int,
+        accepts: Callable[[npt.NDArray[np.float32]], npt.NDArray[np.bool_]] | None = None,
+    ) -> None:
+        self.dimension, self._accepts = dimension, accepts
         self.rows = 0
         self.bad = BadRows()
         self.equal_ids = EqualRows()
         self.equal_vectors = EqualRows()
         self._fields = FieldTally()
-        self._id_fields = FieldTally()
+        self._ids = FieldTally()
         self._good = 0
         self._least, self._largest, self._sum = np.inf, 0.0, 0.0
         self._units = self._zeros = 0
 
     def add(self, batch: Batch) -> npt.NDArray[np.bool_]:
-        """Count further rows; return which of them have a finite vector of the dimension."""
+        """Count the rows of ``batch``; return a mask of those with a finite vector of the dimension."""
         good, bad = judged(batch, self.dimension)
         self.rows += len(batch)
         self.bad += bad
-        if self._takes is not None and good.any():
-            taken = self._takes(np.ascontiguousarray(batch.vectors[good]))
-            self.bad += BadRows(refused=int((~taken).sum()))
-        self.equal_ids.add(one.encode("utf-8", "surrogatepass") for one in batch.ids)
-        self._fields.add(batch.fields)
-        self._id_fields.add({"id": one} for one in batch.ids)
         vectors = batch.vectors[good] if good.any() else np.empty((0, self.dimension), np.float32)
-        self.equal_vectors.add(
-            row.tobytes() for row in np.ascontiguousarray(vectors + np.float32(0))
-        )
+        if self._accepts is not None and len(vectors):
+            refused = ~self._accepts(np.ascontiguousarray(vectors))
+            self.bad += BadRows(refused=int(refused.sum()))
+        self.equal_ids.add(name.encode("utf-8", "surrogatepass") for name in batch.ids)
+        self._fields.add(batch.fields)
+        self._ids.add({"id": name} for name in batch.ids)
+        # Adding 0 turns −0 into 0, which is the same value.
+        content = np.ascontiguousarray(vectors + np.float32(0))
+        self.equal_vectors.add(row.tobytes() for row in content)
         norms = np.linalg.norm(vectors.astype(np.float64), axis=1)
         if len(norms):
             self._good += len(norms)
@@ -135,7 +171,7 @@ class Survey:
 
     @property
     def norms(self) -> Norms:
-        """The lengths of the vectors so far."""
+        """Norms of the vectors so far."""
         if not self._good:
             return Norms(0.0, 0.0, 0.0, 0.0, 0)
         mean, units = self._sum / self._good, self._units / self._good
@@ -143,13 +179,13 @@ class Survey:
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """The fields so far."""
+        """Statistics of the fields so far."""
         return self._fields.fields()
 
     @property
     def ids(self) -> Field | None:
-        """What the ids look like, judged as a field; None without rows."""
-        return next(iter(self._id_fields.fields()), None)
+        """Statistics of the ids, as of a field; None without rows."""
+        return next(iter(self._ids.fields()), None)
 
     def to_record(self) -> dict[str, Any]:
         """Return the counts as JSON values."""
@@ -157,13 +193,66 @@ class Survey:
             "rows": self.rows,
             "bad_rows": self.bad.to_record(),
             "norms": self.norms.to_record(),
-            "equal_vectors": {
-                "rows": self.equal_vectors.count(),
-                "exact": self.equal_vectors.is_exact,
-            },
-            "equal_ids": {"rows": self.equal_ids.count(), "exact": self.equal_ids.is_exact},
+            "equal_vectors": self.equal_vectors.to_record(),
+            "equal_ids": self.equal_ids.to_record(),
             "fields": [field.to_record(self.rows) for field in self.fields],
-            "ids": None
-            if self.ids is None
-            else (self.ids.withheld or self.ids.personal or "other"),
+            "ids": None if self.ids is None else self.ids.withheld or self.ids.personal or "other",
         }
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Random rows of a store, in its order. They stay in memory; the repr shows none of them."""
+
+    ids: tuple[str, ...] = field(repr=False)
+    vectors: npt.NDArray[np.float32] = field(repr=False)
+    fields: tuple[Mapping[str, Any], ...] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class Reservoir:
+    """Draw ``size`` rows uniformly at random from the rows that `add` is given.
+
+    Args:
+        size: number of rows.
+        seed: decides, with the order of the rows, which are drawn; the size of batches does not.
+        among: ids of the rows that may be drawn; None for all.
+    """
+
+    def __init__(self, size: int, seed: int, among: Container[str] | None = None) -> None:
+        self._size = size
+        self._rng = np.random.default_rng(seed)
+        self._among = among
+        self._passed = 0
+        self._heap: list[tuple[float, int, str, npt.NDArray[np.float32], Mapping[str, Any]]] = []
+
+    def add(self, batch: Batch, good: npt.NDArray[np.bool_]) -> None:
+        """Offer the rows of ``batch`` where ``good`` (N,) is true."""
+        # Every row gets a random number; those with the smallest ones are the sample.
+        draws = self._rng.random(len(batch))
+        for i in np.flatnonzero(good):
+            if self._among is not None and batch.ids[i] not in self._among:
+                continue
+            order = self._passed + int(i)
+            entry = (
+                -float(draws[i]),
+                order,
+                batch.ids[i],
+                batch.vectors[i].copy(),
+                batch.fields[i],
+            )
+            if len(self._heap) < self._size:
+                heapq.heappush(self._heap, entry)
+            elif entry[0] > self._heap[0][0]:
+                heapq.heapreplace(self._heap, entry)
+        self._passed += len(batch)
+
+    def sample(self, dimension: int) -> Sample:
+        """Return the drawn rows."""
+        rows = sorted(self._heap, key=lambda entry: entry[1])
+        vectors = (
+            np.stack([row[3] for row in rows]) if rows else np.empty((0, dimension), np.float32)
+        )
+        return Sample(tuple(row[2] for row in rows), vectors, tuple(row[4] for row in rows))

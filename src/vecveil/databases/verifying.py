@@ -1,37 +1,36 @@
-"""Whether a destination holds what a migration wrote, and nothing of it is clean."""
+"""Verify that a destination holds the rows that a migration wrote, none of them clean."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.databases.checksum import add_rows, as_hex
 from vecveil.databases.state import MigrationState
 from vecveil.databases.store import Batch, VectorStore
 from vecveil.errors import StoreError
 from vecveil.runtime import progress
 
-__all__ = ["Verification", "as_clean", "same_directions", "verify"]
+__all__ = ["Verification", "add_rows", "as_hex", "is_clean", "same_directions", "verify"]
 
-DIRECTION = 1e-5
-"""How far values of unit vectors may be apart where a store keeps directions only."""
+_DIRECTION = 1e-5  # largest difference of unit vectors where a store keeps directions only
 _SAME = 1e-6
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What was read back from a destination.
+    """Comparison of a destination with what was written to it.
 
     Attributes:
-        rows, expected: that are there, and that were written.
+        rows, expected: number of rows in the destination, and of rows that were written.
         checksum: whether ids and values are those that were written.
-        bad: rows without a finite vector of the right dimension.
-        clean: rows whose vector is that of the source; None if the source could not be asked.
-        directions: whether the store keeps directions only, so that written and kept vectors were compared by
-            direction when they were written.
+        bad: number of rows without a finite vector of the right dimension.
+        clean: number of rows whose vector is the source's; None if the source could not be read.
+        directions: whether the store keeps directions only, so that vectors were compared by direction when written.
     """
 
     rows: int
@@ -48,21 +47,15 @@ class Verification:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """What is wrong, a sentence each."""
-        found = []
-        if self.rows != self.expected:
-            found.append(
-                f"The destination has {self.rows:,} rows where {self.expected:,} were written."
-            )
-        if not self.checksum:
-            found.append("Ids or vectors in the destination are not those that were written.")
-        if self.bad:
-            found.append(
-                f"{self.bad:,} rows of the destination have no finite vector of the right dimension."
-            )
-        if self.clean:
-            found.append(f"{self.clean:,} rows of the destination hold their clean vector.")
-        return tuple(found)
+        """What is wrong, one sentence each."""
+        sentences = (
+            (self.rows != self.expected,
+             f"The destination has {self.rows:,} rows where {self.expected:,} were written."),
+            (not self.checksum, "Ids or vectors in the destination are not those that were written."),
+            (self.bad, f"{self.bad:,} rows of the destination have no finite vector of the right dimension."),
+            (self.clean, f"{self.clean or 0:,} rows of the destination hold their clean vector."),
+        )  # fmt: skip
+        return tuple(sentence for wrong, sentence in sentences if wrong)
 
     def to_record(self) -> dict[str, Any]:
         """Return the result as JSON values."""
@@ -77,13 +70,13 @@ def verify(
     batch: int = 1000,
     show_progress: bool | None = None,
 ) -> Verification:
-    """Return whether ``dest`` holds what ``state`` says was written; all of it is read.
+    """Return the comparison of all rows of ``dest`` with what ``state`` says was written.
 
     Args:
-        source: for a comparison with the clean vectors, by id; None leaves that out.
+        source: store of the clean vectors, compared by id; None leaves that comparison out.
 
     Raises:
-        StoreError: a store went away.
+        StoreError: a store does not answer.
     """
     rows = checksum = bad = 0
     clean: int | None = None if source is None else 0
@@ -98,42 +91,64 @@ def verify(
         bad += int((~np.isfinite(part.vectors).all(axis=1)).sum())
         checksum = add_rows(checksum, part.ids, part.vectors)
         if source is not None and clean is not None:
-            found = _clean_rows(part, source)
-            clean = None if found is None else clean + found
+            count = _clean_rows(part, source)
+            clean = None if count is None else clean + count
     same = as_hex(checksum) == state.checksum
     return Verification(rows, state.rows, same, bad, clean, dest.normalises)
 
 
 def _clean_rows(part: Batch, source: VectorStore) -> int | None:
-    """Return how many rows are their clean vector; None if the source lacks one of them, as a changed one does."""
+    """Return the number of rows that equal their clean vector; None if the source has changed and lacks one."""
     try:
         clean = source.read(part.ids).vectors
     except StoreError:
         return None
-    return int(as_clean(part.vectors, clean).sum())
+    return int(is_clean(part.vectors, clean).sum())
 
 
-def as_clean(
+def is_clean(
     released: npt.NDArray[np.float32], clean: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.bool_]:
-    """Return for each row whether the two are one vector, or differ in length only."""
-    if released.shape != clean.shape:
-        return np.zeros(len(released), dtype=bool)
-    apart = np.abs(_units(released) - _units(clean)).max(axis=1, initial=0.0)
-    return np.asarray(apart <= _SAME, dtype=bool)
+    """Return a mask (N,) of the rows where both vectors have the same direction, whatever their lengths."""
+    return _near(released, clean, _SAME)
 
 
 def same_directions(
-    written: npt.NDArray[np.float32], kept: npt.NDArray[np.float32]
+    written: npt.NDArray[np.float32], stored: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.bool_]:
-    """Return for each row whether what a store kept has the direction of what was written."""
-    if written.shape != kept.shape:
-        return np.zeros(len(written), dtype=bool)
-    apart = np.abs(_units(written) - _units(kept)).max(axis=1, initial=0.0)
-    return np.asarray(apart <= DIRECTION, dtype=bool)
+    """Return a mask (N,) of the rows where a store kept the direction that was written."""
+    return _near(written, stored, _DIRECTION)
+
+
+def _near(
+    A: npt.NDArray[np.float32], B: npt.NDArray[np.float32], tolerance: float
+) -> npt.NDArray[np.bool_]:
+    if A.shape != B.shape:
+        return np.zeros(len(A), dtype=bool)
+    difference = np.abs(_units(A) - _units(B)).max(axis=1, initial=0.0)
+    return np.asarray(difference <= tolerance, dtype=bool)
 
 
 def _units(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
     wide = vectors.astype(np.float64)
     norms = np.linalg.norm(wide, axis=1, keepdims=True)
     return wide / np.where(norms > 0, norms, 1.0)
+
+
+def add_rows(checksum: int, ids: Sequence[str], vectors: npt.NDArray[np.float32]) -> int:
+    """Return ``checksum`` plus the SHA-256 of each row, modulo 2²⁵⁶: the order of rows does not matter.
+
+    The hash covers the id with its length and the values as little-endian float32, −0 as 0. Only released vectors
+    may enter: with sums of clean rows an attacker could test guesses of them.
+    """
+    values = np.ascontiguousarray(vectors + np.float32(0), dtype="<f4")
+    for name, row in zip(ids, values, strict=True):
+        encoded = name.encode("utf-8", "surrogatepass")
+        digest = hashlib.sha256(len(encoded).to_bytes(8, "little") + encoded + row.tobytes())
+        checksum += int.from_bytes(digest.digest(), "little")
+    return checksum % (1 << 256)
+
+
+def as_hex(checksum: int) -> str:
+    """Return the checksum as 64 hexadecimal digits."""
+    return f"{checksum:064x}"

@@ -23,7 +23,7 @@ from harness.command_line import CANARY
 from vecveil.databases import Batch, open_store
 from vecveil.databases.apart import StoreApart, _error
 from vecveil.databases.chroma import ChromaStore
-from vecveil.databases.locating import in_this_process
+from vecveil.databases.locations import in_this_process
 from vecveil.databases.migrating import migrate
 from vecveil.databases.named_function import named_function
 from vecveil.errors import (

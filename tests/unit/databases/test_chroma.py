@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from vecveil.databases import Batch
-from vecveil.databases.locating import in_this_process
+from vecveil.databases.locations import in_this_process
 from vecveil.errors import InvalidInputError, StoreError
 
 

@@ -18,8 +18,13 @@ from harness.command_line import CANARY, SECRET, environment
 from harness.folder_store import FolderStore, filled
 from vecveil.accounting import Ledger
 from vecveil.databases import Batch
-from vecveil.databases.migrating import Migration, migrate, verify_migration
-from vecveil.databases.planning import Checked, MigrationOptions
+from vecveil.databases.migrating import (
+    Migration,
+    MigrationOptions,
+    SourceCheck,
+    migrate,
+    verify_migration,
+)
 from vecveil.databases.state import MigrationState, locked, read_state
 from vecveil.errors import (
     IncompatibleError,
@@ -95,7 +100,7 @@ def stopping(at: int, error: BaseException) -> Callable[[int], None]:
 def test_a_copy_has_every_row_once_protected_and_without_texts(
     source: FolderStore, protector: vecveil.Protector, tmp_path: Path, clean: np.ndarray
 ) -> None:
-    dest, seen = FolderStore(tmp_path / "dest"), list[Checked]()
+    dest, seen = FolderStore(tmp_path / "dest"), list[SourceCheck]()
     done = copy(source, dest, ReleasePolicy(protector), tmp_path / "s.json", on_checked=seen.append)
     assert done.verification.ok
     assert done.verification.clean == 0
@@ -174,8 +179,7 @@ def test_a_clean_vector_in_the_destination_is_found(tmp_path: Path, clean: np.nd
     """With a checksum that fits: somebody wrote clean vectors and counted them."""
     from dataclasses import replace
 
-    from vecveil.databases.checksum import add_rows, as_hex
-    from vecveil.databases.verifying import verify
+    from vecveil.databases.verifying import add_rows, as_hex, verify
 
     source = filled(tmp_path / "source", clean)
     ids = tuple(source.rows())
@@ -313,7 +317,7 @@ def test_going_on_is_refused_with_anything_else(
             StoreError, match=f"`{param}` must be that of the migration that is under way"
         ):
             copy(source, dest, **({"policy": policy, "state": state} | change))
-    with pytest.raises(StoreError, match="empty; got one with 10 rows"):
+    with pytest.raises(StoreError, match="empty; got 10 rows"):
         copy(source, dest, policy, tmp_path / "another.json")
     lost = dest.file_of("r0001").read_bytes()
     dest.file_of("r0001").unlink()
@@ -330,7 +334,7 @@ def test_going_on_is_refused_with_anything_else(
             tuple({} for _ in strangers),
         )
     )
-    with pytest.raises(StoreError, match="Somebody else"):
+    with pytest.raises(StoreError, match="Another program"):
         copy(source, dest, policy, state)
     for one in strangers:
         dest.file_of(one).unlink()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vecveil.databases.names import default_state_file, is_local, public_name, short_name
+from vecveil.databases.locations import default_state_file, is_local, public_name, short_name
 
 SECRET = "hunter2"
 

@@ -17,10 +17,9 @@ import pytest
 from harness.postgres import fresh_database, start_again, stop_at_once
 from vecveil import Protector
 from vecveil.databases import Batch, open_store
-from vecveil.databases.migrating import migrate
+from vecveil.databases.migrating import MigrationOptions, migrate
 from vecveil.databases.pgvector import PgvectorStore
 from vecveil.databases.pgvector_layout import Row
-from vecveil.databases.planning import MigrationOptions
 from vecveil.errors import InvalidInputError, StoreError
 from vecveil.mechanisms import Laplace
 from vecveil.release_policy import ReleasePolicy

@@ -1,0 +1,145 @@
+"""Locations ``KIND:WHERE#COLLECTION``: open the store at one, and name it without its secrets."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import re
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from vecveil.databases.store import VectorStore
+from vecveil.errors import InvalidInputError
+
+__all__ = [
+    "KINDS", "StoreKind", "default_state_file", "in_this_process", "is_local", "open_store", "public_name",
+    "short_name", "store_of",
+]  # fmt: skip
+
+_SAFE = ("host", "hostaddr", "port", "dbname")
+_KEYWORDS = re.compile(rf"(?:^|\s)({'|'.join(_SAFE)})\s*=\s*([\w.:/-]+)")
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'?")
+_HIDDEN = "…"
+
+
+class StoreKind(NamedTuple):
+    """Module and class of a database, and examples of its locations."""
+
+    module: str
+    store: str
+    example: str
+
+
+KINDS: dict[str, StoreKind] = {
+    "chroma": StoreKind("chroma", "ChromaStore", "chroma:FOLDER#COLLECTION or chroma:http://HOST:8000#COLLECTION"),
+    "lancedb": StoreKind("lancedb", "LanceStore", "lancedb:FOLDER#TABLE"),
+    "qdrant": StoreKind("qdrant", "QdrantStore", "qdrant:http://HOST:6333#COLLECTION or qdrant:FOLDER#COLLECTION"),
+    "pgvector": StoreKind("pgvector", "PgvectorStore", "pgvector:postgresql://USER@HOST/DATABASE#TABLE"),
+    "faiss": StoreKind("faiss", "FaissStore", "faiss:FILE"),
+    "sqlite-vec": StoreKind("sqlite_vec", "SqliteVecStore", "sqlite-vec:FILE#TABLE"),
+    "milvus": StoreKind("milvus", "MilvusStore", "milvus:FILE.db#COLLECTION or milvus:http://HOST:19530#COLLECTION"),
+}  # fmt: skip
+
+
+def open_store(location: str) -> VectorStore:
+    """Return the store at ``KIND:WHERE#COLLECTION``; nothing is created.
+
+    A folder of Chroma is opened in a subprocess, see `VectorStore.apart`.
+
+    Raises:
+        InvalidInputError: an unknown kind, or no place. The message does not repeat the location, which may hold a
+            password.
+        MissingDependencyError: the database's client is not installed.
+    """
+    return in_this_process(location).apart()
+
+
+def in_this_process(location: str) -> VectorStore:
+    """Return the store at ``location`` without a subprocess; see `open_store`."""
+    owner = "open_store"
+    kind, _, rest = location.partition(":") if isinstance(location, str) else ("", "", "")
+    if kind not in KINDS:
+        known = "; ".join(one.example for one in KINDS.values())
+        raise InvalidInputError.of(
+            owner, "location", "KIND:WHERE#COLLECTION", "another kind", fix=f"Known: {known}."
+        )
+    where, _, collection = rest.partition("#")
+    if not where:
+        raise InvalidInputError.of(owner, "location", KINDS[kind].example, "no place")
+    return store_of(kind, where, collection or None)
+
+
+def store_of(kind: str, where: str, collection: str | None) -> VectorStore:
+    """Return the store of a known kind in this process; ``where`` may hold any character, ``#`` too."""
+    # The database's client is heavy: only the module of this kind is imported.
+    module = importlib.import_module(f"vecveil.databases.{KINDS[kind].module}")
+    store: type[VectorStore] = getattr(module, KINDS[kind].store)
+    return store.open(where, collection)
+
+
+def is_local(location: str) -> bool:
+    """Return whether the location names a file or folder."""
+    kind, where, _ = _parts(location)
+    return kind != "pgvector" and "://" not in where
+
+
+def public_name(location: str) -> str:
+    """Return the location without user, password, options and token, for messages and state files.
+
+    Two locations with one name are the same store; a path is absolute.
+    """
+    kind, where, collection = _parts(location)
+    if is_local(location):
+        place = os.path.realpath(where)
+    elif "://" in where:
+        place = _public_url(where)
+    else:  # a connection string of libpq
+        keywords = _KEYWORDS.findall(_QUOTED.sub("", where))
+        place = " ".join(f"{key}={value}" for key, value in keywords) or _HIDDEN
+    return f"{kind}:{place}#{collection}" if collection else f"{kind}:{place}"
+
+
+def short_name(location: str) -> str:
+    """Return `public_name` with a path's last component only: folders name users and projects."""
+    public = public_name(location)
+    if not is_local(location):
+        return public
+    kind, _, rest = public.partition(":")
+    return f"{kind}:{rest.rpartition(os.sep)[2]}"
+
+
+def default_state_file(location: str) -> Path:
+    """Return the state file of a migration to ``location``: beside a file or folder, else in the current folder."""
+    kind, where, collection = _parts(location)
+    if is_local(location):
+        path = Path(os.path.realpath(where))
+        name = _slug(".".join(filter(None, (path.name, collection))))
+        return path.parent / f"{name}.migration.json"
+    mark = hashlib.sha256(public_name(location).encode()).hexdigest()[:8]
+    return Path(f"{kind}-{_slug(collection or 'store')}-{mark}.migration.json")
+
+
+def _parts(location: str) -> tuple[str, str, str]:
+    kind, _, rest = location.partition(":")
+    where, _, collection = rest.partition("#")
+    if "@" in collection or "/" in collection:  # a password with "#" in it was cut here
+        return kind, "://", _HIDDEN
+    return kind, where, collection
+
+
+def _public_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        port = "" if parts.port is None else f":{parts.port}"
+    except ValueError:  # its message holds what it could not read
+        return _HIDDEN
+    if not parts.netloc and not parts.path:
+        return _HIDDEN
+    options = [(key, value) for key, value in parse_qsl(parts.query) if key in _SAFE]
+    return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}{'?' if options else ''}{urlencode(options)}"
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "_", name)[:80]
