@@ -28,18 +28,8 @@ PATHS = (
 )  # fmt: skip
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 NAMES = {
-    "object",
-    "type",
-    "code",
-    "param",
-    "id",
-    "owned_by",
-    "method",
-    "query_protection",
-    "status",
-    "state",
-    "model",
-}
+    "object", "type", "code", "param", "owned_by", "method", "query_protection", "status", "state", "model",
+}  # fmt: skip
 """Keys of answers whose values are names that programs compare."""
 GOOD = {"model": "drug", "input": ["a text", "another"]}
 JOB = {"protector": "drug", "texts": ["a text"], "words": ["gout", "lupus"]}
