@@ -1,8 +1,8 @@
 """An audit of a saved protector finds what it always found: the record is that of ``audit.json``.
 
-Left out are times, versions and sentences, which may be written anew; keys stay. Figures agree to 1e-6, and to
-1e-3 where an attack works in single precision or trains with torch. ``write_contracts.py --audit`` writes the file anew after a
-deliberate change.
+Left out are times, versions and sentences, which may be written anew; keys stay. Figures agree to 1e-6, and less
+closely where an attack works in single precision or trains with torch: see `TOLERANCES`.
+``write_contracts.py --audit`` writes the file anew after a deliberate change.
 """
 
 from __future__ import annotations
@@ -32,11 +32,17 @@ PROSE = {
 """Keys, some with the key above, whose values are sentences or phrases for people."""
 TRAINED = ("mlp-512", "mlc-published", "probe-mlp")
 """Attacks that train with torch, whose arithmetic depends on the processor."""
-SINGLE_PRECISION = ("kernel", "transplant", "ensemble", "nearest-neighbours", "averaging-")
-"""Beginnings of the names of attacks whose figures the kernels of BLAS move by up to 2e-4."""
+SINGLE_PRECISION = ("kernel", "transplant", "ensemble", "averaging-")
+"""Beginnings of the names of attacks whose figures the kernels of BLAS move by about 1e-5."""
+VOTING = "nearest-neighbours"
+"""Its ties are broken by rounding: the kernels of BLAS move its AUC by up to 2e-3."""
 ROUNDING = "faint-directions"
 """It reads what rounding leaves, so that its figures are those of one BLAS on one processor: no figure is kept."""
-TOLERANCES = {"": 1e-6, **{f"attacks / {name}": 1e-3 for name in (*TRAINED, *SINGLE_PRECISION)}}
+TOLERANCES = {
+    "": 1e-6,
+    **{f"attacks / {name}": 1e-3 for name in (*TRAINED, *SINGLE_PRECISION)},
+    f"attacks / {VOTING}": 5e-3,
+}
 
 
 class WordEncoder:
