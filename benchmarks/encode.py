@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from vecveil.encoders import load_encoder
-from vecveil.encoders.precision import cpu_has_bf16, lowest_cosine
+from vecveil.encoders.sentence_transformer import cpu_has_bf16, lowest_cosine
 
 TARGET = 2.5
 WORDS = """

@@ -132,7 +132,7 @@ def _forged(data: bytes) -> None:
 def _protector_files() -> tuple[bytes, ...]:
     from vecveil.concepts import Concept
     from vecveil.concepts.patterns import PatternDetector
-    from vecveil.concepts.rewriter import Redacting
+    from vecveil.concepts.rewriting import Redacting
     from vecveil.concepts.terms import TermDetector
     from vecveil.mechanisms import Laplace, Mahalanobis, Purkayastha, Step
     from vecveil.protector import Protector
@@ -243,7 +243,7 @@ def _specification(data: bytes) -> None:
 
 
 def _word_list(data: bytes) -> None:
-    from vecveil.concepts.expansion.word_list import WordListSource
+    from vecveil.concepts.member_sources import WordListSource
 
     kind = ("json", "yaml", "txt")[data[0] % 3 if data else 0]
     with expected():

@@ -26,7 +26,7 @@ from litellm.types.utils import CredentialItem, EmbeddingResponse
 import vecveil
 from harness.http_encoder import answer_with, embedding_server, hashed_vectors
 from harness.integration_checks import assert_no_secret, run_example, same_direction
-from vecveil.encoders.probe import PROBE_SENTENCES
+from vecveil.encoders.protocol import PROBE_SENTENCES
 from vecveil.errors import (
     IncompatibleError,
     InvalidInputError,

@@ -25,7 +25,7 @@ from harness.serving import (
     respond,
     served,
 )
-from vecveil.encoders.probe import PROBE_SENTENCES
+from vecveil.encoders.protocol import PROBE_SENTENCES
 from vecveil.errors import EncoderError, IncompatibleError
 from vecveil.release_policy import ReleasePolicy
 from vecveil.serving import Service, UpstreamSettings

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vecveil.textcrafter import PiiClassifier, PolicySettings, reward_lower_bound
-from vecveil.textcrafter.perturbation import perturbation
+from vecveil.textcrafter.policy_gradient import perturbation
 from vecveil.textcrafter.reward import Reward
 
 ROWS = 64  # vectors an example: 100 examples of 64 are thousands of inputs a test

@@ -22,8 +22,7 @@ from harness.protector_files import built, parts
 from vecveil.bulk import verify
 from vecveil.cli.inputs import read_labels
 from vecveil.concepts import Concept
-from vecveil.concepts.pattern_size import LARGEST_PATTERN, unrolled_size
-from vecveil.concepts.patterns import PatternDetector
+from vecveil.concepts.patterns import LARGEST_PATTERN, PatternDetector, unrolled_size
 from vecveil.data import read_table, read_texts
 from vecveil.data.parquet_bounds import largest_values, read_footer
 from vecveil.errors import DataFileError, InvalidInputError, ProtectorFileError, VecveilError

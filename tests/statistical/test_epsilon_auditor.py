@@ -22,9 +22,8 @@ import pytest
 from scipy import special, stats
 
 from harness.statistics import threshold
-from vecveil.accounting.lower_bound import epsilon_lower_bound
+from vecveil.accounting.lower_bound import CanaryScoreAuditor, Explicit, Split, epsilon_lower_bound
 from vecveil.accounting.lower_bound_audit import MechanismAudit, audit_mechanism
-from vecveil.accounting.lower_bound_canaries import CanaryScoreAuditor, Explicit, Split
 from vecveil.accounting.lower_bound_declared import (
     DeclaredPair,
     declared_gaussian,

@@ -20,9 +20,8 @@ from scipy import stats
 from harness.statistics import threshold
 from vecveil.accounting.composition import compose
 from vecveil.accounting.gaussian import GaussianPrivacyLoss
-from vecveil.accounting.laplace_loss import LaplacePrivacyLoss
 from vecveil.accounting.privacy_loss import PrivacyLoss
-from vecveil.accounting.purkayastha_loss import PurkayasthaPrivacyLoss
+from vecveil.accounting.two_centre import LaplacePrivacyLoss, PurkayasthaPrivacyLoss
 
 ROWS = 400_000
 DIMENSIONS = [2, 8, 384, 768, 1024, 3072]

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vecveil.accounting.calibration import (
+        epsilon_meaning,
         epsilon_of_advantage,
         epsilon_of_cosine,
+        expected_cosine,
         sigma_of_advantage,
     )
     from vecveil.accounting.composition import ComposedPrivacyLoss, compose
@@ -18,57 +20,57 @@ if TYPE_CHECKING:
         analytic_gaussian_sigma,
         gaussian_total_variation,
     )
-    from vecveil.accounting.guarantee import Guarantee
-    from vecveil.accounting.laplace_guarantee import elliptical_laplace_guarantee
-    from vecveil.accounting.laplace_loss import LaplacePrivacyLoss
-    from vecveil.accounting.ledger import Ledger
-    from vecveil.accounting.ledger_summary import LedgerSummary
-    from vecveil.accounting.lower_bound import LowerBound, epsilon_lower_bound
-    from vecveil.accounting.lower_bound_audit import AuditCheck, MechanismAudit, audit_mechanism
-    from vecveil.accounting.lower_bound_canaries import (
+    from vecveil.accounting.guarantee import (
+        Guarantee,
+        distortion_guarantee,
+        elliptical_laplace_guarantee,
+        gaussian_guarantee,
+        obfuscation_guarantee,
+        purkayastha_guarantee,
+        rewriting_guarantee,
+    )
+    from vecveil.accounting.ledger import Ledger, LedgerSummary
+    from vecveil.accounting.lower_bound import (
         Bonferroni,
         CanaryScoreAuditor,
         Explicit,
+        LowerBound,
         Split,
+        epsilon_lower_bound,
     )
+    from vecveil.accounting.lower_bound_audit import AuditCheck, MechanismAudit, audit_mechanism
     from vecveil.accounting.lower_bound_declared import (
         DeclaredPair,
         declared_gaussian,
         declared_laplace,
         declared_purkayastha,
     )
-    from vecveil.accounting.meaning import epsilon_meaning, expected_cosine
-    from vecveil.accounting.other_guarantees import (
-        distortion_guarantee,
-        gaussian_guarantee,
-        obfuscation_guarantee,
-        purkayastha_guarantee,
-        rewriting_guarantee,
-    )
     from vecveil.accounting.over_pairs import ConceptLevel, concept_level
     from vecveil.accounting.privacy_loss import PrivacyLoss
-    from vecveil.accounting.purkayastha_loss import PurkayasthaPrivacyLoss
-    from vecveil.accounting.sphere_total_variation import purkayastha_total_variation
-    from vecveil.accounting.total_variation import laplace_total_variation
+    from vecveil.accounting.total_variation import (
+        laplace_total_variation,
+        purkayastha_total_variation,
+    )
+    from vecveil.accounting.two_centre import LaplacePrivacyLoss, PurkayasthaPrivacyLoss
 
 _HOME = {
     "AuditCheck": "lower_bound_audit",
-    "Bonferroni": "lower_bound_canaries",
-    "CanaryScoreAuditor": "lower_bound_canaries",
+    "Bonferroni": "lower_bound",
+    "CanaryScoreAuditor": "lower_bound",
     "ComposedPrivacyLoss": "composition",
     "ConceptLevel": "over_pairs",
     "DeclaredPair": "lower_bound_declared",
-    "Explicit": "lower_bound_canaries",
+    "Explicit": "lower_bound",
     "GaussianPrivacyLoss": "gaussian",
     "Guarantee": "guarantee",
-    "LaplacePrivacyLoss": "laplace_loss",
+    "LaplacePrivacyLoss": "two_centre",
     "Ledger": "ledger",
-    "LedgerSummary": "ledger_summary",
+    "LedgerSummary": "ledger",
     "LowerBound": "lower_bound",
     "MechanismAudit": "lower_bound_audit",
     "PrivacyLoss": "privacy_loss",
-    "PurkayasthaPrivacyLoss": "purkayastha_loss",
-    "Split": "lower_bound_canaries",
+    "PurkayasthaPrivacyLoss": "two_centre",
+    "Split": "lower_bound",
     "analytic_gaussian_sigma": "gaussian",
     "audit_mechanism": "lower_bound_audit",
     "compose": "composition",
@@ -76,20 +78,20 @@ _HOME = {
     "declared_gaussian": "lower_bound_declared",
     "declared_laplace": "lower_bound_declared",
     "declared_purkayastha": "lower_bound_declared",
-    "distortion_guarantee": "other_guarantees",
-    "elliptical_laplace_guarantee": "laplace_guarantee",
+    "distortion_guarantee": "guarantee",
+    "elliptical_laplace_guarantee": "guarantee",
     "epsilon_lower_bound": "lower_bound",
-    "epsilon_meaning": "meaning",
+    "epsilon_meaning": "calibration",
     "epsilon_of_advantage": "calibration",
     "epsilon_of_cosine": "calibration",
-    "expected_cosine": "meaning",
-    "gaussian_guarantee": "other_guarantees",
+    "expected_cosine": "calibration",
+    "gaussian_guarantee": "guarantee",
     "gaussian_total_variation": "gaussian",
     "laplace_total_variation": "total_variation",
-    "obfuscation_guarantee": "other_guarantees",
-    "purkayastha_guarantee": "other_guarantees",
-    "purkayastha_total_variation": "sphere_total_variation",
-    "rewriting_guarantee": "other_guarantees",
+    "obfuscation_guarantee": "guarantee",
+    "purkayastha_guarantee": "guarantee",
+    "purkayastha_total_variation": "total_variation",
+    "rewriting_guarantee": "guarantee",
     "sigma_of_advantage": "calibration",
 }
 

@@ -1,4 +1,4 @@
-"""The noise that a wanted figure needs: its inverse, by monotone root finding."""
+"""Expected cosine under Laplace noise, its inverse, and the noise that a target advantage needs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,128 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from vecveil.accounting.laplace_loss import LaplacePrivacyLoss
-from vecveil.accounting.remaining_cosine import expected_cosine
+from vecveil.accounting.quadrature import Array
+from vecveil.accounting.two_centre import LaplacePrivacyLoss
 from vecveil.errors import CalibrationError, InvalidInputError, message
 from vecveil.types import Vector
-from vecveil.validation import check_count, check_probability
+from vecveil.validation import check_count, check_positive, check_probability
 
-__all__ = ["epsilon_of_advantage", "epsilon_of_cosine", "sigma_of_advantage"]
+__all__ = [
+    "approximate_cosine",
+    "epsilon_meaning",
+    "epsilon_of_advantage",
+    "epsilon_of_cosine",
+    "expected_cosine",
+    "sigma_of_advantage",
+]
+
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
+_PER_WIDTH = 4  # steps of the trapezoidal rule per width of the peak; it converges exponentially
+
+
+def approximate_cosine(n: int, epsilon: float) -> float:
+    """Return 1/√(1 + (n/ε)²): the cosine if the noise has its mean length and is orthogonal to x."""
+    return 1 / math.hypot(1.0, n / epsilon)
+
+
+def expected_cosine(n: int, epsilon: float) -> float:
+    """Return E cos(x, x + z) for a unit vector x and the density of z ∝ exp(−ε‖z‖).
+
+    With Y = ‖z‖ ~ Gamma(n, 1/ε) and C the cosine of z and x, cos = (1 + YC)/√(1 + 2YC + Y²); both
+    integrals are done numerically, with an error below 1e-9.
+
+    Args:
+        n: dimension, ≥ 1.
+        epsilon: ε > 0, per unit of the norm.
+    """
+    owner = "expected_cosine"
+    count = check_count(n, owner=owner, param="n")
+    eps = check_positive(epsilon, owner=owner, param="epsilon")
+    if count == 1:  # the sign survives unless z < −1
+        return -math.expm1(-eps)
+    log_radius = _log_radii(count)
+    shift = math.log(eps)  # radii in units of |x|: the mean cosine is not smooth where Y = 1
+    edges = _edges(log_radius[0] - shift, log_radius[1] - shift)
+    widths = np.diff(edges)
+    s = (edges[:-1, None] + widths[:, None] * (_NODES + 1) / 2).ravel()
+    weights = (widths[:, None] * _WEIGHTS / 2).ravel()
+    log_density = count * (s + shift) - np.exp(s + shift) - special.gammaln(count)
+    density = weights * np.exp(log_density)
+    return float(density @ _mean_over_directions(np.exp(s), count) / density.sum())
+
+
+def _log_radii(n: int) -> tuple[float, float]:
+    """Return logs of the radii (in 1/ε) outside of which Gamma(n) has less than 1e-18."""
+    low = special.gammaincinv(n, 1e-18)
+    return math.log(low), math.log(special.gammainccinv(n, 1e-18))
+
+
+def _edges(low: float, high: float) -> Array:
+    regular = np.linspace(low, high, 33)
+    near = np.geomspace(1e-8, 1.0, 25)
+    return np.unique(np.concatenate([regular, [e for e in [0.0, *near, *-near] if low < e < high]]))
+
+
+def _mean_over_directions(radii: Array, n: int) -> Array:
+    """Return the mean over C, whose density is (1 − C²)^((n−3)/2): with C = tanh t it is cosh^(1−n) t."""
+    width = 1 / math.sqrt(n - 1)
+    furthest = 45 / (n - 1) + 10 * width  # cosh^(1−n) is below 1e-18 there
+    steps = math.ceil(furthest / width * _PER_WIDTH)
+    t = np.linspace(-furthest, furthest, 2 * steps + 1)
+    law = np.exp((1 - n) * np.logaddexp(t, -t) - (1 - n) * math.log(2))
+    # 1 + 2YC + Y² = [(1 − Y)² e^(−t) + (1 + Y)² e^t]/(e^t + e^(−t)), without cancellation
+    y, up, down = radii[:, None], np.exp(t), np.exp(-t)
+    squared = ((1 - y) ** 2 * down + (1 + y) ** 2 * up) / (up + down)
+    along = ((1 - y) * down + (1 + y) * up) / (up + down)
+    return np.asarray((along / np.sqrt(squared)) @ law / law.sum())
+
+
+FAINT_COSINE = 0.2
+"""Below this mean cosine of released and clean vector a release is noise for most purposes."""
+
+IDLE_EPSILON = 10.0
+"""Above this, a worst-case factor of e^ε (22,000) is no protection by itself."""
+
+_NEAR = 0.1  # the distance at which the exact advantage is shown beside the worst case
+
+_TELLING = 0.995  # shown as 1: no bound on anything
+
+
+def epsilon_meaning(n: int, epsilon: float) -> tuple[str, ...]:
+    """Return plain sentences where a stated ε means little, each with the number that shows it.
+
+    Both can hold at once: in n dimensions utility needs an ε near n, where e^ε is astronomical. Empty if
+    neither does. Meant for unit vectors and noise with density ∝ exp(−ε‖z‖); for the Purkayastha
+    mechanism, with ε per radian, the cosine is nearly the same.
+
+    Args:
+        n: dimension of the vectors, ≥ 1.
+        epsilon: ε > 0, per unit of the norm.
+    """
+    owner = "epsilon_meaning"
+    count = check_count(n, owner=owner, param="n")
+    eps = check_positive(epsilon, owner=owner, param="epsilon")
+    sentences = []
+    cosine = expected_cosine(count, eps)
+    if cosine < FAINT_COSINE:
+        sentences.append(
+            f"At ε = {eps:.4g} in {count} dimensions almost nothing of a unit vector is left: the noise is "
+            f"{count / eps:.3g} times as long as the vector, and the mean cosine of the released with the "
+            f"clean vector is {cosine:.2g}."
+        )
+    if eps > IDLE_EPSILON:
+        near = LaplacePrivacyLoss(count, eps, _NEAR).total_variation
+        exact = (
+            f"at distance {_NEAR} no attacker has an advantage above {near:.3g}."
+            if near < _TELLING
+            else f"at distance {_NEAR} an attacker can tell from one release which of the two vectors it was, with an "
+            f"advantage of {near:.3g} (0 is guessing, 1 is certainty). Only an audit says what attackers find."
+        )
+        sentences.append(
+            f"At ε = {eps:.4g} the worst-case promise excludes nothing between vectors at distance 1: a "
+            f"factor of e^{eps:.4g}, about 10^{eps / math.log(10):.0f}. What is true besides it is exact: {exact}"
+        )
+    return tuple(sentences)
 
 
 def epsilon_of_cosine(n: int, target_cosine: float) -> float:

@@ -8,32 +8,323 @@ hashes only. Several processes and threads may record at once; a crash leaves wh
 from __future__ import annotations
 
 import contextlib
+import csv
+import json
 import math
 import os
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
-from vecveil.accounting.ledger_chain import hashed_item, hashed_release
-from vecveil.accounting.ledger_export import write_events
-from vecveil.accounting.ledger_file import create_file, transaction
-from vecveil.accounting.ledger_rows import (
-    End,
-    append_cap,
-    append_events,
-    count_of,
-    end_of,
-    stored_cap,
+from vecveil.accounting.ledger_file import (
+    cap_link,
+    create_file,
+    event_link,
+    first_link,
+    hashed_item,
+    hashed_release,
+    transaction,
 )
-from vecveil.accounting.ledger_summary import LedgerSummary, summarise
-from vecveil.accounting.ledger_verify import verify_chain
-from vecveil.errors import InvalidInputError, LedgerError
+from vecveil.errors import InvalidInputError, LedgerCapError, LedgerError, message
+from vecveil.io import atomic_path
 from vecveil.validation import check_count, check_positive, check_same_length
 
-__all__ = ["Ledger"]
+__all__ = [
+    "End",
+    "Ledger",
+    "LedgerSummary",
+    "ProtectorReleases",
+    "append_cap",
+    "append_events",
+    "count_of",
+    "end_of",
+    "stored_cap",
+    "summarise",
+    "verify_chain",
+    "write_events",
+]
+
+
+@dataclass(frozen=True)
+class ProtectorReleases:
+    """The releases by one protector.
+
+    Attributes:
+        protector: its fingerprint.
+        items: items that it released.
+        releases: releases, repeatable ones counted once.
+        most_releases: of one item.
+        most_epsilon: the largest sum of ε over one item's releases (basic composition), per unit of
+            the protector's own metric; None if a release came without a formal ε.
+    """
+
+    protector: str
+    items: int
+    releases: int
+    most_releases: int
+    most_epsilon: float | None
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the row as JSON-ready values."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class LedgerSummary:
+    """A ledger in numbers; it names no item.
+
+    Attributes:
+        items: items that were released at least once.
+        releases: releases of all of them.
+        most_releases: of one item.
+        cap: releases that an item may have; None for no cap.
+        histogram: number of releases → number of items with that many.
+        protectors: one row for each protector, by fingerprint.
+        head: the end of the hash chain; kept elsewhere, it shows later whether rows are missing.
+    """
+
+    items: int
+    releases: int
+    most_releases: int
+    cap: int | None
+    histogram: dict[int, int]
+    protectors: tuple[ProtectorReleases, ...]
+    head: str
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the summary as JSON-ready values."""
+        return {
+            **vars(self),
+            "histogram": {str(count): items for count, items in self.histogram.items()},
+            "protectors": [row.to_record() for row in self.protectors],
+        }
+
+
+_HISTOGRAM = """
+SELECT releases, count(*) FROM (SELECT count(*) AS releases FROM events GROUP BY item)
+GROUP BY releases ORDER BY releases
+"""
+
+_PROTECTORS = """
+SELECT protector, count(*), sum(releases), max(releases), max(epsilon), min(formal) FROM (
+  SELECT protector, count(*) AS releases, sum(epsilon) AS epsilon,
+         count(epsilon) = count(*) AS formal
+  FROM events GROUP BY protector, item)
+GROUP BY protector ORDER BY protector
+"""
+
+
+def summarise(opened: sqlite3.Connection, *, cap: int | None, head: str) -> LedgerSummary:
+    """Return the summary of the ledger that ``opened`` is connected to."""
+    histogram = dict(opened.execute(_HISTOGRAM))
+    protectors = tuple(
+        ProtectorReleases(name, items, releases, most, epsilon if formal else None)
+        for name, items, releases, most, epsilon, formal in opened.execute(_PROTECTORS)
+    )
+    return LedgerSummary(
+        items=sum(histogram.values()),
+        releases=sum(count * items for count, items in histogram.items()),
+        most_releases=max(histogram, default=0),
+        cap=cap,
+        histogram=histogram,
+        protectors=protectors,
+        head=head,
+    )
+
+
+class End(NamedTuple):
+    """The last row's number and chain value."""
+
+    row: int
+    chain: bytes
+
+
+def end_of(opened: sqlite3.Connection, salt: bytes) -> End:
+    """Return the end of the chain of events."""
+    last = opened.execute("SELECT row, chain FROM events ORDER BY row DESC LIMIT 1").fetchone()
+    if last is None:
+        return End(0, first_link(salt))
+    if not isinstance(last[1], bytes):
+        raise sqlite3.DatabaseError("damaged chain")
+    return End(*last)
+
+
+def stored_cap(opened: sqlite3.Connection) -> int | None:
+    """Return the cap that the file holds, or None; a damaged one is an error, not None."""
+    found = opened.execute("SELECT cap FROM caps ORDER BY row DESC LIMIT 1").fetchone()
+    if found is None:
+        return None
+    if not isinstance(found[0], int) or found[0] < 1:
+        raise sqlite3.DatabaseError("damaged cap")
+    return found[0]
+
+
+def count_of(opened: sqlite3.Connection, item: bytes) -> int:
+    """Return the number of releases of one hashed item."""
+    query = "SELECT count(*) FROM events WHERE item = ?"
+    return int(opened.execute(query, (item,)).fetchone()[0])
+
+
+def append_cap(opened: sqlite3.Connection, salt: bytes, cap: int) -> None:
+    """Store ``cap`` if it is larger than the stored one."""
+    query = "SELECT row, cap, chain FROM caps ORDER BY row DESC LIMIT 1"
+    row, stored, chain = opened.execute(query).fetchone() or (0, 0, first_link(salt))
+    if cap > stored:
+        link = cap_link(chain, row + 1, cap)
+        opened.execute("INSERT INTO caps VALUES (?, ?, ?)", (row + 1, cap, link))
+
+
+def append_events(
+    opened: sqlite3.Connection,
+    salt: bytes,
+    batch: list[tuple[bytes, bytes | None]],
+    *,
+    protector: str,
+    epsilon: float | None,
+    cap: int | None,
+) -> None:
+    """Append one row for each (hashed item, hashed tag or None) of ``batch`` that is no repetition.
+
+    Raises:
+        LedgerCapError: items would have more than ``cap`` releases.
+    """
+    fresh = _without_repetitions(opened, batch, protector)
+    _check_cap(opened, cap, Counter(item for item, _ in fresh))
+    row, chain = end_of(opened, salt)
+    rows = []
+    for item, tag in fresh:
+        row += 1
+        chain = event_link(chain, row, item, protector, epsilon, tag)
+        rows.append((row, item, protector, epsilon, tag, chain))
+    opened.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", rows)
+
+
+def _without_repetitions(
+    opened: sqlite3.Connection, batch: Iterable[tuple[bytes, bytes | None]], protector: str
+) -> list[tuple[bytes, bytes | None]]:
+    query = "SELECT 1 FROM events WHERE item = ? AND protector = ? AND release = ?"
+    fresh: list[tuple[bytes, bytes | None]] = []
+    met: set[tuple[bytes, bytes]] = set()
+    for item, tag in batch:
+        if tag is not None:
+            if (item, tag) in met or opened.execute(query, (item, protector, tag)).fetchone():
+                continue
+            met.add((item, tag))
+        fresh.append((item, tag))
+    return fresh
+
+
+def _check_cap(opened: sqlite3.Connection, cap: int | None, more: Counter[bytes]) -> None:
+    if cap is None:
+        return
+    beyond = sum(count_of(opened, item) + number > cap for item, number in more.items())
+    if beyond:
+        raise LedgerCapError(
+            message("Ledger.record", "ids", f"items with at most {cap} releases each",
+                    f"{beyond} of {len(more)} items that would have more", "Nothing was recorded.",
+                    "Leave these items out (Ledger.count tells which), or raise the cap."),
+            beyond,
+        )  # fmt: skip
+
+
+def verify_chain(opened: sqlite3.Connection, name: str, salt: bytes, head: str | None) -> None:
+    """Check that the file is intact and that every row follows from the one before it.
+
+    Args:
+        opened: a connection to the ledger, inside a transaction.
+        name: name of the file, for messages.
+        salt: the ledger's salt.
+        head: a former end of the chain that must be in it, in hexadecimal; or None.
+    """
+    _check_links(
+        opened, "SELECT row, chain, cap FROM caps ORDER BY row", "cap", name, salt, cap_link
+    )
+    events = "SELECT row, chain, item, protector, epsilon, release FROM events ORDER BY row"
+    _check_links(opened, events, "row", name, salt, event_link)
+    problems = opened.execute("PRAGMA integrity_check(1)").fetchone()
+    if problems != ("ok",):
+        raise _broken(name, "an intact ledger", "one whose pages or indexes are damaged")
+    if head is not None and not _holds(opened, salt, head):
+        raise _broken(name, "a ledger that holds the given head", "one without it",
+                      "Rows at its end were removed, or the file was written anew.")  # fmt: skip
+
+
+def _check_links(
+    opened: sqlite3.Connection,
+    query: str,
+    noun: str,
+    name: str,
+    salt: bytes,
+    link: Callable[..., bytes],
+) -> None:
+    before, expected = first_link(salt), 1
+    for row, chain, *values in opened.execute(query):
+        try:
+            fits = row == expected and link(before, row, *values) == chain
+        except (TypeError, AttributeError, struct.error):  # a value of another type
+            fits = False
+        if not fits:
+            raise _broken(name, "a ledger whose hash chain holds",
+                          f"one that breaks at {noun} {expected}",
+                          "A row was changed, inserted or removed there.")  # fmt: skip
+        before, expected = chain, expected + 1
+
+
+def _holds(opened: sqlite3.Connection, salt: bytes, head: str) -> bool:
+    if head == first_link(salt).hex():
+        return True
+    try:
+        wanted = bytes.fromhex(head)
+    except ValueError:
+        return False
+    return opened.execute("SELECT 1 FROM events WHERE chain = ?", (wanted,)).fetchone() is not None
+
+
+def _broken(name: str, constraint: str, got: str, why: str = "") -> LedgerError:
+    return LedgerError(
+        message("Ledger.verify", "path", constraint, f"{got} ({name!r})", why,
+                "Restore the ledger from a copy.")
+    )  # fmt: skip
+
+
+_COLUMNS = ("row", "item", "protector", "epsilon", "release", "chain")
+
+
+def write_events(opened: sqlite3.Connection, target: Path) -> None:
+    """Write one line per release to ``target``, a .csv or .jsonl file.
+
+    The columns are the row's number, the item's hashed id, the protector's fingerprint, ε, the
+    hashed tag of a repeatable release, and the value of the hash chain; None is an empty field.
+    """
+    suffix = target.suffix.lower()
+    if suffix not in (".csv", ".jsonl"):
+        raise InvalidInputError.of(
+            "Ledger.export", "path", "a file that ends in .csv or .jsonl", f"the ending {suffix!r}"
+        )
+    with (
+        atomic_path(target) as temporary,
+        temporary.open("w", encoding="utf-8", newline="") as file,
+    ):
+        if suffix == ".csv":
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(_COLUMNS)
+            writer.writerows(_events(opened))
+        else:
+            for event in _events(opened):
+                record = dict(zip(_COLUMNS, event, strict=True))
+                file.write(json.dumps(record, allow_nan=False) + "\n")
+
+
+def _events(opened: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
+    for event in opened.execute(f"SELECT {', '.join(_COLUMNS)} FROM events ORDER BY row"):
+        yield tuple(value.hex() if isinstance(value, bytes) else value for value in event)
+
 
 LARGEST_CAP = 10**9
 _FINGERPRINT = re.compile(r"[\w.:+/=@-]{1,200}", re.ASCII)

@@ -10,16 +10,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-from scipy import special
+from scipy import optimize, special
 
 from vecveil.errors import InvalidInputError
 from vecveil.types import Vector
 from vecveil.validation import check_count, check_probability
 
-__all__ = ["LowerBound", "check_scores", "clopper_pearson", "epsilon_lower_bound"]
+__all__ = [
+    "Bonferroni",
+    "CanaryScoreAuditor",
+    "Explicit",
+    "LowerBound",
+    "Split",
+    "check_scores",
+    "clopper_pearson",
+    "epsilon_lower_bound",
+]
 
 _THRESHOLDS = 1000
 
@@ -186,3 +195,259 @@ def _advantage(x: Vector, y: Vector, threshold: float, significance: float) -> f
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+@dataclass(frozen=True)
+class Bonferroni:
+    """Try every threshold, each at its share of the significance."""
+
+
+@dataclass(frozen=True)
+class Explicit:
+    """Use one threshold, which must have been fixed without looking at these scores."""
+
+    threshold: float
+
+
+@dataclass(frozen=True)
+class Split:
+    """Choose the threshold on ``fraction`` of the canaries, bound ε with the others."""
+
+    fraction: float = 0.5
+    seed: int = 0
+
+
+Strategy: TypeAlias = Bonferroni | Explicit | Split
+
+
+class CanaryScoreAuditor:
+    """Privacy figures from attack scores of canaries; a score at or above a threshold says "in".
+
+    Args:
+        in_scores: (N,) scores of held-in canaries.
+        out_scores: (M,) scores of held-out canaries.
+    """
+
+    def __init__(self, in_scores: Vector, out_scores: Vector) -> None:
+        owner = type(self).__name__
+        self._in = np.sort(check_scores(in_scores, owner=owner, param="in_scores"))
+        self._out = np.sort(check_scores(out_scores, owner=owner, param="out_scores"))
+
+    def __repr__(self) -> str:
+        return f"CanaryScoreAuditor({len(self._in)} in, {len(self._out)} out)"
+
+    def epsilon_clopper_pearson(
+        self,
+        significance: float,
+        delta: float = 0.0,
+        one_sided: bool = True,
+        *,
+        threshold_strategy: Strategy | None = None,
+    ) -> float:
+        """Return a lower bound of ε by Clopper–Pearson bounds on TPR and FPR (arXiv:2101.04535).
+
+        Canaries are independent of each other: one for each run, or nearly so.
+
+        Args:
+            significance: chance that the bound is wrong, at most.
+            delta: δ of (ε, δ)-DP.
+            one_sided: True for TPR/FPR alone; False also tries TNR/FNR.
+            threshold_strategy: `Bonferroni` (the default), `Explicit` or `Split`.
+        """
+        level = self._level(significance, delta, "epsilon_clopper_pearson")
+        match threshold_strategy or Bonferroni():
+            case Explicit(threshold):
+                return float(self._bounds([threshold], level, delta, one_sided)[0])
+            case Split(fraction, seed):
+                first, second = self._parts(fraction, seed)
+                at = first._thresholds()
+                best = at[int(first._bounds(at, level, delta, one_sided).argmax())]
+                return float(second._bounds([best], level, delta, one_sided)[0])
+            case Bonferroni():
+                # One rank of either sample for each threshold: the bounds hold at order statistics.
+                tried = len(self._in) + len(self._out)
+                return float(
+                    self._bounds(self._thresholds(), level / tried, delta, one_sided).max()
+                )
+
+    def epsilon_one_run(
+        self,
+        significance: float,
+        delta: float = 0.0,
+        *,
+        threshold_strategy: Strategy | None = None,
+    ) -> float:
+        """Return a lower bound of ε from one run (Steinke, Nasr & Jagielski 2023, Theorem 5.2).
+
+        Each canary was in or out by a fair coin of its own. The attacker guesses "in" for scores at or
+        above a threshold and says nothing about the others.
+
+        Args:
+            significance: chance that the bound is wrong, at most.
+            delta: δ of (ε, δ)-DP.
+            threshold_strategy: `Bonferroni` (the default, over the number of guesses), `Explicit` or
+                `Split`.
+        """
+        level = self._level(significance, delta, "epsilon_one_run")
+        match threshold_strategy or Bonferroni():
+            case Explicit(threshold):
+                return self._one_run([threshold], level, delta)[0]
+            case Split(fraction, seed):
+                first, second = self._parts(fraction, seed)
+                best = first._one_run(first._thresholds(), level, delta)[1]
+                return second._one_run([best], level, delta)[0]
+            case Bonferroni():
+                tried = len(self._in) + len(self._out)
+                return self._one_run(self._thresholds(), level / tried, delta)[0]
+
+    def epsilon_raw_counts(
+        self, min_count: int = 50, delta: float = 0.0, one_sided: bool = True
+    ) -> float:
+        """Return the largest log((TPR − δ)/FPR) with ``min_count`` false positives: no bound.
+
+        An estimate without a confidence: the maximum over thresholds is biased upwards.
+
+        Args:
+            min_count: false positives that a threshold must have.
+            delta: δ of (ε, δ)-DP.
+            one_sided: False also tries TNR/FNR.
+        """
+        owner = f"{type(self).__name__}.epsilon_raw_counts"
+        least = check_count(min_count, owner=owner, param="min_count")
+        delta = check_probability(delta, owner=owner, param="delta")
+        at = self._thresholds()
+        tp, fp = _above(self._in, at), _above(self._out, at)
+        n, m = len(self._in), len(self._out)
+        ratios = [(tp / n, fp / m, fp)]
+        if not one_sided:
+            ratios.append((1 - fp / m, 1 - tp / n, n - tp))
+        best = 0.0
+        for rate, false_rate, false_count in ratios:
+            enough = (false_count >= least) & (rate > delta)
+            if enough.any():
+                best = max(best, float(np.log((rate[enough] - delta) / false_rate[enough]).max()))
+        return best
+
+    def attack_auroc(self) -> float:
+        """Return the area under the ROC curve: P(in > out) + P(in = out)/2."""
+        below = np.searchsorted(self._out, self._in, side="left")
+        tied = np.searchsorted(self._out, self._in, side="right") - below
+        return float((below + tied / 2).sum() / (len(self._in) * len(self._out)))
+
+    def roc(self) -> tuple[Vector, Vector]:
+        """Return FPR and TPR at every threshold, both rising from 0 to 1."""
+        at = np.concatenate([[np.inf], self._thresholds()[::-1], [-np.inf]])
+        fpr, tpr = _above(self._out, at) / len(self._out), _above(self._in, at) / len(self._in)
+        return np.concatenate([[0.0], fpr]), np.concatenate([[0.0], tpr])
+
+    def tpr_at_fpr(self, fpr: float) -> float:
+        """Return the largest TPR at that FPR, by a test that may draw lots between two thresholds."""
+        target = check_probability(fpr, owner=f"{type(self).__name__}.tpr_at_fpr", param="fpr")
+        x, y = _upper_hull(*self.roc())
+        return float(np.interp(target, x, y))
+
+    # Inside --------------------------------------------------------------------------------------
+
+    def _level(self, significance: float, delta: float, method: str) -> float:
+        owner = f"{type(self).__name__}.{method}"
+        check_probability(delta, owner=owner, param="delta")
+        return check_probability(
+            significance, owner=owner, param="significance", open_interval=True
+        )
+
+    def _thresholds(self) -> Any:
+        return np.unique(np.concatenate([self._in, self._out]))
+
+    def _parts(self, fraction: float, seed: int) -> tuple[CanaryScoreAuditor, CanaryScoreAuditor]:
+        owner = "Split"
+        share = check_probability(fraction, owner=owner, param="fraction", open_interval=True)
+        rng = np.random.default_rng(check_count(seed, owner=owner, param="seed", minimum=0))
+        pairs = []
+        for scores in (self._in, self._out):
+            cut = round(share * len(scores))
+            if not 0 < cut < len(scores):
+                raise InvalidInputError.of(owner, "fraction", "such that both parts have canaries",
+                                           f"a share that leaves {cut} of {len(scores)}")  # fmt: skip
+            shuffled = rng.permutation(scores)
+            pairs.append((shuffled[:cut], shuffled[cut:]))
+        (in_first, in_second), (out_first, out_second) = pairs
+        return CanaryScoreAuditor(in_first, out_first), CanaryScoreAuditor(in_second, out_second)
+
+    def _bounds(self, thresholds: Any, level: float, delta: float, one_sided: bool) -> Any:
+        """Return the bound on ε at each threshold, each wrong with chance ``level`` at most."""
+        at = np.asarray(thresholds, dtype=np.float64)
+        n, m = len(self._in), len(self._out)
+        tp, fp = _above(self._in, at), _above(self._out, at)
+        sides = [(tp, n, fp, m)] if one_sided else [(tp, n, fp, m), (m - fp, m, n - tp, n)]
+        share = level / (2 * len(sides))
+        best = np.zeros(len(at))
+        for hits, trials, false_hits, false_trials in sides:
+            low, _ = clopper_pearson(hits, trials, significance=share)
+            _, high = clopper_pearson(false_hits, false_trials, significance=share)
+            with np.errstate(divide="ignore"):
+                best = np.maximum(best, np.log(np.maximum(low - delta, 0)) - np.log(high))
+        return best
+
+    def _one_run(self, thresholds: Any, level: float, delta: float) -> tuple[float, float]:
+        """Return the largest bound over the thresholds, and the threshold."""
+        at = np.asarray(thresholds, dtype=np.float64)
+        correct, canaries = _above(self._in, at), len(self._in) + len(self._out)
+        guesses = correct + _above(self._out, at)
+        best, where = 0.0, float(at[0])
+        open_ = np.ones(len(at), dtype=bool)
+        while True:
+            # δ only adds to the p-value, and ε raises it: what fails once without δ never comes back.
+            p = _at_least(correct, guesses, special.expit(best))
+            open_ &= p <= level
+            if not open_.any():
+                return best, where
+            i = int(np.where(open_, p, np.inf).argmin())
+            open_[i] = False
+            k, v = int(guesses[i]), int(correct[i])
+
+            def excess(epsilon: float, k: int = k, v: int = v) -> float:
+                return _one_run_p(epsilon, k, v, canaries, delta) - level
+
+            if excess(best) <= 0:
+                high = best + 1.0
+                while excess(high) <= 0:
+                    high *= 2
+                root = float(optimize.bisect(excess, best, high, xtol=1e-9))
+                best, where = max(best, root - 1e-9), float(at[i])
+
+
+def _one_run_p(epsilon: float, guesses: int, correct: int, canaries: int, delta: float) -> float:
+    """Return the chance of so many correct guesses, at most, under (ε, δ)-DP (ibid., Theorem 5.2)."""
+    q = special.expit(epsilon)
+    p = float(_at_least(correct, guesses, q))
+    if delta > 0 and correct > 0:
+        steps = np.arange(1, correct + 1)
+        slack = (_at_least(correct - steps, guesses, q) - p) / steps
+        p += 2 * canaries * delta * float(slack.max())
+    return min(p, 1.0)
+
+
+def _at_least(successes: Any, trials: Any, q: Any) -> Any:
+    """Return the chance of so many successes or more of a binomial."""
+    k, n = np.asarray(successes, dtype=np.float64), np.asarray(trials, dtype=np.float64)
+    with np.errstate(invalid="ignore"):
+        return np.where(k > 0, special.betainc(np.maximum(k, 1e-300), n - k + 1, q), 1.0)[()]
+
+
+def _above(scores: Any, thresholds: Any) -> Any:
+    return len(scores) - np.searchsorted(scores, thresholds, side="left")
+
+
+def _upper_hull(x: Any, y: Any) -> tuple[Any, Any]:
+    """Return the corners of the least concave function above the points; x rises."""
+    corners: list[tuple[float, float]] = []
+    for point in zip(x.tolist(), y.tolist(), strict=True):
+        while corners and corners[-1][0] == point[0] and corners[-1][1] <= point[1]:
+            corners.pop()
+        while len(corners) > 1:
+            (ax, ay), (bx, by) = corners[-2:]
+            if (bx - ax) * (point[1] - ay) < (by - ay) * (point[0] - ax):
+                break
+            corners.pop()
+        corners.append(point)
+    return np.array([c[0] for c in corners]), np.array([c[1] for c in corners])

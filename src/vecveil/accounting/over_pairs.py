@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from vecveil.accounting.gaussian import gaussian_total_variation
-from vecveil.accounting.sphere_total_variation import purkayastha_total_variation
+from vecveil.accounting.total_variation import purkayastha_total_variation
 from vecveil.errors import InvalidInputError
 from vecveil.types import Vector
 

@@ -1,4 +1,4 @@
-"""Privacy losses that are the difference of two distances: the output's to each of the two inputs.
+"""Privacy losses of distance-based noise: elliptical Laplace and Purkayastha.
 
 If the density of the output y falls with its distance from the input, ∝ exp(−ε d(x, y)), then the
 privacy loss is L = ε(d(x', y) − d(x, y)), between −r and r with r = ε d(x, x'). In the coordinates sum
@@ -25,6 +25,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -32,8 +33,16 @@ from scipy import special
 from vecveil.accounting.privacy_loss import PrivacyLoss
 from vecveil.accounting.quadrature import Array, log_integral
 from vecveil.errors import InvalidInputError
+from vecveil.validation import check_count, check_positive
 
-__all__ = ["TwoCentreLoss", "check_reach", "log_cosh", "log_symmetric_integral"]
+__all__ = [
+    "LaplacePrivacyLoss",
+    "PurkayasthaPrivacyLoss",
+    "TwoCentreLoss",
+    "check_reach",
+    "log_cosh",
+    "log_symmetric_integral",
+]
 
 _DEEP = 40  # halvings towards a threshold, where 1 − e^(ε − L) has a scale of its own
 _ROUNDS = 36  # bisections of log x; what is left is second order, see _trade_off
@@ -219,3 +228,148 @@ def _shortfall(x: Array, reach: float) -> Array:
 def _furthest(reach: float) -> float:
     """Return an x beyond which nothing is left of a density that falls like e^(−x) or faster."""
     return 60.0 + 0.5 * math.log1p(reach)
+
+
+class LaplacePrivacyLoss(TwoCentreLoss):
+    """The exact privacy loss of noise with density ∝ exp(−ε‖z‖), for one pair of inputs.
+
+    It depends on n and on the product of ε and distance only. δ keeps 12 digits however small it is,
+    for n ≤ 4096 and losses below 1e6; beyond that its absolute error stays below 1e-9. Immutable.
+
+    Args:
+        n: dimension of the noise, ≥ 1.
+        epsilon: the mechanism's ε > 0, per unit of its own norm.
+        distance: ρ ≥ 0 of the two inputs in that norm (Mahalanobis distance of the noise shape). For a
+            release T(x + z) with a kernel, the quotient distance gives an upper bound (`exact` speaks of
+            x + z itself).
+    """
+
+    def __init__(self, n: int, epsilon: float, distance: float) -> None:
+        owner = "LaplacePrivacyLoss"
+        self._n = check_count(n, owner=owner, param="n")
+        self._epsilon = check_positive(epsilon, owner=owner, param="epsilon")
+        self._distance = check_positive(distance, owner=owner, param="distance", allow_zero=True)
+        self._reach = check_reach(self._epsilon, self._distance, owner=owner, param="distance")
+
+    @property
+    def worst_case(self) -> float:
+        """ε·ρ: the loss never exceeds it (SPARSE, Theorem 1)."""
+        return self._reach
+
+    @cached_property
+    def _log_kappa(self) -> float:
+        a = self._reach / 2
+        return math.log(self._n - 1) - math.log(a) - math.log(_bessel_ratio(self._n, a))
+
+    def _log_even(self, x: Array) -> Array:
+        # 1 − η² = 1/cosh² x, and dη = dx/cosh² x
+        if self._n == 1:
+            return math.log(self._reach / 4) - 2 * log_cosh(x)
+        fall = log_cosh(x)
+        return np.asarray((1 - self._n) * fall + np.logaddexp(self._log_kappa, -2 * fall))
+
+    @property
+    def _log_atom(self) -> float:
+        return math.log(0.5) if self._n == 1 else -math.inf
+
+    @property
+    def _gaussian_from_total_variation(self) -> bool:
+        return self._n != 2
+
+    def _parameters(self) -> dict[str, Any]:
+        return {"n": self._n, "epsilon": self._epsilon, "distance": self._distance}
+
+
+def _bessel_ratio(n: int, a: float) -> float:
+    """Return K_ν(a)/K_{ν+1}(a) for ν = n/2 − 1, n ≥ 2, by the upward recurrence, which is stable.
+
+    K_{ν+1} = K_{ν−1} + (2ν/a) K_ν (DLMF 10.29.1), so the ratios q_ν obey q_ν = a/(a q_{ν−1} + 2ν).
+    """
+    order = n / 2 - 1 - (n - 1) // 2  # 0 for an even n, −1/2 for an odd one
+    if order < 0:
+        ratio = 1.0
+    elif a > 1e8:  # beyond the range of kve
+        ratio = 1 - 1 / (2 * a)
+    else:
+        ratio = float(special.kve(0, a) / special.kve(1, a))
+    for _ in range((n - 1) // 2):
+        order += 1
+        ratio = a / (a * ratio + 2 * order)
+    return ratio
+
+
+class PurkayasthaPrivacyLoss(TwoCentreLoss):
+    """The exact privacy loss of the density ∝ exp(−ε·angle) on the sphere, for one pair of inputs.
+
+    The absolute error of δ is below 1e-10. Immutable.
+
+    Args:
+        n: dimension of the space, ≥ 2.
+        epsilon: the mechanism's ε > 0, per radian.
+        angle: ψ in [0, π] between the two inputs.
+    """
+
+    def __init__(self, n: int, epsilon: float, angle: float) -> None:
+        owner = "PurkayasthaPrivacyLoss"
+        self._n = check_count(n, owner=owner, param="n", minimum=2)
+        self._epsilon = check_positive(epsilon, owner=owner, param="epsilon")
+        self._angle = check_positive(angle, owner=owner, param="angle", allow_zero=True)
+        if self._angle > math.pi:
+            raise InvalidInputError.of(owner, "angle", "in [0, π]", self._angle)
+        self._reach = check_reach(self._epsilon, self._angle, owner=owner, param="angle")
+        self._half = max(self._angle, 1e-290) / 2  # smaller numbers have lost their digits
+
+    @property
+    def worst_case(self) -> float:
+        """ε·ψ: the loss never exceeds it."""
+        return self._reach
+
+    @cached_property
+    def _log_kappa(self) -> float:
+        half = (math.pi - self._angle) / 2
+        if half <= 0:
+            return -math.inf
+        return _log_power_integral(self._epsilon, half, self._n / 2 - 1) - _log_power_integral(
+            self._epsilon, half, self._n / 2 - 2
+        )
+
+    def _log_even(self, x: Array) -> Array:
+        if self._n == 2:
+            return math.log(self._reach / 2) + math.log1p(self._opposite) - 2 * log_cosh(x)
+        gap = _log_gap(x, self._half)
+        tilt = np.logaddexp(self._log_kappa, gap)
+        return np.asarray((self._n / 2 - 2) * gap + tilt - 2 * log_cosh(x))
+
+    @cached_property
+    def _opposite(self) -> float:
+        return math.exp(-self._epsilon * (math.pi - self._angle))
+
+    @property
+    def _log_atom(self) -> float:
+        away = -math.expm1(-self._epsilon * (math.pi - self._angle))
+        return math.log(away) if self._n == 2 and away > 0 else -math.inf
+
+    @property
+    def _gaussian_from_total_variation(self) -> bool:
+        return self._n != 3
+
+    def _parameters(self) -> dict[str, Any]:
+        return {"n": self._n, "epsilon": self._epsilon, "angle": self._angle}
+
+
+def _log_gap(x: Array, half: float) -> Array:
+    """Return log of sin² half − sin² v at v = half·tanh x, x ≥ 0."""
+    # v is short of half by `near`. Its logarithm is taken apart, or the smallest would be log 0.
+    decay = np.exp(-2 * x)
+    near, far = 2 * half * decay / (1 + decay), 2 * half / (1 + decay)
+    log_near = math.log(2 * half) - 2 * x - np.log1p(decay)
+    return np.asarray(log_near + np.log(np.sinc(near / math.pi) * np.sin(far)))
+
+
+def _log_power_integral(epsilon: float, half: float, power: float) -> float:
+    """Return log ∫ e^(ε(v − half)) (sin² half − sin² v)^power dv / half over −half..half."""
+
+    def log_even(x: Array) -> Array:
+        return np.asarray(power * _log_gap(x, half) - 2 * log_cosh(x))
+
+    return log_symmetric_integral(2 * epsilon * half, log_even)

@@ -18,7 +18,7 @@ from vecveil.validation import check_embeddings
 if TYPE_CHECKING:
     from vecveil.attacks import FurtherVectors
     from vecveil.concepts import ConceptMatches, TokenVocabulary
-    from vecveil.concepts.spans import Span
+    from vecveil.concepts.matching import Span
 
 __all__ = ["MIN_TEST_TEXTS", "Case", "Detect", "Encode", "Options", "Side", "Skipped", "make_case"]
 

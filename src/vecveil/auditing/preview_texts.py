@@ -12,8 +12,7 @@ import numpy.typing as npt
 from vecveil.attacks import text_groups
 from vecveil.concepts import Concept
 from vecveil.concepts.folding import canonical
-from vecveil.concepts.rewriting import remove
-from vecveil.concepts.spans import Span
+from vecveil.concepts.matching import Span, remove
 from vecveil.errors import InvalidInputError
 from vecveil.types import Texts
 from vecveil.validation import check_texts

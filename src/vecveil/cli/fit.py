@@ -170,7 +170,7 @@ def command(
     with writing(out):
         protector.save(out)
     if work is not None:
-        from vecveil.textcrafter.checkpoint import forget_checkpoint
+        from vecveil.textcrafter.training import forget_checkpoint
 
         forget_checkpoint(work)
     describe(protector)

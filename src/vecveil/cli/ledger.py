@@ -10,7 +10,7 @@ import click
 from vecveil.cli import options as shared
 
 if TYPE_CHECKING:
-    from vecveil.accounting.ledger_summary import LedgerSummary
+    from vecveil.accounting.ledger import LedgerSummary
 
 __all__ = ["command"]
 

@@ -48,7 +48,7 @@ def cpu() -> dict[str, Any]:
     try:
         import torch
 
-        from vecveil.encoders.precision import cpu_has_bf16
+        from vecveil.encoders.sentence_transformer import cpu_has_bf16
     except ImportError:
         return found
     return {**found, "torch_threads": torch.get_num_threads(), "bf16": cpu_has_bf16()}

@@ -1,27 +1,17 @@
 """What to hide: a concept, the detectors that find it in texts, and the pairs D+ and D-.
 
-A :class:`Concept` is a name and one or several detectors. ``concept.find(texts)`` gives
-:class:`ConceptMatches`: spans, the texts with the concept removed, and token labels. Detectors that
-need heavy packages are imported when they are first asked for.
+A :class:`Concept` is a name and one or several detectors. ``concept.find(texts)`` returns
+:class:`ConceptMatches`: spans, the texts with the concept removed, and token labels. Detectors
+import the packages that they need when they are made.
 """
-
-from __future__ import annotations
-
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from vecveil.concepts.annotated import AnnotatedSpans
 from vecveil.concepts.concept import Concept
-from vecveil.concepts.matches import ConceptMatches, TokenVocabulary
+from vecveil.concepts.entities import HuggingFaceDetector, PresidioDetector, SpacyDetector
+from vecveil.concepts.matching import Detector, Span, merge_spans, redact, remove
+from vecveil.concepts.pairs import ConceptMatches, TokenVocabulary
 from vecveil.concepts.patterns import PatternDetector
-from vecveil.concepts.rewriting import redact, remove
-from vecveil.concepts.spans import Detector, Span, merge_spans
 from vecveil.concepts.terms import TermDetector
-
-if TYPE_CHECKING:
-    from vecveil.concepts.huggingface import HuggingFaceDetector
-    from vecveil.concepts.presidio import PresidioDetector
-    from vecveil.concepts.spacy_ner import SpacyDetector
 
 __all__ = [
     "AnnotatedSpans",
@@ -39,15 +29,3 @@ __all__ = [
     "redact",
     "remove",
 ]
-
-_LAZY = {
-    "HuggingFaceDetector": "huggingface",
-    "PresidioDetector": "presidio",
-    "SpacyDetector": "spacy_ner",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(import_module(f"vecveil.concepts.{_LAZY[name]}"), name)
-    raise AttributeError(f"module 'vecveil.concepts' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Spans that the user already has, one list a text."""
+"""Spans and labels that the user already has, one entry per text."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vecveil.concepts.spans import Span, check_range
+from vecveil.concepts.matching import Span, check_range
 from vecveil.errors import InvalidInputError, message
 
-__all__ = ["AnnotatedSpans"]
+__all__ = [
+    "AnnotatedSpans",
+    "checked_labels",
+]
 
 
 class AnnotatedSpans:
@@ -91,3 +94,17 @@ class AnnotatedSpans:
 
     def _wrong(self, constraint: str, got: str, row: int) -> InvalidInputError:
         return InvalidInputError(message(self._owner, "spans", constraint, f"{got} in row {row}"))
+
+
+def checked_labels(labels: Sequence[Any], *, owner: str) -> tuple[str | None, ...]:
+    """Return one string or None for each text; an empty string counts as None."""
+    if isinstance(labels, str | bytes | Mapping) or not hasattr(labels, "__iter__"):
+        raise InvalidInputError.of(
+            owner, "labels", "a sequence, one label a text", type(labels).__name__
+        )
+    values = labels.tolist() if hasattr(labels, "tolist") else list(labels)
+    for i, value in enumerate(values):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, str | int)):
+            got = f"{type(value).__name__} at position {i}"
+            raise InvalidInputError.of(owner, "labels", "strings, integers or None", got)
+    return tuple(None if value is None or value == "" else str(value) for value in values)

@@ -5,23 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from vecveil.concepts.annotated import AnnotatedSpans
-from vecveil.concepts.finding import detect_all, removed_again
-from vecveil.concepts.labels import checked_labels
-from vecveil.concepts.matches import ConceptMatches, build_matches
+from vecveil.concepts.annotated import AnnotatedSpans, checked_labels
+from vecveil.concepts.concept_file import read_concept_file
+from vecveil.concepts.entities import HuggingFaceDetector, PresidioDetector, SpacyDetector
+from vecveil.concepts.expansion import Expansion, MemberSource, expand
+from vecveil.concepts.matching import Detector, Span, detect_all, remove, removed_again
+from vecveil.concepts.pairs import ConceptMatches, build_matches
 from vecveil.concepts.patterns import PatternDetector
-from vecveil.concepts.rewriting import remove
-from vecveil.concepts.spans import Detector, Span
 from vecveil.concepts.terms import TermDetector
 from vecveil.errors import ConceptError, DataFileError, InvalidInputError, message
 from vecveil.validation import check_count, check_texts
 
-if TYPE_CHECKING:
-    from vecveil.concepts.expansion import Expansion, MemberSource
-
-__all__ = ["Concept"]
+__all__ = [
+    "Concept",
+    "concept_from_record",
+    "concept_record",
+]
 
 _ENGINES = ("presidio", "spacy", "huggingface")
 
@@ -106,16 +107,10 @@ class Concept:
         owner = "Concept.from_entities"
         detector: Detector
         if engine == "presidio":
-            from vecveil.concepts.presidio import PresidioDetector
-
             detector = PresidioDetector(entities, model=model, language=language, owner=owner)
         elif engine == "spacy":
-            from vecveil.concepts.spacy_ner import SpacyDetector
-
             detector = SpacyDetector(entities, model=model, owner=owner)
         elif engine == "huggingface":
-            from vecveil.concepts.huggingface import HuggingFaceDetector
-
             detector = HuggingFaceDetector(entities, model=model, owner=owner)
         else:
             raise InvalidInputError.of(
@@ -140,9 +135,20 @@ class Concept:
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Concept:
         """Return the concept of a YAML file; its keys: :mod:`vecveil.concepts.concept_file`."""
-        from vecveil.concepts.concept_file import read_concept
-
-        return read_concept(path)
+        owner = "Concept.from_file"
+        found = read_concept_file(path)
+        detectors: list[Detector] = []
+        if "terms" in found:
+            sensitive = found.get("case_sensitive", False)
+            detectors.append(TermDetector(found["terms"], case_sensitive=sensitive, owner=owner))
+        if "patterns" in found:
+            detectors.append(PatternDetector(found["patterns"], owner=owner))
+        if "entities" in found:
+            options = dict(found["entities"])
+            detectors += cls.from_entities("entities", options.pop("types"), **options).detectors
+        return cls(
+            found["name"], tuple(detectors), found.get("spans_column"), found.get("labels_column")
+        )
 
     @classmethod
     def combined(cls, name: str, concepts: Sequence[Concept]) -> Concept:
@@ -267,7 +273,6 @@ class Concept:
                 texts hold the concept, from 2,000 to 20,000; 0 makes none and leaves the occurrences.
             occurrences: whether the user's texts that hold a member as they are count too.
         """
-        from vecveil.concepts.expansion.expansion import expand
 
         self.require_spans("Concept.expand")
         return expand(
@@ -290,3 +295,70 @@ class Concept:
                 message(owner, "concept", f"given its column {self.columns[0]!r}", "none",
                         fix="Call concept.with_columns({...}) with the values of the table.")
             )  # fmt: skip
+
+
+LONGEST_TIME_LIMIT = 60.0
+
+
+def concept_record(concept: Concept, *, owner: str) -> dict[str, Any]:
+    """Return the record of a concept of terms, patterns, and entity types that need no model.
+
+    Raises:
+        ConceptError: it has another detector. A file never names a model to load: loading one can run code.
+    """
+    detectors = [_record(detector) for detector in concept.detectors]
+    if concept.columns or concept.labels is not None or None in detectors:
+        raise ConceptError(
+            message(owner, "concept", "of terms, patterns, or entities of Presidio without a model, to be saved",
+                    "one with other detectors",
+                    "A file holds no code, names no model, and given spans belong to their own texts.")
+        )  # fmt: skip
+    return {"name": concept.name, "detectors": detectors}
+
+
+def concept_from_record(record: dict[str, Any]) -> Concept:
+    """Return the concept; raises ValueError, LookupError or TypeError for a record that is wrong."""
+    return Concept(record["name"], tuple(_detector(one) for one in record["detectors"]))
+
+
+def _record(detector: Detector) -> dict[str, Any] | None:
+    if type(detector) is TermDetector:
+        return {
+            "kind": "terms",
+            "terms": list(detector.terms),
+            "case_sensitive": detector.case_sensitive,
+            "label": detector.label,
+        }
+    if type(detector) is PatternDetector:
+        return {
+            "kind": "patterns",
+            "patterns": list(detector.patterns),
+            "time_limit": detector.time_limit,
+            "label": detector.label,
+        }
+    described = detector.describe() if hasattr(detector, "describe") else {}
+    if described.get("engine") == "presidio" and described.get("model") is None:
+        return {key: described[key] for key in ("kind", "types", "language", "min_score")}
+    return None
+
+
+def _detector(record: dict[str, Any]) -> Detector:
+    kind = record["kind"]
+    if kind == "terms":
+        sensitive, label = record["case_sensitive"], record["label"]
+        if not isinstance(sensitive, bool) or not isinstance(label, str):
+            raise TypeError("terms")
+        return TermDetector(record["terms"], case_sensitive=sensitive, label=label)
+    if kind == "patterns":
+        if not 0 < record["time_limit"] <= LONGEST_TIME_LIMIT or not isinstance(
+            record["label"], str
+        ):
+            raise ValueError("patterns")
+        return PatternDetector(
+            record["patterns"], time_limit=record["time_limit"], label=record["label"]
+        )
+    if kind == "entities":
+        return PresidioDetector(
+            record["types"], language=record["language"], min_score=record["min_score"]
+        )
+    raise ValueError("kind")

@@ -23,27 +23,58 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from vecveil.concepts.concept import Concept
-from vecveil.concepts.patterns import PatternDetector
-from vecveil.concepts.plain_yaml import shared_line
-from vecveil.concepts.spans import Detector
-from vecveil.concepts.terms import TermDetector
 from vecveil.errors import DataFileError, InvalidInputError, MissingDependencyError
 
-__all__ = ["read_concept"]
+__all__ = [
+    "read_concept_file",
+    "shared_line",
+]
+
+DEEPEST = 100
+_MERGE = "tag:yaml.org,2002:merge"
+
+
+def shared_line(yaml: Any, text: str) -> int | None:
+    """Return the line of the first anchor, alias or merge key; nothing is constructed.
+
+    Raises:
+        RecursionError: collections nest deeper than `DEEPEST`.
+        yaml.YAMLError: it is no YAML.
+    """
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise RecursionError
+        merge = isinstance(event, yaml.ScalarEvent) and (
+            event.tag == _MERGE or (event.value == "<<" and event.implicit[0])
+        )
+        if merge or getattr(event, "anchor", None) is not None:
+            return int(event.start_mark.line) + 1
+    return None
+
 
 _OWNER = "Concept.from_file"
-_KEYS = (
-    "name", "terms", "terms_file", "case_sensitive", "patterns", "entities",
-    "spans_column", "labels_column",
-)  # fmt: skip
+_TYPES: dict[str, tuple[type, str]] = {
+    "name": (str, "a string"),
+    "terms": (list, "a list of strings"),
+    "terms_file": (str, "a path"),
+    "case_sensitive": (bool, "true or false"),
+    "patterns": (list, "a list of strings"),
+    "spans_column": (str, "the name of a column"),
+    "labels_column": (str, "the name of a column"),
+}
+_KEYS = (*_TYPES, "entities")
 LARGEST_FILE = 1 << 24
 LARGEST_TERMS_FILE = 1 << 26
 _ENTITY_KEYS = ("engine", "model", "language", "types")
 
 
-def read_concept(path: str | os.PathLike[str]) -> Concept:
-    """Return the concept that the YAML file at ``path`` describes.
+def read_concept_file(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the checked keys of the YAML file at ``path``, the lines of ``terms_file`` among ``terms``.
+
+    ``entities`` is a mapping with ``types`` and the given options. Missing keys are left out.
 
     Raises:
         DataFileError: a file is missing, not UTF-8, or not YAML; the message gives the line.
@@ -52,38 +83,32 @@ def read_concept(path: str | os.PathLike[str]) -> Concept:
     path = Path(path)
     content = _content(path)
     _refuse_unknown(content, _KEYS, "path")
-    name = _typed(content, "name", str, "a string")
-    if name is None:
+    settings = {
+        key: value
+        for key, (kind, constraint) in _TYPES.items()
+        if (value := _typed(content, key, kind, constraint)) is not None
+    }
+    if "name" not in settings:
         raise InvalidInputError.of(_OWNER, "name", "given", "no such key")
-    detectors: list[Detector] = []
-    terms = _typed(content, "terms", list, "a list of strings") or []
-    terms_file = _typed(content, "terms_file", str, "a path")
+    terms_file = settings.pop("terms_file", None)
     if terms_file is not None:
-        terms = [*terms, *_lines(path.parent / terms_file)]
-    if "terms" in content or terms_file is not None:
-        sensitive = _typed(content, "case_sensitive", bool, "true or false") or False
-        detectors.append(TermDetector(terms, case_sensitive=sensitive, owner=_OWNER))
-    elif "case_sensitive" in content:
+        settings["terms"] = [*settings.get("terms", []), *_lines(path.parent / terms_file)]
+    if "case_sensitive" in settings and "terms" not in settings:
         raise InvalidInputError.of(_OWNER, "case_sensitive", "beside terms or terms_file", "neither",
                                    fix="In a pattern, write (?i) at its beginning to ignore case.")  # fmt: skip
-    patterns = _typed(content, "patterns", list, "a list of strings")
-    if patterns is not None:
-        detectors.append(PatternDetector(patterns, owner=_OWNER))
     if content.get("entities") is not None:
-        detectors += _entities(content["entities"])
-    spans_column = _typed(content, "spans_column", str, "the name of a column")
-    labels_column = _typed(content, "labels_column", str, "the name of a column")
-    if not (detectors or spans_column or labels_column):
+        settings["entities"] = _entities(content["entities"])
+    if not settings.keys() - {"name", "case_sensitive"}:
         known = ", ".join(key for key in _KEYS if key not in ("name", "case_sensitive"))
         raise InvalidInputError.of(
             _OWNER, "path", f"a concept file with at least one of {known}", "none"
         )
-    return Concept(name, tuple(detectors), spans_column, labels_column)
+    return settings
 
 
-def _entities(value: Any) -> tuple[Detector, ...]:
+def _entities(value: Any) -> dict[str, Any]:
     if isinstance(value, list):
-        return Concept.from_entities("entities", value).detectors
+        return {"types": value}
     if not isinstance(value, dict):
         constraint = "a list of types or {engine, model, language, types}"
         raise InvalidInputError.of(_OWNER, "entities", constraint, type(value).__name__)
@@ -96,7 +121,7 @@ def _entities(value: Any) -> tuple[Detector, ...]:
         for key in ("engine", "model", "language")
         if (text := _typed(value, key, str, "a string")) is not None
     }
-    return Concept.from_entities("entities", types, **options).detectors
+    return {"types": types, **options}
 
 
 def _content(path: Path) -> dict[Any, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from vecveil.concepts.folding import canonical, fold, is_boundary, offsets
-from vecveil.concepts.spans import Span
+from vecveil.concepts.matching import Span
 from vecveil.errors import InvalidInputError, MissingDependencyError
 
 __all__ = ["TermDetector"]

@@ -1,4 +1,4 @@
-"""What counts as an encoder, and the check of what it returned."""
+"""The encoder protocol, the check of returned vectors, and a probe that tells two encoders apart by their vectors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,16 @@ import numpy.typing as npt
 from vecveil.errors import InvalidInputError, message
 from vecveil.validation import all_finite
 
-__all__ = ["Advance", "Backend", "Encoder", "checked_vectors"]
+__all__ = [
+    "PROBE_SENTENCES",
+    "PROBE_TOLERANCE",
+    "Advance",
+    "Backend",
+    "Encoder",
+    "checked_vectors",
+    "probe_cosines",
+    "probe_distance",
+]
 
 Advance = Callable[[int], None]
 """Called with the number of texts that have just been encoded."""
@@ -115,3 +124,46 @@ def _to_numpy(value: Any) -> Any:
     if hasattr(value, "detach"):  # a torch tensor; NumPy has no bfloat16
         return value.detach().cpu().float().numpy()
     return value
+
+
+PROBE_SENTENCES = (
+    "A dog sleeps in the sun.",
+    "A cat is lying on the warm grass.",
+    "The bank raised its interest rates again.",
+    "He sat down on the bank of the river.",
+    "Two men are playing chess in the park.",
+    "The patient was given ten milligrams a day.",
+    "Please send me the report before Friday.",
+    "The train to Vienna leaves at noon.",
+    "She does not like the new film at all.",
+    "She likes the new film very much.",
+    "Water boils at one hundred degrees.",
+    "How do I reset my password?",
+)
+
+PROBE_TOLERANCE = 0.02
+"""Largest root mean square difference of cosines that one model shows between precisions and servers."""
+
+
+def probe_cosines(encode: Callable[[Sequence[str]], Any], *, owner: str) -> tuple[float, ...]:
+    """Return the cosines of all pairs of the probe sentences, rounded to four digits.
+
+    Args:
+        encode: called once, with a list of the sentences.
+
+    Raises:
+        InvalidInputError: what it returned are no vectors of as many texts.
+    """
+    texts = list(PROBE_SENTENCES)
+    X = checked_vectors(encode(texts), rows=len(texts), owner=owner).astype(np.float64)
+    norms = np.linalg.norm(X, axis=1, keepdims=True)
+    X = X / np.where(norms > 0, norms, 1.0)
+    upper = np.triu_indices(len(X), k=1)
+    return tuple(round(float(value), 4) for value in (X @ X.T)[upper])
+
+
+def probe_distance(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return the root mean square difference of two probes; infinite if they are not comparable."""
+    if len(one) != len(other):
+        return float("inf")
+    return float(np.sqrt(np.mean((np.asarray(one) - np.asarray(other)) ** 2)))

@@ -9,20 +9,285 @@ products.
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.encoders.batching import plan_batches
-from vecveil.encoders.fingerprint import fingerprint_folder, fingerprint_model
-from vecveil.encoders.precision import PrecisionChoice, cpu_has_bf16, verify_bf16
 from vecveil.encoders.protocol import Advance, checked_vectors
 from vecveil.errors import InvalidInputError
 from vecveil.validation import check_count
 
-__all__ = ["SentenceTransformerBackend"]
+__all__ = [
+    "CALIBRATION_TEXTS",
+    "MIN_COSINE",
+    "MIN_SPEEDUP",
+    "PrecisionChoice",
+    "SentenceTransformerBackend",
+    "cpu_has_bf16",
+    "fingerprint_folder",
+    "fingerprint_model",
+    "lowest_cosine",
+    "plan_batches",
+    "verify_bf16",
+]
+
+_SUFFIXES = {".json", ".safetensors", ".bin", ".pt", ".pth", ".model", ".py", ".jinja", ".npz"}
+_NAMES = {"vocab.txt", "merges.txt", "whitespacetokenizer_config.json"}
+_WITH_TOKENIZER_JSON = {
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "special_tokens_map.json",
+    "added_tokens.json",
+}
+_IGNORED = {
+    "data_config.json",
+    "trainer_state.json",
+    "training_args.bin",
+    "optimizer.pt",
+    "train_script.py",
+}
+_OTHER_FORMATS = {"onnx", "openvino"}
+_VOLATILE = {"_name_or_path", "name_or_path", "transformers_version", "__version__", "_commit_hash"}
+
+_digests: dict[tuple[str, int, int], bytes] = {}
+
+
+def fingerprint_folder(folder: Path, settings: Mapping[str, Any]) -> str:
+    """Return ``st1:`` and the SHA-256 of a sentence-transformers folder and of ``settings``."""
+    digest = hashlib.sha256()
+    for path in sorted(_files(folder), key=lambda file: file.relative_to(folder).as_posix()):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + _file_digest(path))
+    return _finish(digest, settings)
+
+
+def fingerprint_model(model: Any, settings: Mapping[str, Any]) -> str:
+    """Return the fingerprint of a SentenceTransformer that is in memory already.
+
+    It covers weights, vocabulary and module settings. Where the model came from is unknown, so it
+    differs from the fingerprint of the folder, and it may change with the version of the library:
+    load by name or folder for one that the command line reproduces.
+    """
+    digest = hashlib.sha256(b"in memory\0")
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        # NumPy has no bfloat16; float32 holds every float16 and bfloat16 exactly.
+        values = flat.float() if flat.dtype.is_floating_point and flat.element_size() < 4 else flat
+        digest.update(memoryview(values.numpy()).cast("B"))
+    for module in model.children():
+        config = module.get_config_dict() if hasattr(module, "get_config_dict") else {}
+        digest.update(type(module).__name__.encode() + _canonical(config))
+    get_vocabulary: Callable[[], dict[str, int]]
+    get_vocabulary = getattr(getattr(model, "tokenizer", None), "get_vocab", dict)
+    vocabulary = get_vocabulary()
+    digest.update(_canonical(dict(sorted(vocabulary.items()))))
+    return _finish(digest, settings)
+
+
+def _finish(digest: Any, settings: Mapping[str, Any]) -> str:
+    digest.update(b"\0settings\0" + _canonical(settings))
+    return f"st1:{digest.hexdigest()}"
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    yield from _chosen(path for path in folder.iterdir() if path.is_file())
+    for module in _module_folders(folder):
+        inside = (path for path in module.rglob("*") if path.is_file())
+        yield from _chosen(
+            path for path in inside if _OTHER_FORMATS.isdisjoint(path.relative_to(folder).parts)
+        )
+
+
+def _module_folders(folder: Path) -> list[Path]:
+    try:
+        modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+        names = {str(module["path"]).strip("/") for module in modules}
+    except (OSError, ValueError, TypeError, KeyError):
+        return []
+    inside = (name for name in sorted(names) if name and ".." not in name)
+    return [folder / name for name in inside if (folder / name).is_dir()]
+
+
+def _chosen(paths: Iterator[Path]) -> Iterator[Path]:
+    files = {path for path in paths if path.name in _NAMES or path.suffix in _SUFFIXES}
+    with_safetensors = {path.parent for path in files if path.suffix == ".safetensors"}
+    with_tokenizer = {path.parent for path in files if path.name == "tokenizer.json"}
+    for path in files:
+        redundant_weights = (
+            path.suffix in {".bin", ".pt", ".pth"} and path.parent in with_safetensors
+        )
+        redundant_vocabulary = path.name in _WITH_TOKENIZER_JSON and path.parent in with_tokenizer
+        if not (path.name in _IGNORED or redundant_weights or redundant_vocabulary):
+            yield path
+
+
+def _file_digest(path: Path) -> bytes:
+    stat = path.stat()
+    key = (str(path.resolve()), stat.st_size, stat.st_mtime_ns)
+    if key not in _digests:
+        if path.suffix == ".json":
+            data = path.read_bytes()
+            with contextlib.suppress(ValueError):
+                data = _canonical(_without_volatile(json.loads(data)))
+            _digests[key] = hashlib.sha256(data).digest()
+        else:
+            with path.open("rb") as file:
+                _digests[key] = hashlib.file_digest(file, "sha256").digest()
+    return _digests[key]
+
+
+def _without_volatile(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: _without_volatile(entry) for key, entry in value.items() if key not in _VOLATILE
+        }
+    return value
+
+
+def _canonical(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, ensure_ascii=True, default=str).encode()
+
+
+MIN_COSINE = 0.9999
+"""bf16 is taken only if every calibration text keeps at least this cosine to fp32."""
+MIN_SPEEDUP = 1.2
+"""bf16 is taken only if it is at least this many times faster."""
+
+CALIBRATION_TEXTS = (
+    "",
+    "Yes.",
+    "Call me back on Monday.",
+    "The patient was given 400 mg of ibuprofen twice a day.",
+    "A man is playing a guitar on the street.",
+    "Interest rates rose by a quarter of a point, the central bank said.",
+    "Is there any way to cancel the order before it ships?",
+    "Two dogs run through the snow towards a frozen lake.",
+    "Ticket 48213: the printer on the third floor prints blank pages.",
+    "She moved from Lisbon to Oslo in 2019 and works as a nurse.",
+    "Zażółć gęślą jaźń; 今日は天気がいい; привет, мир!",
+    "E = mc^2, x_1 <= 3.14159, and the p-value was 0.032 (n = 120).",
+    "After three weeks without symptoms the treatment was stopped, the dose of the second drug was "
+    "halved, and a follow-up visit was agreed for the beginning of the next quarter.",
+    "We regret to inform you that your application was not successful this time; the committee "
+    "received an unusually high number of proposals, and only one in nine could be funded from the "
+    "budget available. You are welcome to apply again in the autumn round.",
+    "The old bridge, which had carried trains over the valley for more than a century, was closed "
+    "to all traffic after inspectors found cracks in two of the main supports.",
+    "please pls fix this asap!!! login broken again :(",
+)
+"""Sentences of mixed length and script, encoded in both precisions before bf16 is chosen."""
+
+EncodeWith = Callable[[list[str], str], "np.ndarray[Any, np.dtype[np.float32]]"]
+
+
+@dataclass(frozen=True)
+class PrecisionChoice:
+    """Which precision runs and why; no ``cosine`` and ``speedup`` where bf16 was not tried."""
+
+    precision: str
+    reason: str
+    cosine: float | None = None
+    speedup: float | None = None
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the fields as a JSON-ready dictionary."""
+        return asdict(self)
+
+
+def cpu_has_bf16() -> bool:
+    """Return True if the processor multiplies bfloat16 in hardware (AVX512, AMX, Arm)."""
+    import torch
+
+    try:
+        capabilities = torch.cpu.get_capabilities()
+        if any(capabilities.get(flag) for flag in ("avx512_bf16", "amx_bf16", "bf16")):
+            return True
+    except (AttributeError, RuntimeError):  # older torch
+        pass
+    for probe in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        check = getattr(torch.cpu, probe, None)
+        if check is not None and check():
+            return True
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="ignore").splitlines()
+    except OSError:
+        return False
+    flags = next(
+        (line for line in lines if line.lower().startswith(("flags", "features"))), ""
+    ).split()
+    return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(flags)
+
+
+def lowest_cosine(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> float:
+    """Return the smallest cosine between equal rows of two (N, n) arrays; NaN counts as -1."""
+    a, b = first.astype(np.float64), second.astype(np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        cosines = (a * b).sum(axis=1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1))
+    return float(np.nan_to_num(cosines, nan=-1.0).min())
+
+
+def verify_bf16(encode_with: EncodeWith, *, repeats: int = 3) -> PrecisionChoice:
+    """Return bf16 if it keeps every calibration vector and saves time on this machine, else fp32.
+
+    Args:
+        encode_with: encodes texts in the named precision.
+        repeats: the best of so many alternating timings counts.
+    """
+    texts = list(CALIBRATION_TEXTS)
+    cosine = lowest_cosine(encode_with(texts, "fp32"), encode_with(texts, "bf16"))
+    if cosine < MIN_COSINE:
+        return PrecisionChoice("fp32", f"bf16 keeps a cosine of {cosine:.5f} only", cosine)
+    best = {"fp32": float("inf"), "bf16": float("inf")}
+    for _ in range(repeats):
+        for precision in best:
+            start = time.perf_counter()
+            encode_with(texts, precision)
+            best[precision] = min(best[precision], time.perf_counter() - start)
+    speedup = best["fp32"] / best["bf16"]
+    if speedup < MIN_SPEEDUP:
+        return PrecisionChoice("fp32", "bf16 is not faster on this machine", cosine, speedup)
+    return PrecisionChoice("bf16", "bf16 is faster and close enough", cosine, speedup)
+
+
+def plan_batches(
+    lengths: npt.NDArray[np.int64], *, max_tokens: int, max_texts: int, min_tokens: int
+) -> list[npt.NDArray[np.int64]]:
+    """Return the rows of each batch, longest texts first; every row stands in exactly one batch.
+
+    A batch holds texts of one length, hence no padding and no attention mask, unless that leaves it
+    under ``min_tokens``: then shorter texts join.
+
+    Args:
+        lengths: tokens per text, shape (N,).
+        max_tokens: rows times the longest length of a batch stays at or below this (one text always
+            fits).
+        max_texts: at most so many texts in a batch.
+        min_tokens: batches smaller than this are filled up. 0 never pads; larger pads more and
+            calls the model less often.
+    """
+    order = np.argsort(-lengths, kind="stable").astype(np.int64)
+    batches = []
+    start = 0
+    while start < len(order):
+        longest = max(int(lengths[order[start]]), 1)
+        room = start + max(1, min(max_texts, max_tokens // longest))
+        end = start + 1
+        while end < min(room, len(order)):
+            if lengths[order[end]] != longest and (end - start) * longest >= min_tokens:
+                break
+            end += 1
+        batches.append(order[start:end])
+        start = end
+    return batches
+
 
 Vectors = npt.NDArray[np.float32]
 

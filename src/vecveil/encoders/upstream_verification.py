@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from vecveil.encoders.probe import PROBE_TOLERANCE, probe_cosines, probe_distance
+from vecveil.encoders.protocol import PROBE_TOLERANCE, probe_cosines, probe_distance
 from vecveil.errors import IncompatibleError
 
 __all__ = ["UpstreamVerification", "matches_probe"]

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from vecveil.attacks import text_groups
 from vecveil.concepts import Concept, ConceptMatches
 from vecveil.concepts.folding import words
-from vecveil.concepts.spans import Span
+from vecveil.concepts.matching import Span
 from vecveil.concepts.terms import TermDetector
 from vecveil.experiments.datasets import open_dataset
 from vecveil.experiments.datasets.kinds import PairSet, RetrievalSet, TextSet

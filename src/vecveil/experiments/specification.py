@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from vecveil.concepts.plain_yaml import shared_line
+from vecveil.concepts.concept_file import shared_line
 from vecveil.errors import DataFileError, InvalidInputError, MissingDependencyError
 from vecveil.experiments.modules import import_modules
 

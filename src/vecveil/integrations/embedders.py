@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from vecveil.encoders import load_encoder
-from vecveil.encoders.probe import PROBE_SENTENCES
-from vecveil.encoders.protocol import checked_vectors
+from vecveil.encoders.protocol import PROBE_SENTENCES, checked_vectors
 from vecveil.encoders.upstream_verification import matches_probe
 from vecveil.errors import IncompatibleError
 from vecveil.protector.encoder_info import encoder_fingerprint

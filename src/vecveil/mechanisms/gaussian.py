@@ -13,8 +13,7 @@ import numpy.typing as npt
 from vecveil.accounting import Guarantee, gaussian_guarantee
 from vecveil.errors import InvalidInputError
 from vecveil.mechanisms.base import Arrays, Mechanism, grid_step
-from vecveil.mechanisms.distances import quotient_distances
-from vecveil.mechanisms.elliptical import release_elliptical, words_of_a_row
+from vecveil.mechanisms.elliptical import quotient_distances, release_elliptical, words_of_a_row
 from vecveil.mechanisms.steps import unit_rows
 from vecveil.randomness import WordStream
 from vecveil.sensitivity.shapes import NoiseShape

@@ -15,8 +15,7 @@ from vecveil.accounting import (
     laplace_total_variation,
 )
 from vecveil.mechanisms.base import Arrays, Mechanism, grid_step
-from vecveil.mechanisms.distances import quotient_distances
-from vecveil.mechanisms.elliptical import release_elliptical, words_of_a_row
+from vecveil.mechanisms.elliptical import quotient_distances, release_elliptical, words_of_a_row
 from vecveil.randomness import WordStream
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Embeddings, Matrix, Vector

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from vecveil.accounting import Guarantee, purkayastha_guarantee
 from vecveil.errors import InvalidInputError
 from vecveil.mechanisms.base import Arrays, Mechanism, add_noise, grid_step
-from vecveil.mechanisms.distances import angles
+from vecveil.mechanisms.elliptical import angles
 from vecveil.mechanisms.steps import unit_rows
 from vecveil.randomness import WordStream, kernel
 from vecveil.randomness.elementary import Words

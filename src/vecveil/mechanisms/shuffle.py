@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from vecveil.accounting import Guarantee, obfuscation_guarantee
 from vecveil.mechanisms.base import Arrays, Mechanism
-from vecveil.mechanisms.distances import certain_advantage, euclidean_distances
+from vecveil.mechanisms.elliptical import certain_advantage, euclidean_distances
 from vecveil.randomness import WordStream
 from vecveil.types import Embeddings, Matrix, Vector
 from vecveil.validation import check_count

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from vecveil.encoders.probe import PROBE_TOLERANCE, probe_cosines, probe_distance
+from vecveil.encoders.protocol import PROBE_TOLERANCE, probe_cosines, probe_distance
 
 __all__ = ["EncoderInfo", "encoder_fingerprint"]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from vecveil.accounting.calibration import epsilon_meaning
 from vecveil.accounting.guarantee import WEAK_EPSILON
-from vecveil.accounting.meaning import epsilon_meaning
 from vecveil.accounting.over_pairs import concept_level
 from vecveil.mechanisms import Laplace, LdpGaussian, Mechanism, Purkayastha, TextCrafter
 from vecveil.mechanisms.purkayastha import angle_moments

@@ -25,8 +25,8 @@ from vecveil.validation import check_embeddings, check_texts
 
 if TYPE_CHECKING:
     from vecveil.accounting import Ledger
-    from vecveil.concepts.rewriter import Rewriter
-    from vecveil.concepts.spans import Span
+    from vecveil.concepts.matching import Span
+    from vecveil.concepts.rewriting import Rewriter
     from vecveil.encoders import Encoder
 
 __all__ = ["Protector"]

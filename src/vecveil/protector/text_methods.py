@@ -11,7 +11,7 @@ from vecveil.validation import check_count
 
 if TYPE_CHECKING:
     from vecveil.concepts import Concept, ConceptMatches
-    from vecveil.concepts.rewriter import Rewriter
+    from vecveil.concepts.rewriting import Rewriter
 
 __all__ = ["TEXT_METHODS", "TextMethod"]
 
@@ -35,7 +35,7 @@ class TextMethod:
 def _redact(
     matches: ConceptMatches, concept: Concept, seed: int, options: dict[str, Any]
 ) -> Rewriter:
-    from vecveil.concepts.rewriter import Redacting
+    from vecveil.concepts.rewriting import Redacting
 
     return Redacting(concept, seed)
 
@@ -43,7 +43,7 @@ def _redact(
 def _at_random(
     matches: ConceptMatches, concept: Concept, seed: int, options: dict[str, Any]
 ) -> Rewriter:
-    from vecveil.concepts.replacing import ReplacingAtRandom
+    from vecveil.concepts.rewriting import ReplacingAtRandom
 
     count, least = options.get("words", 2000), options.get("min_word_texts", 5)
     return ReplacingAtRandom.of(matches, concept, seed=seed, count=count, min_texts=least)
@@ -52,8 +52,7 @@ def _at_random(
 def _by_members(
     matches: ConceptMatches, concept: Concept, seed: int, options: dict[str, Any]
 ) -> Rewriter:
-    from vecveil.concepts.made_up import made_up_members
-    from vecveil.concepts.replacing import ReplacingByMembers
+    from vecveil.concepts.rewriting import ReplacingByMembers, made_up_members
 
     members = options.get("members", "own")
     if members == "own":

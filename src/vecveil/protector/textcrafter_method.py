@@ -35,8 +35,8 @@ def textcrafter_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
 
     The PII side is the texts with the concept, the plain side the same texts without it and the ordinary ones.
     """
-    from vecveil.textcrafter.clusters import plain_centroids
     from vecveil.textcrafter.pii_classifier import fit_pii_classifier
+    from vecveil.textcrafter.reward import plain_centroids
     from vecveil.textcrafter.training import train_policy
 
     if options.pop("relabel", None) is not None:

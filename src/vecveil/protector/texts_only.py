@@ -12,12 +12,12 @@ from vecveil.accounting import Guarantee, rewriting_guarantee
 from vecveil.errors import InvalidInputError, message
 from vecveil.mechanisms import Mechanism
 from vecveil.mechanisms.base import Arrays
-from vecveil.mechanisms.distances import certain_advantage, euclidean_distances
+from vecveil.mechanisms.elliptical import certain_advantage, euclidean_distances
 from vecveil.randomness import WordStream
 from vecveil.types import Embeddings, Matrix, Vector
 
 if TYPE_CHECKING:
-    from vecveil.concepts.rewriter import Rewriter
+    from vecveil.concepts.rewriting import Rewriter
 
 __all__ = ["TextsOnly", "refuse_repetition", "released_rows", "rewriter_from_record"]
 
@@ -137,9 +137,8 @@ def refuse_repetition(**given: object) -> None:
 
 def rewriter_from_record(record: Mapping[str, Any]) -> Rewriter:
     """Return the rewriter of a protector file; raises ValueError, LookupError or TypeError for a wrong record."""
-    from vecveil.concepts.replacing import ReplacingAtRandom, ReplacingByMembers
-    from vecveil.concepts.rewriter import Redacting
-    from vecveil.concepts.saved_concept import concept_from_record
+    from vecveil.concepts.concept import concept_from_record
+    from vecveil.concepts.rewriting import Redacting, ReplacingAtRandom, ReplacingByMembers
 
     concept, seed, kind = concept_from_record(record["concept"]), record["seed"], record["kind"]
     if type(seed) is not int or seed < 0:

@@ -2,15 +2,15 @@
 
 from vecveil.randomness.keyed import (
     ItemId,
+    NoiseKey,
+    NoiseKeys,
     check_ids,
     content_ids,
     keyed_stream,
     row_digests,
     text_digests,
 )
-from vecveil.randomness.keys import NoiseKey, NoiseKeys
-from vecveil.randomness.source import resolve_generator
-from vecveil.randomness.stream import WordStream, resolve_stream
+from vecveil.randomness.stream import WordStream, resolve_generator, resolve_stream
 
 __all__ = [
     "ItemId",

@@ -15,21 +15,228 @@ Counters of N items of b blocks overlap with a chance of about b·N²/2¹²⁸: 
 
 from __future__ import annotations
 
+import base64
+import binascii
+import contextlib
 import hashlib
 import hmac
+import json
 import math
-from collections.abc import Iterable, Sequence
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from vecveil.errors import InvalidInputError
-from vecveil.randomness.keys import NoiseKey
+from vecveil.errors import InvalidInputError, KeyFileError, message
+from vecveil.io import write_bytes
 from vecveil.randomness.stream import BlockCipher, WordStream
 from vecveil.types import Embeddings
 
-__all__ = ["ItemId", "check_ids", "content_ids", "keyed_stream", "row_digests", "text_digests"]
+if TYPE_CHECKING:
+    from vecveil.randomness.stream import BlockCipher
+
+__all__ = [
+    "ItemId",
+    "NoiseKey",
+    "NoiseKeys",
+    "check_ids",
+    "content_ids",
+    "keyed_stream",
+    "row_digests",
+    "text_digests",
+]
+
+SCHEMA = "vecveil.keys/1"
+KEY_BYTES = 32
+_LONGEST_ID = 100
+_LARGEST_FILE = 2**20
+
+
+def _reason(error: Exception) -> str:
+    number = getattr(error, "errno", None)
+    return os.strerror(number) if number else type(error).__name__
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Let one process at a time change key files in ``folder``, so that no new key is lost to another."""
+    try:
+        import fcntl
+    except ImportError:  # no POSIX: writes are still atomic
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+class NoiseKey:
+    """One secret key and its id. It shows its id alone, and cannot be pickled or copied.
+
+    Args:
+        key_id: name of the key, which is recorded beside releases; not secret.
+        secret: at least 32 bytes from a cryptographic generator.
+    """
+
+    __slots__ = ("_cipher", "_secret", "key_id")
+
+    def __init__(self, key_id: str, secret: bytes) -> None:
+        if (
+            not isinstance(key_id, str)
+            or not 0 < len(key_id) <= _LONGEST_ID
+            or not key_id.isprintable()
+        ):
+            raise KeyFileError.of("NoiseKey", "key_id", f"a printable name of at most {_LONGEST_ID} characters",
+                                  type(key_id).__name__)  # fmt: skip
+        if not isinstance(secret, bytes) or len(secret) < KEY_BYTES or len(set(secret)) < 8:
+            raise KeyFileError.of("NoiseKey", "secret", f"at least {KEY_BYTES} random bytes", "something else",
+                                  "Whoever guesses the key removes the noise.",
+                                  "Make one with `vecveil key new FILE`.")  # fmt: skip
+        self.key_id = key_id
+        self._secret = secret
+        self._cipher: BlockCipher | None = None
+
+    def __repr__(self) -> str:
+        return f"NoiseKey({self.key_id!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "NoiseKey: a key is not pickled, so that it reaches no file and no queue. "
+            "Let each worker read it from its file or environment variable."
+        )
+
+    @property
+    def check_value(self) -> str:
+        """16 hex digits that tell this key from another of the same id; not secret, nothing of the key is in them."""
+        purpose = b"vecveil key check 1" + self.key_id.encode()
+        return hmac.digest(self._secret, purpose, "sha256")[:8].hex()
+
+    def secret_for_noise(self) -> bytes:
+        """Return the secret bytes; for `vecveil.randomness.keyed` alone."""
+        return self._secret
+
+    def cipher_for_noise(self, derive: Callable[[NoiseKey], BlockCipher]) -> BlockCipher:
+        """Return the cipher that ``derive`` makes of this key, which is kept as long as the key is."""
+        if self._cipher is None:
+            self._cipher = derive(self)
+        return self._cipher
+
+
+@dataclass(frozen=True, repr=False)
+class NoiseKeys:
+    """The keys of one file or variable; ``current`` makes new releases."""
+
+    current: str
+    keys: Mapping[str, NoiseKey]
+
+    def __repr__(self) -> str:
+        return f"NoiseKeys(current={self.current!r}, ids={sorted(self.keys)!r})"
+
+    def key(self, key_id: str | None = None) -> NoiseKey:
+        """Return the key of that id, or the current one."""
+        name = self.current if key_id is None else key_id
+        if name not in self.keys:
+            known = ", ".join(sorted(self.keys))
+            got = "another"  # never shown: it may be the secret, passed in the wrong place
+            raise KeyFileError.of("NoiseKeys", "key_id", f"one of {known}", got)
+        return self.keys[name]
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> NoiseKeys:
+        """Return the keys in the file at ``path``.
+
+        Raises:
+            KeyFileError: missing, unreadable, not a key file, or readable by other users.
+        """
+        path = Path(path)
+        owner = "NoiseKeys.from_file"
+        try:
+            if path.stat().st_size > _LARGEST_FILE:
+                raise KeyFileError.of(owner, "path", "a key file", "a file of another kind")
+            others = os.name == "posix" and path.stat().st_mode & 0o077
+            text = "" if others else path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise KeyFileError(
+                message(owner, "path", "a key file that can be read", f"{path.name}: {_reason(error)}",
+                        fix="Make one with `vecveil key new FILE`.")
+            ) from None  # fmt: skip
+        if others:
+            raise KeyFileError.of(owner, "path", "readable by its owner alone", f"mode {others:o} for others",
+                                  "Whoever has the key removes the noise.", f"Run: chmod 600 {path.name}")  # fmt: skip
+        return cls._parsed(text, owner, "path")
+
+    @classmethod
+    def from_environment(cls, variable: str = "VECVEIL_KEYS") -> NoiseKeys:
+        """Return the keys in the environment variable (the same JSON as a key file)."""
+        owner = "NoiseKeys.from_environment"
+        # Only a name is shown: the usual slip is to pass the variable's value, which is the secret.
+        named = isinstance(variable, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,60}", variable)
+        text = os.environ.get(variable) if named else None
+        if not text:
+            got = f"{variable} unset" if named else "something that is no variable's name"
+            raise KeyFileError.of(
+                owner, "variable", "the name of one set to the JSON of a key file", got
+            )
+        return cls._parsed(text, owner, "variable")
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], key_id: str) -> NoiseKeys:
+        """Write a new key to the file at ``path``, which is made if it is not there, and make it current."""
+        path = Path(os.path.realpath(path))  # a link goes on pointing to the file
+        with _locked(path.parent):
+            return cls._create(path, key_id)
+
+    @classmethod
+    def _create(cls, path: Path, key_id: str) -> NoiseKeys:
+        keys = dict(cls.from_file(path).keys) if path.exists() else {}
+        if key_id in keys:
+            raise KeyFileError.of("NoiseKeys.create", "key_id", "new in this file", repr(key_id)[:60],
+                                  "Two keys of one id could not be told apart.", "Choose another id.")  # fmt: skip
+        keys[key_id] = NoiseKey(key_id, secrets.token_bytes(KEY_BYTES))
+        made = cls(key_id, keys)
+        record = {
+            "schema": SCHEMA,
+            "current": key_id,
+            "keys": {
+                name: base64.b64encode(key.secret_for_noise()).decode()
+                for name, key in keys.items()
+            },
+        }
+        write_bytes(path, (json.dumps(record, indent=1) + "\n").encode(), mode=0o600)
+        return made
+
+    @classmethod
+    def _parsed(cls, text: str, owner: str, param: str) -> NoiseKeys:
+        # No cause is chained anywhere here: it would carry the text, and with it the key.
+        wrong: Any = None
+        try:
+            record = json.loads(text)
+            if record["schema"] != SCHEMA:
+                raise ValueError
+            keys = {
+                name: NoiseKey(name, base64.b64decode(value, validate=True))
+                for name, value in record["keys"].items()
+            }
+            if record["current"] not in keys:
+                raise ValueError
+            return cls(record["current"], keys)
+        except KeyFileError as error:
+            raise error from None
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError, binascii.Error):
+            wrong = message(owner, param, f"the JSON of a key file ({SCHEMA})", "something else",
+                            fix="Make one with `vecveil key new FILE`.")  # fmt: skip
+        raise KeyFileError(wrong)
+
 
 ItemId = str | int | bytes
 

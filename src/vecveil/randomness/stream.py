@@ -23,7 +23,35 @@ from vecveil.randomness import kernel
 from vecveil.randomness.elementary import Words
 from vecveil.types import RandomSource, Vector
 
-__all__ = ["GAMMA_BLOCKS", "TRIES", "BlockCipher", "WordStream", "resolve_stream"]
+__all__ = [
+    "GAMMA_BLOCKS",
+    "TRIES",
+    "BlockCipher",
+    "WordStream",
+    "resolve_generator",
+    "resolve_stream",
+]
+
+
+def resolve_generator(
+    rng: RandomSource = None, *, owner: str = "resolve_generator"
+) -> np.random.Generator:
+    """Return the NumPy generator that ``rng`` stands for, for everything that is not protecting noise.
+
+    Args:
+        rng: None for one seeded by the operating system; an integer seed or a `numpy.random.Generator`
+            for a repeatable one.
+    """
+    if rng is None:
+        return np.random.default_rng(secrets.randbits(128))
+    if isinstance(rng, np.random.Generator):
+        return rng
+    if isinstance(rng, int | np.integer) and not isinstance(rng, bool) and rng >= 0:
+        return np.random.default_rng(int(rng))
+    raise InvalidInputError.of(
+        owner, "rng", "None, a seed ≥ 0 or a numpy.random.Generator", type(rng).__name__
+    )
+
 
 _AES_BLOCK = 16
 TRIES = 4
@@ -179,6 +207,5 @@ def resolve_stream(
         if rng.rows != rows:
             raise IncompatibleError.of(owner, "rng", f"a stream of {rows} rows", rng.rows)
         return rng.used()
-    from vecveil.randomness.source import resolve_generator
 
     return WordStream(resolve_generator(rng, owner=owner).bytes(32), rows)

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import NoReturn
 
-from vecveil.encoders.probe import (
+from vecveil.encoders.protocol import (
     PROBE_SENTENCES,
     PROBE_TOLERANCE,
     probe_cosines,

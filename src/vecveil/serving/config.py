@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from vecveil.concepts.plain_yaml import shared_line
+from vecveil.concepts.concept_file import shared_line
 from vecveil.errors import DataFileError, InvalidInputError, MissingDependencyError, message
 from vecveil.serving.settings import Limits, PolicySettings, ServeSettings, UpstreamSettings
 

@@ -9,19 +9,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vecveil.textcrafter.clusters import nearest, plain_centroids
     from vecveil.textcrafter.corpus import PiiCorpus, contains_pii, label_corpus, pii_detector
-    from vecveil.textcrafter.curves import EpochMeasures, LearningCurves
-    from vecveil.textcrafter.pii_classifier import PiiClassifier, fit_pii_classifier
-    from vecveil.textcrafter.pii_figures import HeldOutFigures
-    from vecveil.textcrafter.reward import reward_lower_bound
+    from vecveil.textcrafter.pii_classifier import HeldOutFigures, PiiClassifier, fit_pii_classifier
+    from vecveil.textcrafter.policy_gradient import EpochMeasures, LearningCurves
+    from vecveil.textcrafter.reward import nearest, plain_centroids, reward_lower_bound
     from vecveil.textcrafter.settings import PolicySettings
     from vecveil.textcrafter.training import TrainedPolicy, train_policy
 
 _WHERE = {
-    "EpochMeasures": "curves",
-    "HeldOutFigures": "pii_figures",
-    "LearningCurves": "curves",
+    "EpochMeasures": "policy_gradient",
+    "HeldOutFigures": "pii_classifier",
+    "LearningCurves": "policy_gradient",
     "PiiClassifier": "pii_classifier",
     "PiiCorpus": "corpus",
     "PolicySettings": "settings",
@@ -30,8 +28,8 @@ _WHERE = {
     "fit_pii_classifier": "pii_classifier",
     "label_corpus": "corpus",
     "pii_detector": "corpus",
-    "nearest": "clusters",
-    "plain_centroids": "clusters",
+    "nearest": "reward",
+    "plain_centroids": "reward",
     "reward_lower_bound": "reward",
     "train_policy": "training",
 }

@@ -1,29 +1,264 @@
-"""One step of policy gradient (TextCrafter, Eq. 22, 23), and the measures that its curves are made of."""
+"""One step of policy gradient (TextCrafter, Eq. 17, 18, 22, 23), and the learning curves that measure it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from vecveil.errors import DataFileError, InvalidInputError, message
+from vecveil.mechanisms.textcrafter import REDRAWS, degenerate_below
 from vecveil.runtime import Batches, import_torch, resolve_device
-from vecveil.textcrafter.curves import EpochMeasures
-from vecveil.textcrafter.holding_out import Indices, hold_out
-from vecveil.textcrafter.perturbation import orthogonal_part, perturbation
 from vecveil.textcrafter.reward import Reward, RewardTerms, target_centroids
 from vecveil.textcrafter.settings import PolicySettings
 from vecveil.types import Embeddings
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from vecveil.textcrafter.network import ProtectPolicy
     from vecveil.textcrafter.pii_classifier import PiiClassifier
 
-__all__ = ["NotFinite", "PolicyGradient"]
+__all__ = [
+    "CURVES_SCHEMA",
+    "EpochMeasures",
+    "LearningCurves",
+    "NotFinite",
+    "PolicyGradient",
+    "fixed_orthogonal",
+    "group_numbers",
+    "hold_out",
+    "orthogonal_part",
+    "perturbation",
+]
+
+CURVES_SCHEMA = "vecveil.training/1"
+
+
+@dataclass(frozen=True, slots=True)
+class EpochMeasures:
+    """Means over the held-out vectors after an epoch, without dropout, under the same draws every time.
+
+    Attributes:
+        epoch: 0 is before the first step.
+        reward: R of the protected vectors.
+        reward_training: R of the training vectors, over the epoch's steps and with dropout; None before the first.
+        reward_clean: R of the vectors as they are.
+        p_pii, p_pii_clean: the classifier's probability of PII, protected and as they are.
+        drift: 1 − cos(e', e).
+        cluster_distance, cluster_distance_clean: ‖e' − c‖ and ‖e − c‖.
+        mean_log_sigma: mean of log σ over the coordinates.
+        deterministic_share: ‖μ⊥‖² / E‖d⊥‖², in [0, 1]: how much of the perturbation does not change between draws.
+        direction_cosine: v · v before the first step: 1 where the direction has not moved.
+        mean_resultant, direction_resultant: ‖mean over the vectors of μ/‖μ‖‖, and of v: 1 where every vector gets the
+            same one, so that the policy has learnt nothing of e.
+        seconds: since the first step, over all runs.
+    """
+
+    epoch: int
+    reward: float
+    reward_training: float | None
+    reward_clean: float
+    p_pii: float
+    p_pii_clean: float
+    drift: float
+    cluster_distance: float
+    cluster_distance_clean: float
+    mean_log_sigma: float
+    deterministic_share: float
+    direction_cosine: float
+    mean_resultant: float
+    direction_resultant: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class LearningCurves:
+    """The measures of each epoch, the start first."""
+
+    epochs: tuple[EpochMeasures, ...]
+
+    @property
+    def last(self) -> EpochMeasures:
+        """Return what the policy that is kept has reached: the last epoch's."""
+        return self.epochs[-1]
+
+    @property
+    def best(self) -> EpochMeasures:
+        """Return the epoch with the highest reward, for comparison only."""
+        return max(self.epochs, key=lambda one: one.reward)
+
+    def with_epoch(self, measures: EpochMeasures) -> Self:
+        """Return the curves with one epoch more."""
+        return type(self)((*self.epochs, measures))
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the curves, JSON-ready."""
+        return {
+            "schema": CURVES_SCHEMA,
+            "epochs": [asdict(one) for one in self.epochs],
+            "best_epoch": self.best.epoch if self.epochs else None,
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Self:
+        """Return the curves of a record.
+
+        Raises:
+            DataFileError: it is no record of learning curves, or of another schema.
+        """
+        schema = record.get("schema") if isinstance(record, Mapping) else None
+        if schema != CURVES_SCHEMA:
+            raise DataFileError.of(
+                "LearningCurves", "record", f"of the schema {CURVES_SCHEMA!r}", repr(schema)[:40]
+            )
+        try:
+            return cls(tuple(_epoch(one, at) for at, one in enumerate(record["epochs"])))
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataFileError.of("LearningCurves", "record", "a list of epochs with all their measures",
+                                   "one without") from error  # fmt: skip
+
+
+def _epoch(values: Any, at: int) -> EpochMeasures:
+    if values["epoch"] != at:
+        raise ValueError("epoch")
+    found: dict[str, Any] = {"epoch": at}
+    for field in fields(EpochMeasures)[1:]:
+        value = values[field.name]
+        if isinstance(value, bool) or not isinstance(value, int | float | None):
+            raise TypeError(field.name)
+        if value is None and field.name != "reward_training":
+            raise TypeError(field.name)
+        found[field.name] = None if value is None else float(value)
+    return EpochMeasures(**found)
+
+
+def orthogonal_part(d: Tensor, v: Tensor) -> Tensor:
+    """Return d⊥ = d − (d·v) v; twice, since the first time leaves a rounding error along v.
+
+    Args:
+        d: (..., n).
+        v: of norm 1, (n,) or (..., n).
+    """
+    d = d - (d * v).sum(dim=-1, keepdim=True) * v
+    return d - (d * v).sum(dim=-1, keepdim=True) * v
+
+
+def fixed_orthogonal(v: Tensor) -> Tensor:
+    """Return a unit vector orthogonal to each v: the axis that v leans on least, less its part along v.
+
+    Args:
+        v: of norm 1, (..., n), n ≥ 2.
+    """
+    import torch
+
+    least = v.abs().argmin(dim=-1, keepdim=True)
+    axis = torch.zeros_like(v).scatter_(-1, least, 1.0)
+    part = orthogonal_part(axis, v)
+    unit: Tensor = part / torch.linalg.vector_norm(part, dim=-1, keepdim=True)
+    return unit
+
+
+def perturbation(
+    d: Tensor, v: Tensor, radius: float, resample: Callable[[], Tensor] | None = None
+) -> Tensor:
+    """Return d* of each draw: norm ``radius``, orthogonal to v. What is NaN stays NaN.
+
+    A draw that lies along v up to rounding has no d⊥ to speak of. It is drawn again, up to `REDRAWS` times, and
+    then replaced by `fixed_orthogonal`; under a normal distribution this has probability zero.
+
+    Args:
+        d: draws, (..., n), n ≥ 2.
+        v: of norm 1, the last dimensions of ``d`` or those that broadcast to it.
+        radius: r > 0.
+        resample: returns other draws in the shape of ``d``; without it the fixed direction is taken at once.
+    """
+    import torch
+
+    v = v.expand_as(d)
+    tolerance = degenerate_below(torch.finfo(d.dtype).eps)
+    for attempt in range(REDRAWS + 1):
+        part = orthogonal_part(d, v)
+        norms = torch.linalg.vector_norm(part, dim=-1, keepdim=True)
+        lost = norms <= tolerance * torch.linalg.vector_norm(d, dim=-1, keepdim=True)
+        if not bool(lost.any()):
+            break
+        if resample is None or attempt == REDRAWS:
+            break
+        d = torch.where(lost, resample(), d)
+    if not bool(lost.any()):
+        scaled: Tensor = part * (radius / norms)
+        return scaled
+    unit: Tensor = torch.where(lost, fixed_orthogonal(v), part / torch.where(lost, 1.0, norms))
+    return radius * unit
+
+
+HELD_OUT = 0.1  # share of the vectors that the curves are measured on, at most HELD_OUT_ROWS
+HELD_OUT_ROWS = 2000
+
+Indices = npt.NDArray[np.int64]
+
+
+def group_numbers(groups: Any, rows: int, *, owner: str) -> Indices | None:
+    """Return each row's group as a number from 0 on; None where none are given and every row stands alone.
+
+    Raises:
+        InvalidInputError: not one group a row, or one group for all.
+    """
+    if groups is None:
+        return None
+    given = np.asarray(groups)
+    if given.shape != (rows,) or given.dtype.kind not in "iuU":
+        raise InvalidInputError.of(owner, "groups", f"{rows} integers or strings, one for each row",
+                                   f"shape {given.shape} of dtype {given.dtype}")  # fmt: skip
+    values, numbers = np.unique(given, return_inverse=True)
+    if len(values) < 2:
+        raise InvalidInputError(
+            message(owner, "groups", "of at least 2 groups", "1",
+                    "Rows of one group are held out together, and others must be left to learn from.")
+        )  # fmt: skip
+    return numbers.reshape(-1).astype(np.int64)
+
+
+def hold_out(
+    rows: int, groups: Indices | None, generator: torch.Generator
+) -> tuple[Indices, Indices]:
+    """Return the rows to measure on and those to learn from, each in an order drawn from ``generator``.
+
+    Groups are held out in the drawn order, each if it still fits into a tenth of the rows, `HELD_OUT_ROWS` at most;
+    where none fits, the least of them.
+
+    Args:
+        rows: N ≥ 2.
+        groups: (N,), numbers from 0 on, at least two; None lets every row stand alone.
+        generator: gives one permutation, of the groups.
+    """
+    import torch
+
+    most = min(HELD_OUT_ROWS, max(1, int(HELD_OUT * rows)))
+    if groups is None:
+        order = torch.randperm(rows, generator=generator).numpy()
+        return order[:most], order[most:]
+    sizes = np.bincount(groups)
+    drawn = torch.randperm(len(sizes), generator=generator).numpy()
+    held_out, left = np.zeros(len(sizes), dtype=bool), most
+    for group in drawn:
+        if sizes[group] <= left:
+            held_out[group] = True
+            left -= sizes[group]
+    if not held_out.any():
+        held_out[drawn[np.argmin(sizes[drawn])]] = True
+    place = np.empty(len(sizes), dtype=np.int64)
+    place[drawn] = np.arange(len(sizes))
+    order = np.argsort(place[groups], kind="stable")
+    out = held_out[groups[order]]
+    return order[out], order[~out]
+
 
 _MEASURING = 0x7E57  # what the seed of the curves' draws differs by
 

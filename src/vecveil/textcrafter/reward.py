@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.textcrafter.clusters import least_pii, nearest
+from vecveil.errors import InvalidInputError, MissingDependencyError
+from vecveil.textcrafter.pii_classifier import PiiClassifier
 from vecveil.textcrafter.settings import PolicySettings
 from vecveil.types import Embeddings
+from vecveil.validation import check_count, check_embeddings
 
 if TYPE_CHECKING:
     import torch
@@ -18,7 +20,108 @@ if TYPE_CHECKING:
 
     from vecveil.textcrafter.pii_classifier import PiiClassifier
 
-__all__ = ["Reward", "RewardTerms", "reward_lower_bound", "target_centroids"]
+__all__ = [
+    "Reward",
+    "RewardTerms",
+    "least_pii",
+    "nearest",
+    "plain_centroids",
+    "reward_lower_bound",
+    "target_centroids",
+]
+
+Array = npt.NDArray[Any]
+
+_STARTS = 4  # of k-means; the one with the least inertia is kept
+_BLOCK = 2**22  # distances held at once: 32 MB
+
+
+def plain_centroids(
+    plain: Embeddings, *, clusters: int = 8, seed: int = 0, most: int = 20_000, least: int = 5
+) -> npt.NDArray[np.float64]:
+    """Return the centroids of k-means on ``plain``: (k, n) float64, sorted by how many rows they stand for.
+
+    Centroids are means of vectors: shorter than 1 where the vectors have norm 1.
+
+    Args:
+        plain: (Q, n) vectors of texts without PII.
+        clusters: k ≥ 1. More puts targets nearer to each vector, and each stands for fewer texts.
+        seed: of the sample and of k-means, which run on one thread: one seed, one result.
+        most: of more rows, a sample of as many is clustered.
+        least: a cluster of fewer rows is left out, so that there can be fewer than k: the centroid of a single row is
+            that row, and protector files hold the centroids. With fewer than ``least`` rows for each of k clusters
+            the largest alone is kept.
+
+    Raises:
+        InvalidInputError: fewer distinct rows than clusters; k is not lowered behind the caller's back.
+        MissingDependencyError: scikit-learn is not installed.
+    """
+    owner = "plain_centroids"
+    checked = check_embeddings(plain, owner=owner, param="plain", min_rows=1)
+    k = check_count(clusters, owner=owner, param="clusters")
+    most = check_count(most, owner=owner, param="most")
+    least = check_count(least, owner=owner, param="least")
+    seed = check_count(seed, owner=owner, param="seed", minimum=0)
+    rng = np.random.default_rng(seed)
+    if len(checked) > most:
+        checked = checked[np.sort(rng.choice(len(checked), most, replace=False))]
+    X = checked.astype(np.float64)
+    distinct = _distinct(X, k)
+    if distinct < k:
+        raise InvalidInputError.of(owner, "clusters", f"at most {distinct}, the number of distinct rows", k,
+                                   fix="Ask for fewer clusters, or give more plain texts.")  # fmt: skip
+    try:
+        from sklearn.cluster import KMeans
+        from threadpoolctl import threadpool_limits
+    except ImportError:
+        raise MissingDependencyError(
+            "Clustering plain vectors", "scikit-learn", "textcrafter"
+        ) from None
+    # One thread: sums in another order differ in their last bits.
+    with threadpool_limits(1):
+        model = KMeans(k, n_init=_STARTS, random_state=int(rng.integers(2**31)))
+        model.fit(X)
+    sizes = np.bincount(model.labels_, minlength=k)
+    order = np.argsort(-sizes, kind="stable")
+    large = order[sizes[order] >= least] if len(X) >= least * k else order[:1]
+    centroids: npt.NDArray[np.float64] = model.cluster_centers_[large if len(large) else order[:1]]
+    return centroids
+
+
+def nearest(X: Embeddings, centroids: Array) -> npt.NDArray[np.int64]:
+    """Return the row of the nearest centroid for each row of ``X`` (N, n): (N,); the first of equals.
+
+    Args:
+        X: (N, n) vectors.
+        centroids: (k, n).
+    """
+    owner = "nearest"
+    targets = check_embeddings(centroids, owner=owner, param="centroids", min_rows=1)
+    checked = check_embeddings(X, owner=owner, param="X", dimension=targets.shape[1])
+    targets = targets.astype(np.float64)
+    # ‖e − c‖² without ‖e‖², which is the same for every c.
+    squares = np.einsum("kn,kn->k", targets, targets)
+    step = max(1, _BLOCK // max(targets.shape))
+    found = np.empty(len(checked), dtype=np.int64)
+    for start in range(0, len(checked), step):
+        block = checked[start : start + step].astype(np.float64)
+        found[start : start + step] = (squares - 2 * (block @ targets.T)).argmin(axis=1)
+    return found
+
+
+def least_pii(centroids: Array, classifier: PiiClassifier) -> int:
+    """Return the row of the centroid with the least p: the target where one cluster serves all."""
+    return int(classifier.logit(centroids).argmin())
+
+
+def _distinct(X: Array, enough: int) -> int:
+    """Return how many rows of ``X`` differ, counting no further than ``enough``."""
+    seen: set[bytes] = set()
+    for row in X + 0.0:  # −0.0 and 0.0 are one number
+        seen.add(row.tobytes())
+        if len(seen) >= enough:
+            break
+    return len(seen)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,8 +9,7 @@ import pytest
 
 from vecveil.accounting.composition import compose
 from vecveil.accounting.gaussian import GaussianPrivacyLoss
-from vecveil.accounting.laplace_loss import LaplacePrivacyLoss
-from vecveil.accounting.purkayastha_loss import PurkayasthaPrivacyLoss
+from vecveil.accounting.two_centre import LaplacePrivacyLoss, PurkayasthaPrivacyLoss
 from vecveil.errors import InvalidInputError
 
 

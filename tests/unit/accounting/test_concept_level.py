@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 
 from vecveil.accounting.calibration import (
+    approximate_cosine,
+    epsilon_meaning,
     epsilon_of_advantage,
     epsilon_of_cosine,
+    expected_cosine,
     sigma_of_advantage,
 )
-from vecveil.accounting.laplace_loss import LaplacePrivacyLoss
-from vecveil.accounting.meaning import epsilon_meaning
 from vecveil.accounting.over_pairs import concept_level, gaussian_total_variation
-from vecveil.accounting.remaining_cosine import approximate_cosine, expected_cosine
 from vecveil.accounting.total_variation import laplace_total_variation
+from vecveil.accounting.two_centre import LaplacePrivacyLoss
 from vecveil.errors import CalibrationError, InvalidInputError
 
 DISTANCES = np.random.default_rng(0).uniform(0.05, 0.4, 2_000)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
-from vecveil.accounting.laplace_loss import LaplacePrivacyLoss
 from vecveil.accounting.total_variation import laplace_total_variation
+from vecveil.accounting.two_centre import LaplacePrivacyLoss
 from vecveil.errors import InvalidInputError
 
 DIMENSIONS = (1, 2, 3, 8, 384, 768, 1024, 3072, 4096)

@@ -9,8 +9,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vecveil.accounting.lower_bound import clopper_pearson, epsilon_lower_bound
-from vecveil.accounting.lower_bound_canaries import Bonferroni, CanaryScoreAuditor, Explicit, Split
+from vecveil.accounting.lower_bound import (
+    Bonferroni,
+    CanaryScoreAuditor,
+    Explicit,
+    Split,
+    clopper_pearson,
+    epsilon_lower_bound,
+)
 from vecveil.errors import InvalidInputError
 
 RNG = np.random.default_rng(7)

@@ -10,14 +10,13 @@ import pytest
 from scipy import special, stats
 
 from vecveil.accounting import laplace_total_variation
-from vecveil.accounting.lower_bound_audit import audit_mechanism
+from vecveil.accounting.lower_bound_audit import audit_mechanism, count_ties, float32_share
 from vecveil.accounting.lower_bound_declared import (
     DeclaredPair,
     declared_gaussian,
     declared_laplace,
     declared_purkayastha,
 )
-from vecveil.accounting.lower_bound_ties import count_ties, float32_share
 from vecveil.errors import InvalidInputError
 
 

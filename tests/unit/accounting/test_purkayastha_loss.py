@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import integrate
 
-from vecveil.accounting.purkayastha_loss import PurkayasthaPrivacyLoss
-from vecveil.accounting.sphere_total_variation import purkayastha_total_variation
+from vecveil.accounting.total_variation import purkayastha_total_variation
+from vecveil.accounting.two_centre import PurkayasthaPrivacyLoss
 from vecveil.errors import InvalidInputError
 
 

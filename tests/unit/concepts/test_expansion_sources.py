@@ -20,9 +20,11 @@ from vecveil.concepts.expansion import (
     FakerSource,
     MemberSource,
     WordListSource,
+    is_plural,
+    substituted,
+    written_like,
 )
-from vecveil.concepts.expansion.grouping import centroids_of, cluster_terms, nearest
-from vecveil.concepts.expansion.substitution import is_plural, substituted, written_like
+from vecveil.concepts.member_sources import centroids_of, cluster_terms, nearest
 from vecveil.errors import DataFileError, InvalidInputError
 
 PLANE = {

@@ -88,7 +88,7 @@ def test_only_asked_types_are_found_and_objects_are_taken(folder: Path) -> None:
 def test_a_tag_inside_a_word_takes_the_whole_word(folder: Path) -> None:
     detector = HuggingFaceDetector(["DRUG"], model=folder)
     assert parts(detector, "took code") == [("code", "DRUG")]
-    from vecveil.concepts.huggingface import _whole_words
+    from vecveil.concepts.entities import _whole_words
 
     assert _whole_words("a decoded b", 4, 6) == (2, 9)
     assert _whole_words("a (code) b", 2, 8) == (2, 8)

@@ -11,10 +11,14 @@ import numpy as np
 import pytest
 
 from vecveil.concepts import Concept, PatternDetector, Span, TermDetector
-from vecveil.concepts.made_up import made_up_members
-from vecveil.concepts.replacing import ReplacingAtRandom, ReplacingByMembers
-from vecveil.concepts.rewriter import Redacting, Rewriter
-from vecveil.concepts.saved_concept import concept_from_record, concept_record
+from vecveil.concepts.concept import concept_from_record, concept_record
+from vecveil.concepts.rewriting import (
+    Redacting,
+    ReplacingAtRandom,
+    ReplacingByMembers,
+    Rewriter,
+    made_up_members,
+)
 from vecveil.errors import ConceptError, InvalidInputError, ReleaseError
 
 DRUGS = ["aspirin", "codeine", "heparin", "insulin", "vitamin d"]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vecveil.encoders.batching import plan_batches
+from vecveil.encoders.sentence_transformer import plan_batches
 
 
 @given(

@@ -14,7 +14,7 @@ import pytest
 
 from unit.encoders.conftest import build_tiny
 from vecveil.encoders import as_text_encoder, load_encoder
-from vecveil.encoders.fingerprint import fingerprint_folder
+from vecveil.encoders.sentence_transformer import fingerprint_folder
 
 
 def fingerprint(folder: Path, **options: object) -> str | None:

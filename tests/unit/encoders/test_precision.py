@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vecveil.encoders import load_encoder, precision, sentence_transformer
-from vecveil.encoders.precision import PrecisionChoice, lowest_cosine, verify_bf16
+from vecveil.encoders import load_encoder, sentence_transformer
+from vecveil.encoders.sentence_transformer import PrecisionChoice, lowest_cosine, verify_bf16
 
 
 class Machine:
@@ -37,7 +37,7 @@ def test_bf16_must_be_close_and_faster(
     monkeypatch: pytest.MonkeyPatch, error: float, speedup: float, chosen: str
 ) -> None:
     machine = Machine(error, speedup)
-    monkeypatch.setattr(precision.time, "perf_counter", machine)
+    monkeypatch.setattr(sentence_transformer.time, "perf_counter", machine)
     choice = verify_bf16(machine.encode)
     assert choice.precision == chosen
     assert choice.to_record()["precision"] == chosen

@@ -10,7 +10,7 @@ import pytest
 import vecveil
 from harness.http_encoder import embedding_server
 from vecveil.encoders import load_encoder
-from vecveil.encoders.probe import (
+from vecveil.encoders.protocol import (
     PROBE_SENTENCES,
     PROBE_TOLERANCE,
     probe_cosines,

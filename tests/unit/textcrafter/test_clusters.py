@@ -10,8 +10,8 @@ import pytest
 from sklearn.cluster import KMeans
 
 from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError
-from vecveil.textcrafter.clusters import least_pii, nearest, plain_centroids
 from vecveil.textcrafter.pii_classifier import PiiClassifier
+from vecveil.textcrafter.reward import least_pii, nearest, plain_centroids
 
 
 def blobs(seed: int, rows: int = 400, k: int = 5, n: int = 12) -> tuple[Any, Any]:
@@ -71,7 +71,7 @@ def test_nearest_equals_brute_force(dtype: Any, monkeypatch: pytest.MonkeyPatch)
         axis=1
     )
     assert nearest(X, centroids).tolist() == expected.tolist()
-    monkeypatch.setattr("vecveil.textcrafter.clusters._BLOCK", 100)  # blocks of 11 rows
+    monkeypatch.setattr("vecveil.textcrafter.reward._BLOCK", 100)  # blocks of 11 rows
     assert nearest(X, centroids).tolist() == expected.tolist()
     assert nearest(X[:0], centroids).shape == (0,)
 

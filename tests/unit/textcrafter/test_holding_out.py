@@ -12,8 +12,7 @@ import torch
 from unit.textcrafter.planted_policy import centroids, classifier, column, settings, vectors
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.textcrafter import TrainedPolicy, train_policy
-from vecveil.textcrafter.holding_out import group_numbers, hold_out
-from vecveil.textcrafter.policy_gradient import PolicyGradient
+from vecveil.textcrafter.policy_gradient import PolicyGradient, group_numbers, hold_out
 
 PAIRS = np.tile(np.arange(100), 2)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vecveil.mechanisms.textcrafter import REDRAWS, orthogonal_step
-from vecveil.textcrafter.perturbation import (
+from vecveil.textcrafter.policy_gradient import (
     fixed_orthogonal,
     orthogonal_part,
     perturbation,

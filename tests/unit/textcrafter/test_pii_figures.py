@@ -9,9 +9,8 @@ import pytest
 from sklearn.metrics import f1_score, roc_auc_score
 
 from unit.textcrafter.planted_classes import figures, planted, unit
-from vecveil.textcrafter.balancing import balanced_rows, row_groups, split_by_group
-from vecveil.textcrafter.pii_classifier import fit_pii_classifier
-from vecveil.textcrafter.pii_figures import doubts, measure
+from vecveil.textcrafter.corpus import balanced_rows, row_groups, split_by_group
+from vecveil.textcrafter.pii_classifier import doubts, fit_pii_classifier, measure
 
 
 def test_a_planted_signal_is_found_and_nothing_warned_of() -> None:

@@ -11,8 +11,7 @@ import torch
 from unit.textcrafter.planted_policy import N, centroids, classifier, settings, vectors
 from vecveil.textcrafter import PolicySettings
 from vecveil.textcrafter.network import log_probability, module_of, to_weights
-from vecveil.textcrafter.perturbation import perturbation
-from vecveil.textcrafter.policy_gradient import PolicyGradient
+from vecveil.textcrafter.policy_gradient import PolicyGradient, perturbation
 from vecveil.textcrafter.reward import Reward
 
 

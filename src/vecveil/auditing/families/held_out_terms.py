@@ -142,7 +142,7 @@ def _evidence(
 def _without(case: Case, rows: Rows, words: set[str]) -> list[str]:
     """Return the texts with the spans removed that hold one of ``words``."""
     from vecveil.concepts.folding import words as words_of
-    from vecveil.concepts.rewriting import remove
+    from vecveil.concepts.matching import remove
 
     return [
         remove(case.texts[i], [s for s in case.matches.spans[i] if words & set(words_of(s.term))])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vecveil.attacks import LabelledVectors
-from vecveil.concepts.rewriter import Rewriter
+from vecveil.concepts.rewriting import Rewriter
 from vecveil.errors import InvalidInputError
 from vecveil.experiments.bench import Bench, Material
 from vecveil.experiments.catalogue.claims import beside, findings_of

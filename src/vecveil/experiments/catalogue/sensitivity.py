@@ -13,8 +13,7 @@ import numpy.typing as npt
 from scipy.stats import spearmanr
 
 from vecveil.attacks import split_groups
-from vecveil.concepts.rewriting import remove
-from vecveil.concepts.spans import Span
+from vecveil.concepts.matching import Span, remove
 from vecveil.errors import InvalidInputError
 from vecveil.experiments.bench import Bench
 from vecveil.experiments.catalogue.deciles import (

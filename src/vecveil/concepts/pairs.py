@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.concepts.folding import canonical, words
-from vecveil.concepts.spans import Span
+from vecveil.concepts.matching import Span
 from vecveil.errors import ConceptError, InvalidInputError
 from vecveil.validation import check_count
 

@@ -1,0 +1,433 @@
+"""Entity types, found by Presidio, spaCy or a Hugging Face model; nothing is downloaded.
+
+Presidio's pattern recognisers (e-mail, phone, credit card, IBAN, ...) need no model; they get a
+blank spaCy engine. Names of people and places need a model: an installed spaCy pipeline, a token
+classifier, or an ``AnalyzerEngine`` of the user's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from vecveil.concepts.folding import without_surrogates
+from vecveil.concepts.matching import Span
+from vecveil.errors import InvalidInputError, MissingDependencyError, message
+from vecveil.validation import check_count, check_probability
+
+__all__ = [
+    "HuggingFaceDetector",
+    "PresidioDetector",
+    "SpacyDetector",
+    "check_entities",
+    "unsupported",
+]
+
+
+def check_entities(entities: Iterable[str], *, owner: str) -> tuple[str, ...]:
+    """Return the asked entity types, each once; refuses none, a bare string and non-strings."""
+    if isinstance(entities, str | bytes) or not hasattr(entities, "__iter__"):
+        raise InvalidInputError.of(
+            owner, "entities", "a sequence of entity types", type(entities).__name__
+        )
+    types = list(entities)
+    for i, entity in enumerate(types):
+        if not isinstance(entity, str) or not entity:
+            got = "an empty string" if entity == "" else type(entity).__name__
+            got += f" at position {i}"
+            raise InvalidInputError.of(owner, "entities", "non-empty strings", got)
+    if not types:
+        raise InvalidInputError.of(owner, "entities", "at least one entity type", "none")
+    return tuple(dict.fromkeys(types))
+
+
+def unsupported(missing: Iterable[str], known: Iterable[str], *, owner: str) -> InvalidInputError:
+    """Return the error for entity types that the recogniser does not know."""
+    return InvalidInputError(
+        message(owner, "entities", f"among {', '.join(sorted(known))}", ", ".join(sorted(missing)))
+    )
+
+
+class PresidioDetector:
+    """Finds entities with Presidio's recognisers.
+
+    Args:
+        entities: Presidio's entity types, for example ``["EMAIL_ADDRESS", "PHONE_NUMBER"]``.
+        model: None for the pattern recognisers alone; the name or folder of an installed spaCy
+            pipeline, which adds PERSON, LOCATION and the like; or an ``AnalyzerEngine``.
+        language: Two letters; must be one that the engine knows.
+        min_score: Finds with a lower score are left out. Presidio gives bare number patterns (bank
+            accounts, driving licences) scores near 0.01 unless a word beside them supports them; 0
+            keeps everything, 0.35 drops the unsupported.
+        owner: The name that error messages begin with.
+    """
+
+    def __init__(
+        self,
+        entities: Iterable[str],
+        *,
+        model: Any = None,
+        language: str = "en",
+        min_score: float = 0.0,
+        owner: str = "PresidioDetector",
+    ) -> None:
+        self.entities = check_entities(entities, owner=owner)
+        self.min_score = check_probability(min_score, owner=owner, param="min_score")
+        self.language = language
+        named = model is None or isinstance(model, str)
+        self._model = model if named else type(model).__name__
+        try:
+            import presidio_analyzer
+        except ImportError:
+            raise MissingDependencyError(
+                "Finding entities with Presidio", "presidio_analyzer", "presidio"
+            ) from None
+        if isinstance(model, presidio_analyzer.AnalyzerEngine):
+            self._engine = model
+            if language not in model.supported_languages:
+                languages = ", ".join(sorted(model.supported_languages))
+                raise InvalidInputError.of(
+                    owner, "language", f"one of the engine's: {languages}", repr(language)
+                )
+        elif model is None or isinstance(model, str | Path):
+            self._engine = _engine(None if model is None else str(model), language, owner)
+        else:
+            raise InvalidInputError.of(owner, "model",
+                                       "None, the name of a spaCy pipeline or an AnalyzerEngine",
+                                       type(model).__name__)  # fmt: skip
+        known = set(self._engine.get_supported_entities(language))
+        missing = [entity for entity in self.entities if entity not in known]
+        if missing and model is None and set(missing) & _model_entities(language):
+            wanting = ", ".join(e for e in missing if e in _model_entities(language))
+            raise InvalidInputError(
+                message(owner, "model", f"a spaCy pipeline for the types {wanting}", None,
+                        "Presidio finds these with a model, and fetches none here.",
+                        "Install one (python -m spacy download en_core_web_lg) and pass its name, "
+                        "or use engine='huggingface' and a model (extra: vecveil[huggingface]).")
+            )  # fmt: skip
+        if missing:
+            raise unsupported(missing, known, owner=owner)
+
+    def __repr__(self) -> str:
+        return f"PresidioDetector({list(self.entities)}, model={self._model!r})"
+
+    def describe(self) -> dict[str, Any]:
+        """Return kind, engine, model and entity types."""
+        return {
+            "kind": "entities",
+            "engine": "presidio",
+            "model": self._model,
+            "language": self.language,
+            "types": list(self.entities),
+            "min_score": self.min_score,
+        }
+
+    def detect(self, texts: Sequence[str]) -> list[list[Span]]:
+        """Return the entities of each text, labelled with their types."""
+        return [
+            [
+                Span(found.start, found.end, found.entity_type)
+                for found in self._engine.analyze(
+                    without_surrogates(text),
+                    language=self.language,
+                    entities=list(self.entities),
+                    score_threshold=self.min_score,
+                )
+                if found.start < found.end
+            ]
+            if text.strip()
+            else []
+            for text in texts
+        ]
+
+
+def _model_entities(language: str) -> frozenset[str]:
+    """Return the types that Presidio's spaCy recogniser finds when it has a model."""
+    from presidio_analyzer.predefined_recognizers import SpacyRecognizer
+
+    return frozenset(SpacyRecognizer(supported_language=language).supported_entities)
+
+
+def _engine(model: str | None, language: str, owner: str) -> Any:
+    """Return an analyzer engine over a blank spaCy pipeline, or over an installed one."""
+    import spacy
+    from presidio_analyzer import AnalyzerEngine, RecognizerRegistry
+    from presidio_analyzer.nlp_engine import NlpArtifacts, SpacyNlpEngine
+    from presidio_analyzer.predefined_recognizers import EmailRecognizer, SpacyRecognizer
+
+    class BlankEngine(SpacyNlpEngine):
+        """Tokens only: lower-case words stand in for lemmas, so that context words still count."""
+
+        def __init__(self) -> None:
+            super().__init__(models=[{"lang_code": language, "model_name": "blank"}])
+            self.nlp: Any = {language: spacy.blank(language)}
+
+        def load(self) -> None:
+            """Do nothing: the parent would fetch a model."""
+
+        def process_text(self, text: str, language: str) -> Any:
+            doc = self.nlp[language].make_doc(text)
+            return NlpArtifacts(
+                entities=[],
+                tokens=doc,
+                tokens_indices=[token.idx for token in doc],
+                lemmas=[token.lower_ for token in doc],
+                nlp_engine=self,
+                language=language,
+                scores=[],
+            )
+
+    class OfflineEmailRecognizer(EmailRecognizer):
+        """Checks domains against the bundled suffix list; the parent fetches a new one."""
+
+        def validate_result(self, pattern_text: str) -> bool:
+            return bool(_suffixes()(pattern_text).fqdn)
+
+    if model is None:
+        try:
+            engine: Any = BlankEngine()
+        except ImportError:
+            raise InvalidInputError.of(
+                owner, "language", "one that spaCy has a tokenizer for", repr(language)
+            ) from None
+    else:
+        if not (spacy.util.is_package(model) or Path(model).exists()):
+            raise InvalidInputError.of(owner, "model", "an installed spaCy pipeline or its folder", repr(model),
+                                       fix=f"Install it with: python -m spacy download {model}")  # fmt: skip
+        engine = SpacyNlpEngine(models=[{"lang_code": language, "model_name": model}])
+        try:
+            engine.load()
+        except (OSError, ValueError):
+            raise InvalidInputError.of(
+                owner, "model", "a folder that holds a spaCy pipeline", repr(model)
+            ) from None
+    registry = RecognizerRegistry(supported_languages=[language])
+    registry.load_predefined_recognizers(languages=[language])
+    registry.recognizers = [
+        found
+        for found in registry.recognizers
+        if not isinstance(found, EmailRecognizer)
+        and not (model is None and isinstance(found, SpacyRecognizer))
+    ]
+    registry.add_recognizer(OfflineEmailRecognizer(supported_language=language))
+    return AnalyzerEngine(registry=registry, nlp_engine=engine, supported_languages=[language])
+
+
+_EXTRACTOR: list[Any] = []
+
+
+def _suffixes() -> Any:
+    """Return the one extractor of domain suffixes that never looks at the network."""
+    if not _EXTRACTOR:
+        import tldextract
+
+        _EXTRACTOR.append(tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None))
+    return _EXTRACTOR[0]
+
+
+class SpacyDetector:
+    """Finds ``doc.ents`` of a spaCy pipeline.
+
+    Args:
+        entities: The labels to keep, for example ``["PERSON", "ORG"]``.
+        model: The name of an installed pipeline, its folder, or a loaded ``Language``.
+        batch_size: Texts that the pipeline takes at once; more needs more memory.
+        owner: The name that error messages begin with.
+    """
+
+    def __init__(
+        self,
+        entities: Iterable[str],
+        *,
+        model: Any,
+        batch_size: int = 128,
+        owner: str = "SpacyDetector",
+    ) -> None:
+        self.entities = check_entities(entities, owner=owner)
+        self.batch_size = batch_size
+        self._owner = owner
+        try:
+            import spacy
+        except ImportError:
+            raise MissingDependencyError("Finding entities with spaCy", "spacy", "spacy") from None
+        if isinstance(model, spacy.language.Language):
+            self._pipeline = model
+            self._model = f"{model.meta.get('lang', '')}_{model.meta.get('name', '')}"
+        elif isinstance(model, str | Path):
+            self._model = str(model)
+            try:
+                self._pipeline = spacy.load(model)
+            except (OSError, ValueError):
+                raise InvalidInputError(
+                    message(owner, "model", "a spaCy pipeline that is installed, or its folder",
+                            repr(self._model),
+                            fix="Install one with: python -m spacy download en_core_web_sm")
+                ) from None  # fmt: skip
+        else:
+            raise InvalidInputError.of(owner, "model",
+                                       "the name or folder of a spaCy pipeline, or a loaded one",
+                                       "None" if model is None else type(model).__name__)  # fmt: skip
+        finders = [
+            name
+            for name in self._pipeline.pipe_names
+            if "doc.ents" in self._pipeline.get_pipe_meta(name).assigns
+        ]
+        if not finders:
+            raise InvalidInputError(
+                message(owner, "model", "a pipeline with ner, entity_ruler or the like",
+                        f"one with {', '.join(self._pipeline.pipe_names) or 'no component'}")
+            )  # fmt: skip
+        known = {label for name in finders for label in self._pipeline.pipe_labels.get(name, [])}
+        missing = [entity for entity in self.entities if entity not in known]
+        if missing and known:
+            raise unsupported(missing, known, owner=owner)
+
+    def __repr__(self) -> str:
+        return f"SpacyDetector({list(self.entities)}, model={self._model!r})"
+
+    def describe(self) -> dict[str, Any]:
+        """Return kind, engine, model and entity types."""
+        return {
+            "kind": "entities",
+            "engine": "spacy",
+            "model": self._model,
+            "types": list(self.entities),
+        }
+
+    def detect(self, texts: Sequence[str]) -> list[list[Span]]:
+        """Return the entities of each text, labelled with their types."""
+        for row, text in enumerate(texts):
+            if len(text) > self._pipeline.max_length:
+                limit = self._pipeline.max_length
+                raise InvalidInputError(
+                    message(self._owner, "texts", f"at most {limit} characters long each",
+                            f"{len(text)} in row {row}", "The pipeline takes no longer texts.")
+                )  # fmt: skip
+        wanted = set(self.entities)
+        docs = self._pipeline.pipe(map(without_surrogates, texts), batch_size=self.batch_size)
+        return [
+            [Span(e.start_char, e.end_char, e.label_) for e in doc.ents if e.label_ in wanted]
+            for doc in docs
+        ]
+
+
+_PREFIX = re.compile(r"^[BIESLU]-")
+
+
+class HuggingFaceDetector:
+    """Finds entities with a token-classification model; the tags are joined to character spans.
+
+    Texts longer than the model's window are read in overlapping windows. A span that begins or ends
+    inside a word grows to the whole word, so that no piece of it stays behind.
+
+    Args:
+        entities: The labels to keep, without ``B-`` and ``I-``, for example ``["PER", "ORG"]``.
+        model: The name or folder of a model with its tokenizer, or a loaded pipeline. A name that
+            is not in the local cache is fetched by transformers.
+        batch_size: Windows that the model takes at once.
+        min_score: Finds with a lower mean probability are left out; 0 keeps everything.
+        owner: The name that error messages begin with.
+    """
+
+    def __init__(
+        self,
+        entities: Iterable[str],
+        *,
+        model: Any,
+        batch_size: int = 8,
+        min_score: float = 0.0,
+        owner: str = "HuggingFaceDetector",
+    ) -> None:
+        self.entities = check_entities(entities, owner=owner)
+        self.batch_size = check_count(batch_size, owner=owner, param="batch_size")
+        self.min_score = check_probability(min_score, owner=owner, param="min_score")
+        try:
+            import transformers
+        except ImportError:
+            raise MissingDependencyError(
+                "Finding entities with Hugging Face", "transformers", "huggingface"
+            ) from None
+        if isinstance(model, transformers.TokenClassificationPipeline):
+            self._pipeline: Any = model
+            path = str(getattr(model.model.config, "_name_or_path", ""))
+            self._model = path or type(model.model).__name__
+        elif isinstance(model, str | Path):
+            self._model = str(model)
+            try:
+                self._pipeline = transformers.pipeline("token-classification", model=self._model)
+            except (OSError, ValueError, KeyError):
+                raise InvalidInputError(
+                    message(owner, "model", "a token-classification model with its tokenizer",
+                            repr(self._model), "It cannot be loaded.",
+                            "Give the folder of a saved model, or a name that can be fetched.")
+                ) from None  # fmt: skip
+        else:
+            raise InvalidInputError.of(owner, "model", "the name or folder of a model, or a loaded pipeline",
+                                       "None" if model is None else type(model).__name__)  # fmt: skip
+        tokenizer, config = self._pipeline.tokenizer, self._pipeline.model.config
+        if not getattr(tokenizer, "is_fast", False):
+            raise InvalidInputError.of(owner, "model", "one with a fast tokenizer", type(tokenizer).__name__,
+                                       "Only fast tokenizers say where in the text a token is.")  # fmt: skip
+        known = {_PREFIX.sub("", str(label)) for label in config.id2label.values()} - {"O"}
+        missing = [entity for entity in self.entities if entity not in known]
+        if missing:
+            raise unsupported(missing, known, owner=owner)
+        # Tokenizers without a limit of their own report 1e30; some models reserve two positions.
+        positions = int(getattr(config, "max_position_embeddings", 514) or 514)
+        limit = int(tokenizer.model_max_length)
+        self._window = limit if 8 <= limit <= positions else max(positions - 2, 8)
+
+    def __repr__(self) -> str:
+        return f"HuggingFaceDetector({list(self.entities)}, model={self._model!r})"
+
+    def describe(self) -> dict[str, Any]:
+        """Return kind, engine, model and entity types."""
+        return {
+            "kind": "entities",
+            "engine": "huggingface",
+            "model": self._model,
+            "types": list(self.entities),
+            "min_score": self.min_score,
+        }
+
+    def detect(self, texts: Sequence[str]) -> list[list[Span]]:
+        """Return the entities of each text, labelled with their types."""
+        result: list[list[Span]] = [[] for _ in texts]
+        rows = [row for row, text in enumerate(texts) if text.strip()]
+        if not rows:
+            return result
+        tokenizer = self._pipeline.tokenizer
+        before, tokenizer.model_max_length = tokenizer.model_max_length, self._window
+        try:
+            found = self._pipeline(
+                [without_surrogates(texts[row]) for row in rows],
+                aggregation_strategy="simple",
+                stride=self._window // 4,
+                batch_size=self.batch_size,
+            )
+        finally:
+            tokenizer.model_max_length = before
+        wanted = set(self.entities)
+        for row, entities in zip(rows, found, strict=True):
+            for entity in entities:
+                if entity["entity_group"] in wanted and entity["score"] >= self.min_score:
+                    start, end = _whole_words(texts[row], int(entity["start"]), int(entity["end"]))
+                    if start < end:
+                        result[row].append(Span(start, end, entity["entity_group"]))
+        return result
+
+
+def _whole_words(text: str, start: int, end: int) -> tuple[int, int]:
+    """Return the span without whitespace at its ends, grown to whole runs of letters and digits."""
+    while start < end and text[start].isspace():
+        start += 1
+    while start < end and text[end - 1].isspace():
+        end -= 1
+    if start < end:
+        while start and text[start - 1].isalnum() and text[start].isalnum():
+            start -= 1
+        while end < len(text) and text[end - 1].isalnum() and text[end].isalnum():
+            end += 1
+    return start, end

@@ -1,0 +1,232 @@
+"""Spans: find them with detectors, merge overlapping ones, and remove or replace them in a text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from vecveil.concepts.folding import canonical
+from vecveil.errors import InvalidInputError
+from vecveil.runtime import progress
+
+__all__ = [
+    "Detector",
+    "Span",
+    "checked_spans",
+    "detect_all",
+    "merge_spans",
+    "redact",
+    "remove",
+    "removed_again",
+    "replace",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of characters ``text[start:end]`` that belongs to a concept.
+
+    Attributes:
+        start: Offset of the first character.
+        end: Offset behind the last character.
+        label: The class of what was found, for example ``"term"`` or ``"PERSON"``.
+        term: What was found in canonical form (``vecveil.concepts.folding.canonical``); it is text,
+            so the repr leaves it out.
+    """
+
+    start: int
+    end: int
+    label: str
+    term: str = field(default="", repr=False)
+
+
+@runtime_checkable
+class Detector(Protocol):
+    """Anything that finds spans: one list per text, in the order of the texts."""
+
+    def detect(self, texts: Sequence[str]) -> list[list[Span]]:
+        """Return the spans of each text; they may overlap and come in any order."""
+        ...
+
+
+def merge_spans(text: str, spans: Iterable[Span]) -> list[Span]:
+    """Return ``spans`` sorted, with overlapping ones united, so that none overlaps another.
+
+    A union takes the label of its longest part (the first of equals). Spans that only touch stay
+    apart. Every span that comes out has its ``term``.
+    """
+    spans = list(spans)
+    if len(spans) == 1 and spans[0].term:
+        return spans
+    merged: list[Span] = []
+    longest = 0
+    for span in sorted(spans, key=lambda s: (s.start, -s.end)):
+        length = span.end - span.start
+        if merged and span.start < merged[-1].end:
+            last = merged[-1]
+            label = span.label if length > longest else last.label
+            longest = max(longest, length)
+            if span.end > last.end:
+                merged[-1] = Span(last.start, span.end, label)
+            elif label != last.label:
+                merged[-1] = Span(last.start, last.end, label, last.term)
+        else:
+            merged.append(span)
+            longest = length
+    return [
+        s if s.term else Span(s.start, s.end, s.label, canonical(text[s.start : s.end]))
+        for s in merged
+    ]
+
+
+def checked_spans(found: Any, texts: Sequence[str], *, owner: str) -> list[list[Span]]:
+    """Return what a detector found, checked: a list for each text, every span inside its text."""
+    if not isinstance(found, list) or len(found) != len(texts):
+        size = f"{len(found)} lists" if isinstance(found, list) else type(found).__name__
+        raise InvalidInputError.of(
+            owner, "detect", f"returning a list of {len(texts)} lists, one a text", size
+        )
+    for row, (spans, text) in enumerate(zip(found, texts, strict=True)):
+        for span in spans:
+            if not isinstance(span, Span):
+                got = f"{type(span).__name__} in row {row}"
+                raise InvalidInputError.of(owner, "detect", "returning Span objects", got)
+            if (
+                0 <= span.start < span.end <= len(text)
+                and type(span.start) is type(span.end) is int
+            ):
+                continue
+            check_range(span.start, span.end, len(text), owner=owner, param="detect", row=row)
+    return found
+
+
+def check_range(
+    start: Any, end: Any, length: int | None, *, owner: str, param: str, row: int
+) -> None:
+    """Raise unless both are integers with 0 ≤ start < end ≤ length (None: not known yet)."""
+    for value in (start, end):
+        if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+            raise InvalidInputError.of(owner, param, "spans whose start and end are integers",
+                                       f"{type(value).__name__} in row {row}")  # fmt: skip
+    if not 0 <= start < end or (length is not None and end > length):
+        known = "" if length is None else f", length {length}"
+        raise InvalidInputError.of(owner, param, "spans with 0 ≤ start < end ≤ length of the text",
+                                   f"start {start}, end {end}{known} in row {row}",
+                                   "Offsets count characters (code points), not bytes.")  # fmt: skip
+
+
+_CLOSING = frozenset(",.;:!?)]}…”»%、。，；：！？）」』】")
+_OPENING = frozenset("([{“«（「『【")
+
+
+def remove(text: str, spans: Iterable[Span]) -> str:
+    """Return ``text`` without its spans, tidied where they were.
+
+    Where a span stood, one space (or line break, if there was one) remains of the whitespace on
+    both sides; none before closing punctuation that followed the span, none behind a bracket that
+    opened before it. Whitespace elsewhere stays, except at the ends of the text.
+
+    Args:
+        spans: Sorted and not overlapping, as ``merge_spans`` returns them.
+    """
+    kept: list[str] = []
+    position = 0
+    for span in spans:
+        kept.append(text[position : span.start])
+        position = span.end
+    if not kept:
+        return text.strip()
+    result = kept[0]
+    for piece in [*kept[1:], text[position:]]:
+        result = _seam(result, piece)
+    return result.strip()
+
+
+def _seam(left: str, right: str) -> str:
+    """Return both sides of a removed span joined."""
+    head, tail = left.rstrip(), right.lstrip()
+    before, after = left[len(head) :], right[: len(right) - len(tail)]
+    if not tail:  # nothing but whitespace: the next seam, or the end, decides
+        return head + (before + after if not (before and after) else _one(before + after))
+    if before and after:
+        return head + _one(before + after) + tail
+    if before and tail[0] in _CLOSING:
+        return head + tail
+    if after and head and head[-1] in _OPENING:
+        return head + tail
+    return left + right
+
+
+def _one(whitespace: str) -> str:
+    return "\n" if "\n" in whitespace else " "
+
+
+def redact(text: str, spans: Iterable[Span]) -> str:
+    """Return ``text`` with every character of its spans replaced by ``*``; the length stays.
+
+    Args:
+        spans: Sorted and not overlapping, as ``merge_spans`` returns them.
+    """
+    return replace(text, spans, lambda span: "*" * (span.end - span.start))
+
+
+def replace(text: str, spans: Iterable[Span], words: Callable[[Span], str]) -> str:
+    """Return ``text`` with ``words(span)`` in place of each span; nothing else changes.
+
+    Args:
+        spans: Sorted and not overlapping, as ``merge_spans`` returns them.
+    """
+    pieces: list[str] = []
+    position = 0
+    for span in spans:
+        pieces += [text[position : span.start], words(span)]
+        position = span.end
+    return "".join([*pieces, text[position:]])
+
+
+_CHUNK = 512  # texts between two moves of the progress bar
+
+
+def detect_all(
+    name: str,
+    detectors: Sequence[Detector],
+    texts: Sequence[str],
+    show_progress: bool | None,
+) -> list[list[Span]]:
+    """Return the spans of each text, sorted, overlapping ones united.
+
+    Args:
+        name: of the concept, for the progress bar.
+    """
+    found: list[list[Span]] = [[] for _ in texts]
+    whole = [d for d in detectors if getattr(d, "positional", False)]
+    for detector in whole:
+        _add(found, detector, texts, 0)
+    piecewise = [d for d in detectors if d not in whole]
+    starts = range(0, len(texts), _CHUNK) if piecewise else range(0)
+    for start in progress(starts, f"finding {name}", show=show_progress, unit="block"):
+        chunk = texts[start : start + _CHUNK]
+        for detector in piecewise:
+            _add(found, detector, chunk, start)
+    return [merge_spans(text, spans) for text, spans in zip(texts, found, strict=True)]
+
+
+def removed_again(detectors: Sequence[Detector], rests: list[str]) -> list[str]:
+    """Return ``rests`` after removing what the first removal has joined into a new match."""
+    repeatable = tuple(d for d in detectors if getattr(d, "rescans", False))
+    todo = list(range(len(rests))) if repeatable else []
+    while todo:  # ends: every round makes its texts shorter
+        spans = detect_all("", repeatable, [rests[i] for i in todo], show_progress=False)
+        for i, row in zip(todo, spans, strict=True):
+            rests[i] = remove(rests[i], row)
+        todo = [i for i, row in zip(todo, spans, strict=True) if row]
+    return rests
+
+
+def _add(found: list[list[Span]], detector: Detector, texts: Sequence[str], start: int) -> None:
+    spans = checked_spans(detector.detect(texts), texts, owner=type(detector).__name__)
+    for row, items in enumerate(spans, start):
+        found[row].extend(items)

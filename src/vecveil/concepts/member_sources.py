@@ -1,0 +1,554 @@
+"""Member sources: word lists, Faker, corpus neighbours and detectors propose members of a concept."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from vecveil.concepts.folding import canonical, words
+from vecveil.concepts.matching import Detector, checked_spans, merge_spans
+from vecveil.errors import DataFileError, InvalidInputError, MissingDependencyError, message
+from vecveil.runtime import progress
+from vecveil.validation import check_count, check_probability, check_texts
+
+__all__ = [
+    "CorpusNeighbourSource",
+    "DetectorSource",
+    "ExpansionContext",
+    "FakerSource",
+    "MemberSource",
+    "WordListSource",
+    "centroids_of",
+    "checked_members",
+    "cluster_terms",
+    "nearest",
+    "unit_vectors",
+]
+
+LONGEST_MEMBER = 100
+"""Characters; anything longer is a sentence and no member of a concept."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ExpansionContext:
+    """What a source may know. It holds terms: keep it in memory.
+
+    Attributes:
+        listed: the different terms that the concept finds in the texts, canonical, most frequent first.
+        labels: for each of them the span label that it was found with.
+        clusters: (T,) for each of them its group, from 0; all zeros without an encoder.
+        centroids: (G, n) mean unit vector of each group, or None without an encoder.
+        encoder: with ``encode(texts) -> (N, n)``, or None.
+        seed: of the expansion; a source that draws derives its own generator from it.
+        show_progress: None shows bars on a terminal only.
+    """
+
+    listed: tuple[str, ...]
+    labels: tuple[str, ...]
+    clusters: npt.NDArray[np.intp]
+    centroids: npt.NDArray[np.float64] | None = None
+    encoder: Any = None
+    seed: int = 0
+    show_progress: bool | None = None
+    _known: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        known = {term for term in self.listed} | {w for term in self.listed for w in words(term)}
+        object.__setattr__(self, "_known", frozenset(known))
+
+    def __repr__(self) -> str:
+        groups = int(self.clusters.max(initial=-1)) + 1
+        return f"ExpansionContext({len(self.listed)} terms, {groups} groups)"
+
+    def is_listed(self, member: str) -> bool:
+        """Return whether ``member`` is a listed term, or a word of one."""
+        return canonical(member) in self._known
+
+    def require_encoder(self, owner: str) -> Any:
+        """Return the encoder.
+
+        Raises:
+            InvalidInputError: there is none.
+        """
+        if self.encoder is None or self.centroids is None:
+            raise InvalidInputError.of(owner, "encoder", "given to expand", "None",
+                                       "Nearness is measured in the encoder's space.")  # fmt: skip
+        return self.encoder
+
+
+@runtime_checkable
+class MemberSource(Protocol):
+    """Anything that proposes members of a concept."""
+
+    name: str
+    """How reports call it; it names no member."""
+
+    def members(self, context: ExpansionContext) -> Mapping[str, Sequence[str]]:
+        """Return members by group. A group weighs as much as any other, however many members it has.
+
+        The group ``""`` is for members whose group is not known: `Concept.expand` puts each of them to the
+        listed terms that it is nearest to.
+        """
+        ...
+
+
+def checked_members(source: MemberSource, found: Any) -> dict[str, list[str]]:
+    """Return what a source answered, without empty and overlong members; refuses another type."""
+    owner = type(source).__name__
+    if not isinstance(found, Mapping):
+        raise InvalidInputError.of(
+            owner, "members", "returning a mapping of groups to members", type(found).__name__
+        )
+    checked: dict[str, list[str]] = {}
+    for i, (group, members) in enumerate(found.items()):
+        plain = isinstance(members, Iterable) and not isinstance(members, str | bytes)
+        if not isinstance(group, str) or not plain:
+            got = f"{type(group).__name__} to {type(members).__name__} at position {i}"
+            raise InvalidInputError.of(
+                owner, "members", "returning strings mapped to sequences of strings", got
+            )
+        rows = list(members)
+        wrong = next((m for m in rows if not isinstance(m, str)), None)
+        if wrong is not None:
+            got = f"{type(wrong).__name__} in group {i}"
+            raise InvalidInputError.of(owner, "members", "returning strings", got)
+        checked[group] = [
+            " ".join(m.split()) for m in rows if len(m) <= LONGEST_MEMBER and words(canonical(m))
+        ]
+    return checked
+
+
+def unit_vectors(encoder: Any, texts: Sequence[str]) -> npt.NDArray[np.float64]:
+    """Return the vectors of ``texts`` in float64, each of norm 1 (a zero vector stays zero)."""
+    X = np.asarray(encoder.encode(list(texts)), dtype=np.float64)
+    unit: npt.NDArray[np.float64] = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-12)
+    return unit
+
+
+Vectors = npt.NDArray[np.float64]
+Groups = npt.NDArray[np.intp]
+
+TERMS_PER_GROUP = 12
+MOST_GROUPS = 24
+ROUNDS = 25
+
+
+def cluster_terms(vectors: Vectors, labels: Sequence[str], *, seed: int) -> Groups:
+    """Return the group of each term: terms of one span label, near one another in the encoder's space.
+
+    Spherical k-means (Dhillon and Modha 2001) within each label, with one group for twelve terms and at
+    most 24 for a label.
+
+    Args:
+        vectors: (T, n) of norm 1.
+        labels: of each term; terms of two labels never share a group.
+    """
+    groups = np.zeros(len(vectors), dtype=np.intp)
+    first = 0
+    marks = np.asarray(labels, dtype=object)
+    for label in sorted(set(labels)):
+        rows = np.flatnonzero(marks == label)
+        count = int(np.clip(round(len(rows) / TERMS_PER_GROUP), 1, MOST_GROUPS))
+        own = _spherical_means(vectors[rows], count, np.random.default_rng([seed, first]))
+        groups[rows] = own + first
+        first += int(own.max()) + 1
+    return groups
+
+
+def centroids_of(vectors: Vectors, groups: Groups) -> Vectors:
+    """Return (G, n): the mean of each group's vectors, scaled to norm 1."""
+    sums = np.zeros((int(groups.max()) + 1, vectors.shape[1]))
+    np.add.at(sums, groups, vectors)
+    return _unit(sums)
+
+
+def nearest(vectors: Vectors, centroids: Vectors) -> tuple[Groups, npt.NDArray[np.float64]]:
+    """Return for each vector the group of the highest cosine, and that cosine."""
+    cosines = vectors @ centroids.T
+    best = cosines.argmax(axis=1)
+    return best, cosines[np.arange(len(vectors)), best]
+
+
+def _spherical_means(X: Vectors, count: int, rng: np.random.Generator) -> Groups:
+    """Return groups numbered from 0 without gaps."""
+    centres = X[_spread(X, count, rng)]
+    groups = np.zeros(len(X), dtype=np.intp)
+    for _ in range(ROUNDS):
+        fresh = (X @ centres.T).argmax(axis=1)
+        if (fresh == groups).all() and _ > 0:
+            break
+        groups = fresh
+        sums = np.zeros_like(centres)
+        np.add.at(sums, groups, X)
+        held = np.bincount(groups, minlength=len(centres)) > 0
+        centres = np.where(held[:, None], _unit(sums), centres)
+    return np.asarray(np.unique(groups, return_inverse=True)[1], dtype=np.intp)
+
+
+def _spread(X: Vectors, count: int, rng: np.random.Generator) -> list[int]:
+    """Return the rows to begin with: each next one drawn by its distance from those before (k-means++)."""
+    chosen = [int(rng.integers(len(X)))]
+    far = 1 - X @ X[chosen[0]]
+    while len(chosen) < count:
+        weights = np.maximum(far, 0)
+        total = float(weights.sum())
+        if total <= 1e-9:  # the rest are copies
+            break
+        chosen.append(int(rng.choice(len(X), p=weights / total)))
+        far = np.minimum(far, 1 - X @ X[chosen[-1]])
+    return chosen
+
+
+def _unit(X: Vectors) -> Vectors:
+    scaled: Vectors = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-12)
+    return scaled
+
+
+LARGEST_FILE = 1 << 28
+
+
+class WordListSource:
+    """Proposes the members of a word list or gazetteer.
+
+    Args:
+        members: a sequence of members; or a mapping of group names to such sequences.
+        name: how reports call it.
+    """
+
+    def __init__(
+        self, members: Iterable[str] | Mapping[str, Iterable[str]], *, name: str = "word list"
+    ) -> None:
+        self.name = name
+        self._groups = _checked_groups(members, "WordListSource", "members")
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> WordListSource:
+        """Return the source of a UTF-8 file.
+
+        ``.json``, ``.yaml`` and ``.yml`` hold a list of members, or group names mapped to lists. Any other file
+        has one member a line; empty lines and lines that begin with ``#`` are left out.
+
+        Raises:
+            DataFileError: missing, not UTF-8, damaged, larger than 256 MiB, or without a member.
+        """
+        path = Path(path)
+        owner = "WordListSource.from_file"
+        text = _read_list(path, owner)
+        kind = path.suffix.lower()
+        content: Any
+        if kind == ".json":
+            try:
+                content = json.loads(text)
+            except (ValueError, RecursionError):
+                raise _wrong(owner, "a JSON file", path, "not one") from None
+        elif kind in (".yaml", ".yml"):
+            content = _yaml(text, path, owner)
+        else:
+            lines = (line.strip() for line in text.splitlines())
+            content = [line for line in lines if line and not line.startswith("#")]
+        try:
+            source = cls(content, name="word list")
+        except InvalidInputError:
+            constraint = "a list of strings, or group names mapped to lists of strings"
+            raise _wrong(owner, constraint, path, "something else") from None
+        if not any(source._groups.values()):
+            raise _wrong(owner, "a file with at least one member", path, "without any")
+        return source
+
+    def __repr__(self) -> str:
+        count = sum(map(len, self._groups.values()))
+        return f"WordListSource({count} members, {len(self._groups)} groups)"
+
+    def members(self, context: ExpansionContext) -> Mapping[str, list[str]]:
+        """Return the members by group; those of a plain list in the group ``""``."""
+        return self._groups
+
+
+def _checked_groups(content: Any, owner: str, param: str) -> dict[str, list[str]]:
+    named = content if isinstance(content, Mapping) else {"": content}
+    groups: dict[str, list[str]] = {}
+    for i, (group, members) in enumerate(named.items()):
+        plain = isinstance(members, Iterable) and not isinstance(members, str | bytes | Mapping)
+        rows: list[Any] = list(members) if plain else [None]
+        if not isinstance(group, str) or not all(isinstance(member, str) for member in rows):
+            got = f"another type at position {i}"
+            constraint = "a sequence of strings, or names mapped to sequences of strings"
+            raise InvalidInputError.of(owner, param, constraint, got)
+        groups[group] = rows
+    return groups
+
+
+def _read_list(path: Path, owner: str) -> str:
+    try:
+        if not path.exists():
+            raise _wrong(owner, "a file that exists", path, "one that is not there")
+        if not path.is_file():
+            raise _wrong(owner, "a readable file", path, "not a regular file")
+        if path.stat().st_size > LARGEST_FILE:
+            limit = f"a file of at most {LARGEST_FILE >> 20} MiB"
+            raise _wrong(owner, limit, path, f"of {path.stat().st_size >> 20} MiB")
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _wrong(owner, "a UTF-8 file", path, f"wrong at byte {error.start}") from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, DataFileError):
+            raise
+        reason = getattr(error, "strerror", None) or "a damaged name"
+        raise _wrong(owner, "a readable file", path, reason) from None
+
+
+def _yaml(text: str, path: Path, owner: str) -> Any:
+    try:
+        import yaml
+    except ImportError:
+        raise MissingDependencyError("Reading a YAML file", "yaml", "concepts") from None
+    try:
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            # Nested, aliases grow exponentially.
+            if isinstance(event, yaml.AliasEvent):
+                raise _wrong(owner, "a YAML file without aliases (*)", path, "one")
+        return yaml.safe_load(text)
+    except DataFileError:
+        raise
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError):
+        raise _wrong(owner, "a YAML file", path, "not one") from None
+
+
+def _wrong(owner: str, constraint: str, path: Path, got: str) -> DataFileError:
+    return DataFileError(message(owner, "path", constraint, f"{path.name!r}, {got}"))
+
+
+DRAWS_PER_MEMBER = 5
+"""A provider of few values repeats them; after so many draws for each member asked, it has no more."""
+
+
+class FakerSource:
+    """Proposes what Faker's providers make up: names, cities, companies, addresses.
+
+    Args:
+        providers: names of Faker's methods without arguments, for example ``["first_name", "city"]``; or group
+            names mapped to such lists.
+        locales: Faker's locales, for example ``["en_US", "de_DE"]``.
+        count: members of each provider, at most.
+
+    Raises:
+        MissingDependencyError: faker is not installed (extra ``faker``).
+        InvalidInputError: a locale or provider that Faker does not have.
+    """
+
+    name = "faker"
+
+    def __init__(
+        self,
+        providers: Sequence[str] | Mapping[str, Sequence[str]],
+        *,
+        locales: Sequence[str] = ("en_US",),
+        count: int = 500,
+    ) -> None:
+        owner = "FakerSource"
+        self.count = check_count(count, owner=owner, param="count")
+        named = (
+            providers if isinstance(providers, Mapping) else {name: [name] for name in providers}
+        )
+        self.groups = {group: tuple(names) for group, names in named.items()}
+        if isinstance(providers, str) or not any(self.groups.values()):
+            raise InvalidInputError.of(
+                owner, "providers", "a sequence of at least one name", repr(providers)
+            )
+        self.locales = (locales,) if isinstance(locales, str) else tuple(locales)
+        self._faker = _faker(self.locales, owner)
+        for name in (name for names in self.groups.values() for name in names):
+            try:
+                known = callable(getattr(self._faker, name)) and not name.startswith("_")
+            except (AttributeError, TypeError):
+                known = False
+            if not known:
+                raise InvalidInputError.of(
+                    owner, "providers", "names of Faker's methods", repr(name)
+                )
+
+    def __repr__(self) -> str:
+        return f"FakerSource({len(self.groups)} groups, locales={list(self.locales)})"
+
+    def members(self, context: ExpansionContext) -> Mapping[str, list[str]]:
+        """Return different values of each provider, drawn from the context's seed."""
+        self._faker.seed_instance(context.seed)
+        return {
+            group: [value for name in names for value in self._draw(name)]
+            for group, names in self.groups.items()
+        }
+
+    def _draw(self, name: str) -> list[str]:
+        make = getattr(self._faker, name)
+        values: dict[str, None] = {}
+        for _ in range(DRAWS_PER_MEMBER * self.count):
+            values.setdefault(str(make()).replace("\n", ", "))
+            if len(values) == self.count:
+                break
+        return list(values)
+
+
+def _faker(locales: Sequence[str], owner: str) -> Any:
+    try:
+        import faker
+    except ImportError:
+        raise MissingDependencyError("Making members up", "faker", "faker") from None
+    # Making a generator reads and advances Python's global generator; the caller's must stay as it was.
+    state = random.getstate()
+    try:
+        return faker.Faker(list(locales))
+    except (AttributeError, ValueError, ImportError):
+        raise InvalidInputError.of(
+            owner, "locales", "locales that Faker has", ", ".join(map(repr, locales))
+        ) from None
+    finally:
+        random.setstate(state)
+
+
+_WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
+
+
+class CorpusNeighbourSource:
+    """Proposes the words of a corpus that lie nearest to the groups of listed terms.
+
+    A word counts if the corpus holds it often enough, it is not listed, and the cosine of its vector with
+    the mean vector of the nearest group is high enough: at least ``min_cosine``, and at least the cosine that
+    ``quantile`` of the group's own terms fall below.
+
+    Args:
+        texts: the corpus; the user's own texts will do.
+        min_count: fewest occurrences of a word.
+        most: words of each group, at most; the nearest are taken.
+        vocabulary: most frequent words that are looked at; each costs one encoding.
+        min_cosine: least cosine with the group's mean.
+        quantile: of the cosines of the group's own terms with its mean.
+    """
+
+    name = "corpus neighbours"
+
+    def __init__(
+        self,
+        texts: Sequence[str],
+        *,
+        min_count: int = 5,
+        most: int = 200,
+        vocabulary: int = 20_000,
+        min_cosine: float = 0.3,
+        quantile: float = 0.1,
+    ) -> None:
+        owner = "CorpusNeighbourSource"
+        self.min_count = check_count(min_count, owner=owner, param="min_count")
+        self.most = check_count(most, owner=owner, param="most")
+        self.vocabulary = check_count(vocabulary, owner=owner, param="vocabulary")
+        self.min_cosine = check_probability(min_cosine, owner=owner, param="min_cosine")
+        self.quantile = check_probability(quantile, owner=owner, param="quantile")
+        checked = check_texts(texts, owner=owner)
+        counts: Counter[str] = Counter()
+        written: dict[str, Counter[str]] = {}
+        for text in checked:
+            for word in _WORD.findall(text):
+                key = canonical(word)
+                counts[key] += 1
+                written.setdefault(key, Counter())[word] += 1
+        frequent = [key for key, count in counts.items() if count >= self.min_count]
+        frequent.sort(key=lambda key: (-counts[key], key))
+        # As it is mostly written: the capital letter of a name stays.
+        self._words = {
+            key: min(written[key].items(), key=lambda item: (-item[1], item[0]))[0]
+            for key in frequent
+        }
+
+    def __repr__(self) -> str:
+        return f"CorpusNeighbourSource({len(self._words)} words)"
+
+    def members(self, context: ExpansionContext) -> Mapping[str, list[str]]:
+        """Return the nearest words of each group of listed terms, the nearest first.
+
+        Raises:
+            InvalidInputError: the expansion has no encoder.
+        """
+        encoder = context.require_encoder("CorpusNeighbourSource")
+        assert context.centroids is not None
+        keys = [key for key in self._words if not context.is_listed(key)][: self.vocabulary]
+        if not keys:
+            return {}
+        own = unit_vectors(encoder, context.listed)
+        found = unit_vectors(encoder, keys)
+        group, cosine = nearest(found, context.centroids)
+        result: dict[str, list[str]] = {}
+        for g in range(len(context.centroids)):
+            inside = own[context.clusters == g] @ context.centroids[g]
+            least = max(self.min_cosine, float(np.quantile(inside, self.quantile)))
+            rows = np.flatnonzero((group == g) & (cosine >= least))
+            order = rows[np.argsort(-cosine[rows], kind="stable")][: self.most]
+            result[f"near group {g}"] = [self._words[keys[i]] for i in order]
+        return result
+
+
+_CHUNK = 512
+
+
+class DetectorSource:
+    """Proposes what a detector finds in a corpus, grouped by the labels of its spans.
+
+    Args:
+        detector: any object with ``detect(texts)``, such as `PresidioDetector` or `SpacyDetector`.
+        texts: the corpus; the user's own texts will do.
+        min_count: fewest times that a find must occur.
+        most: members of each label, at most; the most frequent are taken.
+    """
+
+    name = "detector"
+
+    def __init__(
+        self, detector: Detector, texts: Sequence[str], *, min_count: int = 1, most: int = 1000
+    ) -> None:
+        owner = "DetectorSource"
+        if not isinstance(detector, Detector):
+            raise InvalidInputError.of(
+                owner, "detector", "an object with a method detect(texts)", type(detector).__name__
+            )
+        self._detector = detector
+        self._texts = check_texts(texts, owner=owner)
+        self.min_count = check_count(min_count, owner=owner, param="min_count")
+        self.most = check_count(most, owner=owner, param="most")
+
+    def __repr__(self) -> str:
+        return f"DetectorSource({type(self._detector).__name__}, {len(self._texts)} texts)"
+
+    def members(self, context: ExpansionContext) -> Mapping[str, list[str]]:
+        """Return the finds by label, the most frequent first."""
+        counts: dict[str, Counter[str]] = {}
+        written: dict[str, str] = {}
+        positional = getattr(self._detector, "positional", False)
+        size = len(self._texts) if positional else _CHUNK
+        starts = range(0, len(self._texts), size)
+        for start in progress(starts, "finding members", show=context.show_progress, unit="block"):
+            texts = self._texts[start : start + size]
+            found = checked_spans(
+                self._detector.detect(texts), texts, owner=type(self._detector).__name__
+            )
+            for text, spans in zip(texts, found, strict=True):
+                for span in merge_spans(text, spans):
+                    own = text[span.start : span.end]
+                    key = canonical(own)
+                    written.setdefault(key, own)
+                    counts.setdefault(span.label, Counter())[key] += 1
+        return {
+            label: [
+                written[key]
+                for key, count in sorted(own.items(), key=lambda item: (-item[1], item[0]))
+                if count >= self.min_count
+            ][: self.most]
+            for label, own in counts.items()
+        }
