@@ -62,8 +62,8 @@ def test_auto_with_hardware_asks_the_check(
 ) -> None:
     seen: list[float] = []
 
-    def check(encode_with: precision.EncodeWith) -> PrecisionChoice:
-        texts = list(precision.CALIBRATION_TEXTS)
+    def check(encode_with: sentence_transformer.EncodeWith) -> PrecisionChoice:
+        texts = list(sentence_transformer.CALIBRATION_TEXTS)
         seen.append(lowest_cosine(encode_with(texts, "fp32"), encode_with(texts, "bf16")))
         return PrecisionChoice("bf16", "test")
 
@@ -75,24 +75,27 @@ def test_auto_with_hardware_asks_the_check(
 
 
 def test_bf16_of_minilm_is_close_to_fp32(mixed_texts: list[str]) -> None:
-    texts = [*(text for text in mixed_texts[-9:] if len(text) < 200), *precision.CALIBRATION_TEXTS]
+    texts = [
+        *(text for text in mixed_texts[-9:] if len(text) < 200),
+        *sentence_transformer.CALIBRATION_TEXTS,
+    ]
     half = load_encoder("minilm", precision="bf16", cache=None)
     full = load_encoder("minilm", precision="fp32", cache=None)
     first, second = half.encode(texts), full.encode(texts)
     assert first.dtype == np.float32
-    assert lowest_cosine(first, second) >= precision.MIN_COSINE
+    assert lowest_cosine(first, second) >= sentence_transformer.MIN_COSINE
     assert np.abs(first - second).max() > 1e-6  # control: bf16 did run
     assert half.fingerprint != full.fingerprint
     assert half.model_fingerprint == full.model_fingerprint
 
 
 def test_the_hardware_question_has_an_answer() -> None:
-    assert precision.cpu_has_bf16() in (True, False)
+    assert sentence_transformer.cpu_has_bf16() in (True, False)
 
 
 def test_calibration_texts_are_distinct_and_mixed() -> None:
-    lengths = [len(text) for text in precision.CALIBRATION_TEXTS]
-    assert len(set(precision.CALIBRATION_TEXTS)) == len(lengths)
+    lengths = [len(text) for text in sentence_transformer.CALIBRATION_TEXTS]
+    assert len(set(sentence_transformer.CALIBRATION_TEXTS)) == len(lengths)
     assert min(lengths) == 0
     assert max(lengths) > 200
     assert any(a != b for a, b in itertools.pairwise(lengths))
