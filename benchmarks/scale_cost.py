@@ -82,8 +82,8 @@ def reckoned(sizes: Sequence[dict[str, Any]], rows: int = ROWS) -> list[dict[str
 def worker(folder: Path, source: Path, target: Path, method: str, index: int, of: int) -> None:
     """Protect parts from the common list until none is left, and tell how long each took."""
     from vecveil.bulk import BulkJob, plan
+    from vecveil.bulk.job import PartWorker
     from vecveil.bulk.places import Folder
-    from vecveil.bulk.work import PartWorker
 
     parts = plan([str(source)], part_bytes=PART_BYTES)
     work = PartWorker(BulkJob.of(folder / f"{method}.vecveil"), Folder(str(target)), "bench", {})

@@ -168,8 +168,8 @@ FORMATS = ("csv", "tsv", "jsonl", "txt", "parquet", "npy")
 
 
 def _table(data: bytes) -> None:
-    from vecveil.data.formats import input_file
-    from vecveil.data.opening import read_input
+    from vecveil.data.files import input_file
+    from vecveil.data.reading import read_input
 
     format = FORMATS[data[0] % len(FORMATS)] if data else "csv"
     with expected():

@@ -24,7 +24,7 @@ from vecveil.cli.inputs import read_labels
 from vecveil.concepts import Concept
 from vecveil.concepts.patterns import LARGEST_PATTERN, PatternDetector, unrolled_size
 from vecveil.data import read_table, read_texts
-from vecveil.data.parquet_bounds import largest_values, read_footer
+from vecveil.data.parquet import largest_values, read_footer
 from vecveil.errors import DataFileError, InvalidInputError, ProtectorFileError, VecveilError
 from vecveil.experiments.specification import Spec, parse_spec
 from vecveil.mechanisms import Laplace
@@ -47,7 +47,7 @@ def grown() -> float:
 def test_a_gzip_bomb_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
-    monkeypatch.setattr("vecveil.data.formats.UNZIPPED_FREELY", MiB)
+    monkeypatch.setattr("vecveil.data.files.UNZIPPED_FREELY", MiB)
     line = {"txt": b"a\n", "csv": b"a\n", "jsonl": b'{"text":"a"}\n'}[suffix]
     head = b"text\n" if suffix == "csv" else b""
     path = tmp_path / f"a.{suffix}.gz"
@@ -60,7 +60,7 @@ def test_a_gzip_bomb_is_refused(
 def test_compressed_texts_that_people_have_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vecveil.data.formats.UNZIPPED_FREELY", 1)
+    monkeypatch.setattr("vecveil.data.files.UNZIPPED_FREELY", 1)
     path = tmp_path / "a.txt.gz"
     path.write_bytes(
         gzip.compress("".join(f"a note, number {i}\n" for i in range(20_000)).encode())
@@ -92,7 +92,7 @@ def test_one_row_that_is_a_list_of_millions(tmp_path: Path) -> None:
 def test_more_rows_than_a_file_has_room_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vecveil.data.parquet_bounds.FREELY", 1000)
+    monkeypatch.setattr("vecveil.data.parquet.FREELY", 1000)
     path = parquet(pa.table({"text": ["a"] * 2_000_000}), tmp_path / "a.parquet")
     with pytest.raises(DataFileError, match="as many values as it has room for"):
         read_texts(path)

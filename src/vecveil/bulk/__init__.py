@@ -6,12 +6,10 @@ says which part went where; a run that was stopped goes on with the parts that a
 Importing this package loads neither pyarrow nor fsspec; protecting files needs both (extra ``files``).
 """
 
-from vecveil.bulk.arrow import ArrowProtection
-from vecveil.bulk.job import BulkJob
-from vecveil.bulk.manifest import MANIFEST, Manifest
-from vecveil.bulk.planning import Part, plan
+from vecveil.bulk.job import ArrowProtection, BulkJob
+from vecveil.bulk.manifest import MANIFEST, Manifest, verify
+from vecveil.bulk.places import Part, plan
 from vecveil.bulk.running import protect_files
-from vecveil.bulk.verifying import verify
 
 __all__ = [
     "MANIFEST",

@@ -1,22 +1,53 @@
-"""What is done to every row, in a form that travels to workers: names of keys, never keys."""
+"""Protect rows as a job describes: a part of a file, or a batch of Arrow rows."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from vecveil.errors import InvalidInputError, message
+import numpy as np
+
+from vecveil.bulk.manifest import PartResult
+from vecveil.bulk.places import Folder, Part, open_input, source_of, unchanged
+from vecveil.data import RowItems
+from vecveil.data.columns import Batch, Source, check_names, import_pyarrow, undictionaried
+from vecveil.data.files import NoRowsError
+from vecveil.data.parquet import METADATA_KEY, metadata_in
+from vecveil.data.pipeline import TableProtection
+from vecveil.data.reading import TableReader, read_input
+from vecveil.data.writing import ArrowWriter, open_writer
+from vecveil.errors import (
+    DataFileError,
+    IncompatibleError,
+    InvalidInputError,
+    LedgerCapError,
+    message,
+)
 from vecveil.protector import Protector
 from vecveil.protector.files import from_bytes, to_bytes
+from vecveil.protector.lengths import check_lengths
 from vecveil.protector.own_encoder import encoder_for
 from vecveil.randomness import NoiseKey, NoiseKeys
+from vecveil.types import Embeddings
 
 if TYPE_CHECKING:
+    from vecveil.accounting import Ledger
     from vecveil.encoders import TextEncoder
 
-__all__ = ["BulkJob"]
+__all__ = [
+    "TEXT_ROWS",
+    "ArrowProtection",
+    "BulkJob",
+    "PartWorker",
+    "already_protected",
+    "reader_of",
+    "row_protection",
+    "table_protection",
+]
 
 _ENVIRONMENT = "env:"
 _NOT_OF_ROWS = ("protector", "key", "key_id", "check_lengths", "cache")
@@ -167,3 +198,303 @@ def metadata_of(protector: Protector, key: NoiseKey | None, *, noise: bool) -> M
         "conditional_on": list(guarantee.conditional_on) if noise else None,
         "not_promised": list(guarantee.not_promised) if noise else None,
     }
+
+
+def row_protection(
+    protector: Protector,
+    *,
+    key: NoiseKey | None = None,
+    ledger: Ledger | None = None,
+    noise: bool = True,
+    lengths: bool = True,
+) -> Callable[[Embeddings, RowItems], Embeddings]:
+    """Return what protects a chunk of rows.
+
+    Args:
+        key: for keyed noise; None draws fresh noise.
+        ledger: counts the rows before they are released.
+        noise: False applies the map alone.
+        lengths: refuse rows longer than those of the fit.
+    """
+    if protector.rewriter is not None:
+        return lambda X, rows: X if rows.texts is not None else protector.protect(X)
+    named = key is not None or ledger is not None
+    known = key is not None and protector.encoder_info.fingerprint is not None
+    counted = 0
+
+    def protect(X: Embeddings, rows: RowItems) -> Embeddings:
+        nonlocal counted
+        if lengths:
+            check_lengths(protector, X, owner="protect")
+        try:
+            released = protector.protect(
+                X,
+                noise=noise,
+                ids=rows.ids if named else None,
+                key=key,
+                texts=rows.texts if known else None,
+                ledger=ledger,
+                lengths=False,  # that was judged above, or need not be
+            )
+        except LedgerCapError as error:
+            if not counted:
+                raise
+            raise LedgerCapError(
+                f"{error} Before them {counted:,} rows of this run were counted; nothing of it is written.",
+                items=error.items,
+            ) from None
+        counted += len(X)
+        return released
+
+    return protect
+
+
+TEXT_ROWS = 2048
+"""Texts that are encoded at once."""
+_CHUNK = 1 << 20
+
+
+def table_protection(opened: OpenJob, ledger: Ledger | None = None) -> TableProtection:
+    """Return what a job does to a table."""
+    job, protector = opened.job, opened.protector
+
+    def encode(texts: list[str]) -> Embeddings:
+        written = texts if protector.rewriter is None else protector.rewrite(texts)
+        vectors: Embeddings = opened.encoder().encode(written, show_progress=False)
+        return vectors
+
+    return TableProtection(
+        row_protection(
+            protector, key=opened.key, ledger=ledger, noise=job.noise, lengths=job.check_lengths
+        ),
+        encode=encode,
+        dimension=protector.dimension,
+        carry=job.carry,
+        keep_text=job.keep_text,
+        with_items=True,
+        id_column=job.id_column,
+        owned=True,
+    )
+
+
+class PartWorker:
+    """Protects parts, one after another.
+
+    Args:
+        job: what is done to each row.
+        out: the folder.
+        run: fingerprint of the run, which each file holds.
+        inputs: fsspec's options for the inputs.
+        ledger: counts rows before they are released; of this machine.
+    """
+
+    def __init__(
+        self,
+        job: BulkJob,
+        out: Folder,
+        run: str,
+        inputs: Mapping[str, Any],
+        ledger: Ledger | None = None,
+    ) -> None:
+        self._opened = job.opened()
+        self._out, self._run, self._inputs = out, run, inputs
+        self._protection = table_protection(self._opened, ledger)
+        self._about = metadata_of(self._opened.protector, self._opened.key, noise=job.noise)
+
+    def __call__(self, part: Part) -> PartResult:
+        """Return what was written; a part that is there already is left as it is.
+
+        A task that is tried again after its file appeared must not release its rows a second time.
+
+        Raises:
+            DataFileError: the input changed, or a row of it cannot be used; or the output cannot be written.
+        """
+        kept = finished(self._out, part, self._run)
+        if kept is not None:
+            return kept
+        job = self._opened.job
+        try:
+            reader = reader_of(job, part, self._inputs)
+        except NoRowsError:
+            self._check_input(part, 0, 0)
+            return PartResult(part.index, 0, 0, hashlib.sha256().hexdigest())
+        if reader.embedding_column is None:
+            reader = reader.in_chunks(TEXT_ROWS)
+        if reader.metadata.get("protected") and job.check_lengths:
+            raise already_protected(part.input.name)
+        try:
+            prepared = self._protection.of(reader)
+        except IncompatibleError as error:
+            if reader.embedding_column is None:
+                raise  # the encoder does not fit, for no part
+            raise DataFileError(f"{part.input.name}: {error}") from None
+        about = {**self._about, "run": self._run, "part": part.index}
+        try:
+            with self._out.writing(part.output) as path:
+                with open_writer(
+                    path, types=prepared.types, metadata=about, only_new=True
+                ) as writer:
+                    counts = prepared.write(writer)
+                    self._check_input(part, counts.rows, reader.rows)
+                with open(path, "rb") as written:
+                    return _result(part, counts.rows, written)
+        except FileExistsError:  # another worker has released these rows just now: theirs counts
+            kept = finished(self._out, part, self._run)
+            assert kept is not None
+            return kept
+
+    def _check_input(self, part: Part, rows: int, expected: int) -> None:
+        same = unchanged(part.input, self._inputs)
+        if not same or rows != expected or part.rows not in (None, rows):
+            got = "one that changed" if rows == expected else f"{rows} rows in place of {expected}"
+            raise DataFileError.of(
+                part.input.name, "path", "a file that stays the same while it is read", got
+            )
+
+
+def already_protected(name: str) -> DataFileError:
+    """Return the error for rows that are protected already."""
+    return DataFileError(
+        message(name, "path", "a table of clean vectors or texts", "one that vecveil has protected",
+                "More noise on top of noise protects worse than it costs.",
+                "Protect the clean table, or insist with --again.")
+    )  # fmt: skip
+
+
+def reader_of(job: BulkJob, part: Part, inputs: Mapping[str, Any]) -> TableReader:
+    """Return the reader of a part's rows.
+
+    Raises:
+        DataFileError: its file cannot be read.
+    """
+    file = open_input(part.input, inputs, format=job.format)
+    return read_input(
+        file,
+        source_of(part, file),
+        text_column=job.text_column,
+        embedding_column=job.embedding_column,
+        encoding=job.encoding,
+        delimiter=job.delimiter,
+    )
+
+
+def finished(out: Folder, part: Part, run: str) -> PartResult | None:
+    """Return the result of a part whose file is there, or None.
+
+    Raises:
+        DataFileError: the file is of another run.
+    """
+    if not out.has(part.output):
+        return None
+    pa = import_pyarrow()
+    with out.open(part.output) as file:
+        try:
+            parquet = pa.parquet.ParquetFile(file)
+            about = json.loads((parquet.schema_arrow.metadata or {}).get(METADATA_KEY, b"{}"))
+            rows = parquet.metadata.num_rows
+        except (pa.ArrowException, OSError, ValueError):
+            about, rows = {}, 0
+        if (
+            about.get("run") != run
+            or about.get("part") != part.index
+            or part.rows not in (None, rows)
+        ):
+            raise DataFileError.of("protect", "out", "a folder of this run alone",
+                                   f"another file named {part.output}", "It was not written by this run.",
+                                   "Give another folder.")  # fmt: skip
+        file.seek(0)
+        return _result(part, rows, file)
+
+
+def _result(part: Part, rows: int, file: Any) -> PartResult:
+    digest, size = hashlib.sha256(), 0
+    while chunk := file.read(_CHUNK):
+        digest.update(chunk)
+        size += len(chunk)
+    return PartResult(part.index, rows, size, digest.hexdigest())
+
+
+class ArrowProtection:
+    """Protects tables and batches; vectors go from Arrow to NumPy and back without becoming Python objects.
+
+    It may be pickled: a copy loads the protector, and reads the key, where it is used first.
+
+    Args:
+        job: what is done to each row.
+    """
+
+    def __init__(self, job: BulkJob) -> None:
+        self.job = job
+        self._ready: tuple[OpenJob, TableProtection, Mapping[str, Any]] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"job": self.job, "_ready": None}
+
+    def __call__(self, rows: Any) -> Any:
+        """Return the protected rows of a ``pyarrow.Table`` or ``RecordBatch`` as a table.
+
+        A table without rows gives one without rows, of the same columns.
+
+        Raises:
+            VecveilError: what the rows, the protector or the key raise; nothing is released.
+        """
+        pa = import_pyarrow()
+        if isinstance(rows, pa.RecordBatch):
+            rows = pa.Table.from_batches([rows])
+        if not isinstance(rows, pa.Table):
+            raise InvalidInputError.of(
+                "protect", "rows", "a pyarrow.Table or RecordBatch", type(rows).__name__
+            )
+        if self._ready is None:
+            opened = self.job.opened()
+            about = metadata_of(opened.protector, opened.key, noise=self.job.noise)
+            self._ready = opened, table_protection(opened), about
+        opened, protection, about = self._ready
+        reader = TableReader(
+            _ArrowSource(rows),
+            text_column=self.job.text_column,
+            embedding_column=self.job.embedding_column,
+            columns=[],
+            chunk_rows=None,
+        )
+        if reader.embedding_column is None:
+            reader = reader.in_chunks(TEXT_ROWS)
+        if reader.metadata.get("protected") and self.job.check_lengths:
+            raise already_protected("rows")
+        prepared = protection.of(reader)
+        writer = ArrowWriter("protect", prepared.types, about)
+        if rows.num_rows:
+            prepared.write(writer)
+        kind = reader.types.get(reader.embedding_column or "")
+        wide = "double" in str(kind)  # texts are encoded in float32
+        dtype = np.dtype(np.float64 if wide else np.float32)
+        return writer.table(dimension=opened.protector.released_dimension, dtype=dtype)
+
+    def schema(self, rows: Any) -> Any:
+        """Return the ``pyarrow.Schema`` of what rows of the schema ``rows`` become."""
+        return self(rows.empty_table()).schema
+
+
+class _ArrowSource(Source):
+    """Rows that are in memory."""
+
+    def __init__(self, table: Any) -> None:
+        self.name, self.format = "rows", "parquet"
+        self.metadata = metadata_in(table.schema.metadata)
+        names = list(table.column_names)
+        check_names(self.name, names)
+        self.types = dict(zip(names, map(undictionaried, table.schema.types), strict=True))
+        self.rows = table.num_rows
+        self._table = table
+
+    def batches(self, columns: Sequence[str], chunk_rows: int) -> Iterator[tuple[int, Batch]]:
+        for batch in self._table.select(list(columns)).to_batches(max_chunksize=chunk_rows):
+            if batch.num_rows:
+                found: Mapping[str, Any] = {
+                    name: self._plain(name, batch.column(name)) for name in columns
+                }
+                yield batch.num_rows, found
+
+    def _plain(self, name: str, values: Any) -> Any:
+        kind = self.types[name]
+        return values if values.type == kind else values.cast(kind)

@@ -10,12 +10,18 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from vecveil.bulk.job import BulkJob
-from vecveil.bulk.manifest import MANIFEST, Manifest, PartResult
-from vecveil.bulk.places import Folder
-from vecveil.bulk.planning import PART_BYTES, Part, plan
-from vecveil.bulk.resuming import LOCK, check_files, check_same, forget_gone, of_a_start
-from vecveil.bulk.work import PartWorker
+from vecveil.bulk.job import BulkJob, PartWorker
+from vecveil.bulk.manifest import (
+    LOCK,
+    MANIFEST,
+    Manifest,
+    PartResult,
+    check_files,
+    check_same,
+    forget_gone,
+    of_a_start,
+)
+from vecveil.bulk.places import PART_BYTES, Folder, Part, plan
 from vecveil.data.pipeline import ROOM
 from vecveil.data.writing import NotWrittenError
 from vecveil.errors import DataFileError, InvalidInputError

@@ -93,7 +93,7 @@ def is_protected(path: Path, form: TableFormat) -> bool:
         ".pq",
     ):
         return False
-    from vecveil.data.formats import find_input
+    from vecveil.data.files import find_input
     from vecveil.data.parquet import ParquetSource
 
     return "protected" in ParquetSource(find_input(path, form.format)).metadata

@@ -154,9 +154,7 @@ def _one_file(
     as_json: bool,
     given: dict[str, Any],
 ) -> None:
-    from vecveil.bulk.job import metadata_of
-    from vecveil.bulk.rows import row_protection
-    from vecveil.bulk.work import already_protected
+    from vecveil.bulk.job import already_protected, metadata_of, row_protection
     from vecveil.cli.inputs import TableFormat, is_protected
     from vecveil.cli.printing import data_json, note, say_keyed, warn
     from vecveil.cli.protect_folder import refuse_for_rewriter

@@ -65,8 +65,7 @@ def protect_folder(
 ) -> None:
     """Protect ``inputs`` into the folder ``out``."""
     from vecveil.bulk import BulkJob, protect_files
-    from vecveil.bulk.manifest import MANIFEST
-    from vecveil.bulk.verifying import columns_of
+    from vecveil.bulk.manifest import MANIFEST, columns_of
     from vecveil.cli.inputs import TableFormat
     from vecveil.cli.printing import data_json, note, say_keyed, warn
     from vecveil.protector import load

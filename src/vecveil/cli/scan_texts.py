@@ -41,7 +41,7 @@ def ids_in(path: Path, form: TableFormat, id_column: str) -> frozenset[str]:
     Raises:
         DataFileError: no such column, or an id that stands there twice.
     """
-    from vecveil.data.arrow import python_values
+    from vecveil.data.columns import python_values
 
     found: set[str] = set()
     rows = 0
@@ -60,7 +60,7 @@ def texts_from_file(
     scan: Scan, path: Path, form: TableFormat, id_column: str, columns: Sequence[str]
 ) -> SampleTexts | None:
     """Return the texts of sampled rows from a file with their ids; None if it has none of them."""
-    from vecveil.data.arrow import python_values
+    from vecveil.data.columns import python_values
 
     place = {one: i for i, one in enumerate(scan.sample.ids)}
     found: dict[int, tuple[str, list[Any]]] = {}
@@ -117,7 +117,7 @@ def values_of(scan: Scan, name: str) -> list[Any]:
 
 def _reader(path: Path, form: TableFormat, columns: Sequence[str]) -> Any:
     from vecveil.data import read_table
-    from vecveil.data.sources import missing_column
+    from vecveil.data.columns import missing_column
 
     reader = read_table(path, columns=[], **form.all_options)
     if reader.text_column is None:

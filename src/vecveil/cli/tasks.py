@@ -127,7 +127,7 @@ def _number(path: Path, column: str, row: int, value: Any) -> float:
 def _wrong(
     path: Path, column: str, constraint: str, row: int, *, param: str | None = None
 ) -> VecveilError:
-    from vecveil.data.sources import row_number
+    from vecveil.data.columns import row_number
 
     return DataFileError(
         message(path.name, param or column, constraint, f"something else in {row_number(row)}",

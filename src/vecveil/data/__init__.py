@@ -4,13 +4,9 @@ Importing this package loads neither pyarrow nor anything else beyond NumPy; Par
 ``files``, the text formats and .npy do not.
 """
 
-from vecveil.data.items import RowItems
-from vecveil.data.opening import read_table
-from vecveil.data.pipeline import ProtectionCounts, protect_table
-from vecveil.data.reading import Chunk, TableReader
-from vecveil.data.texts import TextRows, read_texts
-from vecveil.data.writers import EmbeddingWriter
-from vecveil.data.writing import open_writer
+from vecveil.data.pipeline import ProtectionCounts, RowItems, protect_table
+from vecveil.data.reading import Chunk, TableReader, TextRows, read_table, read_texts
+from vecveil.data.writing import EmbeddingWriter, open_writer
 
 __all__ = [
     "Chunk",

@@ -12,8 +12,8 @@ from typing import IO
 
 import numpy as np
 
-from vecveil.data.formats import InputFile, not_usable, readable
-from vecveil.data.sources import Batch, Source, check_rows
+from vecveil.data.columns import Batch, Source, check_rows
+from vecveil.data.files import InputFile, not_usable, readable
 from vecveil.errors import DataFileError, message
 from vecveil.types import Embeddings
 

@@ -1,27 +1,229 @@
-"""From a table of vectors or texts to a table of protected vectors, chunk by chunk."""
+"""Protect a table of vectors or texts, chunk by chunk."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
-from vecveil.data.carrying import Carried, carried_columns
-from vecveil.data.items import RowItems, check_id_column, ids_of
-from vecveil.data.opening import read_table
-from vecveil.data.overlapping import ahead, behind
-from vecveil.data.reading import Chunk, TableReader
-from vecveil.data.sources import ColumnType, missing_column
-from vecveil.data.writers import EmbeddingWriter, NpyWriter
-from vecveil.data.writing import check_output, open_writer
-from vecveil.errors import IncompatibleError, InvalidInputError, ReleaseError
+from vecveil.data.columns import (
+    ColumnType,
+    has_number_list,
+    is_plain,
+    is_text,
+    missing_column,
+    row_number,
+    shown_name,
+)
+from vecveil.data.reading import EMBEDDING, Chunk, TableReader, read_table
+from vecveil.data.writing import EmbeddingWriter, NpyWriter, check_output, open_writer
+from vecveil.errors import (
+    DataFileError,
+    IncompatibleError,
+    InvalidInputError,
+    ReleaseError,
+    message,
+)
 from vecveil.runtime import check_room, progress
 from vecveil.types import Embeddings
 from vecveil.validation import check_embeddings
 
-__all__ = ["ROOM", "PreparedTable", "ProtectionCounts", "TableProtection", "protect_table"]
+__all__ = [
+    "ROOM",
+    "Carried",
+    "PreparedTable",
+    "ProtectionCounts",
+    "RowItems",
+    "TableProtection",
+    "ahead",
+    "behind",
+    "carried_columns",
+    "check_id_column",
+    "ids_of",
+    "protect_table",
+]
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+@contextmanager
+def ahead(pieces: Iterator[T]) -> Iterator[Iterator[T]]:
+    """Yield an iterator of the same pieces, the next of which is taken from ``pieces`` in a thread.
+
+    An exception of ``pieces`` is raised where its piece would have come.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="vecveil-read") as thread:
+
+        def taken() -> Iterator[T]:
+            end = object()
+            waiting: Future[T | object] = thread.submit(next, pieces, end)
+            while (piece := waiting.result()) is not end:
+                waiting = thread.submit(next, pieces, end)
+                yield piece  # type: ignore[misc]
+
+        yield taken()
+
+
+@contextmanager
+def behind(work: Callable[P, None]) -> Iterator[Callable[P, None]]:
+    """Yield a function that does ``work`` in a thread, one call after the other.
+
+    It waits for the call before; an exception is raised by the next call, or at the end of the block.
+    """
+    last: Future[None] | None = None
+    with ThreadPoolExecutor(1, thread_name_prefix="vecveil-write") as thread:
+
+        def call(*args: P.args, **kwargs: P.kwargs) -> None:
+            nonlocal last
+            if last is not None:
+                last.result()
+            last = thread.submit(work, *args, **kwargs)
+
+        yield call
+        if last is not None:
+            last.result()
+
+
+@dataclass(frozen=True, slots=True)
+class RowItems:
+    """What the rows of a chunk are. Its repr shows no contents."""
+
+    ids: list[str] = field(repr=False)
+    """The values of the id column, or the numbers of the rows in the file, from 0."""
+    texts: list[str] | None = field(repr=False)
+    """What the vectors were encoded from, or None for a file of vectors."""
+
+
+def check_id_column(reader: TableReader, id_column: str | None) -> None:
+    """Refuse an id column that is not there."""
+    if id_column is not None and id_column not in reader.types:
+        raise missing_column(reader.name, "id_column", id_column, reader.types)
+
+
+def ids_of(chunk: Chunk, id_column: str | None, source: str) -> list[str]:
+    """Return the ids of a chunk's rows: the column's values, or the numbers of the rows from 0."""
+    if id_column is None:
+        return [str(i) for i in range(chunk.first_row, chunk.first_row + chunk.rows)]
+    values = chunk.columns[id_column]
+    listed = values.to_pylist() if hasattr(values, "to_pylist") else list(values)
+    for i, value in enumerate(listed):
+        if not isinstance(value, str | int) or isinstance(value, bool) or value == "":
+            what = "nothing" if value is None or value == "" else type(value).__name__
+            raise DataFileError.of(source, "id_column", "a column of texts or whole numbers",
+                                   f"{what} in {row_number(chunk.first_row + i)}",
+                                   "It names the item of each row.")  # fmt: skip
+    # A CSV's "7" and a Parquet file's 7 are one item: what the format makes of an id must not matter.
+    return [str(value) for value in listed]
+
+
+MANY_NUMBERS = 8
+"""So many columns of fractions may be a vector, one value a column."""
+
+
+class Carried:
+    """The columns to write as they are.
+
+    Attributes:
+        types: name to type, in the order of the file.
+    """
+
+    def __init__(
+        self, reader: TableReader, types: Mapping[str, ColumnType], *, chosen: bool
+    ) -> None:
+        self.types = dict(types)
+        self._reader = reader
+        self._sniffed = [
+            name
+            for name, kind in self.types.items()
+            if not chosen and name != reader.text_column and is_text(kind)
+        ]
+
+    def of(self, columns: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values to write of a chunk's columns.
+
+        Raises:
+            DataFileError: texts that nobody asked for by name are lists of numbers.
+        """
+        for name in self._sniffed:
+            if has_number_list(columns[name]):
+                raise _perhaps_vectors(self._reader, name, "lists of numbers as text")
+        return {name: columns[name] for name in self.types}
+
+
+def carried_columns(reader: TableReader, carry: Sequence[str] | None, keep_text: bool) -> Carried:
+    """Return the columns of ``reader`` to carry; see :func:`vecveil.data.protect_table`."""
+    return Carried(reader, _carried(reader, carry, keep_text), chosen=carry is not None)
+
+
+def _carried(
+    reader: TableReader, carry: Sequence[str] | None, keep_text: bool
+) -> dict[str, ColumnType]:
+    """Return the columns to write as they are, with their types, in the order of the file."""
+    roles = (reader.text_column, reader.embedding_column)
+    if carry is None:
+        wanted = {name for name in reader.types if name not in roles}
+        for name, kind in reader.types.items():
+            if name in wanted and not is_plain(kind):
+                what = "lists, objects or mixed values" if kind == "json" else "another type"
+                raise _perhaps_vectors(reader, name, what)
+        numbers = [
+            name for name in reader.types if name in wanted and _is_float(reader.types[name])
+        ]
+        if len(numbers) >= MANY_NUMBERS:
+            raise _perhaps_vectors(reader, numbers[0], f"numbers, one of {len(numbers)} such")
+    else:
+        wanted = set(carry)
+        for name in carry:
+            if name not in reader.types:
+                raise missing_column(reader.name, "carry", name, reader.types)
+            if name in roles and not (keep_text and name == reader.text_column):
+                raise InvalidInputError(
+                    message(
+                        "protect_table",
+                        "carry",
+                        "without the text and the clean vectors",
+                        repr(name),
+                        fix="Keep the text with keep_text=True (--keep-text).",
+                    )
+                )
+    if keep_text and reader.text_column is not None:
+        wanted.add(reader.text_column)
+    if EMBEDDING in wanted:
+        raise InvalidInputError(
+            message(
+                "protect_table",
+                "carry",
+                f"without a column {EMBEDDING!r}",
+                "one",
+                "The protected vectors are written under that name.",
+                "Rename the column.",
+            )
+        )
+    return {name: kind for name, kind in reader.types.items() if name in wanted}
+
+
+def _is_float(kind: ColumnType) -> bool:
+    return str(kind) in ("float64", "double", "float", "float32", "halffloat", "float16")
+
+
+def _perhaps_vectors(reader: TableReader, name: str, what: str) -> DataFileError:
+    return DataFileError(
+        message(
+            reader.name,
+            "carry",
+            "columns of single numbers, texts or times",
+            f"the column {shown_name(name, reader.types)} of {what}",
+            "It may hold clean vectors, which would be released unprotected.",
+            "Name the columns to carry with carry=[...] (--carry) if this one is harmless, or to "
+            "leave it out.",
+        )
+    )
+
 
 ROOM = 3 << 28
 """Bytes of address space that a table may need: chunks on their way, a row group, and what threads reserve."""

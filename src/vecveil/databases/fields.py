@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vecveil.data.numberlists import is_number_list
+from vecveil.data.columns import is_number_list
 
 __all__ = ["OTHERS", "Field", "FieldTally", "ValueKind", "carried", "kind_of", "leaves", "matches"]
 

@@ -16,12 +16,10 @@ from functools import lru_cache
 from typing import Any
 
 from vecveil import errors
-from vecveil.bulk.job import BulkJob
+from vecveil.bulk.job import BulkJob, PartWorker, reader_of
 from vecveil.bulk.manifest import PartResult
-from vecveil.bulk.places import Folder
-from vecveil.bulk.planning import Part
+from vecveil.bulk.places import Folder, Part
 from vecveil.bulk.running import PartFailure, Run, attempt
-from vecveil.bulk.work import PartWorker, reader_of
 from vecveil.errors import (
     InvalidInputError,
     MissingDependencyError,

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from vecveil.bulk import ArrowProtection, BulkJob
-from vecveil.data.arrow import import_pyarrow
+from vecveil.data.columns import import_pyarrow
 from vecveil.errors import InvalidInputError, MissingDependencyError
 from vecveil.integrations.workers import batch_job, protect_batch
 from vecveil.protector import Protector

@@ -16,9 +16,9 @@ import pytest
 import vecveil
 from unit.bulk.conftest import DIMENSION, WriteTable
 from vecveil.bulk import MANIFEST, BulkJob, Manifest, Part, protect_files, verify
+from vecveil.bulk.job import PartWorker
 from vecveil.bulk.places import Folder
 from vecveil.bulk.running import Run, run_here
-from vecveil.bulk.work import PartWorker
 from vecveil.errors import DataFileError, InvalidInputError, LedgerCapError
 from vecveil.io import exclusive
 from vecveil.randomness import NoiseKeys

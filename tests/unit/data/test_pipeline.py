@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from vecveil.data import protect_table, read_table
-from vecveil.data.arrow import import_pyarrow
+from vecveil.data.columns import import_pyarrow
 from vecveil.errors import (
     IncompatibleError,
     InvalidInputError,

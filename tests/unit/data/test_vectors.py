@@ -278,7 +278,7 @@ class TestFiles:
         def denied(*args, **options):
             raise PermissionError(13, "denied", str(path))
 
-        monkeypatch.setattr("vecveil.data.formats.open", denied, raising=False)
+        monkeypatch.setattr("vecveil.data.files.open", denied, raising=False)
         with refuses("a.csv", "may not read"):
             read_table(path)
 

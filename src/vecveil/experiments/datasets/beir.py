@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from vecveil.data.formats import not_usable
+from vecveil.data.files import not_usable
 from vecveil.experiments.datasets.columns import (
     as_ids,
     as_number,

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from vecveil.data import read_table
-from vecveil.data.arrow import python_values
-from vecveil.data.sources import missing_column, row_number
+from vecveil.data.columns import missing_column, python_values, row_number
 from vecveil.errors import DataFileError, message
 from vecveil.experiments.datasets.kinds import Span
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vecveil.data.formats import readable
+from vecveil.data.files import readable
 from vecveil.errors import DataFileError, message
 from vecveil.experiments.datasets.annotated import read_text_table
 from vecveil.experiments.datasets.beir import read_beir

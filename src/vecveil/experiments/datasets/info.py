@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from vecveil.data.formats import readable
+from vecveil.data.files import readable
 from vecveil.errors import InvalidInputError, message
 from vecveil.experiments.datasets.kinds import DataSet
 

@@ -6,8 +6,7 @@ import csv
 from collections.abc import Iterator
 from pathlib import Path
 
-from vecveil.data.formats import find_input, not_usable
-from vecveil.data.lines import LONGEST, read_lines
+from vecveil.data.files import LONGEST, find_input, not_usable, read_lines
 
 __all__ = ["existing", "numbered_lines", "records"]
 

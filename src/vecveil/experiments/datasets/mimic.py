@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from vecveil.data.formats import not_usable
-from vecveil.data.sources import missing_column
+from vecveil.data.columns import missing_column
+from vecveil.data.files import not_usable
 from vecveil.experiments.datasets.columns import field_error
 from vecveil.experiments.datasets.kinds import TextSet, group_ids
 from vecveil.experiments.datasets.lines import existing, records

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vecveil.data.formats import not_usable
+from vecveil.data.files import not_usable
 from vecveil.errors import InvalidInputError
 from vecveil.experiments.datasets.columns import field_error
 from vecveil.experiments.datasets.kinds import TextSet

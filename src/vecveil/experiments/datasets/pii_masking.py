@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.data.formats import not_usable
-from vecveil.data.sources import missing_column
+from vecveil.data.columns import missing_column
+from vecveil.data.files import not_usable
 from vecveil.experiments.datasets.annotated import joined
 from vecveil.experiments.datasets.columns import (
     as_spans,

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from vecveil.data.formats import not_usable
+from vecveil.data.files import not_usable
 from vecveil.experiments.datasets.columns import as_spans, as_texts, field_error
 from vecveil.experiments.datasets.kinds import TextSet, group_ids
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from vecveil.data.formats import not_usable
+from vecveil.data.files import not_usable
 from vecveil.experiments.datasets.columns import field_error, split_name
 from vecveil.experiments.datasets.kinds import Span, TextSet, group_ids
 from vecveil.experiments.datasets.lines import numbered_lines

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 
-from vecveil.data.formats import readable
+from vecveil.data.files import readable
 from vecveil.errors import DataFileError, InvalidInputError, message
 from vecveil.experiments.datasets.described import FILE, described_dataset
 from vecveil.experiments.datasets.info import DatasetInfo

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vecveil.data.formats import not_usable
+from vecveil.data.files import not_usable
 from vecveil.experiments.datasets.columns import (
     as_number,
     as_splits,

@@ -1,0 +1,232 @@
+"""CSV, TSV, JSON lines and text lines as table sources."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from vecveil.data.columns import Batch, Source, check_names, check_rows
+from vecveil.data.files import LONGEST, InputFile, in_groups, not_usable, read_lines
+from vecveil.errors import DataFileError, InvalidInputError
+
+__all__ = ["DelimitedSource", "JsonLinesSource", "TextLinesSource"]
+
+
+class DelimitedSource(Source):
+    """A table with a header line; quoted fields may hold delimiters, quotes ("") and line breaks.
+
+    The file is read through once when it is opened, which counts its rows and finds a broken one
+    before any work starts.
+    """
+
+    def __init__(self, file: InputFile, encoding: str, delimiter: str | None) -> None:
+        self.name, self.format, self.metadata = file.name, file.format, {}
+        self._file, self._encoding = file, encoding
+        self._delimiter = _check_delimiter(delimiter) or (
+            "\t" if file.format == "tsv" else self._detect()
+        )
+        header = next(self._records(), None)
+        if header is None:
+            check_rows(self.name, 0)
+            raise AssertionError  # pragma: no cover
+        self._names = [name.strip() or f"unnamed_{i + 1}" for i, name in enumerate(header)]
+        check_names(self.name, self._names)
+        self.types = dict.fromkeys(self._names, "string")
+        self.rows = sum(1 for _ in self._rows())
+        check_rows(self.name, self.rows, len(self._names))
+
+    def batches(self, columns: Sequence[str], chunk_rows: int) -> Iterator[tuple[int, Batch]]:
+        places = [(name, self._names.index(name)) for name in columns]
+        for group in in_groups(self._rows(), chunk_rows, lambda row: sum(map(len, row))):
+            yield len(group), {name: [row[place] for row in group] for name, place in places}
+
+    def _rows(self) -> Iterator[list[str]]:
+        records = self._records()
+        next(records, None)
+        width = len(self._names)
+        for index, record in enumerate(records):
+            if len(record) != width:
+                raise not_usable(
+                    self.name,
+                    f"a table with {width} fields in each row, as in its header",
+                    f"{len(record)} fields in row {index + 1} (counted from 1)",
+                    f"The delimiter is {self._delimiter!r}.",
+                    "Quote fields that hold a delimiter or a line break, or name it: delimiter= (--delimiter).",
+                )
+            yield record
+
+    def _records(self) -> Iterator[list[str]]:
+        if csv.field_size_limit() < LONGEST:
+            csv.field_size_limit(LONGEST)
+        lines = read_lines(self._file, self._encoding)
+        reader = csv.reader(lines, delimiter=self._delimiter, strict=True)
+        number = 1
+        while True:
+            try:
+                record = next(reader, None)
+            except csv.Error:
+                raise not_usable(
+                    self.name,
+                    "a table with closed quotes",
+                    f"a record that breaks off (it starts at line {number})",
+                    "A quoted field ends with a quote; a quote inside it is written twice.",
+                ) from None
+            if record is None:
+                return
+            number = reader.line_num + 1
+            if record:
+                yield record
+
+    def _detect(self) -> str:
+        """Return the delimiter that splits the header into most names; a comma where none does."""
+        lines = read_lines(self._file, self._encoding)
+        first = next((line for line in lines if line.strip()), "")
+        lines.close()  # type: ignore[attr-defined]
+
+        def fields(delimiter: str) -> int:
+            try:
+                return len(next(csv.reader([first], delimiter=delimiter), []))
+            except csv.Error:
+                return 0
+
+        return max(",;\t", key=fields)
+
+
+def _check_delimiter(delimiter: str | None) -> str | None:
+    if delimiter is None:
+        return None
+    if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n ':
+        raise InvalidInputError.of(
+            "read_table", "delimiter", "one character such as , or ;", "something else"
+        )
+    return delimiter
+
+
+DEEPEST = 100
+MOST_FIELDS = 10_000
+_EXACT = 1 << 53
+_WORD = 1 << 63
+_KINDS: dict[type, str] = {str: "string", bool: "bool_", float: "float64", type(None): "null"}
+
+
+class JsonLinesSource(Source):
+    """JSON objects, one a line; blank lines are skipped."""
+
+    def __init__(self, file: InputFile, encoding: str) -> None:
+        self.name, self.format, self.metadata = file.name, file.format, {}
+        self._file, self._encoding = file, encoding
+        kinds: dict[str, set[str]] = {}
+        self.rows = 0
+        for _, row in self._objects():
+            self.rows += 1
+            for key, value in row.items():
+                kinds.setdefault(key, set()).add(_kind(value))
+            if len(kinds) > MOST_FIELDS:
+                raise not_usable(
+                    self.name,
+                    f"objects with at most {MOST_FIELDS} different fields",
+                    "more",
+                    fix="Keep values that differ from row to row out of the field names.",
+                )
+        check_rows(self.name, self.rows)
+        self.types = {key: _merged(found) for key, found in kinds.items()}
+
+    def batches(self, columns: Sequence[str], chunk_rows: int) -> Iterator[tuple[int, Batch]]:
+        for group in in_groups(self._objects(), chunk_rows, lambda item: item[0]):
+            yield len(group), {name: [row.get(name) for _, row in group] for name in columns}
+
+    def _objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield (length of the line, the object on it)."""
+        for number, line in enumerate(read_lines(self._file, self._encoding), start=1):
+            if line.isspace():
+                continue
+            yield len(line), self._parse(line, number)
+
+    def _parse(self, line: str, number: int) -> dict[str, Any]:
+        try:
+            if _too_deep(line):
+                raise RecursionError
+            value = json.loads(line)
+            if "\\ud" in line or "\\uD" in line:
+                json.dumps(value, ensure_ascii=False).encode("utf-8")
+        except UnicodeEncodeError:
+            raise self._wrong(number, "half of a surrogate pair, which is no character,") from None
+        except RecursionError:
+            raise self._wrong(number, f"more than {DEEPEST} nested brackets") from None
+        except ValueError:
+            fix = ""
+            if number == 1 and line.startswith("["):
+                fix = "The file looks like one JSON array: convert it with jq -c '.[]'."
+            raise self._wrong(number, "something that is not JSON", fix) from None
+        if not isinstance(value, dict):
+            fix = "Convert a JSON array with jq -c '.[]'." if isinstance(value, list) else ""
+            raise self._wrong(number, f"a JSON {type(value).__name__}", fix)
+        return value
+
+    def _wrong(self, number: int, got: str, fix: str = "") -> DataFileError:
+        return not_usable(
+            self.name, "a file with one JSON object a line", f"{got} at line {number}", fix=fix
+        )
+
+
+def _kind(value: Any) -> str:
+    if type(value) is int:
+        size = abs(value)
+        return "int64" if size <= _EXACT else "long" if size < _WORD else "json"
+    return _KINDS.get(type(value), "json")
+
+
+def _merged(kinds: set[str]) -> str:
+    kinds = kinds - {"null"}
+    if not kinds:
+        return "string"
+    if len(kinds) == 1:
+        return "int64" if kinds == {"long"} else next(iter(kinds))
+    if kinds == {"int64", "long"}:
+        return "int64"
+    return "float64" if kinds == {"int64", "float64"} else "json"
+
+
+def _too_deep(line: str) -> bool:
+    """Return whether brackets nest deeper than DEEPEST; brackets inside strings do not count."""
+    if line.count("[") + line.count("{") <= DEEPEST:
+        return False
+    depth, quoted, escaped = 0, False, False
+    for character in line:
+        if quoted:
+            if escaped:
+                escaped = False
+            elif character == "\\":
+                escaped = True
+            elif character == '"':
+                quoted = False
+        elif character == '"':
+            quoted = True
+        elif character in "[{":
+            depth += 1
+            if depth > DEEPEST:
+                return True
+        elif character in "]}":
+            depth -= 1
+    return False
+
+
+class TextLinesSource(Source):
+    """Lines of text. A blank line is an empty text, so that row i is always line i."""
+
+    def __init__(self, file: InputFile, encoding: str) -> None:
+        self.name, self.format, self.metadata = file.name, file.format, {}
+        self._file, self._encoding = file, encoding
+        self.types = {"text": "string"}
+        self.rows = sum(1 for _ in self._texts())
+        check_rows(self.name, self.rows)
+
+    def batches(self, columns: Sequence[str], chunk_rows: int) -> Iterator[tuple[int, Batch]]:
+        for group in in_groups(self._texts(), chunk_rows, len):
+            yield len(group), dict.fromkeys(columns, group)
+
+    def _texts(self) -> Iterator[str]:
+        for line in read_lines(self._file, self._encoding, newline=None):
+            yield line.removesuffix("\n")
