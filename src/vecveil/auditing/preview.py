@@ -1,63 +1,315 @@
-"""A preview of what an attacker reads: guesses for a few texts before and after, at several levels of noise."""
+"""Preview what an attacker reads: guesses for a few texts, on clean and on protected vectors, at several noise levels.
+
+The attacker practises on background texts with listed words, as they are or put in. It is one attacker on few texts:
+an audit (`vecveil.audit`) tries more and stronger ones.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import re
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks import KernelAttack, LabelledVectors, TransplantAttack, split_groups
+from vecveil.attacks import (
+    KernelAttack,
+    LabelledVectors,
+    TransplantAttack,
+    split_groups,
+    text_groups,
+)
 from vecveil.attacks.knowledge import Knowledge
-from vecveil.auditing.preview_memory import VectorMemory
-from vecveil.auditing.preview_result import PreviewLevel, PreviewResult
-from vecveil.auditing.preview_texts import PracticeTexts, WordList, practice_texts
+from vecveil.concepts import Concept
+from vecveil.concepts.folding import canonical
+from vecveil.concepts.matching import Span, remove
 from vecveil.errors import InvalidInputError
 from vecveil.metrics import SimilarityTask
 from vecveil.metrics.estimate import Estimate
 from vecveil.metrics.token_inference import r_precision
+from vecveil.protector import Protector
+from vecveil.protector.texts_only import released_rows
 from vecveil.types import Embeddings, Release, Texts
 from vecveil.validation import check_count, check_embeddings, check_positive, check_texts
 
-if TYPE_CHECKING:
-    from vecveil.protector import Protector
-
-__all__ = ["FACTORS", "Preview", "PreviewLevel", "PreviewResult", "Report"]
+__all__ = [
+    "FACTORS",
+    "FEWEST_TEXTS",
+    "MOST_TEXTS",
+    "MOST_WORDS",
+    "PracticeTexts",
+    "Preview",
+    "PreviewLevel",
+    "PreviewResult",
+    "Report",
+    "VectorMemory",
+    "WordList",
+    "practice_texts",
+]
 
 Encode = Callable[[Sequence[str]], Embeddings]
 Report = Callable[[float, str], None]
-"""Called with the share that is done and what is done next; an exception that it raises ends the preview."""
+"""Receives the share that is done and the next step; an exception that it raises ends the preview."""
 
 FACTORS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0)
-SHOWN = 5
+MOST_TEXTS = 400
+FEWEST_TEXTS = 60
+MOST_WORDS = 200
+FEWEST_WORDS = 2
 _OWNER = "Preview"
+_SHOWN = 5  # guesses for each text
 _ROWS = 2000  # training rows of the attacker: more read a little more, at the cube of the cost
-_SHARES = (0.6, 0.1, 0.3)  # of the practice texts: learnt from, settings chosen on, judged on
+_SHARES = (0.6, 0.1, 0.3)  # of the practice texts: to learn from, to choose settings on, to judge on
 _BATCH = 32  # small: other requests wait behind it
 _ENCODING = 0.4  # of the time, about
+_REPLACED = re.compile(r"[^\W\d_]{4,}")  # words that may give way to a listed one
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PreviewLevel:
+    """Utility, leakage and guesses at one noise level.
+
+    Attributes:
+        factor: multiple of the protector's own noise; 0 for clean vectors.
+        utility: Pearson correlation of pairs' cosines with the clean ones, noise on both sides.
+        leakage: R-precision of the attacker on background texts that it has not seen.
+        guesses: for each text the best guesses: (index of the word, score from 0 to 1), best first.
+    """
+
+    factor: float
+    utility: Estimate
+    leakage: Estimate
+    guesses: tuple[tuple[tuple[int, float], ...], ...]
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the level as JSON-ready values."""
+        return {
+            "factor": self.factor,
+            "utility": self.utility.to_record(),
+            "leakage": self.leakage.to_record(),
+            "guesses": [[[word, score] for word, score in row] for row in self.guesses],
+        }
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PreviewResult:
+    """The attacker's guesses on clean and on protected vectors.
+
+    Attributes:
+        words: the words that it guesses from.
+        held: for each text the words that are in it, as indices.
+        clean: the same attack on clean vectors.
+        levels: at growing noise; a single one where the method's noise has no scale.
+        chosen: index of the level of the protector as it is.
+        practice: counts of texts: background, those of them with a listed word, learnt from, judged on.
+        rewrites: whether texts are rewritten, and vectors left as they are.
+    """
+
+    words: tuple[str, ...]
+    held: tuple[tuple[int, ...], ...]
+    clean: PreviewLevel
+    levels: tuple[PreviewLevel, ...]
+    chosen: int
+    practice: dict[str, int]
+    rewrites: bool = False
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the result as JSON-ready values; it holds the words, and none of the texts."""
+        return {
+            "words": list(self.words),
+            "held": [list(row) for row in self.held],
+            "clean": self.clean.to_record(),
+            "levels": [level.to_record() for level in self.levels],
+            "chosen": self.chosen,
+            "practice": dict(self.practice),
+            "rewrites": self.rewrites,
+        }
+
+
+class VectorMemory:
+    """Cache of background vectors between previews, under hashes of the texts; it holds no text.
+
+    Args:
+        most: number of vectors kept; the least recently used go first.
+    """
+
+    def __init__(self, most: int = 8000) -> None:
+        self._most = check_count(most, owner="VectorMemory", param="most")
+        self._kept: OrderedDict[bytes, npt.NDArray[Any]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def encode(self, texts: Sequence[str], encode: Encode, *, encoder: str) -> Embeddings:
+        """Return the vectors of ``texts``, encoding only the new ones; ``encoder`` names the encoder."""
+        head = encoder.encode("utf-8", "surrogatepass") + b"\0"
+        keys = [hashlib.sha256(head + text.encode("utf-8", "surrogatepass")).digest() for text in texts]
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._kept}
+        fresh: dict[bytes, npt.NDArray[Any]] = {}
+        if missing:
+            fresh = dict(zip(missing, np.asarray(encode(list(missing.values()))), strict=True))
+        vectors = np.stack([fresh[key] if key in fresh else self._kept[key] for key in keys])
+        for key in keys:
+            if key in fresh:
+                self._kept[key] = fresh[key].copy()
+            self._kept.move_to_end(key)
+        while len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+        return vectors
+
+
+class WordList:
+    """The words and phrases that an attacker guesses from; spellings of one word count once.
+
+    Attributes:
+        words: as first written, 2 to 200 of them.
+    """
+
+    def __init__(self, words: Sequence[str]) -> None:
+        first: dict[str, str] = {}
+        for word in check_texts(words, owner=_OWNER, param="words", min_rows=FEWEST_WORDS):
+            first.setdefault(canonical(word), word.strip())
+        if not FEWEST_WORDS <= len(first) <= MOST_WORDS:
+            constraint = f"{FEWEST_WORDS} to {MOST_WORDS} different words"
+            raise InvalidInputError.of(_OWNER, "words", constraint, len(first))
+        self.words = tuple(first.values())
+        self._index = {term: i for i, term in enumerate(first)}
+        self._concept = Concept.from_terms("words", self.words)
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __repr__(self) -> str:
+        return f"WordList({len(self)} words)"
+
+    def find(self, texts: Texts) -> list[list[Span]]:
+        """Return the spans of listed words in each text."""
+        return self._concept.detect(texts, show_progress=False)
+
+    def index(self, span: Span) -> int:
+        """Return the index of a span's word, or -1."""
+        return self._index.get(span.term, -1)
+
+    def labels(self, spans: Sequence[Sequence[Span]]) -> npt.NDArray[np.bool_]:
+        """Return (N, V): the words that the spans of each text are."""
+        labels = np.zeros((len(spans), len(self)), dtype=bool)
+        for i, row in enumerate(spans):
+            labels[i, [word for span in row if (word := self.index(span)) >= 0]] = True
+        return labels
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PracticeTexts:
+    """The texts that the attacker learns from and is judged on.
+
+    Attributes:
+        ordinary: background texts, for utility.
+        texts: E texts that each hold one listed word or several.
+        without: the same texts without them.
+        labels: (E, V) the words that each of ``texts`` holds.
+        groups: (E,) versions of one background text, and near-duplicates, share a group.
+        found: how many of ``texts`` are background texts as they are.
+    """
+
+    ordinary: tuple[str, ...]
+    texts: tuple[str, ...]
+    without: tuple[str, ...]
+    labels: npt.NDArray[np.bool_]
+    groups: npt.NDArray[np.intp]
+    found: int
+
+
+def practice_texts(background: Texts, words: WordList, *, seed: int = 0) -> PracticeTexts:
+    """Return texts with listed words made of at most 400 of the background texts.
+
+    A text that holds a listed word is taken as it is, and once more with another word in its place. In a text
+    that holds none, one of its own words gives way to a listed one. Words are put in equally often.
+
+    Raises:
+        InvalidInputError: fewer than 60 background texts.
+    """
+    given = check_texts(background, owner=_OWNER, param="background", min_rows=FEWEST_TEXTS)
+    rng = np.random.default_rng([seed, 21])
+    rows = np.sort(rng.permutation(len(given))[:MOST_TEXTS])
+    ordinary = tuple(given[i] for i in rows)
+    waiting: list[int] = []
+    texts: list[str] = []
+    without: list[str] = []
+    groups: list[int] = []
+    found = 0
+    for text, spans, group in zip(ordinary, words.find(ordinary), text_groups(ordinary), strict=True):
+        bare = remove(text, spans) if spans else text
+        if not bare:
+            continue
+        if spans:
+            texts.append(text)
+            found += 1
+        place = spans[int(rng.integers(len(spans)))] if spans else _room(text, rng)
+        word = words.words[_next_word(waiting, words.index(place), len(words), rng)]
+        texts.append(text[: place.start] + word + text[place.end :])
+        groups += [int(group)] * (len(texts) - len(groups))
+        without += [bare] * (len(texts) - len(without))
+    labels = words.labels(words.find(texts))
+    kept = np.flatnonzero(labels.any(axis=1))  # a word put into a text may not be found in it
+    return PracticeTexts(
+        ordinary,
+        tuple(texts[i] for i in kept),
+        tuple(without[i] for i in kept),
+        labels[kept],
+        np.array(groups, dtype=np.intp)[kept],
+        found,
+    )
+
+
+def _next_word(waiting: list[int], excluded: int, count: int, rng: np.random.Generator) -> int:
+    """Return a word other than ``excluded``; each of ``count`` words comes as often as the others."""
+    if len(set(waiting)) < 2:
+        waiting[:0] = [int(i) for i in rng.permutation(count)]
+    return waiting.pop(max(i for i, word in enumerate(waiting) if word != excluded))
+
+
+def _room(text: str, rng: np.random.Generator) -> Span:
+    """Return the place for a word in a text without listed words: one of its own words, else its end."""
+    own = list(_REPLACED.finditer(text))
+    if not own:
+        return Span(len(text), len(text), "room")
+    chosen = own[int(rng.integers(len(own)))]
+    return Span(chosen.start(), chosen.end(), "room")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Vectors:
+    """Vectors of the background, of practice texts with and without their words, of the previewed texts."""
+
+    ordinary: Embeddings
+    texts: Embeddings
+    without: Embeddings
+    asked: Embeddings
 
 
 class Preview:
-    """Trains an attacker for each level of noise and lets it guess.
+    """Trains an attacker for each noise level and lets it guess.
 
     The attacker has background texts and the encoder, knows the protector and its noise, protects its own training
-    texts with it as often as it likes, and learns from what comes out (`TransplantAttack`; `KernelAttack` where
-    texts are rewritten). It is one attacker, on few texts: an audit (`vecveil.audit`) tries more and stronger ones.
+    texts with it as often as it likes, and learns from the releases (`TransplantAttack`; `KernelAttack` where
+    texts are rewritten).
 
     Args:
-        protector: what is previewed.
+        protector: the protector to preview.
         background: ordinary texts, 60 or more; 400 of them at most are used.
         words: 2 to 200 words or phrases to guess from.
         encode: the protector's encoder as a function; None takes the encoder of the protector.
-        factors: levels of noise, as multiples of the protector's own; 1 is always among them.
-        memory: keeps vectors of background texts from one preview to the next; never those of texts asked about.
-        encoder: whose vectors those in ``memory`` are.
+        factors: noise levels, as multiples of the protector's own; 1 is always among them.
+        memory: keeps vectors of background texts between previews, never those of previewed texts.
+        encoder: name of the encoder of the vectors in ``memory``.
         seed: of the choice and split of texts, of training and of noise: the same seed gives the same result.
 
     Raises:
-        InvalidInputError: too few texts or words, or a protector that rewrites the texts of its fit alone.
+        InvalidInputError: too few texts or words, or a protector that rewrites only the texts of its fit.
     """
 
     def __init__(
@@ -74,62 +326,53 @@ class Preview:
     ) -> None:
         if protector.rewriter is not None and protector.rewriter.needs_spans:
             raise InvalidInputError.of(_OWNER, "protector", "one that finds its concept in any text",
-                                       repr(protector.method),
-                                       "Its concept was given as spans of certain texts.")  # fmt: skip
+                                       repr(protector.method))  # fmt: skip
         self.protector = protector
         self.words = WordList(words)
         self.seed = check_count(seed, owner=_OWNER, param="seed", minimum=0)
-        wanted = {check_positive(factor, owner=_OWNER, param="factors") for factor in factors}
-        self.factors = tuple(sorted(wanted | {1.0})) if can_rescale(protector) else (1.0,)
-        self._encode = encode or _own_encoder(protector)
-        self._memory, self._encoder = memory, encoder
+        levels = {check_positive(factor, owner=_OWNER, param="factors") for factor in factors}
+        self.factors = tuple(sorted(levels | {1.0})) if _can_rescale(protector) else (1.0,)
+        self._encode = encode or protector.loaded_encoder().encode
+        self._memory = VectorMemory() if memory is None else memory
+        self._encoder = encoder
         self._practice = practice_texts(background, self.words, seed=self.seed)
 
     def run(self, texts: Texts, *, report: Report | None = None) -> PreviewResult:
-        """Return what the attacker guesses of ``texts`` at each level, and how it fares on background texts.
+        """Return the attacker's guesses for ``texts`` at each level, and its leakage on background texts.
 
         The texts are encoded and released once a level; nothing of them is kept.
         """
-        say = report or (lambda share, what: None)
+        say = report or (lambda share, step: None)
         texts = check_texts(texts, owner=_OWNER)
         made = self._practice
-        learnt, tried, judged = split_groups(made.groups, _SHARES, seed=self.seed)
+        learn, choose, judge = split_groups(made.groups, _SHARES, seed=self.seed)
         rewriter = self.protector.rewriter
-        listed = [*made.ordinary, *made.texts, *made.without]
-        clean = _Vectors.cut(self._background_vectors(listed, say), made, self._vectors(texts))
-        written = clean
-        if rewriter is not None:
-            again = self._background_vectors(rewriter.rewrite(listed), say)
-            asked = self._vectors(rewriter.rewrite(texts))
-            written = _Vectors.cut(again, made, asked)
-        parts = (learnt, tried, judged)
-        steps = len(self.factors) + 1
+        clean = self._encoded(texts, say)
+        given = clean if rewriter is None else self._encoded(texts, say, rewriter.rewrite)
+        parts = (learn, choose, judge)
         say(_ENCODING, "training an attacker on clean vectors")
         before = self._level(0.0, clean, clean, parts, None)
-        levels = []
-        for i, factor in enumerate(self.factors):
-            share = _ENCODING + (1 - _ENCODING) * (i + 1) / steps
-            say(
-                share, f"training an attacker on protected vectors ({i + 1} of {len(self.factors)})"
-            )
+        levels, steps = [], len(self.factors) + 1
+        for i, factor in enumerate(self.factors, start=1):
+            share = _ENCODING + (1 - _ENCODING) * i / steps
+            say(share, f"training an attacker on protected vectors ({i} of {len(self.factors)})")
             protector = self.protector if factor == 1 else self.protector.rescaled(factor)
-            used = None if rewriter is not None else protector
-            levels.append(self._level(factor, clean, written, parts, used))
+            levels.append(
+                self._level(factor, clean, given, parts, None if rewriter is not None else protector)
+            )
         say(1.0, "done")
+        labels = self.words.labels(self.words.find(texts))
         return PreviewResult(
             words=self.words.words,
-            held=tuple(
-                tuple(int(j) for j in np.flatnonzero(row))
-                for row in self.words.labels(self.words.find(texts))
-            ),
+            held=tuple(tuple(int(j) for j in np.flatnonzero(row)) for row in labels),
             clean=before,
             levels=tuple(levels),
             chosen=self.factors.index(1.0),
             practice={
                 "background": len(made.ordinary),
                 "found": made.found,
-                "learnt": len(learnt) + len(tried),
-                "judged": len(judged),
+                "learnt": len(learn) + len(choose),
+                "judged": len(judge),
             },
             rewrites=rewriter is not None,
         )
@@ -142,17 +385,18 @@ class Preview:
         parts: Sequence[npt.NDArray[np.intp]],
         protector: Protector | None,
     ) -> PreviewLevel:
-        """Return what is left and read of ``given``, which ``protector`` releases; None: released as it is."""
-        learnt, tried, judged = parts
+        """Return utility, leakage and guesses for ``given`` released by ``protector``; None releases it as it is."""
+        learn, choose, judge = parts
         rng = np.random.default_rng([self.seed, 22])  # the same draws at each level
         release: Release = (lambda X, rng: X) if protector is None else protector.release()
         labels, groups = self._practice.labels, self._practice.groups
         train, validation = (
-            LabelledVectors(given.texts[r], labels[r], groups[r], given.without[r]) for r in (learnt, tried)
-        )  # fmt: skip
-        seen, asked = release(given.texts[judged], rng), release(given.asked, rng)
+            LabelledVectors(given.texts[r], labels[r], groups[r], given.without[r])
+            for r in (learn, choose)
+        )
+        judged, asked = release(given.texts[judge], rng), release(given.asked, rng)
         knowledge = Knowledge(
-            seen.shape[1],
+            judged.shape[1],
             None if protector is None else release,
             None if protector is None else protector.released_noise_covariance(),
         )
@@ -160,21 +404,19 @@ class Preview:
         attack = (TransplantAttack if given is clean else KernelAttack)(rows=_ROWS)
         setting = attack.choose(train, validation, knowledge, rng)
         model = attack.learn([train, validation], setting, knowledge, rng)
-        scores = model(seen)
-        frequent = labels[np.concatenate([learnt, tried])].mean(axis=0)
-        # Words are put in equally often, so those rarer here are more frequent there: blind guessing may find more.
+        scores = model(judged)
+        frequent = labels[np.concatenate([learn, choose])].mean(axis=0)
+        # Words are put in equally often, so those rarer in training are more frequent here: chance is the
+        # better of guessing by frequency and guessing blindly.
         leakage = max(
             (
-                r_precision(
-                    scores, labels[judged], groups[judged], base_rates=rates, seed=self.seed
-                )
+                r_precision(scores, labels[judge], groups[judge], base_rates=rates, seed=self.seed)
                 for rates in (frequent, np.zeros(len(self.words)))
             ),
             key=lambda estimate: estimate.chance or 0.0,
         )
-        return PreviewLevel(
-            factor, self._utility(clean, given, protector, rng), leakage, _best(model(asked))
-        )
+        utility = self._utility(clean, given, protector, rng)
+        return PreviewLevel(factor, utility, leakage, _best(model(asked)))
 
     def _utility(
         self,
@@ -184,24 +426,29 @@ class Preview:
         rng: np.random.Generator,
     ) -> Estimate:
         task = SimilarityTask.of(clean.ordinary, seed=self.seed)
-        if given is clean and protector is None:
+        if protector is not None:
+            return task.protected(lambda V, generator: protector.protect(V, generator), rng)
+        if given is clean:
             return task.clean()
-        if protector is None:
-            from vecveil.protector.texts_only import released_rows
+        rewritten = released_rows(clean.ordinary, given.ordinary, owner=_OWNER)
+        return task.protected(rewritten, rng, sides="both")
 
-            return task.protected(
-                released_rows(clean.ordinary, given.ordinary, owner=_OWNER), rng, sides="both"
-            )
-        return task.protected(lambda V, generator: protector.protect(V, generator), rng)
-
-    def _background_vectors(self, texts: Sequence[str], say: Report) -> Embeddings:
+    def _encoded(
+        self, asked: Texts, say: Report, rewrite: Callable[[Texts], list[str]] | None = None
+    ) -> _Vectors:
+        """Return the vectors of background and previewed texts, rewritten first where a function is given."""
+        made = self._practice
+        texts = [*made.ordinary, *made.texts, *made.without]
+        if rewrite is not None:
+            texts, asked = rewrite(texts), rewrite(asked)
         blocks = []
-        memory = VectorMemory() if self._memory is None else self._memory
         for start in range(0, len(texts), _BATCH):
             say(_ENCODING * start / len(texts), "encoding background texts")
             part = texts[start : start + _BATCH]
-            blocks.append(memory.encode(part, self._vectors, encoder=self._encoder))
-        return np.concatenate(blocks)
+            blocks.append(self._memory.encode(part, self._vectors, encoder=self._encoder))
+        every = np.concatenate([*blocks, self._vectors(asked)])
+        ends = np.cumsum([len(made.ordinary), len(made.texts), len(made.without)])
+        return _Vectors(*np.split(every, ends))
 
     def _vectors(self, texts: Sequence[str]) -> Embeddings:
         vectors = np.asarray(self._encode(list(texts)))
@@ -214,23 +461,8 @@ class Preview:
         return X
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class _Vectors:
-    """Vectors of the background, of practice texts with and without their words, of the texts asked about."""
-
-    ordinary: Embeddings
-    texts: Embeddings
-    without: Embeddings
-    asked: Embeddings
-
-    @classmethod
-    def cut(cls, every: Embeddings, made: PracticeTexts, asked: Embeddings) -> _Vectors:
-        first, second = len(made.ordinary), len(made.ordinary) + len(made.texts)
-        return cls(every[:first], every[first:second], every[second:], asked)
-
-
-def can_rescale(protector: Protector) -> bool:
-    """Return whether the protector's noise can be made stronger and weaker."""
+def _can_rescale(protector: Protector) -> bool:
+    """Return whether the protector's noise has a scale."""
     try:
         protector.rescaled(2.0)
     except InvalidInputError:
@@ -238,14 +470,9 @@ def can_rescale(protector: Protector) -> bool:
     return True
 
 
-def _own_encoder(protector: Protector) -> Encode:
-    encoder = protector.loaded_encoder()
-    return lambda texts: np.asarray(encoder.encode(list(texts)))
-
-
 def _best(scores: npt.NDArray[Any]) -> tuple[tuple[tuple[int, float], ...], ...]:
     """Return the best guesses of each row."""
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :SHOWN]
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :_SHOWN]
     return tuple(
         tuple((int(word), float(np.clip(row[word], 0.0, 1.0))) for word in best)
         for row, best in zip(scores, order, strict=True)

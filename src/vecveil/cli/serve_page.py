@@ -25,7 +25,7 @@ def page_routers(texts_file: Path | None) -> Callable[[Service], Sequence[APIRou
     Args:
         texts_file: texts that attackers learn from; None takes the bundled notes. None of them is shown.
     """
-    from vecveil.auditing.preview_texts import FEWEST_TEXTS, MOST_WORDS
+    from vecveil.auditing.preview import FEWEST_TEXTS, MOST_WORDS
     from vecveil.demo.corpus import load_notes
     from vecveil.serving.page_routes import PageTexts, page_router
 
@@ -65,8 +65,7 @@ def _demo_words() -> tuple[str, ...]:
 
 def _previews(background: Sequence[str]) -> Any:
     """Return the function that guesses; vectors of background texts are kept from job to job, in memory."""
-    from vecveil.auditing.preview import Preview
-    from vecveil.auditing.preview_memory import VectorMemory
+    from vecveil.auditing.preview import Preview, VectorMemory
 
     memory = VectorMemory()
 

@@ -15,9 +15,9 @@ import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, Field, dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, cast
 
 from vecveil.errors import DataFileError, InvalidInputError, VecveilError
 
@@ -106,11 +106,13 @@ class Record:
     Class attributes:
         SCHEMA: value of the key ``schema``, which an object on top level holds; empty for objects inside another.
         CLOSED: whether a key that is no field is refused. Otherwise it is left out, as later versions may add it.
-        PARTIAL: whether a key may be absent; its field then takes its default.
+        OPTIONAL: keys that may be absent, as earlier versions did not write them; their fields are then None.
+        PARTIAL: whether every key with a default may be absent or null.
     """
 
     SCHEMA: ClassVar[str] = ""
     CLOSED: ClassVar[bool] = False
+    OPTIONAL: ClassVar[tuple[str, ...]] = ()
     PARTIAL: ClassVar[bool] = False
 
     @classmethod
@@ -129,20 +131,32 @@ class Record:
         return cls.at(Place(value, path, owner, error))
 
     @classmethod
+    def load(cls, source: Any, *, owner: str) -> Self:
+        """Return the checked record, given as a JSON object or as the path of its file.
+
+        Raises:
+            InvalidInputError: another schema, or a key that is missing or has a wrong value.
+            DataFileError: the same for a file, or a file that cannot be read or is not JSON.
+        """
+        if isinstance(source, str | os.PathLike):
+            return cls.read(load_json(source, owner=owner), owner=owner, error=DataFileError)
+        return cls.read(source, owner=owner)
+
+    @classmethod
     def at(cls, place: Place) -> Self:
         """Return the record at a place inside another one."""
         data = place.mapping()
         if cls.SCHEMA:
             cls._check_schema(place.key("schema"))
-        hints = _hints(cls)
+        hints = _hints(cast(Any, cls))
         names = {"schema", *hints} if cls.SCHEMA else {*hints}
         if cls.CLOSED and (unknown := [key for key in data if key not in names]):
             key = Place(None, f"{place.path}.{str(unknown[0])[:40]}", place.owner, place.error)
             raise key.fail("absent", "a key that is not in the schema")
         values = {}
         for field in fields(cls):  # type: ignore[arg-type]
-            optional = cls.PARTIAL or field.metadata.get("optional")
-            if optional and field.default is not MISSING and data.get(field.name, MISSING) is MISSING:
+            absent = field.name not in data or (cls.PARTIAL and data[field.name] is None)
+            if absent and (field.name in cls.OPTIONAL or (cls.PARTIAL and _has_default(field))):
                 continue
             values[field.name] = _read(place.key(field.name), hints[field.name])
         record = cls(**values)
@@ -170,29 +184,33 @@ class Record:
 
     def to_record(self) -> dict[str, Any]:
         """Return the record as a JSON object."""
-        head = {"schema": self.SCHEMA} if self.SCHEMA else {}
-        values = {f.name: (getattr(self, f.name), f) for f in fields(self)}  # type: ignore[arg-type]
-        return head | {
-            name: _plain(value)
-            for name, (value, field) in values.items()
-            if not (field.metadata.get("optional") and value is None)
-        }
+        record: dict[str, Any] = {"schema": self.SCHEMA} if self.SCHEMA else {}
+        for name, hint in _hints(cast(Any, type(self))).items():
+            value = getattr(self, name)
+            # A key that may be absent, but not null, is left out while it is not known.
+            if value is not None or name not in self.OPTIONAL or type(None) in typing.get_args(hint):
+                record[name] = _plain(value)
+        return record
 
 
-def load_json(path: str | os.PathLike[str], *, owner: str, what: str = "record") -> Any:
+def load_json(path: str | os.PathLike[str], *, owner: str) -> Any:
     """Return the content of a JSON file.
 
     Raises:
         DataFileError: the file cannot be read, or is not UTF-8 JSON.
     """
-    fix = "Pass the file that vecveil wrote."
+    got, constraint = "a file that is not", "a UTF-8 JSON file"
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as problem:
-        got = problem.strerror or type(problem).__name__
-        raise DataFileError.of(owner, what, "a readable file", got, fix=fix) from None
+        got, constraint = problem.strerror or type(problem).__name__, "a readable file"
     except (ValueError, RecursionError):
-        raise DataFileError.of(owner, what, "a UTF-8 JSON file", "a file that is not", fix=fix) from None
+        pass
+    raise DataFileError.of(owner, "record", constraint, got, fix="Pass the file that vecveil wrote.")
+
+
+def _has_default(field: Field[Any]) -> bool:
+    return field.default is not MISSING or field.default_factory is not MISSING
 
 
 @functools.cache

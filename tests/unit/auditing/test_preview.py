@@ -13,9 +13,13 @@ import pytest
 from scipy.stats import binom
 
 import vecveil
-from vecveil.auditing.preview import Preview
-from vecveil.auditing.preview_memory import VectorMemory
-from vecveil.auditing.preview_texts import MOST_TEXTS, WordList, practice_texts
+from vecveil.auditing.preview import (
+    MOST_TEXTS,
+    Preview,
+    VectorMemory,
+    WordList,
+    practice_texts,
+)
 from vecveil.errors import IncompatibleError, InvalidInputError
 
 DIMENSION = 48

@@ -1,0 +1,202 @@
+"""Decide the verdict of an audit: the strongest attack of each family, against chance and against clean vectors.
+
+Everything that an audit concludes is decided here, from the figures of its record alone. Auditing names the strongest
+attacks with it, and reports put the rest into words, for records saved earlier too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from vecveil.records.audit import AttackRecord, AuditRecord, LeakageFigure
+
+__all__ = [
+    "ABOVE_CHANCE",
+    "ABOVE_CLEAN",
+    "AT_CHANCE",
+    "BELOW_CHANCE",
+    "BELOW_CLEAN",
+    "OVERLAP",
+    "UNMEASURED",
+    "UNPROTECTED",
+    "WEAK_EPSILON",
+    "FamilyVerdict",
+    "Verdict",
+    "above_chance_besides",
+    "against_chance",
+    "against_clean",
+    "caveats",
+    "decide",
+    "standing",
+    "status",
+    "strongest",
+]
+
+ABOVE_CHANCE = "above chance"
+AT_CHANCE = "at chance within its interval"
+BELOW_CHANCE = "below chance"
+BELOW_CLEAN = "below clean"
+OVERLAP = "not clearly below clean: the intervals overlap"
+ABOVE_CLEAN = "above clean"
+UNMEASURED = "not measurable on these texts"
+
+UNPROTECTED = "vectors-not-protected"
+"""Code of the warning that a store holds the encoder's own vectors."""
+WEAK_EPSILON = 10.0
+"""Above this ε per unit of Euclidean distance, the worst-case factor e^ε is no protection by itself."""
+
+
+@dataclass(frozen=True)
+class FamilyVerdict:
+    """The verdict on one family.
+
+    Attributes:
+        attack: the strongest attack of the family.
+        words: its position to chance and to clean vectors.
+        besides: figures of the family above chance although the main figure of ``attack`` is not.
+    """
+
+    family: str
+    attack: AttackRecord
+    words: str
+    besides: tuple[tuple[AttackRecord, LeakageFigure], ...]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The verdict of an audit.
+
+    Attributes:
+        worst: the strongest token-inference attack, which decides.
+        chance, clean: its position to chance and to clean vectors; empty where it cannot be compared.
+        besides: token-inference figures above chance although the worst attack's is not.
+        others: the other families, each in its own metric.
+        caveats: codes of the reservations to read the verdict with, the gravest first.
+        utility: lowest and highest utility relative to clean, if any was measured.
+    """
+
+    worst: AttackRecord
+    chance: str
+    clean: str
+    besides: tuple[tuple[AttackRecord, LeakageFigure], ...]
+    others: tuple[FamilyVerdict, ...]
+    caveats: tuple[str, ...]
+    utility: tuple[float, float] | None
+
+
+def strongest(attacks: Iterable[AttackRecord]) -> dict[str, AttackRecord]:
+    """Return the strongest attack of each family; the first of equals."""
+    leading: dict[str, AttackRecord] = {}
+    for attack in attacks:
+        if attack.family not in leading or attack.strength > leading[attack.family].strength:
+            leading[attack.family] = attack
+    return leading
+
+
+def against_chance(figure: LeakageFigure) -> str:
+    """Return the position of the interval on protected vectors to chance, or ``""``."""
+    if figure.chance is None or figure.low is None or figure.high is None:
+        return ""
+    if figure.low > figure.chance:
+        return ABOVE_CHANCE
+    return AT_CHANCE if figure.high >= figure.chance else BELOW_CHANCE
+
+
+def against_clean(figure: LeakageFigure) -> str:
+    """Return the position of the interval on protected vectors to that on clean ones, or ``""``."""
+    low, high = figure.low, figure.high
+    if low is None or high is None or figure.clean_low is None or figure.clean_high is None:
+        return ""
+    # Intervals that touch overlap: only a gap shows that protection lowers leakage.
+    if high < figure.clean_low:
+        return BELOW_CLEAN
+    return ABOVE_CLEAN if low > figure.clean_high else OVERLAP
+
+
+def status(figure: LeakageFigure) -> str:
+    """Return both comparisons of one figure, for example ``above chance, below clean``."""
+    if figure.value is None:
+        return UNMEASURED
+    return ", ".join(part for part in (against_chance(figure), against_clean(figure)) if part)
+
+
+def standing(figure: LeakageFigure) -> str:
+    """Return both comparisons of one figure, naming those that cannot be made."""
+    if figure.value is None:
+        return UNMEASURED
+    no_chance = "chance not stated" if figure.chance is None else "no interval, so no verdict"
+    no_clean = "no clean side" if figure.clean is None else "clean not comparable"
+    return f"{against_chance(figure) or no_chance}; {against_clean(figure) or no_clean}"
+
+
+def above_chance_besides(
+    attacks: Sequence[AttackRecord], worst: AttackRecord
+) -> tuple[tuple[AttackRecord, LeakageFigure], ...]:
+    """Return the figures above chance, the farthest first, if the main figure of ``worst`` is not.
+
+    A family is not at chance because its main figure is: another metric, or an attack with another chance level,
+    may be above.
+    """
+    if against_chance(worst) == ABOVE_CHANCE:
+        return ()
+    above = [
+        (attack, figure)
+        for attack in attacks
+        for figure in attack.figures
+        if figure is not worst and against_chance(figure) == ABOVE_CHANCE
+    ]
+    return tuple(sorted(above, key=lambda pair: -(pair[1].over_chance or 0.0)))
+
+
+def decide(audit: AuditRecord) -> Verdict:
+    """Return the verdict of an audit."""
+    worst = audit.worst_attack
+    kept = [each.relative for each in audit.utility.values() if each.relative is not None]
+    others = tuple(
+        FamilyVerdict(
+            family, attack, standing(attack), above_chance_besides(audit.members(family), attack)
+        )
+        for family, attack in audit.strongest.items()
+        if family != "token-inference"
+    )
+    return Verdict(
+        worst=worst,
+        chance=against_chance(worst),
+        clean=against_clean(worst),
+        besides=above_chance_besides(audit.members("token-inference"), worst),
+        others=others,
+        caveats=tuple(caveats(audit)),
+        utility=(min(kept), max(kept)) if kept else None,
+    )
+
+
+def caveats(audit: AuditRecord) -> list[str]:
+    """Return the codes of the reservations to read the verdict with, the gravest first."""
+    worst, codes = audit.worst_attack, []
+    token_inference = audit.members("token-inference")
+    unprotected = any(warning.code == UNPROTECTED for warning in audit.lint)
+    if above_chance_besides(token_inference, worst):
+        codes.append("above-chance-besides")
+    if worst.chance is not None and worst.clean_low is not None and worst.clean_low <= worst.chance:
+        codes.append("clean-at-chance")
+    if worst.clean is None:
+        codes.append("no-clean-side")
+    elif (place := against_clean(worst)) in (OVERLAP, ABOVE_CLEAN):
+        codes.append("overlaps-clean" if place == OVERLAP else "above-clean")
+    if audit.guarantee is None:
+        codes.append("unprotected" if unprotected else "unknown-protection")
+    else:
+        codes.append("formal" if audit.guarantee.kind == "formal" else "no-formal-guarantee")
+    if audit.is_store and audit.encoder is None and skipped_without_encoder(audit):
+        codes.append("without-encoder")
+    if not any(attack.adaptive for attack in token_inference) and not unprotected:
+        codes.append("not-adaptive")
+    if audit.randomness == "seeded" and not audit.is_store:
+        codes.append("seeded")
+    return codes
+
+
+def skipped_without_encoder(audit: AuditRecord) -> list[str]:
+    """Return the attacks that were not run for want of the encoder."""
+    return [each.attack for each in audit.skipped if "encoder" in each.reason]
