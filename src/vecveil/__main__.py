@@ -1,4 +1,4 @@
-"""Makes ``python -m vecveil`` the same as the command ``vecveil``."""
+"""Run the command ``vecveil`` as ``python -m vecveil``."""
 
 import sys
 

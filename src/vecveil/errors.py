@@ -8,15 +8,15 @@
     ├── DataFileError                an input file cannot be used: empty, damaged, a column is missing
     ├── ProtectorFileError           a saved protector is damaged, truncated or of an unknown format
     ├── IncompatibleError            two parts do not belong together: another encoder or dimension
-    ├── CalibrationError             the asked utility or noise cannot be reached; says what can
+    ├── CalibrationError             the requested utility or noise cannot be reached; names the nearest that can
     ├── ReleaseError                 protection failed, so nothing was released
     ├── KeyFileError                 a key of keyed noise cannot be used; the message never holds it
-    ├── LedgerError                  a ledger of releases cannot be used: no ledger, damaged, locked
-    │   └── LedgerCapError           an item would be released more often than the ledger allows
+    ├── LedgerError                  a ledger of releases cannot be used: not a ledger, damaged, locked
+    │   └── LedgerCapError           a release would exceed the ledger's cap for an item
     ├── EncoderError                 an encoder behind a URL did not answer, or not with vectors
-    ├── StoreError                   a vector database is not there, went away, or holds something else
+    ├── StoreError                   a vector database is missing, disconnected, or has another content
     ├── TrainingError                a reward or gradient became NaN or infinite; the last checkpoint stays
-    ├── MemoryLimitError             a limit leaves too little memory to begin (also a MemoryError)
+    ├── MemoryLimitError             a memory limit is too low for the work (also a MemoryError)
     └── MissingDependencyError       an optional package is not installed (also an ImportError)
 
 No message ever holds a text, a vector or a key: only names, shapes, counts and parameters.
@@ -106,13 +106,13 @@ class ProtectorFileError(VecveilError, ValueError):
 
 
 class IncompatibleError(VecveilError, ValueError):
-    """Two parts do not belong together, such as a protector and vectors of another encoder."""
+    """Two parts do not match, such as a protector and vectors of another encoder."""
 
     code = "E-INCOMPATIBLE"
 
 
 class CalibrationError(VecveilError, ValueError):
-    """The asked utility or noise cannot be reached; the message says what can."""
+    """The requested utility or noise cannot be reached; the message names the nearest that can."""
 
     code = "E-CALIBRATION"
 
@@ -124,7 +124,7 @@ class ReleaseError(VecveilError, RuntimeError):
 
 
 class EncoderError(VecveilError, RuntimeError):
-    """An encoder behind a URL did not answer, or not with one finite vector per text; the message holds none of it."""
+    """A remote encoder did not answer with one finite vector per text; the message holds neither texts nor vectors."""
 
     code = "E-ENCODER"
 
@@ -136,16 +136,16 @@ class KeyFileError(VecveilError, ValueError):
 
 
 class LedgerError(VecveilError, RuntimeError):
-    """A ledger of releases cannot be used: not one, damaged, altered, locked; nothing was recorded."""
+    """A ledger of releases is damaged, altered, locked, or not a ledger; nothing was recorded."""
 
     code = "E-LEDGER"
 
 
 class LedgerCapError(LedgerError):
-    """Items of a batch would be released more often than the cap allows; nothing was recorded.
+    """A batch would exceed the cap on releases of an item; nothing was recorded.
 
     Attributes:
-        items: how many items of the batch; never which.
+        items: number of items of the batch above the cap; the error never names them.
     """
 
     code = "E-LEDGER-CAP"
@@ -155,12 +155,12 @@ class LedgerCapError(LedgerError):
         super().__init__(text)
 
     def __reduce__(self) -> tuple[type[LedgerCapError], tuple[str, int]]:
-        """Return what makes it anew: workers send it to their parent."""
+        """Return the arguments that rebuild the error in a parent process."""
         return type(self), (str(self), self.items)
 
 
 class StoreError(VecveilError, RuntimeError):
-    """A vector database is not there, went away, or holds something else; the message holds none of what is in it."""
+    """A vector database is missing, disconnected, or has another content; the message holds none of its content."""
 
     code = "E-STORE"
 
@@ -180,12 +180,12 @@ class TrainingError(VecveilError, RuntimeError):
         super().__init__(text)
 
     def __reduce__(self) -> tuple[type[TrainingError], tuple[str, int, int]]:
-        """Return what makes it anew: workers send it to their parent."""
+        """Return the arguments that rebuild the error in a parent process."""
         return type(self), (str(self), self.epoch, self.step)
 
 
 class MemoryLimitError(VecveilError, MemoryError):
-    """A limit on the memory of this process leaves too little for the work; nothing was begun."""
+    """A memory limit is too low for the work; the work did not begin."""
 
     code = "E-MEMORY-LIMIT"
 
@@ -205,7 +205,7 @@ class MissingDependencyError(VecveilError, ImportError):
         )
 
     def __reduce__(self) -> tuple[type[MissingDependencyError], tuple[str, str, str]]:
-        """Return what makes it anew: workers send it to their parent."""
+        """Return the arguments that rebuild the error in a parent process."""
         return type(self), (self.feature, self.package, self.extra)
 
 

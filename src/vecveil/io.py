@@ -43,7 +43,7 @@ def atomic_path(
 
     Args:
         mode: of a new file, less the umask.
-        only_new: of several writers at once the first wins, and the others raise FileExistsError.
+        only_new: of several concurrent writers the first wins and the others raise FileExistsError.
 
     The rename happens after an fsync, so that a crash leaves the old file or the new one, never
     half of one. A file that is replaced keeps its permissions, a new one gets ``mode`` less the
@@ -51,13 +51,13 @@ def atomic_path(
     locked, so that the next writer of the same target removes what a killed one left.
     """
     target = Path(target)
-    kept = stat.S_IMODE(target.stat().st_mode) if target.is_file() else None
-    with temporary_beside(target, mode=mode if kept is None else kept | stat.S_IWUSR) as temporary:
+    old_mode = stat.S_IMODE(target.stat().st_mode) if target.is_file() else None
+    with temporary_beside(target, mode=mode if old_mode is None else old_mode | stat.S_IWUSR) as temporary:
         yield temporary
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
-        if kept is not None:
-            temporary.chmod(kept)
+        if old_mode is not None:
+            temporary.chmod(old_mode)
         if not (only_new and _linked(temporary, target)):
             os.replace(temporary, target)
         sync_folder(target.parent)
@@ -67,7 +67,7 @@ def atomic_path(
 def temporary_beside(target: Path, *, mode: int) -> Iterator[Path]:
     """Yield a new empty file beside ``target``, locked while the block runs and removed at its end.
 
-    What killed writers of the same target left is removed first.
+    Temporary files that killed writers of the same target left are removed first.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     remove_left_over(target)
@@ -81,7 +81,7 @@ def temporary_beside(target: Path, *, mode: int) -> Iterator[Path]:
 
 
 def is_temporary_of(target: str, name: str) -> bool:
-    """Return whether ``name`` is one that a writer of the file ``target`` gives its temporary file."""
+    """Return whether ``name`` is a temporary file name of a writer of ``target``."""
     named = _TEMPORARY.fullmatch(name)
     return named is not None and named[1] == _prefix(target)
 
@@ -97,7 +97,11 @@ def _prefix(target: str) -> str:
 
 
 def _linked(temporary: Path, target: Path) -> bool:
-    """Give the file its name; False where there are no links. Raises FileExistsError if the name is taken."""
+    """Link the file to its final name; return False where the file system has no links.
+
+    Raises:
+        FileExistsError: the name is taken.
+    """
     try:
         os.link(temporary, target)
     except FileExistsError:
@@ -108,32 +112,32 @@ def _linked(temporary: Path, target: Path) -> bool:
 
 
 def _create(target: Path, mode: int) -> tuple[Path, int | None]:
-    """Return a new file and a descriptor that holds its lock, if there are locks."""
+    """Return a new file and the descriptor that holds its lock, or None where there are no locks."""
     while True:
         temporary = target.parent / temporary_name(target.name)
         descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
-        if fcntl is None:  # where a file that is open can be neither renamed nor removed
+        if fcntl is None:  # Windows can neither rename nor remove an open file
             os.close(descriptor)
             return temporary, None
-        with contextlib.suppress(OSError):  # a file system without locks has no cleaning either
+        with contextlib.suppress(OSError):  # without locks, left-over files are not cleaned up either
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if os.fstat(descriptor).st_nlink:
             return temporary, descriptor
-        os.close(descriptor)  # taken for a left-over before it was locked
+        os.close(descriptor)  # another writer removed it as a left-over before it was locked
 
 
 def remove_left_over(*targets: Path) -> None:
-    """Remove what killed writers of ``targets``, files of one folder, left; what is being written is locked."""
+    """Remove temporary files that killed writers of ``targets`` (files of one folder) left; live ones are locked."""
     if fcntl is None or not targets:
         return
     prefixes = {_prefix(target.name) for target in targets}
     with contextlib.suppress(OSError), os.scandir(targets[0].parent) as entries:
-        found = [
+        left_over = [
             Path(entry.path)
             for entry in entries
             if (named := _TEMPORARY.fullmatch(entry.name)) and named[1] in prefixes
         ]
-        for path in found:
+        for path in left_over:
             with contextlib.suppress(OSError):
                 descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
                 try:
@@ -144,7 +148,7 @@ def remove_left_over(*targets: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a rename last through a loss of power, where folders can be synchronised."""
+    """Flush a rename in ``folder`` to disk, where folders can be synchronised."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -165,8 +169,8 @@ def write_text(target: str | os.PathLike[str], text: str) -> None:
 
 
 
-_GOING = 1.0
-"""Seconds in which a killed process is gone, with a child that it was about to start and that has its open files."""
+_EXIT_SECONDS = 1.0
+"""Seconds to wait for a killed process, whose child may still hold its open files, to disappear."""
 
 
 class LockedError(Exception):
@@ -177,10 +181,10 @@ def hold(file: int | IO[str]) -> None:
     """Take the lock of an open file.
 
     Raises:
-        BlockingIOError: somebody else holds it, and does so for longer than a process that is going.
-        OSError: its file system has no locks.
+        BlockingIOError: another process holds it for longer than a dying process would.
+        OSError: the file system has no locks.
     """
-    due = time.monotonic() + _GOING
+    due = time.monotonic() + _EXIT_SECONDS
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -193,13 +197,13 @@ def hold(file: int | IO[str]) -> None:
 
 @contextlib.contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Hold the lock file at ``path`` for the block; it is made, and removed in the end.
+    """Create and hold the lock file at ``path`` for the block, and remove it at the end.
 
-    Where there are no POSIX locks (Windows, some network file systems) nothing is held.
+    Without POSIX locks (Windows, some network file systems) nothing is held.
 
     Raises:
-        LockedError: somebody else holds it.
-        OSError: the file cannot be made.
+        LockedError: another process or thread holds it.
+        OSError: the file cannot be created.
     """
     if fcntl is None:
         yield
@@ -216,7 +220,7 @@ def exclusive(path: Path) -> Iterator[None]:
             os.close(descriptor)
             yield
             return
-        # The holder before us may have removed it just now: then ours is no file of that name.
+        # The previous holder may just have removed the file: then ours no longer has this name.
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(descriptor), os.stat(path)):
                 break

@@ -35,12 +35,12 @@ T = TypeVar("T")
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
 _local = threading.local()
-_blocks = 0  # of one_thread, that are open in any thread
-_default = 1  # threads of torch before the first of them
+_blocks = 0  # open blocks of one_thread, over all threads
+_default = 1  # torch's number of threads before the first of these blocks
 
 
 def thread_count() -> int:
-    """Return how many threads noise is drawn on: VECVEIL_THREADS, OMP_NUM_THREADS, or the cores there are."""
+    """Return the number of threads for noise: VECVEIL_THREADS, OMP_NUM_THREADS, or the number of available cores."""
     for variable in ("VECVEIL_THREADS", "OMP_NUM_THREADS"):
         value = os.environ.get(variable, "")
         if value.isdigit() and int(value) > 0:
@@ -69,9 +69,9 @@ def _threads() -> ThreadPoolExecutor:
 
 
 def in_chunks(rows: int, chunk: int, work: Callable[[int, int], None]) -> None:
-    """Call ``work(start, stop)`` for consecutive chunks of rows, several at once where there are cores.
+    """Call ``work(start, stop)`` for consecutive chunks of rows, in parallel where there are several cores.
 
-    ``work`` must not call `in_chunks` itself. Its first exception is raised once all have ended.
+    ``work`` must not call `in_chunks`. The first exception is raised after all chunks have ended.
     """
     pieces = [(start, min(start + chunk, rows)) for start in range(0, rows, chunk)]
     if len(pieces) < 2 or thread_count() == 1:
@@ -81,7 +81,7 @@ def in_chunks(rows: int, chunk: int, work: Callable[[int, int], None]) -> None:
     futures = [_threads().submit(work, start, stop) for start, stop in pieces]
     try:
         errors = [future.exception() for future in futures]
-    except BaseException:  # Ctrl-C: let nothing write on after the caller has given up
+    except BaseException:  # Ctrl-C: no chunk may write after the caller has stopped
         for future in futures:
             future.cancel()
         for future in futures:
@@ -94,10 +94,10 @@ def in_chunks(rows: int, chunk: int, work: Callable[[int, int], None]) -> None:
 
 
 def check_room(needed: int, *, owner: str) -> None:
-    """Refuse to begin where a limit on the memory of this process leaves less than ``needed`` bytes.
+    """Raise `MemoryLimitError` where a limit on this process leaves less than ``needed`` bytes.
 
-    Libraries that run out of it in a thread of their own end the process and say nothing. Where there is no limit, the
-    system itself decides what it can give, and nothing is checked.
+    Libraries that run out of memory in one of their threads end the process without a message. Without a limit
+    nothing is checked.
 
     Raises:
         MemoryLimitError: less is left.
@@ -110,7 +110,7 @@ def check_room(needed: int, *, owner: str) -> None:
     if limit == resource.RLIM_INFINITY:
         return
     try:
-        mmap.mmap(-1, needed).close()  # addresses alone: no page of it is touched
+        mmap.mmap(-1, needed).close()  # reserves addresses; no page is touched
     except (OSError, MemoryError, ValueError):
         raise MemoryLimitError.of(owner, "memory", f"at least {needed >> 20:,} MiB",
                                   f"less, under a limit of {limit >> 20:,} MiB", "Nothing was begun.",
@@ -119,10 +119,10 @@ def check_room(needed: int, *, owner: str) -> None:
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Run torch on one thread inside the block, and on as many as before after it.
+    """Run torch on one thread inside the block and restore the number of threads after it.
 
-    Blocks may be nested and may overlap in several threads: torch's number is one for each thread, and what new
-    threads start with is what it was before the first of the blocks.
+    Blocks may be nested and may overlap in several threads: torch counts for each thread, and new threads start
+    with the number from before the first block.
     """
     global _blocks, _default
     import torch
@@ -148,11 +148,11 @@ def one_thread() -> Iterator[None]:
 
 
 class DeviceMemoryWarning(UserWarning):
-    """A device's memory did not suffice; the work goes on with smaller batches. Results differ a little then."""
+    """A device ran out of memory; the work continues with smaller batches, and results differ slightly."""
 
 
 def import_torch(feature: str = "Learning", extra: str = "attacks") -> Any:
-    """Return torch, or raise the error that says what needs it and which extra installs it."""
+    """Return torch, or raise `MissingDependencyError` with the feature that needs it and the extra that installs it."""
     try:
         import torch
     except ImportError as error:
@@ -161,10 +161,10 @@ def import_torch(feature: str = "Learning", extra: str = "attacks") -> Any:
 
 
 def resolve_device(device: str, *, owner: str) -> str:
-    """Return ``device``; for ``"auto"`` CUDA where there is one, else the CPU.
+    """Return ``device``, or for ``"auto"`` CUDA where available and otherwise the CPU.
 
     Raises:
-        InvalidInputError: torch does not know the device, or this machine has none of the kind.
+        InvalidInputError: torch does not know the device, or this machine lacks it.
     """
     torch = import_torch()
     if device == "auto":
@@ -185,25 +185,25 @@ def resolve_device(device: str, *, owner: str) -> str:
 
 
 class Batches:
-    """How many rows are put on the device at once: halved, with a warning, when its memory runs out.
+    """Batch size on a device: halved, with a warning, when the device runs out of memory.
 
     Attributes:
-        rows: Rows that a piece of work may have at most, so far.
+        rows: current maximum number of rows a batch.
     """
 
     def __init__(self, rows: int) -> None:
-        """Start with pieces of at most ``rows`` rows."""
+        """Start with batches of at most ``rows`` rows."""
         self.rows = rows
 
     def run(
         self, total: int, work: Callable[[int, int], T], *, undo: Callable[[], None] | None = None
     ) -> list[T]:
-        """Return ``work(start, stop)`` for consecutive pieces of ``total`` rows.
+        """Return ``work(start, stop)`` for consecutive batches of ``total`` rows.
 
-        When the device runs out of memory the pieces are halved and everything starts again.
+        When the device runs out of memory, the batch size is halved and all batches are computed again.
 
         Args:
-            undo: called before starting again (to drop gradients that were added up, for example).
+            undo: called before computing again, for example to drop accumulated gradients.
 
         Raises:
             torch.OutOfMemoryError: a single row does not fit.
@@ -222,7 +222,7 @@ class Batches:
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
             warnings.warn(
-                f"The device's memory did not suffice: going on with {self.rows} rows at once.",
+                f"The device ran out of memory; continuing with batches of {self.rows} rows.",
                 DeviceMemoryWarning,
                 stacklevel=2,
             )
@@ -233,9 +233,9 @@ _stop: ContextVar[threading.Event | None] = ContextVar("vecveil_stop", default=N
 
 @contextlib.contextmanager
 def stopping(event: threading.Event) -> Iterator[None]:
-    """Let every `progress` of this thread raise KeyboardInterrupt once ``event`` is set.
+    """Make every `progress` of this thread raise KeyboardInterrupt once ``event`` is set.
 
-    Ctrl-C reaches the main thread alone; this is how it is passed on to the others.
+    Python delivers Ctrl-C to the main thread only; the event carries it to the other threads.
     """
     token = _stop.set(event)
     try:
@@ -244,7 +244,7 @@ def stopping(event: threading.Event) -> Iterator[None]:
         _stop.reset(token)
 
 
-def _heeding(items: Iterable[T], event: threading.Event) -> Iterator[T]:
+def _stoppable(items: Iterable[T], event: threading.Event) -> Iterator[T]:
     for item in items:
         if event.is_set():
             raise KeyboardInterrupt
@@ -264,11 +264,11 @@ def progress(
 
     Args:
         show: True or False; None shows the bar on a terminal only.
-        note: returns what stands behind the bar, asked after each item.
+        note: returns the text behind the bar; called after each item.
     """
     event = _stop.get()
     if event is not None:
-        yield from _heeding(items, event)  # one of several at once: a bar would be torn
+        yield from _stoppable(items, event)  # one of several threads: their bars would overwrite each other
         return
     if show is None:
         show = sys.stderr.isatty()
@@ -280,7 +280,7 @@ def progress(
     if not show:
         yield from items
         return
-    # A terminal may not say its size (a recording, a service): tqdm would draw nothing there.
+    # Without a terminal size (a recording, a service) tqdm would draw nothing.
     size = {"dynamic_ncols": True} if _has_size() else {"ncols": 80, "nrows": 24}
     bar: Any = tqdm(items, desc=description, total=total, unit=unit, file=sys.stderr, **size)
     for item in bar:
@@ -298,7 +298,7 @@ def _has_size() -> bool:
 
 @contextlib.contextmanager
 def inherited_variables(values: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables, and set them back after the block."""
+    """Set environment variables for subprocesses and restore them after the block."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

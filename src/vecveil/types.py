@@ -1,4 +1,4 @@
-"""Names for the arrays and sequences that travel through the package.
+"""Type aliases of the arrays and sequences that the package exchanges.
 
 Shapes are written with jaxtyping for readers and type checkers; at run time the aliases are plain
 NumPy, so that the protect path imports nothing but NumPy and SciPy.
@@ -29,7 +29,7 @@ RandomSource: TypeAlias = "np.random.Generator | int | None"
 """``None`` (the default: a cryptographic generator), a seed, or a NumPy generator."""
 
 Release: TypeAlias = Callable[[Embeddings, np.random.Generator], Embeddings]
-"""What an adaptive attacker may query: clean vectors and a generator in, freshly protected ones out."""
+"""Release oracle of an adaptive attacker: protects clean vectors with fresh noise from a generator."""
 
 __all__ = [
     "Embeddings",

@@ -1,4 +1,4 @@
-"""Checks of what callers pass in; each raises one clear error that names the argument."""
+"""Argument checks: each returns the checked value or raises one error that names the argument."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.errors import IncompatibleError, InvalidInputError
+from vecveil.errors import (
+    IncompatibleError,
+    InvalidInputError,
+    not_finite,
+    out_of_range,
+    wrong_shape,
+    wrong_type,
+)
 from vecveil.types import Embeddings, Texts
 
 __all__ = [
@@ -36,32 +43,27 @@ def check_embeddings(
 ) -> Embeddings:
     """Return ``value`` as a C-contiguous float32 or float64 array of shape (N, n), all finite.
 
-    With ``finite=False`` NaN and infinity are left to the caller, who will meet them.
+    With ``finite=False`` the caller checks for NaN and infinity.
 
     Raises:
         InvalidInputError: no NumPy array, not two-dimensional, another dtype, NaN or infinite.
         IncompatibleError: the second dimension is not ``dimension``.
     """
     if not isinstance(value, np.ndarray):
-        raise InvalidInputError.of(owner, param, "a NumPy array", f"an object of type {type(value).__name__}",
-                                   fix="Convert it with numpy.asarray(..., dtype=numpy.float32).")  # fmt: skip
+        raise wrong_type(owner, param, "a NumPy array", value, fix="Convert it with numpy.asarray(..., dtype=numpy.float32).")
     value = np.asarray(value)  # a subclass (matrix, masked array) could hide values from the checks
     if value.dtype not in _FLOATS:
         raise InvalidInputError.of(owner, param, "a float32 or float64 array", f"dtype {value.dtype}",
-                                   fix="Convert it with .astype(numpy.float32).")  # fmt: skip
+                                   fix="Convert it with .astype(numpy.float32).", code="E-INPUT-TYPE")  # fmt: skip
     if value.ndim != 2:
-        hint = "Pass a single vector as vector[None, :]." if value.ndim == 1 else ""
-        raise InvalidInputError.of(
-            owner, param, "of shape (N, n)", f"shape {value.shape}", fix=hint
-        )
+        fix = "Pass a single vector as vector[None, :]." if value.ndim == 1 else ""
+        raise wrong_shape(owner, param, "(N, n)", value.shape, fix=fix)
     if value.shape[0] < min_rows:
         raise InvalidInputError.of(
-            owner, param, f"at least {min_rows} rows", f"{value.shape[0]} rows"
+            owner, param, f"at least {min_rows} rows", f"{value.shape[0]} rows", code="E-INPUT-SHAPE"
         )
     if value.shape[1] == 0:
-        raise InvalidInputError.of(
-            owner, param, "of shape (N, n) with n ≥ 1", f"shape {value.shape}"
-        )
+        raise wrong_shape(owner, param, "(N, n) with n ≥ 1", value.shape)
     if dimension is not None and value.shape[1] != dimension:
         raise IncompatibleError.of(owner, param, f"of dimension {dimension}", f"dimension {value.shape[1]}",
                                    "The protector was fitted for vectors of another encoder.",
@@ -71,9 +73,8 @@ def check_embeddings(
     if not all_finite(value):
         bad = np.flatnonzero(~np.isfinite(value).all(axis=1))
         if bad.size:
-            raise InvalidInputError.of(owner, param, "finite",
-                                       f"{bad.size} rows with NaN or infinity, the first is row {bad[0]}",
-                                       fix="Drop or repair these rows.")  # fmt: skip
+            raise not_finite(owner, param, f"{bad.size} rows with NaN or infinity, the first is row {bad[0]}",
+                             fix="Drop or repair these rows.")  # fmt: skip
     return np.ascontiguousarray(value)
 
 
@@ -87,17 +88,16 @@ def all_finite(value: Embeddings) -> bool:
 
 
 def check_texts(value: Any, *, owner: str, param: str = "texts", min_rows: int = 1) -> Texts:
-    """Return ``value`` as a list of strings; refuses a bare string, other types and too few rows."""
+    """Return ``value`` as a list of strings; refuse a bare string, other types and fewer than ``min_rows`` texts."""
     if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):
-        raise InvalidInputError.of(owner, param, "a sequence of strings", type(value).__name__,
-                                   fix="Pass a list, even for a single text.")  # fmt: skip
+        raise wrong_type(owner, param, "a sequence of strings", value, fix="Pass a list, even for a single text.")
     texts = list(value)
     for i, text in enumerate(texts):
         if not isinstance(text, str):
             got = f"{type(text).__name__} at position {i}"
-            raise InvalidInputError.of(owner, param, "a sequence of strings", got)
+            raise InvalidInputError.of(owner, param, "a sequence of strings", got, code="E-INPUT-TYPE")
     if len(texts) < min_rows:
-        raise InvalidInputError.of(owner, param, f"at least {min_rows} texts", f"{len(texts)}")
+        raise InvalidInputError.of(owner, param, f"at least {min_rows} texts", len(texts), code="E-INPUT-SHAPE")
     return texts
 
 
@@ -107,13 +107,13 @@ def check_positive(value: Any, *, owner: str, param: str, allow_zero: bool = Fal
     constraint = f"a finite number {sign}"
     numeric = int | float | np.integer | np.floating
     if isinstance(value, bool | np.bool_) or not isinstance(value, numeric):
-        raise InvalidInputError.of(owner, param, constraint, type(value).__name__)
+        raise wrong_type(owner, param, constraint, value)
     try:
         number = float(value)
     except OverflowError:  # an integer beyond the range of a float
         number = math.inf
     if not math.isfinite(number) or number < 0 or (number == 0 and not allow_zero):
-        raise InvalidInputError.of(owner, param, constraint, number)
+        raise out_of_range(owner, param, constraint, number)
     return number
 
 
@@ -122,7 +122,7 @@ def check_probability(value: Any, *, owner: str, param: str, open_interval: bool
     number = check_positive(value, owner=owner, param=param, allow_zero=True)
     if number > 1 or (open_interval and not 0 < number < 1):
         interval = "(0, 1)" if open_interval else "[0, 1]"
-        raise InvalidInputError.of(owner, param, f"a number in {interval}", number)
+        raise out_of_range(owner, param, f"a number in {interval}", number)
     return number
 
 
@@ -133,20 +133,20 @@ def check_count(
     upper = "" if maximum is None else f" and ≤ {maximum}"
     constraint = f"an integer ≥ {minimum}{upper}"
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-        raise InvalidInputError.of(owner, param, constraint, type(value).__name__)
+        raise wrong_type(owner, param, constraint, value)
     number = int(value)
     if number < minimum or (maximum is not None and number > maximum):
-        raise InvalidInputError.of(owner, param, constraint, number)
+        raise out_of_range(owner, param, constraint, number)
     return number
 
 
 def check_same_length(owner: str, **arrays: Sequence[Any] | np.ndarray) -> int:
-    """Return the common length of ``arrays``; raises if they differ."""
+    """Return the common length of ``arrays``; refuse arrays of different lengths."""
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{name} has {n}" for name, n in lengths.items())
         first = next(iter(lengths))
         raise InvalidInputError.of(
-            owner, first, "of the same length as the other arguments", listed
+            owner, first, "of the same length as the other arguments", listed, code="E-INPUT-SHAPE"
         )
     return next(iter(lengths.values()))

@@ -1,3 +1,3 @@
-"""The version of the package; kept equal to ``pyproject.toml`` by a test."""
+"""The version of the package; a test compares it with ``pyproject.toml``."""
 
 __version__ = "0.1.0"
