@@ -50,7 +50,8 @@ def check_embeddings(
         IncompatibleError: the second dimension is not ``dimension``.
     """
     if not isinstance(value, np.ndarray):
-        raise wrong_type(owner, param, "a NumPy array", value, fix="Convert it with numpy.asarray(..., dtype=numpy.float32).")
+        fix = "Convert it with numpy.asarray(..., dtype=numpy.float32)."
+        raise wrong_type(owner, param, "a NumPy array", value, fix=fix)
     value = np.asarray(value)  # a subclass (matrix, masked array) could hide values from the checks
     if value.dtype not in _FLOATS:
         raise InvalidInputError.of(owner, param, "a float32 or float64 array", f"dtype {value.dtype}",

@@ -49,7 +49,7 @@ def test_pieces_are_halved_until_they_fit_and_nothing_is_lost(total: int, room: 
 
 def test_it_says_so_once_and_stays_small() -> None:
     device, batches = SmallDevice(20), Batches(40)
-    with pytest.warns(DeviceMemoryWarning, match="20 rows at once"):
+    with pytest.warns(DeviceMemoryWarning, match="batches of 20 rows"):
         batches.run(40, device.work)
     batches.run(40, device.work)  # no second warning: it would be an error
     assert device.undone == 0
