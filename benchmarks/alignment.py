@@ -35,10 +35,8 @@ from vecveil.attacks import (
     PairedVectors,
     split_groups,
 )
-from vecveil.attacks.alignment.permutation import PermutationAlignment
-from vecveil.attacks.alignment.procrustes import ProcrustesAlignment
-from vecveil.attacks.alignment.ridge import RidgeAlignment
-from vecveil.attacks.alignment.unpaired import UnpairedAlignment
+from vecveil.attacks.alignment import PermutationAlignment, ProcrustesAlignment, RidgeAlignment
+from vecveil.attacks.unpaired import UnpairedAlignment
 from vecveil.concepts import TokenVocabulary
 from vecveil.io import write_text
 from vecveil.metrics import Estimate

@@ -13,7 +13,6 @@ from ir_measures import R, nDCG
 from scipy import stats
 from sklearn.metrics import f1_score, roc_auc_score
 
-from vecveil.metrics.bleu import bleu_of_statistics, bleu_statistics
 from vecveil.metrics.classification import macro_f1
 from vecveil.metrics.detection import auc
 from vecveil.metrics.ranking import (
@@ -24,8 +23,14 @@ from vecveil.metrics.ranking import (
     retrieval_ndcg,
     retrieval_recall,
 )
+from vecveil.metrics.reconstruction import (
+    bleu_of_statistics,
+    bleu_statistics,
+    corpus_bleu,
+    rouge_l,
+    sentence_bleu,
+)
 from vecveil.metrics.similarity import pearson, spearman
-from vecveil.metrics.text_similarity import corpus_bleu, rouge_l, sentence_bleu
 from vecveil.metrics.token_inference import macro_auc
 from vecveil.metrics.trade_off import trade_off_rate
 

@@ -169,7 +169,7 @@ def test_control_a_forbidden_import_is_found(file: str, code: str, target: str) 
     [
         ("auditing/result.py", "def f():\n    from vecveil.report import write_audit_html"),
         ("sensitivity/shapes.py", "if TYPE_CHECKING:\n    from vecveil.protector import Protector"),
-        ("attacks/linear.py", "from vecveil.metrics.estimate import Estimate\nimport numpy"),
+        ("attacks/linear.py", "from vecveil.metrics.estimates import Estimate\nimport numpy"),
         ("cli/fit.py", "def f():\n    import vecveil.protector"),
         ("protector/fitting.py", "from .scale import Scale\nfrom vecveil import __version__"),
     ],

@@ -6,10 +6,8 @@ from scipy.stats import binom
 
 from unit.attacks.planted_maps import clean_rows, clustered, rotation
 from vecveil.attacks import CandidateVectors, PairedVectors
-from vecveil.attacks.alignment.permutation import PermutationAlignment
-from vecveil.attacks.alignment.procrustes import ProcrustesAlignment
-from vecveil.attacks.alignment.ridge import RidgeAlignment
-from vecveil.attacks.alignment.unpaired import UnpairedAlignment
+from vecveil.attacks.alignment import PermutationAlignment, ProcrustesAlignment, RidgeAlignment
+from vecveil.attacks.unpaired import UnpairedAlignment
 
 PAIRS = (10, 100)
 ATTACKS = [

@@ -7,17 +7,11 @@ import pytest
 from scipy.stats import binom
 
 from vecveil.attacks import CandidateVectors, KernelAttack, LabelledVectors, PairedVectors
-from vecveil.attacks.candidates.cosine import CosineMatching
-from vecveil.attacks.candidates.fixed_norm import FixedNormMatching
-from vecveil.attacks.candidates.likelihood import LikelihoodMatching
+from vecveil.attacks.averaging import AveragingAttack, MultilaterationAttack, RepeatedVectors
+from vecveil.attacks.candidates import CosineMatching, FixedNormMatching, LikelihoodMatching
 from vecveil.attacks.denoising import Denoised
-from vecveil.attacks.probes.kernel import KernelProbe
-from vecveil.attacks.probes.linear import LinearProbe
-from vecveil.attacks.probes.mlp import MLPProbe
-from vecveil.attacks.token_inference.averaging import AveragingAttack
-from vecveil.attacks.token_inference.multilateration import MultilaterationAttack, RepeatedVectors
-from vecveil.attacks.token_inference.neighbours import NearestNeighboursAttack
-from vecveil.attacks.token_inference.posterior import BayesPosteriorAttack
+from vecveil.attacks.probes import KernelProbe, LinearProbe, MLPProbe
+from vecveil.attacks.token_inference.neighbours import BayesPosteriorAttack, NearestNeighboursAttack
 
 TOKEN_ATTACKS = [
     NearestNeighboursAttack(),

@@ -11,113 +11,118 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vecveil.attacks.alignment.base import AlignmentAttack
-    from vecveil.attacks.alignment.permutation import PermutationAlignment
-    from vecveil.attacks.alignment.procrustes import ProcrustesAlignment
-    from vecveil.attacks.alignment.ridge import RidgeAlignment
-    from vecveil.attacks.alignment.unpaired import UnpairedAlignment
-    from vecveil.attacks.base import FAMILIES, Attack, AttackResult, Finding, Session
-    from vecveil.attacks.candidates.base import CandidateAttack
-    from vecveil.attacks.candidates.cosine import CosineMatching
-    from vecveil.attacks.candidates.fixed_norm import FixedNormMatching
-    from vecveil.attacks.candidates.likelihood import LikelihoodMatching
+    from vecveil.attacks.alignment import (
+        AlignmentAttack,
+        PermutationAlignment,
+        ProcrustesAlignment,
+        RidgeAlignment,
+    )
+    from vecveil.attacks.attack import FAMILIES, Attack, AttackResult, Finding, Session
+    from vecveil.attacks.averaging import (
+        AveragingAttack,
+        MultilaterationAttack,
+        RepeatedVectors,
+        mean_of_releases,
+    )
+    from vecveil.attacks.candidates import (
+        CandidateAttack,
+        CosineMatching,
+        FixedNormMatching,
+        LikelihoodMatching,
+    )
     from vecveil.attacks.denoising import Denoised, Denoiser, fit_denoiser
     from vecveil.attacks.evidence import (
         CandidateVectors,
         Evidence,
+        FurtherVectors,
+        Knowledge,
         LabelledVectors,
         PairedVectors,
         TextVectors,
+        split_groups,
+        text_groups,
     )
-    from vecveil.attacks.further_evidence import FurtherVectors
-    from vecveil.attacks.knowledge import Knowledge
-    from vecveil.attacks.probes.base import ProbeAttack
-    from vecveil.attacks.probes.kernel import KernelProbe
-    from vecveil.attacks.probes.linear import LinearProbe
-    from vecveil.attacks.probes.mlp import MLPProbe
+    from vecveil.attacks.probes import KernelProbe, LinearProbe, MLPProbe, ProbeAttack
     from vecveil.attacks.reconstruction.algen import ALGENAttack
     from vecveil.attacks.reconstruction.base import ReconstructionAttack
     from vecveil.attacks.reconstruction.geia import GEIAAttack
     from vecveil.attacks.reconstruction.vec2text.attack import Vec2TextAttack
     from vecveil.attacks.reconstruction.vec2text.published import PublishedCheckpoint
-    from vecveil.attacks.splits import split_groups, text_groups
-    from vecveil.attacks.token_inference.averaging import AveragingAttack, mean_of_releases
     from vecveil.attacks.token_inference.base import TokenInferenceAttack
-    from vecveil.attacks.token_inference.ensemble import EnsembleAttack
-    from vecveil.attacks.token_inference.faint import FaintDirectionsAttack
-    from vecveil.attacks.token_inference.further import FurtherKernelAttack
-    from vecveil.attacks.token_inference.kernel import KernelAttack
+    from vecveil.attacks.token_inference.kernel import (
+        EnsembleAttack,
+        FurtherKernelAttack,
+        KernelAttack,
+        TransplantAttack,
+    )
     from vecveil.attacks.token_inference.ladder import (
         LadderResult,
         ladder_attacks,
         register_attack,
         token_inference_ladder,
     )
-    from vecveil.attacks.token_inference.linear import LinearAttack
-    from vecveil.attacks.token_inference.mlc import MLCAttack
-    from vecveil.attacks.token_inference.mlp import MLPAttack
-    from vecveil.attacks.token_inference.multilateration import (
-        MultilaterationAttack,
-        RepeatedVectors,
+    from vecveil.attacks.token_inference.linear import FaintDirectionsAttack, LinearAttack
+    from vecveil.attacks.token_inference.neighbours import (
+        BayesPosteriorAttack,
+        NearestNeighboursAttack,
     )
-    from vecveil.attacks.token_inference.neighbours import NearestNeighboursAttack
-    from vecveil.attacks.token_inference.posterior import BayesPosteriorAttack
-    from vecveil.attacks.token_inference.transplant import TransplantAttack
+    from vecveil.attacks.token_inference.perceptrons import MLCAttack, MLPAttack
+    from vecveil.attacks.unpaired import UnpairedAlignment
 
 _WHERE = {
-    "FAMILIES": "base",
+    "FAMILIES": "attack",
     "ALGENAttack": "reconstruction.algen",
-    "AlignmentAttack": "alignment.base",
-    "Attack": "base",
-    "AttackResult": "base",
-    "AveragingAttack": "token_inference.averaging",
-    "BayesPosteriorAttack": "token_inference.posterior",
-    "CandidateAttack": "candidates.base",
+    "AlignmentAttack": "alignment",
+    "Attack": "attack",
+    "AttackResult": "attack",
+    "AveragingAttack": "averaging",
+    "BayesPosteriorAttack": "token_inference.neighbours",
+    "CandidateAttack": "candidates",
     "CandidateVectors": "evidence",
-    "CosineMatching": "candidates.cosine",
+    "CosineMatching": "candidates",
     "Denoised": "denoising",
     "Denoiser": "denoising",
-    "EnsembleAttack": "token_inference.ensemble",
+    "EnsembleAttack": "token_inference.kernel",
     "Evidence": "evidence",
-    "FaintDirectionsAttack": "token_inference.faint",
-    "Finding": "base",
-    "FixedNormMatching": "candidates.fixed_norm",
-    "FurtherKernelAttack": "token_inference.further",
-    "FurtherVectors": "further_evidence",
+    "FaintDirectionsAttack": "token_inference.linear",
+    "Finding": "attack",
+    "FixedNormMatching": "candidates",
+    "FurtherKernelAttack": "token_inference.kernel",
+    "FurtherVectors": "evidence",
     "GEIAAttack": "reconstruction.geia",
     "KernelAttack": "token_inference.kernel",
-    "KernelProbe": "probes.kernel",
-    "Knowledge": "knowledge",
+    "KernelProbe": "probes",
+    "Knowledge": "evidence",
     "LabelledVectors": "evidence",
     "LadderResult": "token_inference.ladder",
-    "LikelihoodMatching": "candidates.likelihood",
+    "LikelihoodMatching": "candidates",
     "LinearAttack": "token_inference.linear",
-    "LinearProbe": "probes.linear",
-    "MLCAttack": "token_inference.mlc",
-    "MLPAttack": "token_inference.mlp",
-    "MLPProbe": "probes.mlp",
-    "MultilaterationAttack": "token_inference.multilateration",
+    "LinearProbe": "probes",
+    "MLCAttack": "token_inference.perceptrons",
+    "MLPAttack": "token_inference.perceptrons",
+    "MLPProbe": "probes",
+    "MultilaterationAttack": "averaging",
     "NearestNeighboursAttack": "token_inference.neighbours",
     "PairedVectors": "evidence",
-    "PermutationAlignment": "alignment.permutation",
-    "ProbeAttack": "probes.base",
-    "ProcrustesAlignment": "alignment.procrustes",
+    "PermutationAlignment": "alignment",
+    "ProbeAttack": "probes",
+    "ProcrustesAlignment": "alignment",
     "PublishedCheckpoint": "reconstruction.vec2text.published",
     "ReconstructionAttack": "reconstruction.base",
-    "RepeatedVectors": "token_inference.multilateration",
-    "RidgeAlignment": "alignment.ridge",
-    "Session": "base",
+    "RepeatedVectors": "averaging",
+    "RidgeAlignment": "alignment",
+    "Session": "attack",
     "TextVectors": "evidence",
     "TokenInferenceAttack": "token_inference.base",
-    "TransplantAttack": "token_inference.transplant",
-    "UnpairedAlignment": "alignment.unpaired",
+    "TransplantAttack": "token_inference.kernel",
+    "UnpairedAlignment": "unpaired",
     "Vec2TextAttack": "reconstruction.vec2text.attack",
     "fit_denoiser": "denoising",
     "ladder_attacks": "token_inference.ladder",
-    "mean_of_releases": "token_inference.averaging",
+    "mean_of_releases": "averaging",
     "register_attack": "token_inference.ladder",
-    "split_groups": "splits",
-    "text_groups": "splits",
+    "split_groups": "evidence",
+    "text_groups": "evidence",
     "token_inference_ladder": "token_inference.ladder",
 }
 

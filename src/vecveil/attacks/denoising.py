@@ -11,11 +11,9 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.base import Attack, Finding, Session
-from vecveil.attacks.checkpoints import Checkpoint
-from vecveil.attacks.evidence import Evidence
-from vecveil.attacks.knowledge import Knowledge
-from vecveil.attacks.moments import CUT_OFF, release_moments, spectrum
+from vecveil.attacks.attack import Attack, Checkpoint, Finding, Session
+from vecveil.attacks.evidence import Evidence, Knowledge
+from vecveil.attacks.release_model import CUT_OFF, release_moments, spectrum
 from vecveil.errors import DataFileError
 from vecveil.types import Embeddings
 from vecveil.validation import check_count

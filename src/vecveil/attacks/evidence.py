@@ -1,4 +1,4 @@
-"""What an attacker has: vectors, with what is known of their texts."""
+"""The attacker's evidence and knowledge: vectors with labels, texts or pairs, group-wise splits, the release oracle."""
 
 from __future__ import annotations
 
@@ -10,21 +10,190 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
-from vecveil.attacks.further_evidence import FurtherVectors
 from vecveil.errors import InvalidInputError
-from vecveil.metrics.intervals import group_index
+from vecveil.metrics.estimates import group_index
 from vecveil.metrics.token_inference import check_labels
-from vecveil.types import Embeddings
-from vecveil.validation import check_embeddings, check_texts
+from vecveil.types import Embeddings, Matrix, Release, Texts
+from vecveil.validation import (
+    check_count,
+    check_embeddings,
+    check_positive,
+    check_same_length,
+    check_texts,
+)
 
 __all__ = [
     "CandidateVectors",
     "Evidence",
+    "FurtherVectors",
+    "Knowledge",
     "LabelledVectors",
     "PairedVectors",
     "TextVectors",
+    "connect",
+    "normalise_text",
+    "split_groups",
+    "text_groups",
 ]
+
+IndexArray = npt.NDArray[np.intp]
+
+
+def normalise_text(text: str) -> str:
+    """Return the letters and digits of ``text``, case folded; near-duplicates come out equal."""
+    return "".join(c for c in text.casefold() if c.isalnum())
+
+
+def text_groups(texts: Texts, ids: Any = None, *, pairs: Any = None) -> IndexArray:
+    """Return the group of each text, (N,), numbered from 0 in order of appearance.
+
+    Texts belong together if they agree in letters and digits, if they share an id, or if a pair
+    joins them; groups are the connected components. A text without letters and digits is compared
+    as it is.
+
+    Args:
+        texts: N texts.
+        ids: N ids (of a pair, document, patient ...), or None; a None among them joins nothing.
+        pairs: (P, 2) indices of texts that belong together, or None.
+    """
+    owner = "text_groups"
+    given = check_texts(texts, owner=owner)
+    keys = [normalise_text(text) or text for text in given]
+    edges = [connect(keys)]
+    if ids is not None:
+        listed = list(ids)
+        check_same_length(owner, ids=listed, texts=given)
+        edges.append(connect(listed))
+    if pairs is not None:
+        joined = np.asarray(pairs)
+        if joined.size == 0:
+            joined = np.empty((0, 2), dtype=np.intp)
+        if joined.ndim != 2 or joined.shape[1] != 2 or joined.dtype.kind not in "iu":
+            raise InvalidInputError.of(owner, "pairs", "integers of shape (P, 2)",
+                                       f"shape {joined.shape}, dtype {joined.dtype}")  # fmt: skip
+        if joined.size and (joined.min() < 0 or joined.max() >= len(given)):
+            raise InvalidInputError.of(
+                owner, "pairs", f"indices from 0 to {len(given) - 1}", "an index outside"
+            )
+        edges.append(joined.astype(np.intp))
+    both = np.concatenate(edges)
+    size = (len(given), len(given))
+    graph = coo_array((np.ones(len(both), dtype=np.int8), (both[:, 0], both[:, 1])), shape=size)
+    _, labels = connected_components(graph, directed=False)
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    order = np.empty(len(first), dtype=np.intp)
+    order[np.argsort(first)] = np.arange(len(first))
+    groups: IndexArray = order[inverse.reshape(-1)]
+    return groups
+
+
+def connect(keys: Sequence[Any]) -> IndexArray:
+    """Return edges (E, 2) from each row to the first with the same key; None joins nothing."""
+    first: dict[Any, int] = {}
+    edges = [(i, first.setdefault(key, i)) for i, key in enumerate(keys) if key is not None]
+    return np.array(edges, dtype=np.intp).reshape(-1, 2)
+
+
+def split_groups(groups: Any, shares: Sequence[float], *, seed: int = 0) -> list[IndexArray]:
+    """Return the row indices of each part, sorted; a group is never divided.
+
+    Groups are drawn in random order, and each goes to the part that is furthest below its share
+    of the rows, so that every part gets at least one group.
+
+    Args:
+        groups: (N,) group ids.
+        shares: Relative size of each part, such as ``(0.7, 0.3)``; each above 0.
+        seed: Seed of the random order.
+
+    Raises:
+        InvalidInputError: fewer groups than parts.
+    """
+    owner = "split_groups"
+    given = np.asarray(groups)
+    if given.ndim != 1:
+        raise InvalidInputError.of(owner, "groups", "of shape (N,)", f"shape {given.shape}")
+    parts = check_count(len(shares), owner=owner, param="shares")
+    wanted = np.array([check_positive(share, owner=owner, param="shares") for share in shares])
+    values, index, counts = np.unique(given, return_inverse=True, return_counts=True)
+    if len(values) < parts:
+        raise InvalidInputError.of(owner, "groups", f"at least {parts} groups, one for each part",
+                                   f"{len(values)} groups", "Texts of one group must not be in two parts.",
+                                   "Give more texts that differ.")  # fmt: skip
+    wanted = wanted / wanted.sum() * len(given)
+    # A large group first: late, it could no longer be balanced. Among equals the order is random.
+    seed = check_count(seed, owner=owner, param="seed", minimum=0)
+    shuffled = np.random.default_rng(seed).permutation(len(values))
+    sizeable = counts[shuffled] > wanted.min() / 10
+    order = np.concatenate([shuffled[sizeable], shuffled[~sizeable]])
+    filled = np.zeros(parts)
+    part_of = np.empty(len(values), dtype=np.intp)
+    left = len(values)
+    for group in order:
+        empty = filled == 0
+        candidates = np.flatnonzero(empty) if empty.sum() >= left else np.arange(parts)
+        part = candidates[np.argmax(((wanted - filled) / wanted)[candidates])]
+        part_of[group] = part
+        filled[part] += counts[group]
+        left -= 1
+    rows = part_of[index.reshape(-1)]
+    return [np.flatnonzero(rows == part) for part in range(parts)]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FurtherVectors:
+    """Vectors of texts that the attacker has made or found, and labelled itself.
+
+    They are no rows of a split: nothing is judged on them. They must be vectors of the kind that the attack
+    learns from: clean ones where there is a release oracle.
+
+    Attributes:
+        X: (F, n) float32 or float64, finite.
+        L: (F, V) 0/1 token labels.
+        weight: (F,) what each counts beside an own text, above 0 and at most 1.
+        groups: (F,) group of the own text that each was made from, or an id that no own text has; None: made from
+            none. While an attack compares itself with another on validation texts, it leaves out what was made
+            from them.
+    """
+
+    X: Embeddings
+    L: npt.NDArray[Any]
+    weight: npt.NDArray[Any]
+    groups: npt.NDArray[Any] | None = None
+
+    def __post_init__(self) -> None:
+        owner = type(self).__name__
+        X = check_embeddings(self.X, owner=owner, param="X", min_rows=1)
+        L = check_labels(self.L, owner=owner, param="L")
+        if len(L) != len(X):
+            wanted = f"one row for each of the {len(X)} vectors"
+            raise InvalidInputError.of(owner, "L", wanted, f"{len(L)} rows")
+        weight = np.asarray(self.weight)
+        wanted = f"{len(X)} numbers above 0 and at most 1"
+        if weight.shape != (len(X),) or weight.dtype.kind not in "fiu":
+            raise InvalidInputError.of(owner, "weight", wanted, f"shape {weight.shape}")
+        if not ((weight > 0) & (weight <= 1)).all():
+            raise InvalidInputError.of(owner, "weight", wanted, "a number outside")
+        if self.groups is not None:
+            group_index(self.groups, len(X), owner=owner)
+            object.__setattr__(self, "groups", np.asarray(self.groups))
+        for name, value in (("X", X), ("L", L), ("weight", weight.astype(np.float32))):
+            object.__setattr__(self, name, value)
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def apart_from(self, groups: npt.NDArray[Any] | None) -> FurtherVectors | None:
+        """Return those that were made from no text of ``groups``; None if none is left."""
+        if self.groups is None or groups is None:
+            return self
+        rows = np.flatnonzero(~np.isin(self.groups, groups))
+        if not len(rows):
+            return None
+        return FurtherVectors(self.X[rows], self.L[rows], self.weight[rows], self.groups[rows])
+
 
 Rows = npt.NDArray[np.intp]
 Self = TypeVar("Self", bound="Evidence")
@@ -260,3 +429,74 @@ def _indices(value: Any, size: int, owner: str, param: str) -> npt.NDArray[np.in
             owner, param, f"integers from 0 to {size - 1}", f"dtype {given.dtype}, or one outside"
         )
     return given.astype(np.intp)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Knowledge:
+    """What an attacker knows of the protection: perhaps an oracle, perhaps the noise's covariance.
+
+    Attributes:
+        dimension: Dimension m of the released vectors.
+        release: Protects clean vectors afresh; None if the training vectors are released ones.
+        noise_covariance: (m, m) declared covariance of the noise in the release, or None.
+    """
+
+    dimension: int
+    release: Release | None = None
+    noise_covariance: Matrix | None = None
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether fresh releases can be drawn."""
+        return self.release is not None
+
+    def draw(self, X: Embeddings, rng: np.random.Generator) -> Embeddings:
+        """Return released vectors for ``X``: fresh from the oracle, or ``X`` itself without one."""
+        if self.release is None:
+            return X
+        released = check_embeddings(self.release(X, rng), owner="Attack", param="release")
+        if released.shape != (len(X), self.dimension):
+            raise InvalidInputError.of("Attack", "release",
+                                       f"a function that returns shape {(len(X), self.dimension)}",
+                                       f"shape {released.shape}",
+                                       "Training and test vectors must be released alike.")  # fmt: skip
+        return released
+
+    def check(self, train: Evidence, *, owner: str) -> None:
+        """Refuse training vectors or a covariance that do not fit the released vectors.
+
+        Raises:
+            InvalidInputError: without an oracle the training vectors have another dimension than the
+                released ones, or the covariance has another shape.
+        """
+        if self.release is None and train.dimension != self.dimension:
+            raise InvalidInputError.of(owner, "train", f"of the released dimension {self.dimension}",
+                                       f"dimension {train.dimension}",
+                                       "Without a release oracle the attack learns from released vectors.")  # fmt: skip
+        S = self.noise_covariance
+        if S is not None:
+            size = (self.dimension, self.dimension)
+            if np.shape(S) != size or not np.isfinite(S).all():
+                raise InvalidInputError.of(
+                    owner, "noise_covariance", f"finite, of shape {size}", f"shape {np.shape(S)}"
+                )
+            values = np.linalg.eigvalsh((np.asarray(S) + np.asarray(S).T) / 2)
+            skew = float(np.abs(np.asarray(S) - np.asarray(S).T).max(initial=0.0))
+            size_of = float(np.abs(values).max(initial=0.0))
+            if skew > 1e-6 * size_of or values.min(initial=0.0) < -1e-6 * size_of:
+                raise InvalidInputError.of(owner, "noise_covariance",
+                                           "symmetric, with eigenvalues of at least 0", "another matrix")  # fmt: skip
+
+    def digest(self, X: Embeddings) -> str:
+        """Return a hash of what is declared, and of what the oracle does to two rows of ``X``.
+
+        An oracle that does not heed its generator (a secret one, for example) is known by its presence alone.
+        """
+        found = hashlib.sha256(str((self.dimension, self.adaptive)).encode())
+        if self.noise_covariance is not None:
+            found.update(np.ascontiguousarray(self.noise_covariance, dtype=np.float64).tobytes())
+        if self.adaptive:
+            one, other = (self.draw(X[:2], np.random.default_rng(0)) for _ in range(2))
+            if np.array_equal(one, other):
+                found.update(np.ascontiguousarray(one).tobytes())
+        return found.hexdigest()[:32]

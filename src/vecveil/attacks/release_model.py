@@ -1,4 +1,4 @@
-"""What a text is expected to be released as, and how far releases scatter around that."""
+"""Statistics of released vectors: standardised inputs, moments, and the expected release of a clean vector."""
 
 from __future__ import annotations
 
@@ -8,14 +8,136 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.evidence import PairedVectors
-from vecveil.attacks.knowledge import Knowledge
-from vecveil.attacks.moments import spectrum
-from vecveil.types import Embeddings
+from vecveil.attacks.evidence import Knowledge, PairedVectors
+from vecveil.types import Embeddings, Matrix
 
-__all__ = ["ReleaseModel", "fit_release_model", "mean_release"]
+__all__ = [
+    "CUT_OFF",
+    "InputMap",
+    "ReleaseModel",
+    "ReleaseMoments",
+    "fit_input_map",
+    "fit_release_model",
+    "mean_release",
+    "release_moments",
+    "spectrum",
+]
 
 FloatArray = npt.NDArray[np.float64]
+
+CUT_OFF = 1e-7  # share of the largest variance below which a direction counts as dead
+
+
+@dataclass(frozen=True, eq=False)
+class InputMap:
+    """The affine map y -> (y - mean) @ weights, float32; the inputs come out with unit variance."""
+
+    mean: FloatArray
+    weights: FloatArray
+
+    def __call__(self, Y: Embeddings) -> npt.NDArray[np.float32]:
+        """Return the inputs of ``Y``, (N, r)."""
+        exact = (Y.astype(np.float64) - self.mean) @ self.weights
+        return exact.astype(np.float32)
+
+
+def fit_input_map(Y: Embeddings, noise_covariance: Matrix | None = None) -> InputMap:
+    """Return the map fitted on released vectors ``Y``.
+
+    With the noise covariance S known, the Wiener filter Cov(y)⁺ (Cov(y) - S) comes first. Each
+    coordinate is then divided by its standard deviation. Full whitening is not used: it blows up
+    the low-variance directions and measured weaker behind an erasure. Dead coordinates are
+    dropped.
+    """
+    exact = Y.astype(np.float64)
+    mean = exact.mean(axis=0)
+    exact = exact - mean
+    covariance = exact.T @ exact / len(exact)
+    weights = np.eye(len(covariance))
+    if noise_covariance is not None and np.any(noise_covariance):
+        values, vectors = np.linalg.eigh(covariance)
+        kept = values > CUT_OFF * max(values[-1], np.finfo(np.float64).tiny)
+        values, vectors = values[kept], vectors[:, kept]
+        # The signal's share cannot be negative in any direction; sampling may say otherwise.
+        signal = covariance - np.asarray(noise_covariance, dtype=np.float64)
+        whitener = vectors / np.sqrt(values)
+        share, axes = np.linalg.eigh(whitener.T @ signal @ whitener)
+        share = np.clip(share, 0.0, 1.0)
+        colourer = vectors * np.sqrt(values)
+        weights = whitener @ (axes * share) @ axes.T @ colourer.T
+    variance = (weights * (covariance @ weights)).sum(axis=0)
+    spread = np.sqrt(np.maximum(variance, 0))
+    live = spread > np.sqrt(CUT_OFF) * max(spread.max(initial=0.0), np.finfo(np.float64).tiny)
+    if not live.any():  # constant vectors: one input that says nothing keeps networks buildable
+        return InputMap(mean, np.zeros((len(covariance), 1)))
+    return InputMap(mean, weights[:, live] / spread[live])
+
+
+@dataclass(frozen=True, eq=False)
+class ReleaseMoments:
+    """Moments of released vectors y and a target t of the same texts.
+
+    Attributes:
+        mean: (m,) mean of y.
+        target_mean: (T,) mean of t.
+        covariance: (m, m) covariance of y, noise included.
+        cross: (m, T) covariance of y with t.
+    """
+
+    mean: FloatArray
+    target_mean: FloatArray
+    covariance: FloatArray
+    cross: FloatArray
+
+
+def release_moments(
+    X: Embeddings,
+    target: npt.NDArray[np.floating],
+    knowledge: Knowledge,
+    rng: np.random.Generator,
+    *,
+    draws: int = 8,
+) -> ReleaseMoments:
+    """Return the moments over ``draws`` releases of each text.
+
+    Averages over draws come closer to the moments of infinitely many releases; a declared noise
+    covariance S takes the place of the sampled one: Cov(y) = Cov(mean of R draws) + S·(1 − 1/R).
+
+    Args:
+        X: (N, n) training vectors: clean with an oracle, released without.
+        target: (N, T).
+        knowledge: Oracle and noise covariance.
+        rng: For the oracle.
+        draws: R; 1 is used without an oracle.
+    """
+    count = draws if knowledge.adaptive else 1
+    m, rows = knowledge.dimension, len(X)
+    average = np.zeros((rows, m))
+    within = np.zeros((m, m))
+    S = knowledge.noise_covariance if knowledge.adaptive else None
+    for _ in range(count):
+        released = knowledge.draw(X, rng).astype(np.float64)
+        average += released / count
+        if S is None:
+            released -= released.mean(axis=0)
+            within += released.T @ released / (rows * count)
+    mean = average.mean(axis=0)
+    average -= mean
+    exact = target.astype(np.float64)
+    target_mean = exact.mean(axis=0)
+    cross = average.T @ (exact - target_mean) / rows
+    covariance = within
+    if S is not None:
+        covariance = average.T @ average / rows + np.asarray(S, dtype=np.float64) * (1 - 1 / count)
+    return ReleaseMoments(mean, target_mean, covariance, cross)
+
+
+def spectrum(covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return eigenvalues (r,) and eigenvectors (m, r) of the directions that vary; r may be 0."""
+    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
+    kept = values > CUT_OFF * max(values[-1], np.finfo(np.float64).tiny)
+    return values[kept], vectors[:, kept]
+
 
 _PENALTIES = (1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1)  # shares of the largest clean variance
 _FLOORS = (1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # shares of the mean released variance

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.attacks import FurtherVectors
-from vecveil.attacks.splits import normalise_text
+from vecveil.attacks.evidence import normalise_text
 from vecveil.auditing.case import Case
 from vecveil.auditing.substitution import forms_of
 from vecveil.concepts.folding import words

@@ -14,7 +14,7 @@ import numpy as np
 
 from vecveil.attacks import AttackResult
 from vecveil.io import write_bytes
-from vecveil.metrics.estimate import Estimate
+from vecveil.metrics.estimates import Estimate
 from vecveil.metrics.token_inference import TermTable
 
 __all__ = ["KeptResults"]

@@ -23,13 +23,13 @@ from vecveil.attacks import (
     split_groups,
     text_groups,
 )
-from vecveil.attacks.knowledge import Knowledge
+from vecveil.attacks.evidence import Knowledge
 from vecveil.concepts import Concept
 from vecveil.concepts.folding import canonical
 from vecveil.concepts.matching import Span, remove
 from vecveil.errors import InvalidInputError
 from vecveil.metrics import SimilarityTask
-from vecveil.metrics.estimate import Estimate
+from vecveil.metrics.estimates import Estimate
 from vecveil.metrics.token_inference import r_precision
 from vecveil.protector import Protector
 from vecveil.protector.texts_only import released_rows

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vecveil.auditing.case import Encode, Side
-from vecveil.metrics.utility import UtilityRelease
+from vecveil.metrics.tasks import UtilityRelease
 from vecveil.types import Embeddings
 
 if TYPE_CHECKING:

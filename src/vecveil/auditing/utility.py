@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from vecveil.metrics import NeighbourTask, SimilarityTask, UtilityTask
-from vecveil.metrics.utility import UtilityRelease
+from vecveil.metrics.tasks import UtilityRelease
 from vecveil.types import Embeddings
 
 __all__ = ["utility_record"]

@@ -121,7 +121,7 @@ def run_demo(
         DataFileError: the input cannot be used, or ``folder`` holds files that are not the demo's.
         ConceptError, CalibrationError: as `vecveil.fit` and `vecveil.audit`.
     """
-    from vecveil.attacks.splits import split_groups, text_groups
+    from vecveil.attacks.evidence import split_groups, text_groups
     from vecveil.concepts import Concept
     from vecveil.data import read_table, read_texts
     from vecveil.encoders import load_encoder

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.evidence import TextVectors
-from vecveil.attacks.splits import normalise_text
+from vecveil.attacks.evidence import TextVectors, normalise_text
 from vecveil.errors import DataFileError
 from vecveil.experiments.bench import Bench
 from vecveil.experiments.datasets import open_dataset

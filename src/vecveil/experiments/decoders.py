@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vecveil.attacks.knowledge import Knowledge
+from vecveil.attacks.evidence import Knowledge
 from vecveil.attacks.reconstruction.base import EncodeTexts
+from vecveil.attacks.reconstruction.decoder import PRESETS as GEIA_PRESETS
 from vecveil.attacks.reconstruction.geia import GEIAAttack
-from vecveil.attacks.reconstruction.plans import PRESETS as GEIA_PRESETS
 from vecveil.attacks.reconstruction.vec2text import PRESETS as VEC2TEXT_PRESETS
 from vecveil.attacks.reconstruction.vec2text import PublishedCheckpoint, Vec2TextAttack
 from vecveil.errors import InvalidInputError

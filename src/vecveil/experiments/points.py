@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from vecveil.attacks import LabelledVectors
-from vecveil.attacks.base import Attack, AttackResult
-from vecveil.attacks.token_inference.further import FurtherKernelAttack
+from vecveil.attacks.attack import Attack, AttackResult
+from vecveil.attacks.token_inference.kernel import FurtherKernelAttack
 from vecveil.attacks.token_inference.ladder import ladder_attacks, own_attacks
 from vecveil.errors import InvalidInputError
 from vecveil.experiments.bench import Bench, Material

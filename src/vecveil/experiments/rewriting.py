@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.evidence import TextVectors
-from vecveil.attacks.features import InputMap
-from vecveil.attacks.knowledge import Knowledge
+from vecveil.attacks.evidence import Knowledge, TextVectors
 from vecveil.attacks.reconstruction.base import WordsOf
-from vecveil.attacks.reconstruction.bridge import bridge
+from vecveil.attacks.reconstruction.decoder import bridge
+from vecveil.attacks.release_model import InputMap
 from vecveil.concepts.folding import canonical, words
 from vecveil.errors import DataFileError
 from vecveil.experiments.bench import Bench, Material
@@ -28,7 +27,7 @@ from vecveil.experiments.decoder_bases import (
     trained_as,
 )
 from vecveil.experiments.decoders import DecoderSpec, make_attack
-from vecveil.metrics.estimate import Estimate
+from vecveil.metrics.estimates import Estimate
 from vecveil.protector import Protector
 from vecveil.types import Embeddings, Release
 

@@ -6,17 +6,23 @@ and `classification`; what one costs the other: `trade_off`. `intervals` says ho
 The tasks are what a target utility is set for.
 """
 
-from vecveil.metrics.classification_task import ClassificationTask
-from vecveil.metrics.detection import detection_metrics
-from vecveil.metrics.estimate import Estimate
-from vecveil.metrics.matching import candidate_matching, candidate_matching_of_ranks
-from vecveil.metrics.pair_tasks import SimilarityTask, StsTask
+from vecveil.metrics.detection import (
+    candidate_matching,
+    candidate_matching_of_ranks,
+    detection_metrics,
+)
+from vecveil.metrics.estimates import Estimate
 from vecveil.metrics.ranking import retrieval_ndcg, retrieval_recall
-from vecveil.metrics.reconstruction import embedding_cosine, reconstruction_leakage
-from vecveil.metrics.search_tasks import NeighbourTask, RetrievalTask
-from vecveil.metrics.text_similarity import text_similarity
+from vecveil.metrics.reconstruction import embedding_cosine, reconstruction_leakage, text_similarity
+from vecveil.metrics.tasks import (
+    ClassificationTask,
+    NeighbourTask,
+    RetrievalTask,
+    SimilarityTask,
+    StsTask,
+    UtilityTask,
+)
 from vecveil.metrics.trade_off import trade_off_rate
-from vecveil.metrics.utility import UtilityTask
 
 __all__ = [
     "ClassificationTask",

@@ -13,8 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.errors import InvalidInputError, MissingDependencyError
-from vecveil.metrics.estimate import Estimate
-from vecveil.metrics.intervals import LEVEL, bootstrap_weights, cluster_bootstrap, group_index
+from vecveil.metrics.estimates import (
+    LEVEL,
+    Estimate,
+    bootstrap_weights,
+    cluster_bootstrap,
+    group_index,
+)
 from vecveil.metrics.similarity import unit_rows
 from vecveil.types import Embeddings
 from vecveil.validation import check_embeddings, check_positive, check_same_length

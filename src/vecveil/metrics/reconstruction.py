@@ -1,21 +1,311 @@
-"""How near a reconstruction comes: the cosine of its embedding, and the sensitive tokens in it."""
+"""Metrics of reconstructed texts: BLEU, ROUGE-L, token F1, exact match, cosine, sensitive tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
-from typing import Any
+import re
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from vecveil.errors import InvalidInputError
-from vecveil.metrics.estimate import Estimate
-from vecveil.metrics.intervals import cluster_bootstrap, group_index
-from vecveil.metrics.permutation import other_rows
+from vecveil.errors import InvalidInputError, MissingDependencyError
+from vecveil.metrics.estimates import (
+    LEVEL,
+    Estimate,
+    bootstrap_weights,
+    clopper_pearson,
+    cluster_bootstrap,
+    group_index,
+)
 from vecveil.metrics.similarity import pair_cosines
-from vecveil.types import Embeddings
-from vecveil.validation import check_embeddings, check_same_length
+from vecveil.types import Embeddings, Texts
+from vecveil.validation import check_count, check_embeddings, check_same_length, check_texts
 
-__all__ = ["embedding_cosine", "reconstruction_leakage"]
+if TYPE_CHECKING:
+    from sacrebleu.metrics.bleu import BLEU
+
+__all__ = [
+    "bleu_interval",
+    "bleu_of_statistics",
+    "bleu_statistics",
+    "corpus_bleu",
+    "embedding_cosine",
+    "exact_match",
+    "other_rows",
+    "reconstruction_leakage",
+    "rouge_l",
+    "sentence_bleu",
+    "sentence_bleus",
+    "text_similarity",
+    "token_f1",
+]
+
+
+def other_rows(groups: Any, rows: int, *, owner: str, seed: int = 0) -> npt.NDArray[np.intp] | None:
+    """Return a random permutation that sends no row to itself; None where there is one row only.
+
+    No row goes to its own group either, as far as this is possible: where one group holds more than
+    half of the rows, its surplus stays inside it, and no other row does.
+
+    Args:
+        groups: (N,) group ids; None if every row stands alone.
+        rows: N.
+        owner: Whose error it is if ``groups`` does not fit.
+        seed: Seed of the permutation.
+    """
+    index, count = group_index(groups, rows, owner=owner)
+    seed = check_count(seed, owner=owner, param="seed", minimum=0)
+    if rows < 2:
+        return None
+    rng = np.random.default_rng(seed)
+    # In an order that keeps groups together, a step as long as the largest leaves every group.
+    order = np.lexsort((rng.random(rows), rng.permutation(count)[index]))
+    step = int(np.bincount(index).max()) if count > 1 else int(rng.integers(1, rows))
+    chosen = np.empty(rows, dtype=np.intp)
+    chosen[order] = np.roll(order, -step)
+    return chosen
+
+
+Counts = npt.NDArray[np.int64]
+_ORDERS = 4  # n-grams of one to four tokens
+
+
+def bleu_statistics(references: Sequence[Sequence[str]], hypotheses: Sequence[str]) -> Counts:
+    """Return sacrebleu's sufficient statistics of each hypothesis, shape (N, 10).
+
+    Columns: tokens of the hypothesis, tokens of its nearest reference, then for n = 1..4 the
+    matched n-grams, then for n = 1..4 the n-grams there are. Their sums give the corpus BLEU.
+
+    Args:
+        references: For each hypothesis its references, at least one.
+        hypotheses: N texts; an empty one matches nothing.
+
+    Raises:
+        MissingDependencyError: sacrebleu is not installed.
+    """
+    scorer = _bleu()(effective_order=True)  # which the counts do not depend on
+    statistics = np.zeros((len(hypotheses), 2 + 2 * _ORDERS), dtype=np.int64)
+    for row, hypothesis, texts in zip(statistics, hypotheses, references, strict=True):
+        score = scorer.sentence_score(hypothesis, list(texts))
+        row[:] = [score.sys_len, score.ref_len, *score.counts, *score.totals]
+    return statistics
+
+
+def bleu_of_statistics(statistics: Any, *, effective_order: bool = False) -> float:
+    """Return BLEU, in [0, 1], of statistics (10,) as `bleu_statistics` gives them, summed.
+
+    Formula: Papineni et al. (2002) with sacrebleu's default smoothing ("exp") of orders without
+    a match.
+
+    Args:
+        statistics: (10,) counts.
+        effective_order: Leave out the orders that a short text has no n-gram of; without it a
+            text of fewer than four tokens earns nothing.
+    """
+    numbers = [round(float(number)) for number in statistics]
+    score = _bleu().compute_bleu(
+        correct=numbers[2 : 2 + _ORDERS],
+        total=numbers[2 + _ORDERS :],
+        sys_len=numbers[0],
+        ref_len=numbers[1],
+        smooth_method="exp",
+        effective_order=effective_order,
+    )
+    return min(1.0, float(score.score) / 100)
+
+
+def sentence_bleus(statistics: Counts) -> npt.NDArray[np.float64]:
+    """Return the BLEU of each sentence, shape (N,), with effective order as sacrebleu advises."""
+    values = [bleu_of_statistics(row, effective_order=True) for row in statistics]
+    return np.asarray(values, dtype=np.float64)
+
+
+def bleu_interval(
+    statistics: Counts, index: npt.NDArray[np.intp], *, seed: int = 0
+) -> tuple[float, float]:
+    """Return the percentile interval of the corpus BLEU when groups are drawn anew.
+
+    Args:
+        statistics: (N, 10) from `bleu_statistics`.
+        index: (N,) groups as 0..G-1. One group gives [0, 1]; where all draws agree the exact
+            binomial interval over the groups stands in.
+        seed: Seed of the bootstrap.
+    """
+    count = int(index.max()) + 1
+    if count == 1:
+        return 0.0, 1.0
+    sums = np.zeros((count, statistics.shape[1]))
+    np.add.at(sums, index, statistics)
+    draws = np.array(
+        [
+            bleu_of_statistics(row)
+            for weights in bootstrap_weights(count, seed=seed)
+            for row in weights @ sums
+        ]
+    )
+    value = bleu_of_statistics(statistics.sum(axis=0))
+    if np.ptp(draws) == 0.0:
+        low, high = clopper_pearson(round(value * count), count)
+    else:
+        low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return min(float(low), value), max(float(high), value)
+
+
+def _bleu() -> type[BLEU]:
+    try:
+        from sacrebleu.metrics.bleu import BLEU
+    except ImportError as error:
+        raise MissingDependencyError("BLEU", "sacrebleu", "attacks") from error
+    return BLEU
+
+
+FloatArray = npt.NDArray[np.float64]
+_WORD = re.compile(r"\w+")
+
+
+def text_similarity(
+    references: Texts, hypotheses: Texts, groups: Any = None, *, seed: int = 0
+) -> dict[str, Estimate]:
+    """Return BLEU, sentence BLEU, ROUGE-L, token F1 and exact match by name; n counts texts.
+
+    Args:
+        references: (N,) the true texts, N >= 1.
+        hypotheses: (N,) the reconstruction of each; may be empty strings.
+        groups: (N,) text groups for intervals and chance; None if every text stands alone.
+        seed: Seed of the bootstrap, and of the permutation that gives the chance level.
+
+    Raises:
+        InvalidInputError: no text, lengths that differ, or something that is not a string.
+        MissingDependencyError: sacrebleu or rouge-score is not installed.
+    """
+    metrics = (corpus_bleu, sentence_bleu, rouge_l, token_f1, exact_match)
+    given = _check(references, hypotheses, owner="text_similarity")
+    estimates = [metric(*given, groups, seed=seed) for metric in metrics]
+    return {estimate.metric: estimate for estimate in estimates}
+
+
+def corpus_bleu(
+    references: Texts, hypotheses: Texts, groups: Any = None, *, seed: int = 0
+) -> Estimate:
+    """Return the BLEU of the whole corpus, tokenised as "13a", case kept.
+
+    The interval resamples sacrebleu's counts by group. Arguments and errors as in
+    `text_similarity`; one reference for each text.
+    """
+    owner = "corpus_bleu"
+    truth, guess = _check(references, hypotheses, owner=owner)
+    index, _ = group_index(groups, len(truth), owner=owner)
+    statistics = _statistics(truth, guess)
+    low, high = bleu_interval(statistics, index, seed=seed)
+    chance = None
+    swap = other_rows(index, len(truth), owner=owner, seed=seed)
+    if swap is not None:
+        permuted = _statistics(truth, [guess[i] for i in swap])
+        chance = bleu_of_statistics(permuted.sum(axis=0))
+    value = bleu_of_statistics(statistics.sum(axis=0))
+    return Estimate("BLEU", value, low, high, len(truth), chance)
+
+
+def sentence_bleu(
+    references: Texts, hypotheses: Texts, groups: Any = None, *, seed: int = 0
+) -> Estimate:
+    """Return the mean BLEU of single texts, which is what Vec2Text's papers call BLEU.
+
+    Orders that a reconstruction of fewer than four tokens cannot have are left out, as sacrebleu
+    advises; Vec2Text gives such texts 0. Arguments and errors as in `text_similarity`.
+    """
+    return _mean("sentence BLEU", _sentence_bleus, references, hypotheses, groups, seed)
+
+
+def rouge_l(references: Texts, hypotheses: Texts, groups: Any = None, *, seed: int = 0) -> Estimate:
+    """Return the mean F1 of the longest common subsequence of words (Lin 2004), unstemmed.
+
+    By rouge-score, whose words are runs of the lower-cased letters a to z and digits: other
+    scripts score 0. Arguments and errors as in `text_similarity`.
+    """
+    return _mean("ROUGE-L", _rouge_ls, references, hypotheses, groups, seed)
+
+
+def token_f1(
+    references: Texts, hypotheses: Texts, groups: Any = None, *, seed: int = 0
+) -> Estimate:
+    r"""Return the mean F1 of the *sets* of lower-cased words: order and repetition do not count.
+
+    Words are matches of ``\w+``; a text without words scores 0. Arguments and errors as in
+    `text_similarity`.
+
+    Formula: 2 |A ∩ B| / (|A| + |B|) (Vec2Text's token F1; TextCrafter reports it).
+    """
+    return _mean("token F1", _token_f1s, references, hypotheses, groups, seed)
+
+
+def exact_match(
+    references: Texts, hypotheses: Texts, groups: Any = None, *, seed: int = 0
+) -> Estimate:
+    """Return the share of texts given back letter by letter; an empty answer is never a match.
+
+    Arguments and errors as in `text_similarity`.
+    """
+    return _mean("exact match", _exact_matches, references, hypotheses, groups, seed)
+
+
+def _sentence_bleus(references: Sequence[str], hypotheses: Sequence[str]) -> FloatArray:
+    return sentence_bleus(_statistics(references, hypotheses))
+
+
+def _rouge_ls(references: Sequence[str], hypotheses: Sequence[str]) -> FloatArray:
+    try:
+        from rouge_score.rouge_scorer import RougeScorer  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise MissingDependencyError("ROUGE-L", "rouge-score", "attacks") from error
+    scorer = RougeScorer(["rougeL"], use_stemmer=False)
+    pairs = zip(references, hypotheses, strict=True)
+    return np.array([float(scorer.score(r, h)["rougeL"].fmeasure) for r, h in pairs])
+
+
+def _token_f1s(references: Sequence[str], hypotheses: Sequence[str]) -> FloatArray:
+    def f1(one: set[str], other: set[str]) -> float:
+        return 2 * len(one & other) / max(1, len(one) + len(other))
+
+    def words(text: str) -> set[str]:
+        return set(_WORD.findall(text.lower()))
+
+    pairs = zip(references, hypotheses, strict=True)
+    return np.array([f1(words(r), words(h)) for r, h in pairs])
+
+
+def _exact_matches(references: Sequence[str], hypotheses: Sequence[str]) -> FloatArray:
+    pairs = zip(references, hypotheses, strict=True)
+    return np.array([float(r == h and h != "") for r, h in pairs])
+
+
+def _mean(
+    metric: str,
+    score: Callable[[Sequence[str], Sequence[str]], FloatArray],
+    references: Texts,
+    hypotheses: Texts,
+    groups: Any,
+    seed: int,
+) -> Estimate:
+    truth, guess = _check(references, hypotheses, owner=metric)
+    index, _ = group_index(groups, len(truth), owner=metric)
+    values = score(truth, guess)
+    low, high = cluster_bootstrap(values, np.ones(len(values)), index, seed=seed)
+    swap = other_rows(index, len(truth), owner=metric, seed=seed)
+    chance = None if swap is None else float(score(truth, [guess[i] for i in swap]).mean())
+    return Estimate(metric, float(values.mean()), low, high, len(values), chance)
+
+
+def _statistics(references: Sequence[str], hypotheses: Sequence[str]) -> npt.NDArray[np.int64]:
+    return bleu_statistics([[text] for text in references], hypotheses)
+
+
+def _check(references: Texts, hypotheses: Texts, *, owner: str) -> tuple[Texts, Texts]:
+    truth = check_texts(references, owner=owner, param="references")
+    guess = check_texts(hypotheses, owner=owner, param="hypotheses", min_rows=0)
+    check_same_length(owner, hypotheses=guess, references=truth)
+    return truth, guess
 
 
 def embedding_cosine(

@@ -9,8 +9,7 @@ import numpy.typing as npt
 from scipy.stats import rankdata
 
 from vecveil.errors import InvalidInputError
-from vecveil.metrics.estimate import Estimate
-from vecveil.metrics.intervals import fisher_z
+from vecveil.metrics.estimates import Estimate, fisher_z
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_embeddings, check_same_length
 

@@ -15,8 +15,7 @@ import numpy.typing as npt
 from scipy.stats import rankdata
 
 from vecveil.errors import InvalidInputError
-from vecveil.metrics.estimate import Estimate
-from vecveil.metrics.intervals import cluster_bootstrap, cluster_normal, group_index
+from vecveil.metrics.estimates import Estimate, cluster_bootstrap, cluster_normal, group_index
 from vecveil.validation import check_count, check_probability
 
 __all__ = [

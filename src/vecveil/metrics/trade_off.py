@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from vecveil.errors import InvalidInputError
-from vecveil.metrics.estimate import Estimate
+from vecveil.metrics.estimates import Estimate
 
 __all__ = ["trade_off_rate"]
 

@@ -23,8 +23,8 @@ __all__ = ["whitebox_candidate"]
 
 def whitebox_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     """Return diagonal Mahalanobis noise shaped by integrated gradients."""
-    from vecveil.attacks.networks.training import train_network
-    from vecveil.attacks.token_inference.mlc import PUBLISHED
+    from vecveil.attacks.token_inference.perceptrons import PUBLISHED
+    from vecveil.attacks.training import train_network
     from vecveil.runtime import progress
     from vecveil.sensitivity.integrated_gradients import white_box_shape
 

@@ -13,8 +13,7 @@ import numpy.typing as npt
 from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError
 from vecveil.metrics.classification import macro_f1
 from vecveil.metrics.detection import auc
-from vecveil.metrics.estimate import Estimate
-from vecveil.metrics.intervals import cluster_bootstrap, share_interval
+from vecveil.metrics.estimates import Estimate, cluster_bootstrap, share_interval
 from vecveil.textcrafter.corpus import balanced_rows, row_groups, split_by_group
 from vecveil.types import Embeddings, Vector
 from vecveil.validation import (

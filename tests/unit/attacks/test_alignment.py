@@ -7,10 +7,8 @@ import pytest
 
 from unit.attacks.planted_maps import evidence, permutation, rotation
 from vecveil.attacks import CandidateVectors, Knowledge, PairedVectors
-from vecveil.attacks.alignment.permutation import PermutationAlignment
-from vecveil.attacks.alignment.procrustes import ProcrustesAlignment
-from vecveil.attacks.alignment.ridge import RidgeAlignment
-from vecveil.attacks.alignment.unpaired import UnpairedAlignment
+from vecveil.attacks.alignment import PermutationAlignment, ProcrustesAlignment, RidgeAlignment
+from vecveil.attacks.unpaired import UnpairedAlignment
 from vecveil.errors import DataFileError, InvalidInputError
 
 PAIRED = [

@@ -7,12 +7,17 @@ from sklearn.linear_model import Ridge
 
 from unit.attacks.planted_maps import clean_rows, clustered, evidence, permutation, rotation
 from vecveil.attacks import CandidateVectors, PairedVectors
-from vecveil.attacks.alignment.maps import AffineMap, choose_map, folds, reached
-from vecveil.attacks.alignment.permutation import PermutationAlignment
-from vecveil.attacks.alignment.procrustes import ProcrustesAlignment, procrustes
-from vecveil.attacks.alignment.ridge import RidgeAlignment
-from vecveil.attacks.alignment.starts import cluster_centres, from_principal_axes
-from vecveil.attacks.alignment.unpaired import UnpairedAlignment
+from vecveil.attacks.alignment import (
+    AffineMap,
+    PermutationAlignment,
+    ProcrustesAlignment,
+    RidgeAlignment,
+    choose_map,
+    folds,
+    procrustes,
+    reached,
+)
+from vecveil.attacks.unpaired import UnpairedAlignment, cluster_centres, from_principal_axes
 
 RNG = np.random.default_rng(0)
 

@@ -17,7 +17,7 @@ from vecveil.attacks import (
     MLPAttack,
     ladder_attacks,
 )
-from vecveil.attacks.networks.training import Schedule
+from vecveil.attacks.training import Schedule
 from vecveil.errors import DataFileError, InvalidInputError, MissingDependencyError
 
 ATTACKS = [

@@ -7,8 +7,8 @@ import pytest
 
 from unit.attacks.planted import planted
 from vecveil.attacks import KernelAttack, LabelledVectors, LinearAttack
-from vecveil.attacks.probes.linear import LinearProbe
-from vecveil.attacks.token_inference.averaging import AveragingAttack, mean_of_releases
+from vecveil.attacks.averaging import AveragingAttack, mean_of_releases
+from vecveil.attacks.probes import LinearProbe
 from vecveil.errors import DataFileError, InvalidInputError
 
 SCALE = 1.2

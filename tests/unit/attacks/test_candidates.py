@@ -5,9 +5,7 @@ import pytest
 from scipy.stats import chi
 
 from vecveil.attacks import CandidateVectors, Knowledge, PairedVectors
-from vecveil.attacks.candidates.cosine import CosineMatching
-from vecveil.attacks.candidates.fixed_norm import FixedNormMatching
-from vecveil.attacks.candidates.likelihood import LikelihoodMatching
+from vecveil.attacks.candidates import CosineMatching, FixedNormMatching, LikelihoodMatching
 from vecveil.attacks.release_model import fit_release_model
 from vecveil.errors import DataFileError, InvalidInputError
 
@@ -185,7 +183,7 @@ def test_a_checkpoint_is_used_again_and_refuses_another_dimension(attack, tmp_pa
     clean, release = _unit(N, 0), RELEASES["noise"]
     train, test = PairedVectors(clean, clean), _task(release)
     first = attack.run(train, test, release=release, checkpoint=tmp_path)
-    monkeypatch.setattr("vecveil.attacks.candidates.expected.fit_release_model", None)
+    monkeypatch.setattr("vecveil.attacks.candidates.fit_release_model", None)
     again = attack.run(train, test, release=release, checkpoint=tmp_path)
     assert again.value == pytest.approx(first.value, abs=0.02)
     other = _task(RELEASES["reduced"])
@@ -284,7 +282,7 @@ def test_a_learnt_norm_is_kept_and_a_reduced_release_refused(tmp_path, monkeypat
     clean, release = _unit(N, 0), _moved(5.0)
     train, test = PairedVectors(clean, clean), _task(release)
     first = FixedNormMatching().run(train, test, release=release, checkpoint=tmp_path)
-    monkeypatch.setattr("vecveil.attacks.candidates.fixed_norm._norms", None)
+    monkeypatch.setattr("vecveil.attacks.candidates._norms", None)
     again = FixedNormMatching().run(train, test, release=release, checkpoint=tmp_path)
     assert again.details == first.details
     assert again.value == first.value

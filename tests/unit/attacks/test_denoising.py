@@ -17,14 +17,13 @@ from vecveil.attacks import (
     PairedVectors,
     TextVectors,
 )
-from vecveil.attacks.base import Finding
-from vecveil.attacks.candidates.cosine import CosineMatching
+from vecveil.attacks.attack import Finding
+from vecveil.attacks.candidates import CosineMatching
 from vecveil.attacks.denoising import Denoised, fit_denoiser
-from vecveil.attacks.probes.linear import LinearProbe
-from vecveil.attacks.probes.mlp import MLPProbe
+from vecveil.attacks.probes import LinearProbe, MLPProbe
 from vecveil.attacks.token_inference.neighbours import NearestNeighboursAttack
 from vecveil.errors import DataFileError, InvalidInputError
-from vecveil.metrics.estimate import Estimate
+from vecveil.metrics.estimates import Estimate
 
 n = 6
 SPREADS = np.array([3.0, 2.0, 1.0, 1.0, 0.5, 0.2])

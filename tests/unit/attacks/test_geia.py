@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from vecveil.attacks.evidence import TextVectors
-from vecveil.attacks.reconstruction.decoder import Decoder
+from vecveil.attacks.reconstruction.decoder import PRESETS, Decoder
 from vecveil.attacks.reconstruction.geia import GEIAAttack
-from vecveil.attacks.reconstruction.plans import PRESETS
 from vecveil.attacks.reconstruction.tokenisers import Tokeniser
 from vecveil.errors import DataFileError, InvalidInputError
 
@@ -136,7 +135,7 @@ def test_an_interrupted_run_goes_on_to_the_same_result(tmp_path, monkeypatch):
     attack = tiny(epochs=3, save_seconds=0.0)
     whole = _run(attack, train, test, checkpoint=tmp_path / "whole")
 
-    from vecveil.attacks.reconstruction import plans
+    from vecveil.attacks.reconstruction import decoder as plans
 
     calls, loss_of = 0, plans.decoder_loss
 
@@ -176,13 +175,13 @@ def test_the_published_recipe_takes_a_pretrained_model_from_a_folder(tmp_path):
 
 
 def _knowledge():
-    from vecveil.attacks.knowledge import Knowledge
+    from vecveil.attacks.evidence import Knowledge
 
     return Knowledge(DIMENSION)
 
 
 def _session():
-    from vecveil.attacks.base import Session
+    from vecveil.attacks.attack import Session
 
     return Session(np.random.default_rng(0), False)
 
@@ -246,9 +245,8 @@ def test_a_corpus_is_learnt_from_too():
 
 def test_the_start_from_words_reads_words_before_any_training():
     """Control: the same decoder without that start knows nothing yet."""
-    from vecveil.attacks.features import fit_input_map
-    from vecveil.attacks.reconstruction.plans import plan
-    from vecveil.attacks.reconstruction.words import start_from_words
+    from vecveil.attacks.reconstruction.decoder import plan, start_from_words
+    from vecveil.attacks.release_model import fit_input_map
 
     data = language(300, 0)
     inputs = fit_input_map(data.X)

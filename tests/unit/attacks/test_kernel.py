@@ -4,7 +4,7 @@ from sklearn.kernel_ridge import KernelRidge
 
 from unit.attacks.planted import parity, planted
 from vecveil.attacks import KernelAttack, Knowledge, LabelledVectors, Session
-from vecveil.attacks.kernel_ridge import Setting, fit_kernel_ridge
+from vecveil.attacks.token_inference.kernel import Setting, fit_kernel_ridge
 from vecveil.errors import InvalidInputError
 
 

@@ -4,7 +4,7 @@ from sklearn.linear_model import Ridge
 
 from unit.attacks.planted import parity, planted
 from vecveil.attacks import Knowledge, LabelledVectors, LinearAttack, Session
-from vecveil.attacks.moments import release_moments
+from vecveil.attacks.release_model import release_moments
 
 
 def test_equals_sklearn_ridge_at_the_chosen_penalty():

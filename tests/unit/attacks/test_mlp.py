@@ -3,8 +3,8 @@ import pytest
 
 from unit.attacks.planted import parity, planted
 from vecveil.attacks import LabelledVectors, MLCAttack, MLPAttack
-from vecveil.attacks.features import fit_input_map
-from vecveil.attacks.token_inference.mlc import PUBLISHED
+from vecveil.attacks.release_model import fit_input_map
+from vecveil.attacks.token_inference.perceptrons import PUBLISHED
 from vecveil.errors import InvalidInputError
 
 

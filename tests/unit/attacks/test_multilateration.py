@@ -7,9 +7,9 @@ import pytest
 
 from unit.attacks.planted import planted
 from vecveil.attacks import LabelledVectors, LinearAttack, MultilaterationAttack, RepeatedVectors
-from vecveil.attacks.knowledge import Knowledge
-from vecveil.attacks.probes.linear import LinearProbe
-from vecveil.attacks.spheres import blocks, fit_locator, repeated_releases
+from vecveil.attacks.averaging import blocks, fit_locator, repeated_releases
+from vecveil.attacks.evidence import Knowledge
+from vecveil.attacks.probes import LinearProbe
 from vecveil.errors import DataFileError, InvalidInputError
 
 N = 12

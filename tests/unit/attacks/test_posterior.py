@@ -3,7 +3,7 @@ import pytest
 
 from unit.attacks.planted import parity, planted
 from vecveil.attacks import LabelledVectors
-from vecveil.attacks.token_inference.posterior import BayesPosteriorAttack, _logarithms, _share
+from vecveil.attacks.token_inference.neighbours import BayesPosteriorAttack, _logarithms, _share
 from vecveil.errors import DataFileError, InvalidInputError
 
 ATTACK = BayesPosteriorAttack()

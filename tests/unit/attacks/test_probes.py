@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from vecveil.attacks import LabelledVectors
-from vecveil.attacks.probes.kernel import KernelProbe
-from vecveil.attacks.probes.linear import LinearProbe
-from vecveil.attacks.probes.mlp import MLPProbe
+from vecveil.attacks.probes import KernelProbe, LinearProbe, MLPProbe
 from vecveil.errors import DataFileError, InvalidInputError
 
 PROBES = [

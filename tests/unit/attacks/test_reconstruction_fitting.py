@@ -9,19 +9,20 @@ import numpy as np
 import pytest
 import torch
 
-from vecveil.attacks.reconstruction.fitting import fit_model, forget_training
-from vecveil.attacks.reconstruction.models import (
+from vecveil.attacks.training import (
+    TrainingRecipe,
+    fit_model,
+    forget_training,
     load_weights,
     mean_loss,
     rows_by_length,
     seeded,
     weights_of,
 )
-from vecveil.attacks.reconstruction.recipe import Recipe
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.runtime import DeviceMemoryWarning
 
-RECIPE = Recipe(epochs=3, batch=8, learning_rate=0.02, save_seconds=0, device="cpu")
+RECIPE = TrainingRecipe(epochs=3, batch=8, learning_rate=0.02, save_seconds=0, device="cpu")
 
 
 def _model(dropout=0.0, width=6):
@@ -140,7 +141,7 @@ t._fit(t._model(), Path(sys.argv[1]), loss_of=loss_of)
 def test_another_recipe_or_model_or_a_damaged_file_is_refused(tmp_path):
     _fit(_model(), tmp_path)
     with pytest.raises(DataFileError, match="same recipe"):
-        _fit(_model(), tmp_path, Recipe(epochs=4, batch=8, learning_rate=0.02, device="cpu"))
+        _fit(_model(), tmp_path, TrainingRecipe(epochs=4, batch=8, learning_rate=0.02, device="cpu"))
     with pytest.raises(DataFileError, match="same recipe"):
         _fit(_model(width=7), tmp_path)
     path = tmp_path / "model-training.safetensors"
@@ -159,15 +160,15 @@ def test_the_best_epoch_is_kept_and_training_stops_early():
         return next(losses)
 
     model = _model()
-    recipe = Recipe(epochs=5, batch=8, learning_rate=0.02, patience=2, device="cpu")
+    recipe = TrainingRecipe(epochs=5, batch=8, learning_rate=0.02, patience=2, device="cpu")
     fit = _fit(model, recipe=recipe, validate=validate)
     assert (fit.best_epoch, fit.loss, len(fit.history)) == (2, 1.0, 4)
     assert all(torch.equal(seen[1][key], value) for key, value in weights_of(model).items())
 
 
 def test_a_time_limit_ends_the_training():
-    recipe = Recipe(epochs=10**6, batch=8, learning_rate=0.02, seconds=0.3, device="cpu")
-    fit = _fit(_model(), recipe=Recipe(**{**_fields(recipe), "patience": 10**6}))
+    recipe = TrainingRecipe(epochs=10**6, batch=8, learning_rate=0.02, seconds=0.3, device="cpu")
+    fit = _fit(_model(), recipe=TrainingRecipe(**{**_fields(recipe), "patience": 10**6}))
     assert 0 < fit.steps < 10**6
 
 
@@ -206,7 +207,7 @@ def test_global_randomness_is_left_alone_and_threads_do_not_disturb(dropout):
 
 
 def test_bfloat16_trains():
-    recipe = Recipe(**{**_fields(RECIPE), "precision": "bfloat16"})
+    recipe = TrainingRecipe(**{**_fields(RECIPE), "precision": "bfloat16"})
     assert _fit(_model(), recipe=recipe).loss < 5
 
 
@@ -220,7 +221,7 @@ def test_rows_by_length_cover_every_row_with_like_lengths():
 
 
 def test_the_rate_rises_and_falls():
-    recipe = Recipe(epochs=1, batch=1, learning_rate=2.0, warmup_share=0.1)
+    recipe = TrainingRecipe(epochs=1, batch=1, learning_rate=2.0, warmup_share=0.1)
     rates = [recipe.rate(done) for done in (0.0, 0.05, 0.1, 0.55, 1.0)]
     assert rates == pytest.approx([0, 1, 2, 1, 0])
 
@@ -237,7 +238,7 @@ def test_the_rate_rises_and_falls():
 )
 def test_bad_recipes_are_refused(options, match):
     with pytest.raises(InvalidInputError, match=match):
-        Recipe(**{"epochs": 1, "batch": 1, "learning_rate": 1.0, **options})
+        TrainingRecipe(**{"epochs": 1, "batch": 1, "learning_rate": 1.0, **options})
 
 
 def test_weights_of_another_model_are_refused():

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from vecveil.attacks import split_groups, text_groups
-from vecveil.attacks.splits import normalise_text
+from vecveil.attacks.evidence import normalise_text
 from vecveil.errors import InvalidInputError
 
 

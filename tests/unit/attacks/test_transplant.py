@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vecveil.attacks import KernelAttack, LabelledVectors, LinearAttack, TransplantAttack
-from vecveil.attacks.knowledge import Knowledge
+from vecveil.attacks.evidence import Knowledge
 from vecveil.errors import InvalidInputError
 
 N_DIM, TOKENS = 24, 6

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from vecveil.attacks.evidence import TextVectors
-from vecveil.attacks.reconstruction.recipe import Recipe
 from vecveil.attacks.reconstruction.vec2text import training
-from vecveil.attacks.reconstruction.vec2text.attack import Vec2TextAttack
-from vecveil.attacks.reconstruction.vec2text.presets import PRESETS, Preset
-from vecveil.attacks.reconstruction.vec2text.state import Vec2TextState
+from vecveil.attacks.reconstruction.vec2text.attack import PRESETS, Preset, Vec2TextAttack
+from vecveil.attacks.reconstruction.vec2text.training import Vec2TextState
+from vecveil.attacks.training import TrainingRecipe
 from vecveil.errors import DataFileError, InvalidInputError
-from vecveil.metrics.text_similarity import token_f1
+from vecveil.metrics.reconstruction import token_f1
 
 pytest.importorskip("transformers")
 
@@ -28,10 +27,10 @@ SLOTS = (
 SENTENCES = [" ".join(words) for words in product(*SLOTS)]
 DIMENSION = 17
 TRAIN, TEST = 240, 80
-RECIPE = Recipe(epochs=15, batch=32, learning_rate=4e-3, max_tokens=14, patience=15, device="cpu")
+RECIPE = TrainingRecipe(epochs=15, batch=32, learning_rate=4e-3, max_tokens=14, patience=15, device="cpu")
 TINY = Preset(RECIPE, repeat=4, width=48, layers=1, vocabulary=320, rounds=2, beam=3)
 SHORT = Preset(
-    Recipe(epochs=2, batch=32, learning_rate=4e-3, max_tokens=10, save_seconds=0, device="cpu"),
+    TrainingRecipe(epochs=2, batch=32, learning_rate=4e-3, max_tokens=10, save_seconds=0, device="cpu"),
     repeat=2, width=16, layers=1, vocabulary=270, rounds=1, beam=2,
 )  # fmt: skip
 
@@ -202,7 +201,7 @@ def test_training_goes_on_from_a_finished_attack_on_released_vectors(fitted):
     released = TextVectors(release(test.X, np.random.default_rng(2)), test.texts)
     known = fitted[0]
     few = Preset(
-        Recipe(epochs=10, batch=32, learning_rate=3e-3, max_tokens=99, device="cpu"),
+        TrainingRecipe(epochs=10, batch=32, learning_rate=3e-3, max_tokens=99, device="cpu"),
         rounds=1, beam=2,
     )  # fmt: skip
     as_it_is = attack(few, start_from=known, fine_tune=False)
@@ -223,7 +222,7 @@ def test_without_an_oracle_a_ridge_stands_for_the_release():
     train, test = (
         TextVectors((one.X @ A + 1).astype(np.float32), one.texts) for one in (train, test)
     )
-    recipe = Recipe(epochs=8, batch=32, learning_rate=4e-3, max_tokens=14, device="cpu")
+    recipe = TrainingRecipe(epochs=8, batch=32, learning_rate=4e-3, max_tokens=14, device="cpu")
     preset = Preset(recipe, repeat=4, width=32, layers=1, vocabulary=320, rounds=1, beam=3)
     result = attack(preset).run(train, test, show_progress=False)
     assert result.details["aligned"] is True
@@ -362,7 +361,7 @@ def test_a_real_encoder():
 
     minilm = vecveil.load_encoder("minilm")
     train, test = data(train=200, test=40, encoder=minilm.encode)
-    recipe = Recipe(epochs=12, batch=32, learning_rate=4e-3, max_tokens=14, device="cpu")
+    recipe = TrainingRecipe(epochs=12, batch=32, learning_rate=4e-3, max_tokens=14, device="cpu")
     preset = Preset(recipe, repeat=4, width=32, layers=1, vocabulary=320, rounds=2, beam=3)
     result = Vec2TextAttack(minilm.encode, preset).run(train, test, show_progress=False)
     assert result.value > chance(random_texts(40, seed=5), 1e-6)

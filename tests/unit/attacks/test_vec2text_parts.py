@@ -4,21 +4,21 @@ import numpy as np
 import pytest
 import torch
 
-from vecveil.attacks.knowledge import Knowledge
-from vecveil.attacks.reconstruction.vec2text.correction import correct
+from vecveil.attacks.evidence import Knowledge
+from vecveil.attacks.reconstruction.vec2text.correction import (
+    Space,
+    correct,
+    encode_checked,
+    fit_ridge,
+    same_space,
+)
 from vecveil.attacks.reconstruction.vec2text.networks import (
-    Shape,
+    T5Shape,
     build,
     logits_of,
     sequence_loss,
     t5_config,
     write_ids,
-)
-from vecveil.attacks.reconstruction.vec2text.space import (
-    Space,
-    encode_checked,
-    fit_ridge,
-    same_space,
 )
 from vecveil.errors import InvalidInputError
 
@@ -159,7 +159,7 @@ def test_blank_texts_reach_the_encoder_as_something():
 
 def _network(kind, seed=0):
     config = t5_config(300, width=32, layers=2, heads=2, end=0, pad=299)
-    return build(Shape(kind, 17, 3, 20), seed=seed, config=config).eval()
+    return build(T5Shape(kind, 17, 3, 20), seed=seed, config=config).eval()
 
 
 def _batch(rows=5):

@@ -8,11 +8,10 @@ import torch
 from safetensors.torch import save_file
 
 from vecveil.attacks.evidence import TextVectors
-from vecveil.attacks.reconstruction.recipe import Recipe
-from vecveil.attacks.reconstruction.vec2text.attack import Vec2TextAttack
+from vecveil.attacks.reconstruction.vec2text.attack import Preset, Vec2TextAttack
 from vecveil.attacks.reconstruction.vec2text.networks import logits_of, write_ids
-from vecveil.attacks.reconstruction.vec2text.presets import Preset
 from vecveil.attacks.reconstruction.vec2text.published import PublishedCheckpoint, read_published
+from vecveil.attacks.training import TrainingRecipe
 from vecveil.errors import DataFileError
 
 transformers = pytest.importorskip("transformers")
@@ -184,7 +183,7 @@ def _encode(texts):
 
 
 def _attack(start, **options):
-    recipe = Recipe(epochs=1, batch=8, learning_rate=1e-3, max_tokens=8, device="cpu")
+    recipe = TrainingRecipe(epochs=1, batch=8, learning_rate=1e-3, max_tokens=8, device="cpu")
     preset = Preset(recipe, rounds=1, beam=2)
     return Vec2TextAttack(_encode, preset, start_from=start, **options)
 

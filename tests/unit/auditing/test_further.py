@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 import vecveil
-from vecveil.attacks.splits import normalise_text
+from vecveil.attacks.evidence import normalise_text
 from vecveil.auditing import further
 from vecveil.auditing.case import Case, Options, Side, make_case
 from vecveil.auditing.families import token_inference

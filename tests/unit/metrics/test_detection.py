@@ -5,7 +5,7 @@ from sklearn.metrics import roc_auc_score
 
 from vecveil.errors import InvalidInputError
 from vecveil.metrics.detection import advantage, auc, detection_metrics, tpr_at_fpr
-from vecveil.metrics.intervals import clopper_pearson
+from vecveil.metrics.estimates import clopper_pearson
 
 
 def drawn(members, others, seed, shift=0.0):

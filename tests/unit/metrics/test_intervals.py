@@ -3,7 +3,7 @@ import pytest
 from scipy.stats import beta, binom, binomtest, pearsonr, t
 
 from vecveil.errors import InvalidInputError
-from vecveil.metrics.intervals import (
+from vecveil.metrics.estimates import (
     clopper_pearson,
     cluster_bootstrap,
     cluster_normal,
@@ -81,7 +81,7 @@ def test_bootstrap_is_the_same_under_a_seed_and_for_every_block_size(monkeypatch
     first = cluster_bootstrap(hits, np.ones(200), seed=4)
     assert first == cluster_bootstrap(hits, np.ones(200), seed=4)
     assert first != cluster_bootstrap(hits, np.ones(200), seed=5)
-    monkeypatch.setattr("vecveil.metrics.intervals._BLOCK", 200 * 7)
+    monkeypatch.setattr("vecveil.metrics.estimates._BLOCK", 200 * 7)
     assert first == pytest.approx(cluster_bootstrap(hits, np.ones(200), seed=4))
 
 

@@ -3,8 +3,8 @@ import pytest
 from scipy.stats import norm
 
 from vecveil.errors import InvalidInputError
-from vecveil.metrics.intervals import clopper_pearson
-from vecveil.metrics.matching import candidate_matching, candidate_matching_of_ranks
+from vecveil.metrics.detection import candidate_matching, candidate_matching_of_ranks
+from vecveil.metrics.estimates import clopper_pearson
 
 
 def test_by_hand():

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vecveil.errors import InvalidInputError
-from vecveil.metrics.permutation import other_rows
+from vecveil.metrics.reconstruction import other_rows
 
 
 @settings(deadline=None)

@@ -7,9 +7,11 @@ import sacrebleu
 
 from vecveil import metrics
 from vecveil.errors import InvalidInputError, MissingDependencyError
-from vecveil.metrics.bleu import bleu_interval, bleu_of_statistics, bleu_statistics
-from vecveil.metrics.intervals import clopper_pearson
-from vecveil.metrics.text_similarity import (
+from vecveil.metrics.estimates import clopper_pearson
+from vecveil.metrics.reconstruction import (
+    bleu_interval,
+    bleu_of_statistics,
+    bleu_statistics,
     corpus_bleu,
     exact_match,
     rouge_l,

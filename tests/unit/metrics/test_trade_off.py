@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import binom
 
 from vecveil.errors import InvalidInputError
-from vecveil.metrics.estimate import Estimate
+from vecveil.metrics.estimates import Estimate
 from vecveil.metrics.trade_off import trade_off_rate
 
 

@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.base import Session
-from vecveil.attacks.evidence import TextVectors
-from vecveil.attacks.knowledge import Knowledge
-from vecveil.attacks.reconstruction.base import EncodeTexts, ReconstructionAttack, WordsOf
-from vecveil.attacks.reconstruction.corpus import check_corpus, refuse_test_texts
-from vecveil.attacks.reconstruction.decoder import Decoder
-from vecveil.attacks.reconstruction.plans import open_decoder, plan, train_decoder
-from vecveil.attacks.splits import split_groups
+from vecveil.attacks.attack import Session
+from vecveil.attacks.evidence import Knowledge, TextVectors, split_groups
+from vecveil.attacks.reconstruction.base import (
+    EncodeTexts,
+    ReconstructionAttack,
+    WordsOf,
+    check_corpus,
+    refuse_test_texts,
+)
+from vecveil.attacks.reconstruction.decoder import Decoder, open_decoder, plan, train_decoder
 from vecveil.errors import InvalidInputError, message
 from vecveil.io import atomic_path
 from vecveil.runtime import resolve_device

@@ -1,4 +1,4 @@
-"""Reconstruction: an attack that writes the text of a released vector, and how it is judged."""
+"""Base class of reconstruction attacks, which write the text of a released vector."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.base import Attack, Finding
-from vecveil.attacks.evidence import TextVectors
-from vecveil.attacks.knowledge import Knowledge
-from vecveil.metrics.reconstruction import embedding_cosine, reconstruction_leakage
-from vecveil.metrics.text_similarity import text_similarity, token_f1
+from vecveil.attacks.attack import Attack, Finding
+from vecveil.attacks.evidence import Knowledge, TextVectors, normalise_text
+from vecveil.errors import InvalidInputError
+from vecveil.metrics.reconstruction import (
+    embedding_cosine,
+    reconstruction_leakage,
+    text_similarity,
+    token_f1,
+)
 from vecveil.types import Embeddings
+from vecveil.validation import check_texts
 
-__all__ = ["EncodeTexts", "ReconstructionAttack", "WordsOf"]
+__all__ = ["EncodeTexts", "ReconstructionAttack", "WordsOf", "check_corpus", "refuse_test_texts"]
 
 EncodeTexts = Callable[[Sequence[str]], npt.NDArray[Any]]
 """What the attacker encodes texts with: N texts in, (N, n) vectors out."""
@@ -106,3 +111,25 @@ class ReconstructionAttack(Attack[TextVectors, TextVectors]):
             estimates[f"token_f1_of_{name}"] = replace(found, metric=f"{found.metric} {words}")
         examples = tuple(zip(test.texts, guesses, strict=True))[:EXAMPLES]
         return Finding(estimates, details=self._details(state), examples=examples)
+
+
+def check_corpus(corpus: Sequence[str] | None, encode: EncodeTexts | None, *, owner: str) -> int:
+    """Return how many texts there are; a corpus needs something to encode it with."""
+    if corpus is None:
+        return 0
+    if encode is None:
+        raise InvalidInputError.of(owner, "encode", "a function from texts to vectors", "None",
+                                   "The corpus must be encoded like the training texts.")  # fmt: skip
+    return len(check_texts(corpus, owner=owner, param="corpus"))
+
+
+def refuse_test_texts(corpus: Sequence[str] | None, test: TextVectors, *, owner: str) -> None:
+    """Refuse a corpus that holds a test text: what was learnt by heart would look like a leak."""
+    if corpus is None:
+        return
+    tested = {normalise_text(text) or text for text in test.texts}
+    shared = sum((normalise_text(text) or text) in tested for text in corpus)
+    if shared:
+        raise InvalidInputError.of(owner, "corpus", "without texts that are also in `test`",
+                                   f"{shared} such texts", "They would be learnt by heart.",
+                                   "Take them out of the corpus.")  # fmt: skip

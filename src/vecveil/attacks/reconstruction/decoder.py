@@ -1,32 +1,86 @@
-"""A GPT-2 that writes a text from a vector: the vector is projected into its input space as a prefix."""
+"""A GPT-2 that writes a text from a vector, projected into its input space as a prefix; presets and training."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
+from scipy.special import logsumexp
 
-from vecveil.attacks.features import InputMap
-from vecveil.attacks.reconstruction.fitting import forget_training
-from vecveil.attacks.reconstruction.models import load_weights, rows_by_length, seeded, weights_of
 from vecveil.attacks.reconstruction.tokenisers import Ids, Tokeniser, import_transformers, padded
+from vecveil.attacks.release_model import InputMap, fit_input_map
+from vecveil.attacks.training import (
+    TrainingRecipe,
+    fit_model,
+    forget_training,
+    load_weights,
+    mean_loss,
+    rows_by_length,
+    seeded,
+    weights_of,
+)
+from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.io import atomic_path, write_text
 from vecveil.runtime import Batches, import_torch
 from vecveil.types import Embeddings
+from vecveil.validation import check_count
 
-__all__ = ["Decoder", "Shape", "TextBatches", "decoder_loss"]
+__all__ = [
+    "PRESETS",
+    "Decoder",
+    "DecoderPlan",
+    "DecoderShape",
+    "TextBatches",
+    "bridge",
+    "decoder_loss",
+    "open_decoder",
+    "plan",
+    "start_from_words",
+    "train_decoder",
+]
+
+_PENALTY = 1e-3  # of a row's weight: standardised coordinates have variance 1
+
+
+def bridge(inputs: InputMap, clean: Array, released: Array) -> InputMap:
+    """Return the map under which released vectors look like what ``inputs`` makes of the clean ones.
+
+    A ridge regression from released vectors to the decoder's inputs; its outputs are scaled to the variance of what
+    they stand for, since a regression shrinks. Vectors that are released as they are keep their inputs.
+
+    Args:
+        inputs: the decoder's own map.
+        clean: (N, n) vectors of the kind that the decoder was trained on.
+        released: (N, m) the same texts' vectors as they are released.
+    """
+    if clean.shape == released.shape and np.array_equal(clean, released):
+        return inputs
+    target = inputs(clean).astype(np.float64)
+    middle = target.mean(axis=0)
+    own = fit_input_map(released)
+    x = own(released).astype(np.float64)
+    gram = x.T @ x + _PENALTY * len(x) * np.eye(x.shape[1])
+    weights = np.linalg.solve(gram, x.T @ (target - middle))
+    spread = (x @ weights).std(axis=0)
+    weights *= target.std(axis=0) / np.where(spread > 0, spread, 1.0)
+    weights = own.weights @ weights
+    # (y - mean) @ weights must have the mean `middle`; the offset is taken up by the mean.
+    offset = np.linalg.lstsq(weights.T, middle, rcond=None)[0]
+    return InputMap(own.mean - offset, weights)
+
 
 Array = npt.NDArray[Any]
 SCHEMA = "vecveil.decoder/1"
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class DecoderShape:
     """Sizes of a decoder.
 
     Attributes:
@@ -61,7 +115,7 @@ class Decoder:
         module: Any,
         tokeniser: Tokeniser,
         inputs: InputMap,
-        shape: Shape,
+        shape: DecoderShape,
         details: Mapping[str, Any],
     ) -> None:
         """Keep the parts."""
@@ -73,7 +127,7 @@ class Decoder:
         cls,
         tokeniser: Tokeniser,
         inputs: InputMap,
-        shape: Shape,
+        shape: DecoderShape,
         *,
         seed: int,
         model: str | None = None,
@@ -157,7 +211,7 @@ class Decoder:
             raise ValueError("the decoder is of another schema")
         tensors = load_file(str(folder / "decoder.safetensors"))
         inputs = InputMap(*(tensors.pop(f"inputs/{key}").numpy() for key in ("mean", "weights")))
-        shape = Shape(**record["shape"])
+        shape = DecoderShape(**record["shape"])
         tokeniser = Tokeniser.load(folder, record["end"])
         transformers = import_transformers()
         with seeded(0):
@@ -209,7 +263,7 @@ def decoder_loss(module: Any, part: Mapping[str, Any]) -> tuple[Any, Any]:
     return loss, part["lengths"].sum()
 
 
-def _config(tokeniser: Tokeniser, shape: Shape) -> dict[str, Any]:
+def _config(tokeniser: Tokeniser, shape: DecoderShape) -> dict[str, Any]:
     return {
         "vocab_size": tokeniser.size,
         "n_positions": shape.prefix + shape.max_tokens,
@@ -225,7 +279,7 @@ def _config(tokeniser: Tokeniser, shape: Shape) -> dict[str, Any]:
     }
 
 
-def _module(lm: Any, inputs: int, shape: Shape) -> Any:
+def _module(lm: Any, inputs: int, shape: DecoderShape) -> Any:
     nn = import_torch().nn
     width = lm.config.n_embd
     first, second = nn.Linear(inputs, shape.hidden), nn.Linear(shape.hidden, shape.prefix * width)
@@ -253,3 +307,261 @@ def _adding(extra: Any, beams: int) -> Callable[[Any, Any], Any]:
         return (scores + repeated).log_softmax(dim=-1)
 
     return add
+
+
+_VARIANCE_FLOOR = (
+    0.02  # added to the variances, which are about 1: dead directions must not be blown up
+)
+_SHRINK = 10.0  # texts that a token's mean is drawn to zero with
+_STEADY = 200.0  # texts from which a token counts fully when directions are chosen
+_NORM = 0.3  # mean norm of a token's row, that of a fresh embedding
+_GAINS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+_JUDGED = 1000  # texts that the gain is chosen on
+
+
+def start_from_words(
+    decoder: Any, x: npt.NDArray[Any], ids: Sequence[Ids], gain: float = 0.2
+) -> None:
+    """Start the tokens' rows and the hint from the mean vector of each token's texts.
+
+    With whitened inputs z and the mean c_v of z over the texts that hold token v, c_v · z is the linear
+    discriminant of v (equal covariances). The leading directions of the c_v, as many as the decoder is wide, are
+    added to the tokens' rows, and the hint is set such that their product is the discriminant times a gain: the
+    one under which the words of the texts are likeliest.
+    """
+    torch = import_torch()
+    lm = decoder.module["lm"]
+    covariance = x.T.astype(np.float64) @ x / len(x) + _VARIANCE_FLOOR * np.eye(x.shape[1])
+    values, vectors = np.linalg.eigh(covariance)
+    whiten = (vectors / np.sqrt(values)) @ vectors.T
+    held = [np.unique(row) for row in ids]
+    bounds = np.concatenate([[0], np.cumsum([len(row) for row in held])])
+    tokens = np.concatenate(held)
+    size = (len(ids), decoder.tokeniser.size)
+    holds = csr_array((np.ones(len(tokens), np.float32), tokens, bounds), shape=size)
+    counts = np.asarray(holds.sum(axis=0)).reshape(-1)
+    means = (holds.T @ (x @ whiten.astype(np.float32))) / (counts + _SHRINK)[:, None]
+    weight = np.sqrt(np.minimum(counts, _STEADY))[:, None]
+    axes = np.linalg.svd(means * weight, full_matrices=False)[2][: lm.config.n_embd].T
+    rows = np.zeros((size[1], lm.config.n_embd))
+    rows[:, : axes.shape[1]] = means @ axes
+    seen = counts > 0
+    scale = _NORM / max(float(np.linalg.norm(rows[seen], axis=1).mean()), 1e-12)
+    hint = np.zeros((lm.config.n_embd, x.shape[1]))
+    hint[: axes.shape[1]] = (whiten @ axes).T
+    part = slice(0, _JUDGED)
+    scores = (x[part] @ hint.T.astype(np.float32)) @ rows.T.astype(np.float32)
+    gain = _best_gain(scores, np.log(counts + 1.0), holds[part])
+    with torch.no_grad():
+        table = lm.transformer.wte.weight
+        table.mul_(0.5).add_(torch.from_numpy((scale * rows).astype(np.float32)))
+        decoder.module["hint"].weight.copy_(
+            torch.from_numpy((gain / scale * hint).astype(np.float32))
+        )
+
+
+def _best_gain(scores: npt.NDArray[Any], prior: npt.NDArray[Any], holds: Any) -> float:
+    """Return the gain with the least cross-entropy of the held words under softmax(prior + gain * scores)."""
+    losses = []
+    for gain in _GAINS:
+        logits = prior + gain * scores
+        logits -= logsumexp(logits, axis=1, keepdims=True)
+        losses.append(-float((holds * logits).sum()))
+    return _GAINS[int(np.argmin(losses))]
+
+
+Draw = Callable[[Embeddings, np.random.Generator], Embeddings]
+
+_VALIDATION_ROWS = 2000
+
+
+@dataclass(frozen=True)
+class DecoderPlan:
+    """Everything that decides a decoder beside the data.
+
+    Attributes:
+        shape: Sizes; those of GPT-2 are not used if ``model`` is given.
+        recipe: Training.
+        vocabulary: Most tokens of an own tokeniser.
+        model: A pretrained GPT-2: a hub's name or a folder. None trains from scratch.
+    """
+
+    shape: DecoderShape
+    recipe: TrainingRecipe
+    vocabulary: int
+    model: str | None = None
+
+
+PRESETS: Mapping[str, DecoderPlan] = {
+    "small": DecoderPlan(
+        DecoderShape(layers=4, width=192, heads=4, prefix=4, hidden=384, hint=True, max_tokens=48),
+        TrainingRecipe(epochs=20, batch=32, learning_rate=1.5e-3, max_tokens=48),
+        vocabulary=6000,
+    ),
+    "medium": DecoderPlan(
+        DecoderShape(layers=8, width=512, heads=8, prefix=8, hidden=1024, hint=True, max_tokens=64),
+        TrainingRecipe(epochs=20, batch=128, learning_rate=6e-4, max_tokens=64),
+        vocabulary=16000,
+    ),
+    "paper": DecoderPlan(
+        DecoderShape(
+            layers=12, width=768, heads=12, prefix=1, hidden=768, hint=False, max_tokens=64
+        ),
+        TrainingRecipe(epochs=30, batch=16, learning_rate=3e-5, patience=30, max_tokens=64),
+        vocabulary=50257,
+        model="gpt2",
+    ),
+}
+"""``small`` for a core, ``medium`` for a GPU, both from scratch; ``paper`` as published."""
+
+
+def plan(preset: str, options: Mapping[str, Any], *, owner: str) -> DecoderPlan:
+    """Return a preset with some of its values changed; None changes nothing.
+
+    Raises:
+        InvalidInputError: there is no such preset, or a value is out of range.
+    """
+    if preset not in PRESETS:
+        raise InvalidInputError.of(
+            owner, "preset", f"one of {', '.join(PRESETS)}", repr(str(preset))[:40]
+        )
+    given = {key: value for key, value in options.items() if value is not None}
+    for key in ("layers", "width", "heads", "prefix", "hidden", "max_tokens"):
+        if key in given:
+            check_count(given[key], owner=owner, param=key)
+    base = PRESETS[preset]
+    own = {key: given.pop(key) for key in ("vocabulary", "model") if key in given}
+    unknown = sorted(
+        set(given) - {*DecoderShape.__slots__, *TrainingRecipe.__slots__} | {"device"} & set(given)
+    )
+    if unknown:
+        raise InvalidInputError.of(owner, unknown[0], "no argument", "one of this name")
+    shape = {key: value for key, value in given.items() if key in DecoderShape.__slots__}
+    recipe = {key: value for key, value in given.items() if key in TrainingRecipe.__slots__}
+    made = replace(
+        base, shape=replace(base.shape, **shape), recipe=replace(base.recipe, **recipe), **own
+    )
+    check_count(made.vocabulary, owner=owner, param="vocabulary", minimum=257)
+    if made.shape.width % made.shape.heads:
+        raise InvalidInputError.of(
+            owner, "heads", "a divisor of `width`", f"{made.shape.heads} of {made.shape.width}"
+        )
+    return made
+
+
+def train_decoder(
+    plan: DecoderPlan,
+    X: Embeddings,
+    texts: Sequence[str],
+    held_out: tuple[Embeddings, Sequence[str]],
+    draw: Draw,
+    rng: np.random.Generator,
+    *,
+    owner: str,
+    device: str = "auto",
+    start: Path | None = None,
+    folder: Path | None = None,
+    show_progress: bool | None = None,
+) -> Decoder:
+    """Return a decoder that writes ``texts`` from ``draw(X)``, drawn afresh every epoch.
+
+    Args:
+        held_out: Vectors and texts of the validation part, of which 2,000 at most are used.
+        draw: ``draw(X, rng)`` returns released vectors.
+        start: Folder of a decoder to go on from, whose sizes then count, or None.
+        folder: Where an interrupted training is kept.
+    """
+    recipe = plan.recipe
+    if start is None:
+        decoder, ids = _fresh(plan, X, texts, draw, rng, owner=owner)
+    else:
+        decoder = open_decoder(start, X.shape[1], owner=owner)
+        decoder.inputs = bridge(decoder.inputs, X, draw(X, rng))
+        ids = decoder.tokeniser.encode(texts, decoder.shape.max_tokens)
+    inputs, tokeniser, limit = decoder.inputs, decoder.tokeniser, decoder.shape.max_tokens
+    held_X, held_texts = held_out[0][:_VALIDATION_ROWS], held_out[1][:_VALIDATION_ROWS]
+    held_x, held_ids = inputs(draw(held_X, rng)), tokeniser.encode(held_texts, limit)
+    validation = TextBatches.shuffled(held_x, held_ids, recipe.batch, rng)
+
+    def batches(epoch: int, rng: np.random.Generator) -> TextBatches:
+        return TextBatches.shuffled(inputs(draw(X, rng)), ids, recipe.batch, rng)
+
+    fit = fit_model(
+        decoder.module,
+        batches,
+        decoder_loss,
+        lambda module: mean_loss(module, validation, decoder_loss),
+        replace(recipe, device=device),
+        rng=rng,
+        folder=folder,
+        name="decoder",
+        show_progress=show_progress,
+    )
+    decoder.details.update(
+        parameters=decoder.parameters,
+        vocabulary=tokeniser.size,
+        texts=len(texts),
+        epoch=fit.best_epoch,
+        epochs=len(fit.history),
+        loss=fit.loss,
+        steps=fit.steps,
+        tokens=fit.tokens,
+        training_seconds=fit.seconds,
+        processor_seconds=fit.processor_seconds,
+    )
+    return decoder
+
+
+def open_decoder(folder: Path, dimension: int, *, owner: str) -> Decoder:
+    """Return the decoder in ``folder``.
+
+    Raises:
+        DataFileError: there is none, it is damaged, or it reads vectors of another dimension.
+    """
+    try:
+        decoder = Decoder.load(folder)
+    except Exception as error:  # safetensors, tokenizers and torch raise their own
+        raise DataFileError.of(owner, "decoder", "a folder that `GEIAAttack` has written",
+                               "one that cannot be read as such") from error  # fmt: skip
+    if len(decoder.inputs.mean) != dimension:
+        raise DataFileError.of(owner, "decoder", f"for vectors of dimension {dimension}, as the attacker's own",
+                               f"dimension {len(decoder.inputs.mean)}")  # fmt: skip
+    return decoder
+
+
+def _fresh(
+    plan: DecoderPlan,
+    X: Embeddings,
+    texts: Sequence[str],
+    draw: Draw,
+    rng: np.random.Generator,
+    *,
+    owner: str,
+) -> tuple[Decoder, list[Ids]]:
+    """Return an untrained decoder for ``draw(X)`` and the tokens of the texts."""
+    inputs = fit_input_map(draw(X, rng))
+    seed = int(rng.integers(2**31))
+    if plan.model is None:
+        tokeniser = Tokeniser.train(texts, plan.vocabulary)
+        decoder = Decoder.build(tokeniser, inputs, plan.shape, seed=seed)
+    else:
+        tokeniser = _read_hub(Tokeniser.pretrained, plan.model, owner=owner)
+
+        def build(model: str) -> Decoder:
+            return Decoder.build(tokeniser, inputs, plan.shape, seed=seed, model=model)
+
+        decoder = _read_hub(build, plan.model, owner=owner)
+    ids = tokeniser.encode(texts, plan.shape.max_tokens)
+    if plan.shape.hint:
+        start_from_words(decoder, inputs(draw(X, rng)), ids)
+    return decoder, ids
+
+
+def _read_hub(read: Callable[[str], Any], model: str, *, owner: str) -> Any:
+    try:
+        return read(model)
+    except (OSError, ValueError) as error:
+        if isinstance(error, InvalidInputError):
+            raise
+        raise DataFileError.of(owner, "model", "a GPT-2 of the hub, or a folder with one", repr(model)[:80],
+                               fix="Check the name, the network and HF_HUB_OFFLINE.") from error  # fmt: skip

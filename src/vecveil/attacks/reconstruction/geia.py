@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.attacks.base import Session
-from vecveil.attacks.evidence import TextVectors
-from vecveil.attacks.knowledge import Knowledge
-from vecveil.attacks.reconstruction.base import EncodeTexts, ReconstructionAttack, WordsOf
-from vecveil.attacks.reconstruction.corpus import check_corpus, refuse_test_texts
-from vecveil.attacks.reconstruction.decoder import Decoder
-from vecveil.attacks.reconstruction.plans import plan, train_decoder
+from vecveil.attacks.attack import Session
+from vecveil.attacks.evidence import Knowledge, TextVectors
+from vecveil.attacks.reconstruction.base import (
+    EncodeTexts,
+    ReconstructionAttack,
+    WordsOf,
+    check_corpus,
+    refuse_test_texts,
+)
+from vecveil.attacks.reconstruction.decoder import Decoder, plan, train_decoder
 from vecveil.runtime import resolve_device
 from vecveil.types import Embeddings
 from vecveil.validation import check_count

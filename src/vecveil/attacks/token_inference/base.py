@@ -9,11 +9,10 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.base import Attack, Finding
-from vecveil.attacks.evidence import LabelledVectors
-from vecveil.attacks.knowledge import Knowledge
+from vecveil.attacks.attack import Attack, Finding
+from vecveil.attacks.evidence import Knowledge, LabelledVectors
 from vecveil.errors import InvalidInputError
-from vecveil.metrics.estimate import Estimate
+from vecveil.metrics.estimates import Estimate
 from vecveil.metrics.token_inference import (
     confidence,
     leakage,

@@ -1,25 +1,207 @@
-"""The kernel attack: Gaussian kernel ridge regression from released vectors to token labels."""
+"""Kernel ridge regression on released vectors: alone, with transplanted or further texts, and as an ensemble."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from vecveil.attacks.base import Session
-from vecveil.attacks.evidence import LabelledVectors
-from vecveil.attacks.kernel_ridge import KernelModel, Setting, choose_setting, fit_kernel_ridge
-from vecveil.attacks.knowledge import Knowledge
+from vecveil.attacks.attack import Session
+from vecveil.attacks.evidence import Knowledge, LabelledVectors
+from vecveil.attacks.release_model import InputMap, fit_input_map
 from vecveil.attacks.token_inference.base import TokenInferenceAttack, validation_r_precision
-from vecveil.types import Embeddings
+from vecveil.errors import InvalidInputError, message
+from vecveil.types import Embeddings, Matrix
 from vecveil.validation import check_count
 
-__all__ = ["KernelAttack", "Material", "held_out", "is_noisy"]
+__all__ = [
+    "EnsembleAttack",
+    "FurtherKernelAttack",
+    "KernelAttack",
+    "KernelModel",
+    "KernelRows",
+    "KernelSetting",
+    "TransplantAttack",
+    "choose_setting",
+    "constant_model",
+    "fit_kernel_ridge",
+    "held_out",
+    "is_noisy",
+]
 
 Array = npt.NDArray[Any]
+
+_SHARPNESS = (0.5, 1.0, 2.0, 4.0)  # 1: a kernel of 1/e at the median squared distance
+_PENALTIES = (0.03, 0.1, 0.3, 1.0)
+_FILTER_SHARPNESS = 2.0  # at which the Wiener filter is tried
+_BLOCK = 2000
+
+
+@dataclass(frozen=True)
+class KernelSetting:
+    """Width, penalty, and whether the Wiener filter comes first."""
+
+    sharpness: float = 2.0
+    penalty: float = 0.1
+    filtered: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class KernelModel:
+    """A fitted regression; `KernelModel(Y)` returns the estimated labels, (N, V)."""
+
+    inputs: InputMap
+    centres: Array
+    weights: Array
+    label_mean: Array
+    scale: float
+    sharpness: float
+    penalty: float
+    filtered: bool
+
+    def __call__(self, Y: Embeddings) -> Array:
+        """Return the estimated labels of released vectors."""
+        inputs = self.inputs(Y)
+        rate = self.sharpness / self.scale
+        blocks = [
+            _kernel(inputs[i : i + _BLOCK], self.centres, rate) @ self.weights
+            for i in range(0, len(inputs), _BLOCK)
+        ]
+        found: Array = np.concatenate(blocks) + self.label_mean
+        return found
+
+    def details(self) -> dict[str, Any]:
+        """Return what was chosen."""
+        return {
+            "sharpness": self.sharpness,
+            "penalty": self.penalty,
+            "filtered": self.filtered,
+            "rows": len(self.centres),
+        }
+
+
+def constant_model(dimension: int, label_mean: Array) -> KernelModel:
+    """Return the model that answers the label mean."""
+    inputs = InputMap(np.zeros(dimension), np.zeros((dimension, 1)))
+    nothing = np.zeros((1, len(label_mean)), dtype=np.float32)
+    centre = np.zeros((1, 1), dtype=np.float32)
+    return KernelModel(inputs, centre, nothing, label_mean, 1.0, 1.0, 1.0, False)
+
+
+def choose_setting(
+    Y: Embeddings,
+    L: Array,
+    held: Embeddings,
+    judge: Callable[[Array], float],
+    noise_covariance: Matrix | None,
+) -> KernelSetting:
+    """Return the setting with the best figure on held-out releases.
+
+    Inputs with and without the Wiener filter are compared first: a wrong declared covariance must not blind
+    the attack.
+
+    Args:
+        Y, L: Releases to learn from and their labels.
+        held: Releases to judge on.
+        judge: The figure of estimated labels of ``held``.
+        noise_covariance: The declared covariance, or None.
+    """
+    labels = L.astype(np.float32)
+    label_mean = labels.mean(axis=0)
+
+    def best(filtered: bool, widths: Sequence[float]) -> tuple[float, KernelSetting]:
+        inputs = fit_input_map(Y, noise_covariance if filtered else None)
+        centres, across = inputs(Y), inputs(held)
+        scale = _median_distance(centres)
+        found: list[tuple[float, KernelSetting]] = []
+        for width in widths:
+            kernel = _kernel(centres, centres, width / scale)
+            beside = _kernel(across, centres, width / scale)
+            for penalty in _PENALTIES:
+                weights = _solve(kernel.copy(), labels - label_mean, penalty)
+                value = judge(beside @ weights + label_mean)
+                found.append((value, KernelSetting(width, penalty, filtered)))
+        return max(found, key=lambda each: each[0])
+
+    if noise_covariance is None or not np.any(noise_covariance):
+        return best(False, _SHARPNESS)[1]
+    tried = [best(filtered, (_FILTER_SHARPNESS,)) for filtered in (True, False)]
+    first = max(tried, key=lambda each: each[0])  # the filter where both are equal
+    others = [width for width in _SHARPNESS if width != _FILTER_SHARPNESS]
+    return max([first, best(first[1].filtered, others)], key=lambda each: each[0])[1]
+
+
+def fit_kernel_ridge(
+    Y: Embeddings,
+    L: Array,
+    weight: Array,
+    setting: KernelSetting,
+    noise_covariance: Matrix | None,
+    blocks: Sequence[npt.NDArray[np.intp]] = (),
+) -> KernelModel:
+    """Return the regression from releases ``Y`` to labels ``L``.
+
+    Args:
+        weight: (N,) what each row counts; the penalty of a row is divided by it.
+        setting: Width, penalty and filter.
+        noise_covariance: The declared covariance, used if the setting has the filter.
+        blocks: Parts of the rows that are fitted each on its own, their predictions averaged: k blocks cost 1/k² of
+            one fit. None given: one block.
+    """
+    inputs = fit_input_map(Y, noise_covariance if setting.filtered else None)
+    centres, labels = inputs(Y), L.astype(np.float32)
+    label_mean = np.average(labels, axis=0, weights=weight).astype(np.float32)
+    scale = _median_distance(centres)
+    weights = np.zeros_like(labels)
+    parts = list(blocks) or [np.arange(len(Y))]
+    for rows in parts:
+        kernel = _kernel(centres[rows], centres[rows], setting.sharpness / scale)
+        penalty = (setting.penalty / weight[rows]).astype(np.float32)
+        weights[rows] = _solve(kernel, labels[rows] - label_mean, penalty) / len(parts)
+    return KernelModel(
+        inputs, centres, weights, label_mean, scale,
+        setting.sharpness, setting.penalty, setting.filtered,
+    )  # fmt: skip
+
+
+def _squared_distances(left: Array, right: Array) -> Array:
+    squares = (left * left).sum(axis=1)[:, None] + (right * right).sum(axis=1)[None, :]
+    squares -= 2 * (left @ right.T)
+    distances: Array = np.maximum(squares, 0, out=squares)
+    return distances
+
+
+def _kernel(left: Array, right: Array, rate: float) -> Array:
+    kernel = _squared_distances(left, right)
+    kernel *= -rate
+    result: Array = np.exp(kernel, out=kernel)
+    return result
+
+
+def _median_distance(inputs: Array) -> float:
+    """Return the median squared distance between some rows of ``inputs``; 1 if that is 0."""
+    part = inputs[:700]
+    distances = _squared_distances(part, part)[np.triu_indices(len(part), k=1)]
+    median = float(np.median(distances)) if distances.size else 0.0
+    return median if median > 0 else 1.0
+
+
+def _solve(kernel: Array, target: Array, penalty: float | Array) -> Array:
+    """Return (kernel + diag(penalty))⁻¹ target; overwrites ``kernel``."""
+    diagonal = np.diag_indices(len(kernel))
+    kernel[diagonal] += penalty
+    try:
+        weights: Array = cho_solve(cho_factor(kernel, lower=True, check_finite=False), target)
+    except LinAlgError:  # float32 is not enough when many rows coincide
+        exact = kernel.astype(np.float64)
+        exact[diagonal] += 1e-6 * len(kernel)
+        weights = cho_solve(cho_factor(exact, lower=True, check_finite=False), target)
+    return weights
+
 
 _PILOT_ROWS = 2000
 _TRIALS = 3  # releases of each validation text that settings are chosen on
@@ -27,7 +209,7 @@ _COPIES = 4  # fresh releases of each training text at most: more add little and
 
 
 @dataclass(frozen=True, eq=False)
-class Material:
+class KernelRows:
     """What a regression is fitted on: vectors that are still to be released, labels, weights.
 
     Attributes:
@@ -82,7 +264,7 @@ class KernelAttack(TokenInferenceAttack):
         validation: LabelledVectors,
         knowledge: Knowledge,
         rng: np.random.Generator,
-    ) -> Setting:
+    ) -> KernelSetting:
         """Return the setting that finds most in validation texts."""
         pilot = train.take(np.sort(rng.permutation(len(train))[:_PILOT_ROWS]))
         Y = knowledge.draw(pilot.X, rng)
@@ -98,7 +280,7 @@ class KernelAttack(TokenInferenceAttack):
     def learn(
         self,
         parts: list[LabelledVectors],
-        setting: Setting,
+        setting: KernelSetting,
         knowledge: Knowledge,
         rng: np.random.Generator,
     ) -> KernelModel:
@@ -110,7 +292,7 @@ class KernelAttack(TokenInferenceAttack):
 
     def _material(
         self, parts: list[LabelledVectors], knowledge: Knowledge, rng: np.random.Generator
-    ) -> Material:
+    ) -> KernelRows:
         """Return what to learn from."""
         X = np.concatenate([part.X for part in parts])
         L = np.concatenate([part.L for part in parts])
@@ -118,7 +300,7 @@ class KernelAttack(TokenInferenceAttack):
         if is_noisy(X, knowledge, rng):
             copies = [rng.permutation(len(X)) for _ in range(min(_COPIES, -(-self.rows // len(X))))]
             rows = np.concatenate(copies)[: self.rows]
-        return Material(X[rows], L[rows], np.ones(len(rows), dtype=np.float32))
+        return KernelRows(X[rows], L[rows], np.ones(len(rows), dtype=np.float32))
 
     def _scores(self, state: KernelModel, X: Embeddings) -> Array:
         return state(X)
@@ -145,3 +327,233 @@ def is_noisy(X: Embeddings, knowledge: Knowledge, rng: np.random.Generator) -> b
         return False
     some = X[:64]
     return not np.array_equal(knowledge.draw(some, rng), knowledge.draw(some, rng))
+
+
+_SHARE_REAL = 0.4
+_REAL_COPIES = 3
+
+
+class TransplantAttack(KernelAttack):
+    """Kernel ridge regression on real vectors and on made-up ones.
+
+    An attacker who has texts with and without the concept can take the difference Φ(s⁺) − Φ(s⁻) of one
+    text, add it to Φ(t⁻) of another, bring the sum to the norm that vectors have, and release it: a text
+    that says t about the words of s. There are N² of them, in other contexts than the words had, and what is
+    left of a word behind an erasure is seen far better with them.
+
+    It needs `LabelledVectors.without`.
+    """
+
+    name = "transplant"
+    description = (
+        "Kernel ridge regression that also learns from made-up texts: the difference that a concept word "
+        "makes, moved to other texts."
+    )
+    cost = "as kernel, and encoding the training texts without the concept"
+    source = "Own: differences of pairs, moved to other texts."
+
+    def require(self, train: LabelledVectors) -> None:
+        """Refuse evidence without `LabelledVectors.without`."""
+        if train.without is None:
+            raise InvalidInputError(
+                message("TransplantAttack", "train",
+                        "labelled vectors with `without`, vectors of the same texts with the concept removed",
+                        "None", "It moves the difference of the two to other texts.",
+                        "Give them, or take KernelAttack.")
+            )  # fmt: skip
+
+    def _material(
+        self, parts: list[LabelledVectors], knowledge: Knowledge, rng: np.random.Generator
+    ) -> KernelRows:
+        X = np.concatenate([part.X for part in parts])
+        L = np.concatenate([part.L for part in parts])
+        without = np.concatenate([part.without for part in parts if part.without is not None])
+        copies = max(1, min(_REAL_COPIES, int(_SHARE_REAL * self.rows) // len(X)))
+        if not knowledge.adaptive:
+            copies = 1  # the same vectors again teach nothing
+        real = np.concatenate([rng.permutation(len(X)) for _ in range(copies)])[: self.rows]
+        made = max(0, self.rows - len(real))
+        source, target = (rng.integers(0, len(X), made) for _ in range(2))
+        moved = without[target] + (X[source] - without[source])
+        norms = np.linalg.norm(X[source], axis=1) / np.maximum(np.linalg.norm(moved, axis=1), 1e-12)
+        moved = (moved * norms[:, None]).astype(X.dtype)
+        rows = np.concatenate([X[real], moved])
+        return KernelRows(
+            rows, np.concatenate([L[real], L[source]]), np.ones(len(rows), dtype=np.float32)
+        )
+
+
+_OWN_COPIES = 2  # releases of each own text, where one block holds everything
+_SHARE_OWN = 0.5
+
+
+class FurtherKernelAttack(KernelAttack):
+    """Kernel ridge regression on own texts and on further ones, which count less.
+
+    Further texts (`LabelledVectors.further`) are training texts with a concept word exchanged for another, or
+    sentences of a corpus in which the concept's words stand. More of them than one fit can hold are dealt into
+    blocks, each beside own texts that are released anew; the blocks' predictions are averaged (Zhang, Duchi and
+    Wainwright, 2013).
+    """
+
+    name = "kernel-further"
+    description = (
+        "Kernel ridge regression that also learns from texts that the attacker has made by exchanging concept "
+        "words, or found in a corpus."
+    )
+    cost = "as kernel, and encoding the further texts"
+    source = "Own; kernel ridge regression divided into blocks, Zhang, Duchi and Wainwright (2013)."
+
+    def __init__(self, *, rows: int = 6000, blocks: int = 4) -> None:
+        """Keep the most rows of a block and the most blocks."""
+        super().__init__(rows=rows)
+        self.blocks = check_count(blocks, owner="FurtherKernelAttack", param="blocks")
+
+    def require(self, train: LabelledVectors) -> None:
+        """Refuse evidence without `LabelledVectors.further`."""
+        if train.further is None:
+            raise InvalidInputError.of("FurtherKernelAttack", "train",
+                                       "labelled vectors with `further`, vectors of texts made or found",
+                                       "None", "It learns from them beside the training texts.",
+                                       "Give them, or take KernelAttack.")  # fmt: skip
+
+    def _material(
+        self, parts: list[LabelledVectors], knowledge: Knowledge, rng: np.random.Generator
+    ) -> KernelRows:
+        further = parts[0].further
+        assert further is not None  # `require` has been asked
+        X = np.concatenate([part.X for part in parts])
+        L = np.concatenate([part.L for part in parts])
+        own = min(len(X), max(1, int(_SHARE_OWN * self.rows)))
+        space = max(1, self.rows - own)
+        count = min(self.blocks, -(-len(further) // space))
+        dealt = np.array_split(rng.permutation(len(further))[: count * space], count)
+        copies = 1
+        if count == 1 and is_noisy(X, knowledge, rng):
+            copies = max(1, min(_OWN_COPIES, (self.rows - len(dealt[0])) // own))
+        taken = [
+            np.concatenate([rng.permutation(len(X))[:own] for _ in range(copies)]) for _ in dealt
+        ]
+        rows = np.concatenate([*taken, *(len(X) + block for block in dealt)])
+        sizes = [len(each) for each in (*taken, *dealt)]
+        places = np.split(np.arange(len(rows)), np.cumsum(sizes)[:-1])
+        ones = np.ones(len(X), dtype=np.float32)
+        return KernelRows(
+            np.concatenate([X, further.X])[rows],
+            np.concatenate([L, further.L])[rows],
+            np.concatenate([ones, further.weight])[rows],
+            tuple(np.concatenate([places[i], places[count + i]]) for i in range(count)),
+        )
+
+
+_MEMBER_ROWS = (
+    4000  # of each member while members are chosen; with fewer, further texts displace own ones
+)
+
+
+@dataclass(frozen=True, eq=False)
+class _EnsembleFit:
+    kernel: KernelModel
+    transplant: KernelModel
+    further: KernelModel
+    shares: Array
+
+
+class EnsembleAttack(TokenInferenceAttack):
+    """Scores of `KernelAttack`, `TransplantAttack` and `FurtherKernelAttack`, each divided by its spread, summed.
+
+    The members learn from different releases and different made-up texts, so that their errors differ. Transplant
+    takes part where there is `LabelledVectors.without`, further texts where there is `LabelledVectors.further`.
+    Members count alike; of the others each joins the best one if the sum finds more in validation texts. No weight is
+    fitted, so that few validation texts do.
+    """
+
+    name = "ensemble"
+    description = (
+        "Sum of the kernel attacks' standardised scores, those that help on validation texts."
+    )
+    cost = "20 seconds on one core, and what its members ask for"
+    source = "Own; averaging of regressions, Perrone and Cooper (1993)."
+    state_type = _EnsembleFit
+
+    def __init__(self, *, rows: int = 5000) -> None:
+        """Keep the most rows of each member."""
+        self.rows = check_count(rows, owner="EnsembleAttack", param="rows", minimum=2)
+
+    def _fit(
+        self,
+        train: LabelledVectors,
+        validation: LabelledVectors,
+        knowledge: Knowledge,
+        session: Session,
+    ) -> _EnsembleFit:
+        rng = session.rng
+        setting = KernelAttack(rows=self.rows).choose(train, validation, knowledge, rng)
+        held, labels = held_out(validation, knowledge, rng)
+        further = train.further
+        apart = None if further is None else further.apart_from(validation.groups)
+        pilot = replace(train, further=apart)
+        members, trials = self._members(train, self.rows), self._members(pilot, _MEMBER_ROWS)
+        scored: dict[str, Array] = {}
+        spreads: dict[str, float] = {}
+        for name, trial in trials.items():
+            scores = trial.learn([pilot], setting, knowledge, rng)(held)
+            spread = float((scores - scores.mean(axis=0)).std())
+            if spread > 0:
+                scored[name], spreads[name] = scores / spread, spread
+        chosen = _choose_members(scored, labels)
+        label_mean = train.L.mean(axis=0, dtype=np.float32)
+        models = dict.fromkeys(_MEMBERS, constant_model(held.shape[1], label_mean))
+        shares = np.zeros(len(_MEMBERS))
+        for i, name in enumerate(_MEMBERS):
+            if name in chosen:
+                models[name] = members[name].learn([train, validation], setting, knowledge, rng)
+                shares[i] = 1 / spreads[name]
+        if not shares.any():
+            shares[0] = 1.0
+        return _EnsembleFit(shares=shares / shares.sum(), **models)
+
+    @staticmethod
+    def _members(train: LabelledVectors, rows: int) -> dict[str, KernelAttack]:
+        found: dict[str, KernelAttack] = {"kernel": KernelAttack(rows=rows)}
+        if train.without is not None:
+            found["transplant"] = TransplantAttack(rows=rows)
+        if train.further is not None:
+            found["further"] = FurtherKernelAttack(rows=rows)
+        return found
+
+    def _scores(self, state: _EnsembleFit, X: Embeddings) -> Array:
+        total: Array = sum(
+            share * getattr(state, name)(X)
+            for name, share in zip(_MEMBERS, state.shares, strict=True)
+            if share > 0
+        )
+        return total
+
+    def _probabilities(self, scores: Array) -> Array:
+        return np.clip(scores, 0.0, 1.0)
+
+    def _details(self, state: _EnsembleFit) -> Mapping[str, Any]:
+        used = [name for name, share in zip(_MEMBERS, state.shares, strict=True) if share > 0]
+        return {
+            "members": " ".join(used),
+            "sharpness": state.kernel.sharpness,
+            "penalty": state.kernel.penalty,
+        }
+
+
+def _choose_members(scored: Mapping[str, Array], labels: Array) -> list[str]:
+    """Return the best member, and each further one, best first, with which the sum finds more."""
+    alone = {name: validation_r_precision(scores, labels) for name, scores in scored.items()}
+    chosen: list[str] = []
+    best = -1.0
+    for name in sorted(alone, key=lambda name: -alone[name]):
+        value = validation_r_precision(
+            np.sum([scored[each] for each in (*chosen, name)], axis=0), labels
+        )
+        if value > best:
+            best, chosen = value, [*chosen, name]
+    return chosen
+
+
+_MEMBERS = ("kernel", "transplant", "further")

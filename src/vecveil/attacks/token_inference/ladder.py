@@ -6,21 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vecveil.attacks.base import Attack, AttackResult
+from vecveil.attacks.attack import Attack, AttackResult
 from vecveil.attacks.denoising import Denoised
-from vecveil.attacks.evidence import LabelledVectors
-from vecveil.attacks.further_evidence import FurtherVectors
+from vecveil.attacks.evidence import FurtherVectors, LabelledVectors
 from vecveil.attacks.token_inference.base import TokenInferenceAttack
-from vecveil.attacks.token_inference.ensemble import EnsembleAttack
-from vecveil.attacks.token_inference.faint import FaintDirectionsAttack
-from vecveil.attacks.token_inference.further import FurtherKernelAttack
-from vecveil.attacks.token_inference.kernel import KernelAttack
-from vecveil.attacks.token_inference.linear import LinearAttack
-from vecveil.attacks.token_inference.mlc import MLCAttack
-from vecveil.attacks.token_inference.mlp import MLPAttack
-from vecveil.attacks.token_inference.neighbours import NearestNeighboursAttack
-from vecveil.attacks.token_inference.posterior import BayesPosteriorAttack
-from vecveil.attacks.token_inference.transplant import TransplantAttack
+from vecveil.attacks.token_inference.kernel import (
+    EnsembleAttack,
+    FurtherKernelAttack,
+    KernelAttack,
+    TransplantAttack,
+)
+from vecveil.attacks.token_inference.linear import FaintDirectionsAttack, LinearAttack
+from vecveil.attacks.token_inference.neighbours import BayesPosteriorAttack, NearestNeighboursAttack
+from vecveil.attacks.token_inference.perceptrons import MLCAttack, MLPAttack
 from vecveil.errors import InvalidInputError
 from vecveil.types import Embeddings, Groups, Matrix, Release, TokenLabels
 from vecveil.validation import check_count

@@ -1,4 +1,4 @@
-"""The closed-form linear attack: ridge regression from released vectors to token labels."""
+"""Linear token inference: ridge regression on releases, and on the directions that other attacks drop."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.base import Session
-from vecveil.attacks.evidence import LabelledVectors
-from vecveil.attacks.knowledge import Knowledge
-from vecveil.attacks.moments import release_moments, spectrum
+from vecveil.attacks.attack import Session
+from vecveil.attacks.evidence import Knowledge, LabelledVectors
+from vecveil.attacks.release_model import release_moments, spectrum
 from vecveil.attacks.token_inference.base import TokenInferenceAttack, validation_r_precision
 from vecveil.types import Embeddings
 
-__all__ = ["LinearAttack"]
+__all__ = ["FaintDirectionsAttack", "LinearAttack"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -24,7 +23,7 @@ _PENALTIES = tuple(10.0**e for e in (-6, -5, -4, -3, -2.5, -2, -1.5, -1, 0))
 
 
 @dataclass(frozen=True, eq=False)
-class _Fitted:
+class _LinearFit:
     mean: FloatArray
     label_mean: FloatArray
     weights: FloatArray
@@ -44,7 +43,7 @@ class LinearAttack(TokenInferenceAttack):
     description = "Closed-form ridge regression from released vectors to tokens."
     cost = "a second on one core"
     source = "The Wiener filter as a classifier; what linear erasure is built against (Belrose et al. 2023, LEACE)."
-    state_type = _Fitted
+    state_type = _LinearFit
 
     def __init__(self, *, draws: int = 8) -> None:
         """Keep the number of oracle draws; more of them bring the moments closer to their limit."""
@@ -56,7 +55,7 @@ class LinearAttack(TokenInferenceAttack):
         validation: LabelledVectors,
         knowledge: Knowledge,
         session: Session,
-    ) -> _Fitted:
+    ) -> _LinearFit:
         rng = session.rng
         own = release_moments(train.X, train.L, knowledge, rng, draws=self.draws)
         values, vectors = spectrum(own.covariance)
@@ -77,13 +76,91 @@ class LinearAttack(TokenInferenceAttack):
         values, vectors = spectrum(whole.covariance)
         scale = values + penalty * values.max(initial=0.0)
         weights = vectors @ ((vectors.T @ whole.cross) / scale[:, None])
-        return _Fitted(whole.mean, whole.target_mean, weights, penalty)
+        return _LinearFit(whole.mean, whole.target_mean, weights, penalty)
 
-    def _scores(self, state: _Fitted, X: Embeddings) -> FloatArray:
+    def _scores(self, state: _LinearFit, X: Embeddings) -> FloatArray:
         return (X.astype(np.float64) - state.mean) @ state.weights + state.label_mean
 
     def _probabilities(self, scores: FloatArray) -> FloatArray:
         return np.clip(scores, 0.0, 1.0)
 
-    def _details(self, state: _Fitted) -> Mapping[str, Any]:
+    def _details(self, state: _LinearFit) -> Mapping[str, Any]:
         return {"penalty": state.penalty}
+
+
+_FAINT = 1e-7  # share of the largest variance below which the other attacks see nothing
+_MOST_SPREAD = 4.0  # of validation texts, in standard deviations of the training texts
+_FAINT_PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class _FaintFit:
+    mean: FloatArray
+    strong: FloatArray
+    weights: FloatArray
+    label_mean: FloatArray
+
+
+class FaintDirectionsAttack(TokenInferenceAttack):
+    """Ridge regression on what remains of a release outside its directions of visible variance.
+
+    A map that drops directions may leave traces of them far below the noise, in the low-order digits
+    (a matrix product that is rounded after it, for example). The other attacks drop such directions
+    for their own numerical health; this one looks at nothing else, standardised. It is at chance
+    where a release has none. A direction counts only if validation texts spread in it as training texts do: with
+    fewer texts than dimensions the others are empty by chance, and nothing is read from them.
+    """
+
+    name = "faint-directions"
+    description = "Closed-form ridge regression on the directions that other attacks drop as empty."
+    cost = "seconds on one core"
+    source = "Own: what a rounded matrix product leaves behind an erasure."
+    state_type = _FaintFit
+
+    def _fit(
+        self,
+        train: LabelledVectors,
+        validation: LabelledVectors,
+        knowledge: Knowledge,
+        session: Session,
+    ) -> _FaintFit:
+        rng = session.rng
+        Y = knowledge.draw(train.X, rng).astype(np.float64)
+        L = train.L.astype(np.float64)
+        mean, label_mean = Y.mean(axis=0), L.mean(axis=0)
+        centred = Y - mean
+        _, strengths, axes = np.linalg.svd(centred, full_matrices=False)
+        shown = strengths**2 > _FAINT * max(float(strengths[0]) ** 2, np.finfo(np.float64).tiny)
+        strong = axes[shown].T
+        faint = centred - (centred @ strong) @ strong.T
+        spread = np.sqrt((faint**2).mean(axis=0))
+        held = knowledge.draw(validation.X, rng)
+        rest = held.astype(np.float64) - mean
+        rest = rest - (rest @ strong) @ strong.T
+        # What is null in the sample only, for want of rows, is not faint: other texts are far outside it.
+        live = (spread > 0) & (np.sqrt((rest**2).mean(axis=0)) <= _MOST_SPREAD * spread)
+        state = _FaintFit(mean, strong, np.zeros((Y.shape[1], L.shape[1])), label_mean)
+        if not live.any():
+            return state
+        standard = np.zeros(Y.shape[1])
+        standard[live] = 1 / spread[live]
+        inputs = faint * standard
+        gram = inputs.T @ inputs / len(inputs)
+        cross = inputs.T @ (L - label_mean) / len(inputs)
+        best, chosen = -1.0, state
+        for penalty in _FAINT_PENALTIES:
+            solved = np.linalg.solve(gram + penalty * np.eye(len(gram)), cross)
+            trial = _FaintFit(mean, strong, standard[:, None] * solved, label_mean)
+            value = validation_r_precision(self._scores(trial, held), validation.L)
+            if value > best:
+                best, chosen = value, trial
+        return chosen
+
+    def _scores(self, state: _FaintFit, X: Embeddings) -> FloatArray:
+        centred = X.astype(np.float64) - state.mean
+        faint = centred - (centred @ state.strong) @ state.strong.T
+        scores: FloatArray = faint @ state.weights + state.label_mean
+        return scores
+
+    def _probabilities(self, scores: FloatArray) -> FloatArray:
+        return np.clip(scores, 0.0, 1.0)

@@ -1,31 +1,29 @@
-"""Nearest neighbours: the words of the auxiliary texts that lie closest to the denoised vector."""
+"""Token inference by auxiliary texts: a vote of the nearest ones, and their Bayes posterior."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.base import Session
+from vecveil.attacks.attack import Session
 from vecveil.attacks.denoising import Denoiser, fit_denoiser
-from vecveil.attacks.evidence import LabelledVectors
-from vecveil.attacks.knowledge import Knowledge
-from vecveil.attacks.moments import spectrum
-from vecveil.attacks.release_model import mean_release
+from vecveil.attacks.evidence import Knowledge, LabelledVectors, PairedVectors
+from vecveil.attacks.release_model import ReleaseModel, fit_release_model, mean_release, spectrum
 from vecveil.attacks.token_inference.base import TokenInferenceAttack, validation_r_precision
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
 
-__all__ = ["NearestNeighboursAttack"]
+__all__ = ["BayesPosteriorAttack", "NearestNeighboursAttack"]
 
 Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float64]
 
 _NEIGHBOURS = (1, 10, 30, 100, 300)
-_SHARPNESS = (
+_VOTE_SHARPNESS = (
     0.0,
     5.0,
     10.0,
@@ -41,7 +39,7 @@ _CELLS = 2**23
 
 
 @dataclass(frozen=True, eq=False)
-class _Fitted:
+class _NeighbourFit:
     denoiser: Denoiser
     projection: FloatArray
     directions: Array
@@ -66,7 +64,7 @@ class NearestNeighboursAttack(TokenInferenceAttack):
     description = "Vote of the auxiliary texts nearest to the denoised vector; metric and k chosen on validation texts."
     cost = "seconds on one core"
     source = "Cover and Hart (1967), behind a Wiener filter."
-    state_type = _Fitted
+    state_type = _NeighbourFit
 
     def __init__(self, *, draws: int = 8) -> None:
         """Keep the oracle draws per text, for the filter and the auxiliary texts; more leave less noise in them."""
@@ -78,7 +76,7 @@ class NearestNeighboursAttack(TokenInferenceAttack):
         validation: LabelledVectors,
         knowledge: Knowledge,
         session: Session,
-    ) -> _Fitted:
+    ) -> _NeighbourFit:
         rng = session.rng
         denoiser = fit_denoiser(train.X, validation.X, knowledge, rng, draws=self.draws)
         known, added = (
@@ -91,7 +89,7 @@ class NearestNeighboursAttack(TokenInferenceAttack):
         for metric, projection in _metrics(known, train.L).items():
             ranked = _nearest(_unit(held @ projection), _unit(known @ projection), max(_NEIGHBOURS))
             for k in dict.fromkeys(min(k, len(known)) for k in _NEIGHBOURS):
-                for rate in _SHARPNESS:
+                for rate in _VOTE_SHARPNESS:
                     scores = _votes(*ranked, train.L, label_mean, k, rate)
                     value = validation_r_precision(scores, validation.L)
                     if value > best:
@@ -100,7 +98,7 @@ class NearestNeighboursAttack(TokenInferenceAttack):
         metric, projection, k, rate = chosen
         directions = _unit(np.concatenate([known, added]) @ projection)
         labels = np.concatenate([train.L, validation.L])
-        return _Fitted(denoiser, projection, directions, labels, label_mean, metric, k, rate)
+        return _NeighbourFit(denoiser, projection, directions, labels, label_mean, metric, k, rate)
 
     def _known(
         self, X: Embeddings, denoiser: Denoiser, knowledge: Knowledge, rng: np.random.Generator
@@ -109,7 +107,7 @@ class NearestNeighboursAttack(TokenInferenceAttack):
         Y = mean_release(X, knowledge, rng, draws=self.draws) if knowledge.adaptive else X
         return _denoised(denoiser, Y)
 
-    def _scores(self, state: _Fitted, X: Embeddings) -> Array:
+    def _scores(self, state: _NeighbourFit, X: Embeddings) -> Array:
         wanted = _unit(_denoised(state.denoiser, X) @ state.projection)
         ranked = _nearest(wanted, state.directions, state.neighbours)
         return _votes(*ranked, state.labels, state.label_mean, state.neighbours, state.sharpness)
@@ -117,7 +115,7 @@ class NearestNeighboursAttack(TokenInferenceAttack):
     def _probabilities(self, scores: Array) -> Array:
         return np.clip(scores, 0.0, 1.0)
 
-    def _details(self, state: _Fitted) -> Mapping[str, Any]:
+    def _details(self, state: _NeighbourFit) -> Mapping[str, Any]:
         return {
             "metric": state.metric,
             "neighbours": state.neighbours,
@@ -180,3 +178,111 @@ def _votes(
         held = labels[near[i : i + rows]].astype(np.float32)
         votes[i : i + rows] = np.matmul(weights[i : i + rows, None, :], held)[:, 0]
     return (1 - _PRIOR) * votes + _PRIOR * label_mean
+
+
+_FLOORS = (1e-1, 1.0, 10.0)  # beside the likeliest; larger: closer to a Euclidean distance
+_POSTERIOR_SHARPNESS = tuple(
+    10.0 ** (e / 2) for e in range(-2, 6)
+)  # over the variance of expected releases
+_PILOT_ROWS = 500  # validation texts that settings are chosen on
+
+
+@dataclass(frozen=True, eq=False)
+class _PosteriorFit:
+    mean: FloatArray
+    whitener: FloatArray
+    places: Array
+    labels: Array
+    label_mean: Array
+    sharpness: float
+    floor: float
+
+
+class BayesPosteriorAttack(TokenInferenceAttack):
+    """Token probabilities under the posterior over auxiliary texts.
+
+    Text j of the auxiliary corpus (the training texts) has the weight exp(-½ · sharpness · d²), d the Mahalanobis
+    distance from the vector seen to the expected release of text j; a word's probability is the weighted share of
+    texts that hold it. With sharpness 1 and the text in the corpus that is Bayes' rule for Gaussian noise. The text
+    is not in the corpus, only texts like it are: sharpness below 1, and a floor under the variances, both
+    chosen on validation texts, allow for that.
+    """
+
+    name = "bayes-posterior"
+    description = "Posterior over auxiliary texts from the noise's covariance, sharpness chosen on validation texts."
+    cost = "seconds on one core"
+    source = (
+        "Bayes' rule over a finite set of texts; as a smoother Nadaraya (1964) and Watson (1964)."
+    )
+    state_type = _PosteriorFit
+
+    def __init__(self, *, draws: int = 16) -> None:
+        """Keep the oracle draws per text: more sharpen the expected releases."""
+        self.draws = check_count(draws, owner="BayesPosteriorAttack", param="draws", minimum=2)
+
+    def _fit(
+        self,
+        train: LabelledVectors,
+        validation: LabelledVectors,
+        knowledge: Knowledge,
+        session: Session,
+    ) -> _PosteriorFit:
+        rng = session.rng
+        pairs, other = (PairedVectors(part.X, part.X) for part in (train, validation))
+        model = fit_release_model(pairs, other, knowledge, rng, draws=self.draws)
+        pilot = validation.take(np.sort(rng.permutation(len(validation))[:_PILOT_ROWS]))
+        held = knowledge.draw(pilot.X, rng)
+        known, added = (model.expected(part.X, knowledge, rng) for part in (train, validation))
+        labels = train.L.astype(np.float32)
+        label_mean = labels.mean(axis=0)
+        best = -1.0
+        chosen: tuple[ReleaseModel, float] | None = None
+        for floor in dict.fromkeys((model.floor, *_FLOORS)):
+            trial = replace(model, floor=floor)
+            places, wanted = (trial.whiten(Y).astype(np.float32) for Y in (known, held))
+            logs = _logarithms(wanted, places)
+            scale = 1 / max(float(places.var(axis=0).mean()), 1e-12)
+            for rate in (*(scale * factor for factor in _POSTERIOR_SHARPNESS), 1.0):
+                scores = _share(logs, labels, label_mean, rate)
+                value = validation_r_precision(scores, pilot.L)
+                if value > best:
+                    best, chosen = value, (trial, rate)
+        assert chosen is not None  # every list of settings holds one
+        model, rate = chosen
+        places = model.whiten(np.concatenate([known, added])).astype(np.float32)
+        everything = np.concatenate([train.L, validation.L])
+        whitener = model.basis / np.sqrt(model.variance)
+        return _PosteriorFit(
+            model.mean, whitener, places, everything, label_mean, rate, model.floor
+        )
+
+    def _scores(self, state: _PosteriorFit, X: Embeddings) -> Array:
+        wanted = ((X - state.mean) @ state.whitener).astype(np.float32)
+        labels = state.labels.astype(np.float32)
+        rows = max(1, _CELLS // len(labels))
+        blocks = [
+            _share(_logarithms(part, state.places), labels, state.label_mean, state.sharpness)
+            for part in (wanted[i : i + rows] for i in range(0, len(wanted), rows))
+        ]
+        return np.concatenate(blocks)
+
+    def _probabilities(self, scores: Array) -> Array:
+        return np.clip(scores, 0.0, 1.0)
+
+    def _details(self, state: _PosteriorFit) -> Mapping[str, Any]:
+        return {"sharpness": state.sharpness, "floor": state.floor}
+
+
+def _logarithms(wanted: Array, places: Array) -> Array:
+    """Return -½ of the squared distances, (M, A), up to a constant in each row."""
+    logs: Array = wanted @ places.T
+    logs -= 0.5 * np.einsum("pr,pr->p", places, places)
+    logs -= logs.max(axis=1, keepdims=True)
+    return logs
+
+
+def _share(logs: Array, labels: Array, label_mean: Array, sharpness: float) -> Array:
+    """Return P(token | vector), (M, V), with a little of the prior."""
+    weights = np.exp(np.float32(sharpness) * logs)
+    weights /= weights.sum(axis=1, keepdims=True)
+    return (1 - _PRIOR) * (weights @ labels) + _PRIOR * label_mean

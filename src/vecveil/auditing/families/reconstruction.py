@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from vecveil.attacks import AttackResult, TextVectors
-from vecveil.attacks.splits import normalise_text
+from vecveil.attacks.evidence import normalise_text
 from vecveil.auditing.case import Case, Side, Skipped
 from vecveil.auditing.jobs import Job, attack_job
 
@@ -45,7 +45,7 @@ def jobs(case: Case, sides: Sequence[Side]) -> tuple[list[Job], list[Skipped]]:
     if case.options.tier == "quick":
         return [], [Skipped(name, FAMILY, QUICK) for name in NAMES]
     from vecveil.attacks import ALGENAttack, GEIAAttack, Vec2TextAttack
-    from vecveil.attacks.reconstruction.vec2text.presets import PRESETS
+    from vecveil.attacks.reconstruction.vec2text.attack import PRESETS
     from vecveil.runtime import resolve_device
 
     o, encode = case.options, case.encode

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from vecveil.attacks import GEIAAttack, TextVectors
-from vecveil.attacks.splits import normalise_text, text_groups
+from vecveil.attacks.evidence import normalise_text, text_groups
 from vecveil.errors import InvalidInputError
 from vecveil.experiments.datasets import TextSet, open_dataset
 from vecveil.experiments.textcrafter.defences import Applied

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.attacks import text_groups
-from vecveil.attacks.splits import split_groups
+from vecveil.attacks.evidence import split_groups
 from vecveil.concepts import Concept, ConceptMatches
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.experiments.datasets import TextSet, open_dataset

@@ -23,7 +23,7 @@ from vecveil.attacks import (
     NearestNeighboursAttack,
     TransplantAttack,
 )
-from vecveil.attacks.base import Attack, AttackResult
+from vecveil.attacks.attack import Attack, AttackResult
 from vecveil.experiments.textcrafter.defences import Applied, noise_norm
 from vecveil.experiments.textcrafter.vectors import Array, Pii, Task
 from vecveil.metrics.classification import classification

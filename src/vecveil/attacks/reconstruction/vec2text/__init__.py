@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from vecveil.attacks.reconstruction.vec2text.attack import Vec2TextAttack
-from vecveil.attacks.reconstruction.vec2text.presets import PRESETS, Preset
+from vecveil.attacks.reconstruction.vec2text.attack import PRESETS, Preset, Vec2TextAttack
 from vecveil.attacks.reconstruction.vec2text.published import PublishedCheckpoint
-from vecveil.attacks.reconstruction.vec2text.state import Vec2TextState
+from vecveil.attacks.reconstruction.vec2text.training import Vec2TextState
 
 __all__ = ["PRESETS", "Preset", "PublishedCheckpoint", "Vec2TextAttack", "Vec2TextState"]

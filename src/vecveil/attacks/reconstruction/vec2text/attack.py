@@ -1,43 +1,180 @@
-"""Vec2Text: reconstruction by guessing and correcting."""
+"""Vec2Text: reconstruct a text by guessing it and correcting the guess."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.base import Session
-from vecveil.attacks.evidence import TextVectors
-from vecveil.attacks.knowledge import Knowledge
+from vecveil.attacks.attack import Session
+from vecveil.attacks.evidence import Knowledge, TextVectors
 from vecveil.attacks.reconstruction.base import EncodeTexts, ReconstructionAttack, WordsOf
-from vecveil.attacks.reconstruction.recipe import Fit
-from vecveil.attacks.reconstruction.vec2text import starts
-from vecveil.attacks.reconstruction.vec2text.correction import correct
-from vecveil.attacks.reconstruction.vec2text.presets import PRESETS, Preset
-from vecveil.attacks.reconstruction.vec2text.published import PublishedCheckpoint
-from vecveil.attacks.reconstruction.vec2text.space import (
+from vecveil.attacks.reconstruction.tokenisers import Tokeniser, import_transformers
+from vecveil.attacks.reconstruction.vec2text.correction import (
     RidgeMap,
     Space,
+    correct,
     encode_checked,
     fit_ridge,
     same_space,
 )
-from vecveil.attacks.reconstruction.vec2text.state import Vec2TextState
-from vecveil.attacks.reconstruction.vec2text.training import begin, train_writer, write_guesses
-from vecveil.attacks.reconstruction.vec2text.writer import Writer
-from vecveil.errors import InvalidInputError
-from vecveil.runtime import resolve_device
+from vecveil.attacks.reconstruction.vec2text.networks import (
+    CORRECTOR,
+    HYPOTHESISER,
+    Language,
+    T5Shape,
+    Writer,
+    build,
+    t5_config,
+)
+from vecveil.attacks.reconstruction.vec2text.published import PublishedCheckpoint, read_published
+from vecveil.attacks.reconstruction.vec2text.training import (
+    Vec2TextState,
+    begin,
+    train_writer,
+    write_guesses,
+)
+from vecveil.attacks.release_model import InputMap, fit_input_map
+from vecveil.attacks.training import Fit, TrainingRecipe
+from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.runtime import import_torch, resolve_device
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
 
-__all__ = ["Vec2TextAttack"]
+__all__ = ["PRESETS", "Preset", "Vec2TextAttack", "begin_from", "corrector_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A preset.
+
+    Attributes:
+        recipe: How both networks are trained.
+        model: Name at a hub, or folder, of the T5 to start from; None trains one from scratch.
+        repeat: Pseudo tokens that a vector is projected to.
+        width: Width of a T5 trained from scratch; its heads are 64 wide, or one.
+        layers: Layers of its encoder and of its decoder.
+        vocabulary: Tokens of the byte-pair encoding trained with it, at most.
+        rounds: Rounds of correction.
+        beam: Texts that are kept for each target, and that are proposed for each of them.
+    """
+
+    recipe: TrainingRecipe
+    model: str | None = None
+    repeat: int = 16
+    width: int = 256
+    layers: int = 3
+    vocabulary: int = 8000
+    rounds: int = 5
+    beam: int = 4
+
+    def __post_init__(self) -> None:
+        for name in ("repeat", "width", "layers", "beam"):
+            check_count(getattr(self, name), owner="Preset", param=name)
+        check_count(self.vocabulary, owner="Preset", param="vocabulary", minimum=257)
+        check_count(self.rounds, owner="Preset", param="rounds", minimum=0)
+
+    @property
+    def heads(self) -> int:
+        """Attention heads of a T5 trained from scratch."""
+        return max(1, self.width // 64)
+
+
+PRESETS = {
+    "small": Preset(
+        TrainingRecipe(epochs=40, batch=64, learning_rate=1e-3, max_tokens=40), repeat=8, rounds=5, beam=4
+    ),
+    # Fine-tuning on protected vectors as in SPARSE's appendix; search as in Morris et al. 2023.
+    "paper": Preset(
+        TrainingRecipe(epochs=50, batch=32, learning_rate=5e-5, max_tokens=32, weight_decay=0.0),
+        model="t5-base", repeat=16, rounds=20, beam=8,
+    ),
+}  # fmt: skip
+
 
 Array = npt.NDArray[Any]
+Start = str | os.PathLike[str] | PublishedCheckpoint | None
+
+
+def begin_from(
+    start: Start, preset: Preset, texts: Sequence[str], released: Array, seed: int
+) -> tuple[Writer, Writer | None]:
+    """Return the hypothesiser and, if ``start`` has one, the corrector.
+
+    Raises:
+        DataFileError: ``start`` was trained for vectors of another dimension.
+    """
+    dimension = released.shape[1]
+    if isinstance(start, PublishedCheckpoint):
+        return _published(start, preset, dimension)
+    if start is not None:
+        state = Vec2TextState.load(start)
+        _check_dimension(state.dimension, dimension)
+        return state.hypothesiser, state.corrector
+    inputs = fit_input_map(released)
+    config = None
+    if preset.model is None:
+        tokeniser = Tokeniser.train(texts, preset.vocabulary)
+        pad = tokeniser.size  # one that no text holds
+        config = t5_config(
+            pad + 1, width=preset.width, layers=preset.layers, heads=preset.heads,
+            end=tokeniser.end, pad=pad,
+        )  # fmt: skip
+    else:
+        tokeniser = Tokeniser.pretrained(preset.model)
+        pad = int(import_transformers().T5Config.from_pretrained(preset.model).pad_token_id)
+    read = inputs.weights.shape[1]
+    # As in the published package, but no narrower than the T5 where vectors have few dimensions.
+    hidden = max(read, preset.width) if preset.model is None else read
+    shape = T5Shape(HYPOTHESISER, read, preset.repeat, hidden)
+    module = build(shape, seed=seed, config=config, model=preset.model)
+    language = Language(tokeniser, pad, preset.recipe.max_tokens)
+    return Writer(module, shape, language, inputs), None
+
+
+def corrector_of(first: Writer, preset: Preset, seed: int) -> Writer:
+    """Return an untrained corrector for the guesses of ``first``.
+
+    It starts from the hypothesiser's encoder-decoder, which already writes texts of the kind; the published one
+    starts from T5 again.
+    """
+    shape = T5Shape(CORRECTOR, first.shape.inputs, first.shape.repeat, first.shape.hidden)
+    t5 = first.module["encoder_decoder"]
+    module = build(shape, seed=seed, config=t5.config)
+    with import_torch().no_grad():
+        module["encoder_decoder"].load_state_dict(t5.state_dict())
+        module["embedding_transform_1"].load_state_dict(
+            first.module["embedding_transform"].state_dict()
+        )
+    return Writer(module, shape, first.language, first.inputs)
+
+
+def _published(
+    start: PublishedCheckpoint, preset: Preset, dimension: int
+) -> tuple[Writer, Writer | None]:
+    tokeniser, networks = read_published(start)
+    identity = InputMap(np.zeros(dimension), np.eye(dimension))  # they read vectors as they are
+    found: dict[str, Writer] = {}
+    for kind, (module, shape) in networks.items():
+        _check_dimension(shape.inputs, dimension)
+        pad = int(module["encoder_decoder"].config.pad_token_id)
+        language = Language(tokeniser, pad, preset.recipe.max_tokens)
+        found[kind] = Writer(module, shape, language, identity)
+    return found[HYPOTHESISER], found.get(CORRECTOR)
+
+
+def _check_dimension(got: int, wanted: int) -> None:
+    if got != wanted:
+        raise DataFileError.of("Vec2TextAttack", "start_from", f"one for vectors of dimension {wanted}",
+                               f"one for dimension {got}",
+                               "The projections of its networks have that many inputs.",
+                               "Give one of the same encoder and output, or none.")  # fmt: skip
+
 
 _CHECKED = 64  # training texts that are encoded to see whether their vectors are the encoder's own
 _RIDGE_ROWS = 20_000  # training texts that a ridge is fitted on
@@ -179,7 +316,7 @@ class Vec2TextAttack(ReconstructionAttack):
         space = self._space(train, validation, knowledge) if self.preset.rounds else None
         released = knowledge.draw(train.X, np.random.default_rng(seeds[0]))
         held = knowledge.draw(validation.X, np.random.default_rng(seeds[1]))
-        first, second = starts.begin_from(
+        first, second = begin_from(
             self.start_from, self.preset, train.texts, released, seeds[2]
         )
         language, inputs = first.language, first.inputs
@@ -228,7 +365,7 @@ class Vec2TextAttack(ReconstructionAttack):
             for name, some in zip(("training", "validation"), targets, strict=True)
         )
         if second is None:
-            second = starts.corrector_of(first, self.preset, seeds[4])
+            second = corrector_of(first, self.preset, seeds[4])
         read, held = inputs(targets[0]), inputs(targets[1])
         placed = inputs(space.release(others.clean, np.random.default_rng(seeds[5])))
         fit = train_writer(

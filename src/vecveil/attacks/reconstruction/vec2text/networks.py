@@ -1,21 +1,30 @@
-"""The two networks of Vec2Text: a T5 that reads vectors as pseudo tokens, and writes a text.
-
-Parameters have the names of the published package (Morris et al. 2023), so that its checkpoints fit.
-"""
+"""The networks of Vec2Text: a T5 that reads vectors as pseudo tokens and writes a text."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.reconstruction.models import piece, rows_of, seeded
-from vecveil.attacks.reconstruction.tokenisers import import_transformers
+from vecveil.attacks.reconstruction.tokenisers import Ids, Tokeniser, import_transformers, padded
+from vecveil.attacks.release_model import InputMap
+from vecveil.attacks.training import piece, rows_of, seeded
 from vecveil.runtime import Batches, import_torch
 
-__all__ = ["PROJECTIONS", "Shape", "build", "logits_of", "sequence_loss", "t5_config", "write_ids"]
+__all__ = [
+    "PROJECTIONS",
+    "Language",
+    "T5Shape",
+    "Writer",
+    "build",
+    "logits_of",
+    "sequence_loss",
+    "t5_config",
+    "write_ids",
+]
 
 Array = npt.NDArray[Any]
 
@@ -29,7 +38,7 @@ _IGNORED = -100  # label of what is filled up
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class T5Shape:
     """What a network's projections look like.
 
     Attributes:
@@ -57,7 +66,7 @@ def t5_config(vocabulary: int, *, width: int, layers: int, heads: int, end: int,
     )  # fmt: skip
 
 
-def build(shape: Shape, *, seed: int, config: Any = None, model: str | None = None) -> Any:
+def build(shape: T5Shape, *, seed: int, config: Any = None, model: str | None = None) -> Any:
     """Return an untrained network around a T5.
 
     Args:
@@ -170,3 +179,68 @@ def _read(module: Any, part: Mapping[str, Any]) -> tuple[Any, Any]:
 def _project(module: Any, name: str, vectors: Any) -> Any:
     width = module["encoder_decoder"].config.d_model
     return module[name](vectors).view(len(vectors), -1, width)
+
+
+@dataclass(frozen=True, eq=False)
+class Language:
+    """Texts as the networks see them.
+
+    Attributes:
+        tokeniser: Cuts texts into tokens.
+        pad: Id that starts a text and fills it up.
+        max_tokens: Longest text.
+    """
+
+    tokeniser: Tokeniser
+    pad: int
+    max_tokens: int
+
+    def ids(self, texts: Sequence[str]) -> list[Ids]:
+        """Return the ids of each text, its end included."""
+        return self.tokeniser.encode(texts, self.max_tokens)
+
+    def guess_ids(self, texts: Sequence[str]) -> list[Ids]:
+        """Return ids as a corrector reads them, with the start that a written text has."""
+        return [np.concatenate([[self.pad], ids]) for ids in self.ids(texts)]
+
+    def texts(self, rows: Iterable[Sequence[int]]) -> list[str]:
+        """Return the text of each row of ids."""
+        return self.tokeniser.decode([[i for i in row if i != self.pad] for row in rows])
+
+
+@dataclass(frozen=True, eq=False)
+class Writer:
+    """A hypothesiser or a corrector.
+
+    Attributes:
+        module: The network.
+        shape: What its projections look like.
+        language: Its tokens.
+        inputs: From released vectors to what the network reads.
+    """
+
+    module: Any
+    shape: T5Shape
+    language: Language
+    inputs: InputMap
+
+    def guess(self, targets: Array, *, beam: int = 1) -> list[list[str]]:
+        """Return ``beam`` texts for each released vector, the likeliest first."""
+        return self._write({"target": self.inputs(targets)}, beam)
+
+    def propose(
+        self, targets: Array, texts: Sequence[str], vectors: Array, *, beam: int = 1
+    ) -> list[list[str]]:
+        """Return ``beam`` better texts for each target, given a text and that text's vector."""
+        ids, _ = padded(self.language.guess_ids(texts), fill=self.language.pad)
+        batch: dict[str, Array] = {
+            "target": self.inputs(targets),
+            "guess": self.inputs(vectors),
+            "guess_ids": ids,
+        }
+        return self._write(batch, beam)
+
+    def _write(self, batch: dict[str, Array], beam: int) -> list[list[str]]:
+        found = write_ids(self.module, batch, beam=beam, max_tokens=self.language.max_tokens)
+        texts = iter(self.language.texts(ids for some in found for ids in some))
+        return [[next(texts) for _ in some] for some in found]

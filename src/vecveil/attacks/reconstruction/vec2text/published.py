@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vecveil.attacks.reconstruction.models import load_weights
 from vecveil.attacks.reconstruction.tokenisers import Tokeniser, import_transformers
 from vecveil.attacks.reconstruction.vec2text.networks import (
     CORRECTOR,
     HYPOTHESISER,
     PROJECTIONS,
-    Shape,
+    T5Shape,
     build,
 )
+from vecveil.attacks.training import load_weights
 from vecveil.errors import DataFileError, message
 from vecveil.runtime import import_torch
 
@@ -52,14 +52,14 @@ class PublishedCheckpoint:
     t5: str | os.PathLike[str] | None = None
 
 
-def read_published(given: PublishedCheckpoint) -> tuple[Tokeniser, dict[str, tuple[Any, Shape]]]:
+def read_published(given: PublishedCheckpoint) -> tuple[Tokeniser, dict[str, tuple[Any, T5Shape]]]:
     """Return the tokeniser, and network and shape by kind.
 
     Raises:
         DataFileError: a folder does not hold such a checkpoint.
     """
     folders = {HYPOTHESISER: given.hypothesiser, CORRECTOR: given.corrector}
-    found: dict[str, tuple[Any, Shape]] = {}
+    found: dict[str, tuple[Any, T5Shape]] = {}
     name: str | None = None
     for kind, folder in folders.items():
         if folder is None:
@@ -77,7 +77,7 @@ def read_published(given: PublishedCheckpoint) -> tuple[Tokeniser, dict[str, tup
 
 def _network(
     kind: str, config: Any, record: Mapping[str, Any], weights: dict[str, Any]
-) -> tuple[Any, Shape]:
+) -> tuple[Any, T5Shape]:
     tables = [
         w for t in _TABLES if (w := weights.pop(f"encoder_decoder.{t}.weight", None)) is not None
     ]
@@ -92,7 +92,7 @@ def _network(
     first = weights[f"{PROJECTIONS[kind][0]}.0.weight"]
     last = weights[f"{PROJECTIONS[kind][0]}.3.weight"]
     repeat = int(record.get("num_repeat_tokens", last.shape[0] // config.d_model))
-    shape = Shape(kind, int(first.shape[1]), repeat, int(first.shape[0]))
+    shape = T5Shape(kind, int(first.shape[1]), repeat, int(first.shape[0]))
     module = build(shape, seed=0, config=config)
     own = dict(module.named_parameters())
     load_weights(module, {key: tensor for key, tensor in weights.items() if key in own})

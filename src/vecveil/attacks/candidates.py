@@ -1,0 +1,285 @@
+"""Candidate matching: rank known texts by how well each explains a released vector."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from vecveil.attacks.attack import Attack, Finding, Session
+from vecveil.attacks.evidence import CandidateVectors, Knowledge, PairedVectors
+from vecveil.attacks.release_model import ReleaseModel, fit_release_model
+from vecveil.errors import InvalidInputError
+from vecveil.metrics.detection import candidate_matching, candidate_matching_of_ranks
+from vecveil.validation import check_count
+
+__all__ = [
+    "CandidateAttack",
+    "CosineMatching",
+    "ExpectedReleaseMatching",
+    "FixedNorm",
+    "FixedNormMatching",
+    "LikelihoodMatching",
+]
+
+FloatArray = npt.NDArray[np.float64]
+
+_CELLS = 2**23  # distances (or coordinates of options) held at once: 64 MiB
+_TIE = 1e-12  # share of the squared lengths below which two squared distances are equal
+
+
+class CandidateAttack(Attack[PairedVectors, CandidateVectors]):
+    """A matching attack: the candidates are ranked by their distance to the released vector.
+
+    Subclasses give `_places`, where the candidates and the released vectors lie, and may give `_misfit`, what
+    of a distance speaks against a candidate. Estimates: ``top_1`` (the main one; its metric says of how many,
+    ``top-1 of 10``) and ``mrr``. The candidates are each vector's ``options``, or the whole pool.
+    """
+
+    family = "candidates"
+
+    @abstractmethod
+    def _places(
+        self, state: Any, test: CandidateVectors, knowledge: Knowledge, rng: np.random.Generator
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the released vectors, (M, r), and the pool, (P, r), where the Euclidean distance decides."""
+
+    def _misfit(self, state: Any, squares: FloatArray) -> FloatArray:
+        """Return what speaks against candidates at these squared distances, the least is named first.
+
+        An error of δ in a square may move it by δ at most, or ties are not seen as ties.
+        """
+        return squares
+
+    @abstractmethod
+    def _details(self, state: Any) -> Mapping[str, Any]:
+        """Return what was learnt, for the result: numbers and names only."""
+
+    @final
+    def _judge(
+        self,
+        state: Any,
+        train: PairedVectors,
+        test: CandidateVectors,
+        knowledge: Knowledge,
+        rng: np.random.Generator,
+    ) -> Finding:
+        found, places = self._places(state, test, knowledge, rng)
+        seed = int(rng.integers(2**31))
+        if test.options is None:
+            ranks = self._ranks(state, found, places, test.truth, rng)
+            both = candidate_matching_of_ranks(ranks, len(places), test.groups, seed=seed)
+        else:
+            scores = -self._misfit(state, _option_distances(found, places, test.options))
+            both = candidate_matching(scores, test.truth, test.groups, seed=seed)
+        top_1, mrr = both.values()
+        count = len(places) if test.options is None else test.options.shape[1]
+        top_1 = replace(top_1, metric=f"top-1 of {count:,}")
+        return Finding({"top_1": top_1, "mrr": mrr}, details=self._details(state))
+
+    def _check(self, train: PairedVectors, test: CandidateVectors, knowledge: Knowledge) -> None:
+        wanted, got = train.clean.shape[1], test.pool.shape[1]
+        if wanted != got:
+            raise InvalidInputError.of(type(self).__name__, "test",
+                                       f"a set whose pool has the dimension {wanted} of `train.clean`",
+                                       f"{got}", "Candidates are released as the training texts are.")  # fmt: skip
+
+    def _ranks(
+        self,
+        state: Any,
+        found: FloatArray,
+        places: FloatArray,
+        truth: npt.NDArray[np.intp],
+        rng: np.random.Generator,
+    ) -> npt.NDArray[np.int64]:
+        """Return the rank of the true candidate in the pool, from 1; ties are broken at random."""
+        ranks = np.empty(len(found), dtype=np.int64)
+        lengths = np.einsum("pr,pr->p", places, places)
+        rows = max(1, _CELLS // len(places))
+        for i in range(0, len(found), rows):
+            part, right = found[i : i + rows], truth[i : i + rows]
+            own_lengths = np.einsum("mr,mr->m", part, part)
+            squares = part @ places.T
+            squares *= -2
+            squares += lengths
+            squares += own_lengths[:, None]
+            misfit = self._misfit(state, squares)
+            own = misfit[np.arange(len(part)), right]
+            slack = _TIE * (lengths[right] + own_lengths)
+            closer = (misfit < (own - slack)[:, None]).sum(axis=1)
+            tied = (misfit <= (own + slack)[:, None]).sum(axis=1) - closer
+            ranks[i : i + rows] = closer + rng.integers(tied) + 1
+        return ranks
+
+
+def _option_distances(
+    found: FloatArray, places: FloatArray, options: npt.NDArray[np.intp]
+) -> FloatArray:
+    """Return squared distances to each vector's options, (M, C); equal options get equal ones."""
+    distances = np.empty(options.shape)
+    rows = max(1, _CELLS // (options.shape[1] * found.shape[1]))
+    for i in range(0, len(found), rows):
+        difference = places[options[i : i + rows]] - found[i : i + rows, None]
+        distances[i : i + rows] = np.einsum("mcr,mcr->mc", difference, difference)
+    return distances
+
+
+class ExpectedReleaseMatching(CandidateAttack):
+    """Candidates ranked by the distance of the released vector to their expected release, E[y | x].
+
+    Subclasses give `_embed`, the space in which distances are taken.
+    """
+
+    state_type = ReleaseModel
+
+    def __init__(self, *, draws: int = 16) -> None:
+        """Keep the oracle draws per text: more sharpen the expected releases and take longer."""
+        self.draws = check_count(draws, owner=type(self).__name__, param="draws", minimum=2)
+
+    @abstractmethod
+    def _embed(self, model: ReleaseModel, Y: FloatArray) -> FloatArray:
+        """Return released vectors, or expected ones, where the Euclidean distance decides, (N, r)."""
+
+    @final
+    def _fit(
+        self,
+        train: PairedVectors,
+        validation: PairedVectors,
+        knowledge: Knowledge,
+        session: Session,
+    ) -> ReleaseModel:
+        return fit_release_model(train, validation, knowledge, session.rng, draws=self.draws)
+
+    @final
+    def _places(
+        self,
+        state: ReleaseModel,
+        test: CandidateVectors,
+        knowledge: Knowledge,
+        rng: np.random.Generator,
+    ) -> tuple[FloatArray, FloatArray]:
+        expected = state.expected(test.pool, knowledge, rng)
+        return self._embed(state, test.X.astype(np.float64)), self._embed(state, expected)
+
+    @final
+    def _details(self, state: ReleaseModel) -> Mapping[str, Any]:
+        expectation = f"mean of {state.draws} draws" if state.draws else "affine map"
+        return {"expectation": expectation, "penalty": state.penalty, "floor": state.floor}
+
+
+class CosineMatching(ExpectedReleaseMatching):
+    """Candidates ranked by the cosine between their expected release and the released vector.
+
+    It needs no noise covariance: what somebody with a vector database does. Behind noise that differs
+    from direction to direction the likelihood finds more.
+    """
+
+    name = "matching-cosine"
+    description = "Candidates ranked by the cosine of their expected release with the vector."
+    cost = "seconds on one core; the encoder's vectors of every candidate"
+    source = "Nearest-neighbour matching in cosine, as vector databases rank."
+
+    def _embed(self, model: ReleaseModel, Y: FloatArray) -> FloatArray:
+        norms = np.linalg.norm(Y, axis=1, keepdims=True)
+        unit: FloatArray = Y / np.maximum(norms, np.finfo(np.float64).tiny)
+        return unit
+
+
+class LikelihoodMatching(ExpectedReleaseMatching):
+    """Candidates ranked by the Mahalanobis distance (y − E[y|x])ᵀ S⁺ (y − E[y|x]), the least first.
+
+    For Gaussian noise that is the likelihood's order, and for every noise whose density falls with the
+    Mahalanobis norm, the elliptical Laplace of `laplace`, `sparse` and `covariance` among them: with a
+    uniform prior over candidates no other rule is right more often. S is the declared covariance, or that of
+    repeated releases, in the directions in which releases vary.
+    """
+
+    name = "matching-likelihood"
+    description = "Candidates ranked by the likelihood of the vector: Mahalanobis distance to their expected release."
+    cost = "seconds on one core; the encoder's vectors of every candidate"
+    source = "Maximum likelihood; the distinguishing adversary of differential privacy with more than two inputs."
+
+    def _embed(self, model: ReleaseModel, Y: FloatArray) -> FloatArray:
+        return model.whiten(Y)
+
+
+@dataclass(frozen=True)
+class FixedNorm:
+    """How far releases lie from the vectors that they are releases of.
+
+    Attributes:
+        norm: Median of ‖y − x‖.
+        spread: Distance of the quartiles of ‖y − x‖, as a share of the median; 0 where the median is 0.
+    """
+
+    norm: float
+    spread: float
+
+
+class FixedNormMatching(CandidateAttack):
+    """Candidates ranked by |‖y − x‖² − r²|, the least first; r is the median of ‖y − x‖ on training texts.
+
+    A method that moves every vector by exactly r tells by that which vector it has moved: the true
+    candidate is at r from the release to the last bits, any other almost never is, however large r. Nothing is
+    subtracted from y − x: its mean may depend on x, its length does not. Where the norm is random, r says little
+    and the likelihood says more.
+    """
+
+    name = "matching-norm"
+    description = "Candidates ranked by how near their distance to the vector is to the usual length of the noise."
+    cost = "seconds on one core; the encoder's vectors of every candidate"
+    source = "Consistency with a known distortion: ‖e' − e‖ = r, as TextCrafter states it of its releases."
+    state_type = FixedNorm
+
+    def _fit(
+        self,
+        train: PairedVectors,
+        validation: PairedVectors,
+        knowledge: Knowledge,
+        session: Session,
+    ) -> FixedNorm:
+        # Nothing is chosen, so nothing is set aside.
+        norms = np.concatenate([_norms(each, knowledge, session) for each in (train, validation)])
+        low, norm, high = (float(q) for q in np.quantile(norms, (0.25, 0.5, 0.75)))
+        return FixedNorm(norm, (high - low) / norm if norm else 0.0)
+
+    def _places(
+        self,
+        state: FixedNorm,
+        test: CandidateVectors,
+        knowledge: Knowledge,
+        rng: np.random.Generator,
+    ) -> tuple[FloatArray, FloatArray]:
+        return test.X.astype(np.float64), test.pool.astype(np.float64)
+
+    def _misfit(self, state: FixedNorm, squares: FloatArray) -> FloatArray:
+        # In squares: near r it is the order of |‖y − x‖ − r|, without the root's errors near 0.
+        misfit: FloatArray = np.abs(squares - state.norm**2)
+        return misfit
+
+    def _details(self, state: FixedNorm) -> Mapping[str, Any]:
+        return {"norm": state.norm, "relative_spread": state.spread}
+
+    def _check(self, train: PairedVectors, test: CandidateVectors, knowledge: Knowledge) -> None:
+        super()._check(train, test, knowledge)
+        wanted = test.pool.shape[1]
+        if test.dimension != wanted:
+            raise InvalidInputError.of(type(self).__name__, "test",
+                                       f"of released vectors with the dimension {wanted} of its pool",
+                                       f"dimension {test.dimension}",
+                                       "The length of a difference is taken between vectors of one space.",
+                                       "Match reduced releases by cosine or by likelihood.")  # fmt: skip
+
+
+def _norms(pairs: PairedVectors, knowledge: Knowledge, session: Session) -> FloatArray:
+    """Return ‖y − x‖ of one release of each vector, (N,)."""
+    adaptive = knowledge.adaptive
+    released = knowledge.draw(pairs.clean, session.rng) if adaptive else pairs.X
+    norms: FloatArray = np.linalg.norm(
+        released.astype(np.float64) - pairs.clean.astype(np.float64), axis=1
+    )
+    return norms

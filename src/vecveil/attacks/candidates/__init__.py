@@ -1,1 +1,0 @@
-"""Candidate matching: which of some known texts is the one behind a released vector?"""

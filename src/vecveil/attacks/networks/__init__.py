@@ -1,1 +1,0 @@
-"""Networks that learnt attacks train: perceptrons under a seed."""

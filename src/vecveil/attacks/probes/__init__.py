@@ -1,1 +1,0 @@
-"""Probes: does the text behind a released vector hold the concept at all?"""

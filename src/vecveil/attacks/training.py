@@ -1,0 +1,628 @@
+"""Training of the attackers' networks: perceptrons, and language models whose training can be resumed."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vecveil.errors import DataFileError, InvalidInputError, message
+from vecveil.io import atomic_path
+from vecveil.runtime import Batches, import_torch, one_thread, progress, resolve_device
+from vecveil.validation import check_count, check_positive, check_probability
+
+__all__ = [
+    "ALL_ROWS",
+    "Batch",
+    "Fit",
+    "LossOf",
+    "Network",
+    "Schedule",
+    "TrainingRecipe",
+    "fit_model",
+    "forget_training",
+    "load_weights",
+    "mean_loss",
+    "piece",
+    "rows_by_length",
+    "rows_of",
+    "seeded",
+    "train_network",
+    "weights_of",
+]
+
+Array = npt.NDArray[Any]
+_ROWS = 4096  # rows scored at once
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A perceptron's shape and how it is trained (binary cross-entropy, Adam)."""
+
+    hidden: tuple[int, ...]
+    epochs: int
+    batch: int
+    learning_rate: float
+    dropout: float = 0.0
+    cosine: bool = False
+    input_noise: float = 0.0
+    weight_decay: float = 0.0
+    device: str = "cpu"
+
+
+class Network:
+    """A trained perceptron as a function from float32 inputs (N, r) to logits (N, V)."""
+
+    def __init__(self, module: Any) -> None:
+        """Keep the torch module."""
+        self._module = module
+        self._batches = Batches(_ROWS)
+
+    @property
+    def module(self) -> Any:
+        """Return the torch module."""
+        return self._module
+
+    def __call__(self, inputs: Array) -> Array:
+        """Return the logits of ``inputs``."""
+        torch = import_torch()
+        was_training = self._module.training
+        self._module.eval()
+        device = next(self._module.parameters()).device
+        with one_thread(), torch.no_grad():
+            parts = self._batches.run(
+                len(inputs),
+                lambda i, j: self._module(torch.from_numpy(inputs[i:j]).to(device)).cpu().numpy(),
+            )
+        self._module.train(was_training)
+        return np.concatenate(parts)
+
+    def copy(self) -> Network:
+        """Return a copy that further training does not change."""
+        return Network(copy.deepcopy(self._module))
+
+    def to_arrays(self) -> dict[str, Array]:
+        """Return weights and biases of the layers, in order."""
+        linear = [layer for layer in self._module if hasattr(layer, "weight")]
+        return {
+            f"{kind}{i}": getattr(layer, kind).detach().cpu().numpy()
+            for i, layer in enumerate(linear)
+            for kind in ("weight", "bias")
+        }
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, Array]) -> Network:
+        """Return the network with the given weights and biases, for scoring."""
+        torch = import_torch()
+        layers: list[Any] = []
+        for i in range(len(arrays) // 2):
+            weight, bias = arrays[f"weight{i}"], arrays[f"bias{i}"]
+            layer = torch.nn.utils.skip_init(torch.nn.Linear, weight.shape[1], weight.shape[0])
+            with torch.no_grad():
+                layer.weight.copy_(torch.from_numpy(weight))
+                layer.bias.copy_(torch.from_numpy(bias))
+            layers += [layer, torch.nn.ReLU()]
+        return cls(torch.nn.Sequential(*layers[:-1]))
+
+
+def train_network(
+    draw: Callable[[], Array], labels: Array, schedule: Schedule, rng: np.random.Generator
+) -> Iterator[Network]:
+    """Yield the network after each epoch; it is one object that training goes on to change.
+
+    Args:
+        draw: Returns the inputs (N, r) of an epoch, freshly protected if there is an oracle.
+        labels: (N, V) 0/1.
+        schedule: Shape and training.
+        rng: Gives the seed of torch's own generator, which nobody else draws from, and the order of the texts.
+    """
+    torch = import_torch()
+    device = resolve_device(schedule.device, owner="train_network")
+    target = torch.from_numpy(labels.astype(np.float32)).to(device)
+    inputs = draw()
+    rows = len(inputs)
+    generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
+    module = _perceptron(torch, inputs.shape[1], labels.shape[1], schedule, generator).to(device)
+    optimiser = torch.optim.AdamW(
+        module.parameters(), lr=schedule.learning_rate, weight_decay=schedule.weight_decay
+    )
+    steps = schedule.epochs * -(-rows // schedule.batch)
+    decay = None
+    if schedule.cosine:
+        decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+    network = Network(module)
+    batches = Batches(schedule.batch)
+    loss_of = torch.nn.functional.binary_cross_entropy_with_logits
+    for epoch in range(schedule.epochs):
+        if epoch:
+            inputs = draw()
+        order = torch.from_numpy(rng.permutation(rows)).to(device)
+        with one_thread():
+            module.train()
+            given = torch.from_numpy(inputs).to(device)
+            for i in range(0, rows, schedule.batch):
+                part = order[i : i + schedule.batch]
+                optimiser.zero_grad(set_to_none=True)
+
+                def learn(start: int, stop: int, part: Any = part, given: Any = given) -> None:
+                    some = part[start:stop]
+                    x = given[some]
+                    if schedule.input_noise:
+                        noise = torch.randn(x.shape, generator=generator)
+                        x = x + schedule.input_noise * noise.to(device)
+                    share = len(some) / len(part)
+                    (share * loss_of(module(x), target[some])).backward()
+
+                batches.run(len(part), learn, undo=optimiser.zero_grad)
+                optimiser.step()
+                if decay is not None:
+                    decay.step()
+        yield network
+
+
+def _perceptron(torch: Any, inputs: int, outputs: int, schedule: Schedule, generator: Any) -> Any:
+    """Return the module, started as torch starts linear layers but from ``generator``."""
+
+    class Dropout(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            if not self.training:
+                return x
+            kept = 1 - schedule.dropout
+            mask = torch.empty(x.shape).bernoulli_(kept, generator=generator)
+            return x * mask.div_(kept).to(x.device)
+
+        def __deepcopy__(self, memo: Any) -> Any:
+            return Dropout()  # the generator is shared, and a copy is only scored with
+
+    layers: list[Any] = []
+    width = inputs
+    for units in (*schedule.hidden, outputs):
+        layer = torch.nn.utils.skip_init(torch.nn.Linear, width, units)
+        bound = 1 / math.sqrt(width)
+        with torch.no_grad():
+            torch.nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
+            layer.bias.uniform_(-bound, bound, generator=generator)
+        layers += [layer, torch.nn.ReLU()]
+        if schedule.dropout:
+            layers.append(Dropout())
+        width = units
+    while not hasattr(layers[-1], "weight"):
+        layers.pop()
+    return torch.nn.Sequential(*layers)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRecipe:
+    """How a model is trained: AdamW, linear warm-up, linear decay to zero.
+
+    Attributes:
+        epochs: Passes over the texts.
+        batch: Texts per step.
+        learning_rate: The highest one.
+        warmup_share: Share of the training in which the rate rises.
+        patience: Epochs without a lower validation loss after which training ends; the best epoch is kept.
+        clip: Largest norm of a step's gradient.
+        weight_decay: Decoupled weight decay.
+        max_tokens: Tokens of a text that are used.
+        precision: ``"float32"``, or ``"bfloat16"`` for the products (weights stay float32).
+        seconds: Time after which training ends, counted over interruptions, or None. The rate falls to
+            zero at that time, so the model then depends on the machine's speed.
+        save_seconds: Seconds between two saves within an epoch; 0 saves after every step.
+        device: ``"auto"`` takes CUDA where there is one, else the CPU.
+    """
+
+    epochs: int
+    batch: int
+    learning_rate: float
+    warmup_share: float = 0.05
+    patience: int = 3
+    clip: float = 1.0
+    weight_decay: float = 0.01
+    max_tokens: int = 64
+    precision: str = "float32"
+    seconds: float | None = None
+    save_seconds: float = 120.0
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        owner = "TrainingRecipe"
+        for name in ("epochs", "batch", "patience", "max_tokens"):
+            check_count(getattr(self, name), owner=owner, param=name)
+        for name in ("learning_rate", "clip"):
+            check_positive(getattr(self, name), owner=owner, param=name)
+        for name in ("weight_decay", "save_seconds"):
+            check_positive(getattr(self, name), owner=owner, param=name, allow_zero=True)
+        check_probability(self.warmup_share, owner=owner, param="warmup_share")
+        if self.seconds is not None:
+            check_positive(self.seconds, owner=owner, param="seconds")
+        if self.precision not in ("float32", "bfloat16"):
+            raise InvalidInputError.of(
+                owner, "precision", "'float32' or 'bfloat16'", repr(self.precision)[:40]
+            )
+
+    def rate(self, done: float) -> float:
+        """Return the learning rate when the share ``done`` of the training is over."""
+        rising = done / self.warmup_share if self.warmup_share else 1.0
+        falling = (1 - done) / max(1 - self.warmup_share, 1e-9)
+        return self.learning_rate * max(0.0, min(1.0, rising, falling))
+
+
+@dataclass(eq=False)
+class Fit:
+    """How a training went.
+
+    Attributes:
+        best_epoch: The epoch that was kept, from 1.
+        loss: Its validation loss, in nats a token.
+        history: Training and validation loss of each epoch.
+        steps: Optimiser steps.
+        tokens: Tokens that a loss was computed for.
+        seconds: Wall-clock seconds, without interruptions.
+        processor_seconds: The process's processor time in them.
+    """
+
+    best_epoch: int = 0
+    loss: float = math.inf
+    history: list[tuple[float, float]] = field(default_factory=list)
+    steps: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    processor_seconds: float = 0.0
+
+
+Batch = Mapping[str, npt.NDArray[Any]]
+"""Arrays with one row for each text."""
+
+LossOf = Callable[[Any, Mapping[str, Any]], tuple[Any, Any]]
+"""``loss_of(model, tensors)``: the summed loss of a piece of a batch, and the number of tokens in it."""
+
+ALL_ROWS = 1 << 30  # rows that a piece of a batch may have until the device says otherwise
+
+_generator_lock = threading.RLock()
+
+
+@contextmanager
+def seeded(seed: int, device: str = "cpu") -> Iterator[None]:
+    """Lend torch's global generator, started from ``seed``; it is as before afterwards."""
+    torch = import_torch()
+    kind = torch.device(device)
+    devices = [kind.index or 0] if kind.type == "cuda" else []
+    with _generator_lock, torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        yield
+
+
+def weights_of(model: Any) -> dict[str, Any]:
+    """Return the parameters by name, tied ones once, as tensors on the CPU (copies)."""
+    return {name: p.detach().cpu().clone().contiguous() for name, p in model.named_parameters()}
+
+
+def load_weights(model: Any, weights: Mapping[str, Any]) -> None:
+    """Put ``weights`` into ``model``.
+
+    Raises:
+        ValueError: they are another model's.
+    """
+    torch = import_torch()
+    own = dict(model.named_parameters())
+    if {k: tuple(p.shape) for k, p in own.items()} != {
+        k: tuple(t.shape) for k, t in weights.items()
+    }:
+        raise ValueError("the weights are of another model")
+    with torch.no_grad():
+        for name, parameter in own.items():
+            parameter.copy_(weights[name])
+
+
+def rows_by_length(
+    lengths: npt.NDArray[Any], batch: int, rng: np.random.Generator, *, pool: int = 50
+) -> list[npt.NDArray[np.intp]]:
+    """Return the rows of each batch: texts of like length together, everything else at random.
+
+    Rows are shuffled, those of ``pool`` batches sorted by length, cut into batches, and these shuffled.
+    """
+    order = rng.permutation(len(lengths))
+    batches = []
+    for i in range(0, len(order), pool * batch):
+        part = order[i : i + pool * batch]
+        part = part[np.argsort(lengths[part], kind="stable")]
+        batches += [part[j : j + batch] for j in range(0, len(part), batch)]
+    return [batches[i] for i in rng.permutation(len(batches))]
+
+
+def mean_loss(model: Any, batches: Sequence[Batch], loss_of: LossOf) -> float:
+    """Return the loss of a token, in nats, over ``batches``; for `fit_model`'s ``validate``."""
+    torch = import_torch()
+    device = next(model.parameters()).device
+    total = count = 0.0
+    pieces = Batches(ALL_ROWS)
+    with torch.no_grad():
+        for batch in batches:
+
+            def work(i: int, j: int, batch: Batch = batch) -> tuple[Any, Any]:
+                return loss_of(model, piece(batch, i, j, device))
+
+            found = pieces.run(rows_of(batch), work)
+            total += sum(float(loss) for loss, _ in found)
+            count += sum(float(tokens) for _, tokens in found)
+    return total / max(count, 1.0)
+
+
+def rows_of(batch: Batch) -> int:
+    """Return the number of texts in a batch."""
+    return len(next(iter(batch.values())))
+
+
+def piece(batch: Batch, start: int, stop: int, device: Any) -> dict[str, Any]:
+    """Return the rows ``start`` to ``stop`` of a batch as tensors on ``device``."""
+    torch = import_torch()
+    return {key: torch.as_tensor(a[start:stop]).to(device) for key, a in batch.items()}
+
+
+_PLACE = ("seed", "epoch", "step", "loss", "count", "finished")
+
+
+def fit_model(
+    model: Any,
+    epoch_batches: Callable[[int, np.random.Generator], Sequence[Batch]],
+    loss_of: LossOf,
+    validate: Callable[[Any], float],
+    recipe: TrainingRecipe,
+    *,
+    rng: np.random.Generator,
+    folder: Path | None = None,
+    name: str = "model",
+    show_progress: bool | None = None,
+) -> Fit:
+    """Train ``model`` in place; it ends with the weights of its best epoch, in evaluation mode.
+
+    Args:
+        model: A torch module; it is moved to the recipe's device.
+        epoch_batches: ``epoch_batches(epoch, rng)`` returns the batches of an epoch (from 0). All its
+            randomness must come from the generator it is given, or a resumed training differs.
+        loss_of: See `LossOf`. A batch that does not fit the device is cut; the step stays the same.
+        validate: Returns the validation loss of the model (evaluation mode, no gradients).
+        recipe: How to train.
+        rng: Gives the seed, with one draw.
+        folder: Where checkpoints are kept, or None. An unfinished training of the same ``name`` there goes on.
+        name: Of the files and of the progress bar.
+        show_progress: True or False; None shows a bar on a terminal only.
+
+    Raises:
+        DataFileError: the folder holds the training of another model or recipe, or a damaged one.
+    """
+    training = _Training(model, loss_of, recipe, int(rng.integers(2**62)), folder, name)
+    training.resume()
+    steps = training.steps(epoch_batches, validate)
+    for _ in progress(steps, name, show=show_progress, unit="step"):
+        pass
+    training.take_best()
+    return training.fit
+
+
+def forget_training(folder: Path, name: str) -> None:
+    """Remove the checkpoints of a training whose model has been saved."""
+    for part in ("training", "best"):
+        (folder / f"{name}-{part}.safetensors").unlink(missing_ok=True)
+
+
+class _Training:
+    """One training: model, optimiser, and where it stands."""
+
+    def __init__(
+        self,
+        model: Any,
+        loss_of: LossOf,
+        recipe: TrainingRecipe,
+        seed: int,
+        folder: Path | None,
+        name: str,
+    ) -> None:
+        torch = import_torch()
+        self.torch, self.loss_of, self.recipe, self.seed = torch, loss_of, recipe, seed
+        self.folder, self.name = folder, name
+        self.device = torch.device(resolve_device(recipe.device, owner="fit_model"))
+        self.model = model.to(self.device)
+        self.optimiser = torch.optim.AdamW(
+            model.parameters(),
+            lr=recipe.learning_rate,
+            weight_decay=recipe.weight_decay,
+            fused=True,
+        )
+        self.draws = any(isinstance(m, torch.nn.Dropout) and m.p > 0 for m in model.modules())
+        self.pieces = Batches(ALL_ROWS)
+        self.fit = Fit()
+        self.epoch = self.step = 0
+        self.loss = self.count = 0.0  # of the epoch so far
+        self.finished = False
+        self.clock = _now()
+        self.best: dict[str, Any] | None = None
+
+    def steps(
+        self,
+        epoch_batches: Callable[[int, np.random.Generator], Sequence[Batch]],
+        validate: Callable[[Any], float],
+    ) -> Iterator[None]:
+        """Yield after each step, until training ends."""
+        self.clock = _now()
+        saved = self.clock[0]
+        while not self.finished:
+            batches = epoch_batches(self.epoch, np.random.default_rng([self.seed, self.epoch]))
+            self.model.train()
+            while self.step < len(batches):
+                done = self._done((self.step + 0.5) / len(batches))
+                if done >= 1:
+                    break
+                self._learn(batches[self.step], self.recipe.rate(done))
+                self.step += 1
+                self._tick()
+                due = self.clock[0] - saved >= self.recipe.save_seconds
+                if due and self.step < len(batches):
+                    self.save()
+                    saved = time.monotonic()
+                yield
+            self._end_epoch(validate)
+            self.save()
+            saved = time.monotonic()
+
+    def _tick(self) -> None:
+        now = _now()
+        self.fit.seconds += now[0] - self.clock[0]
+        self.fit.processor_seconds += now[1] - self.clock[1]
+        self.clock = now
+
+    def _done(self, share: float) -> float:
+        done = (self.epoch + share) / self.recipe.epochs
+        limit = self.recipe.seconds
+        return done if limit is None else max(done, self.fit.seconds / limit)
+
+    def _learn(self, batch: Batch, rate: float) -> None:
+        torch = self.torch
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        self.optimiser.zero_grad(set_to_none=True)
+
+        def work(start: int, stop: int) -> tuple[float, float]:
+            bf16 = self.recipe.precision == "bfloat16"
+            with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=bf16):
+                part = piece(batch, start, stop, self.device)
+                loss, count = self.loss_of(self.model, part)
+            loss.backward()
+            return float(loss.detach()), float(count)
+
+        def run() -> list[tuple[float, float]]:
+            return self.pieces.run(rows_of(batch), work, undo=self.optimiser.zero_grad)
+
+        if self.draws:
+            with seeded((self.seed + 7919 * self.fit.steps + 1) % 2**62, str(self.device)):
+                found = run()
+        else:
+            found = run()
+        count = sum(tokens for _, tokens in found)
+        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        if count:
+            torch._foreach_mul_(gradients, 1 / count)
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip)
+        self.optimiser.step()
+        self.loss += sum(loss for loss, _ in found)
+        self.count += count
+        self.fit.steps += 1
+        self.fit.tokens += int(count)
+
+    def _end_epoch(self, validate: Callable[[Any], float]) -> None:
+        self.model.eval()
+        with self.torch.no_grad():
+            value = float(validate(self.model))
+        self._tick()
+        ended = self._done(1.0) >= 1
+        self.fit.history.append((self.loss / max(self.count, 1.0), value))
+        self.epoch, self.step, self.loss, self.count = self.epoch + 1, 0, 0.0, 0.0
+        if value < self.fit.loss or self.best is None:
+            self.fit.best_epoch, self.fit.loss = self.epoch, value
+            self.best = weights_of(self.model)
+            self._write("best", self.best, {"epoch": str(self.epoch)})
+        self.finished = ended or self.epoch - self.fit.best_epoch >= self.recipe.patience
+
+    def take_best(self) -> None:
+        """Put the weights of the best epoch into the model."""
+        if self.best is not None:
+            load_weights(self.model, self.best)
+        self.model.eval()
+
+    def _identity(self) -> str:
+        own = asdict(self.recipe)
+        for key in ("device", "save_seconds", "seconds"):
+            del own[key]
+        shapes = {name: list(p.shape) for name, p in self.model.named_parameters()}
+        return json.dumps([own, shapes], sort_keys=True)
+
+    def _write(self, part: str, tensors: Mapping[str, Any], record: Mapping[str, str]) -> None:
+        if self.folder is None:
+            return
+        from safetensors.torch import save_file
+
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with atomic_path(self.folder / f"{self.name}-{part}.safetensors", mode=0o600) as temporary:
+            save_file(dict(tensors), str(temporary), metadata=dict(record))
+
+    def save(self) -> None:
+        """Write everything that a resumed training needs, as one file."""
+        if self.folder is None:
+            return
+        tensors = {f"model/{key}": tensor for key, tensor in weights_of(self.model).items()}
+        for i, values in self.optimiser.state_dict()["state"].items():
+            for key, value in values.items():
+                tensors[f"optimiser/{i}/{key}"] = value.detach().cpu().contiguous()
+        place = {key: getattr(self, key) for key in _PLACE}
+        record = {
+            "identity": self._identity(),
+            "place": json.dumps(place),
+            "fit": json.dumps(asdict(self.fit)),
+        }
+        self._write("training", tensors, record)
+
+    def resume(self) -> None:
+        """Go to where the checkpoint stands, if there is one."""
+        if (
+            self.folder is None
+            or not (path := self.folder / f"{self.name}-training.safetensors").is_file()
+        ):
+            return
+        from safetensors import safe_open
+
+        try:
+            with safe_open(str(path), framework="pt") as file:
+                record = file.metadata()
+                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            identity, place, fit = (record[key] for key in ("identity", "place", "fit"))
+            same = identity == self._identity()
+            if same:
+                load_weights(
+                    self.model, {k[6:]: t for k, t in tensors.items() if k.startswith("model/")}
+                )
+                self._load_optimiser(tensors)
+                self.fit = Fit(**json.loads(fit))
+                self.fit.history = [(one, other) for one, other in self.fit.history]
+                for key, value in json.loads(place).items():
+                    setattr(self, key, value)
+                self._load_best()
+        except Exception as error:  # safetensors and torch raise their own
+            raise self._refusal("a training of this attack", "one that cannot be read") from error
+        if not same:
+            raise self._refusal("a training with the same recipe and sizes", "another one")
+
+    def _load_optimiser(self, tensors: Mapping[str, Any]) -> None:
+        state: dict[int, dict[str, Any]] = {}
+        for key, tensor in tensors.items():
+            kind, _, rest = key.partition("/")
+            if kind == "optimiser":
+                i, _, name = rest.partition("/")
+                state.setdefault(int(i), {})[name] = tensor
+        self.optimiser.load_state_dict({**self.optimiser.state_dict(), "state": state})
+
+    def _load_best(self) -> None:
+        if self.fit.best_epoch and self.folder is not None:
+            from safetensors.torch import load_file
+
+            self.best = load_file(str(self.folder / f"{self.name}-best.safetensors"))
+
+    def _refusal(self, wanted: str, got: str) -> DataFileError:
+        return DataFileError(
+            message(
+                "fit_model", "folder", wanted, got, fix="Give another folder, or remove this one."
+            )
+        )
+
+
+def _now() -> tuple[float, float]:
+    return time.monotonic(), time.process_time()
