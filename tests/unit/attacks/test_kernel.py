@@ -4,7 +4,7 @@ from sklearn.kernel_ridge import KernelRidge
 
 from unit.attacks.planted import parity, planted
 from vecveil.attacks import KernelAttack, Knowledge, LabelledVectors, Session
-from vecveil.attacks.token_inference.kernel import Setting, fit_kernel_ridge
+from vecveil.attacks.token_inference.kernel import KernelSetting, fit_kernel_ridge
 from vecveil.errors import InvalidInputError
 
 
@@ -52,7 +52,7 @@ def test_too_few_rows_are_refused():
 def test_weights_of_rows_are_sklearns():
     data, test = planted(200), planted(40, seed=1)
     weight = np.random.default_rng(0).uniform(0.1, 1.0, 200).astype(np.float32)
-    model = fit_kernel_ridge(data.X, data.L, weight, Setting(1.0, 0.3, False), None)
+    model = fit_kernel_ridge(data.X, data.L, weight, KernelSetting(1.0, 0.3, False), None)
     oracle = KernelRidge(alpha=0.3, kernel="rbf", gamma=1.0 / model.scale)
     mean = np.average(data.L, axis=0, weights=weight)
     oracle.fit(model.inputs(data.X), data.L - mean, sample_weight=weight)
@@ -61,7 +61,7 @@ def test_weights_of_rows_are_sklearns():
 
 def test_blocks_are_averaged():
     data, test = planted(200), planted(40, seed=1)
-    ones, setting = np.ones(100, dtype=np.float32), Setting(1.0, 0.3, False)
+    ones, setting = np.ones(100, dtype=np.float32), KernelSetting(1.0, 0.3, False)
     same = LabelledVectors(np.tile(data.X[:100], (2, 1)), np.tile(data.L[:100], (2, 1)))
     once = fit_kernel_ridge(same.X[:100], same.L[:100], ones, setting, None)
     blocks = (np.arange(100), np.arange(100, 200))

@@ -175,7 +175,8 @@ def test_published_weights_are_gone_on_from(tmp_path: Path) -> None:
 def test_a_base_that_was_stopped_comes_to_the_same_decoder(
     place: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from vecveil.attacks.reconstruction import fitting, plans
+    from vecveil.attacks import training as fitting
+    from vecveil.attacks.reconstruction import decoder as plans
 
     short = TINY["geia"].replace("epochs: 6", "epochs: 2", 1).replace("500", "120")
     path = described(place, tmp_path, decoders=f"geia: {short}")
