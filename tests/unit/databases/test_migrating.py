@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import harness.migrating_process as migrating_process
 import vecveil
-from harness import migrating_process
 from harness.command_line import CANARY, SECRET, environment
 from harness.folder_store import FolderStore, filled
 from vecveil.accounting import Ledger
