@@ -12,8 +12,8 @@ import argparse
 import re
 from pathlib import Path
 
-from vecveil.experiments import summarise
-from vecveil.experiments.catalogue import EXPERIMENTS
+from research import summarise
+from research.catalogue import EXPERIMENTS
 from vecveil.io import write_text
 from vecveil.report import experiment_to_html, experiment_to_markdown
 

@@ -15,7 +15,7 @@ VERDICTS = {"disagrees": "no", "unclear": "in part", "agrees": "yes", "not measu
 @cache
 def _summary(name: str, folder: Path):  # type: ignore[no-untyped-def]
     """Return the summary of an experiment, or None if it was not run."""
-    from vecveil.experiments import summarise
+    from research import summarise
     from vecveil.report.experiment_record import read_experiment
 
     if not (folder / "experiments" / name / "spec.yaml").exists():

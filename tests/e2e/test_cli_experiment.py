@@ -10,7 +10,7 @@ import pytest
 
 from harness.command_line import leftovers, run, spawn
 from harness.experiment_data import lsa_folder, small_data
-from vecveil.experiments.catalogue import EXPERIMENTS
+from research.catalogue import EXPERIMENTS
 
 SPEC = """
 experiment: tradeoff
@@ -127,10 +127,9 @@ def test_the_table_in_every_format(done: Path, tmp_path: Path) -> None:
 def test_of_all_one_that_cannot_be_run_stops_no_other(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import vecveil.experiments as experiments
-    import vecveil.experiments.catalogue as catalogue
+    import research
 
-    real = experiments.run
+    real = research.run
     empty = tmp_path / "empty"
     empty.mkdir()
 
@@ -138,8 +137,8 @@ def test_of_all_one_that_cannot_be_run_stops_no_other(
         own = empty if name == "whitebox" else data  # which lacks a data set
         return real(place / "mine.yaml", own, out, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(catalogue, "EXPERIMENTS", ("whitebox", "tradeoff"))
-    monkeypatch.setattr(experiments, "run", small)
+    monkeypatch.setattr(research, "EXPERIMENTS", ("whitebox", "tradeoff"))
+    monkeypatch.setattr(research, "run", small)
     found = run(
         "experiment", "run", "all", "--data", place / "data", "--out", tmp_path / "out", "--workers", 0, "--quick",
     )  # fmt: skip
@@ -184,3 +183,22 @@ def test_what_is_wrong_is_said_in_one_line(
     assert words in found.err
     assert "Traceback" not in found.err
     assert found.out == ""
+
+
+def test_without_a_checkout_the_command_says_how_to_get_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Installed from a wheel, the command finds the folder in a checkout around the current folder, and no other."""
+    import vecveil.cli.experiment as module
+
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "lib" / "python" / "vecveil" / "cli.py"))
+    (tmp_path / "research").mkdir()
+    other = tmp_path / "research" / "__init__.py"
+    other.write_text("raise SystemExit('somebody else wrote this')\n")
+    monkeypatch.chdir(tmp_path)
+    found = run("experiment", "list")
+    assert found.code == 1
+    assert len(found.errors) == len(found.err.splitlines()) == 1
+    assert "clone of the repository" in found.err
+    monkeypatch.chdir(Path(__file__).parent)
+    assert run("experiment", "list", "--json").code == 0

@@ -14,10 +14,10 @@ import pytest
 from harness.command_line import run
 from harness.experiment_data import lsa_folder, small_data
 from harness.faults import left_over
+from research import run as run_experiment
+from research import running
 from vecveil import Ledger
 from vecveil.bulk import verify
-from vecveil.experiments import run as run_experiment
-from vecveil.experiments import running
 
 DAY = 86_400.0
 

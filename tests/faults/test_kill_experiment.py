@@ -42,9 +42,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def warm_experiments(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmProcess]:
-    modules = ("vecveil.experiments.running", "vecveil.experiments.catalogue", "vecveil.attacks", "vecveil.auditing",
+    modules = ("research.running", "research.catalogue", "vecveil.attacks", "vecveil.auditing",
                "vecveil.encoders.lsa", "pyarrow.parquet", "sklearn.linear_model", "scipy.stats", "tqdm",
-               "vecveil.experiments.catalogue.tradeoff")  # fmt: skip
+               "research.catalogue.tradeoff")  # fmt: skip
     with WarmProcess(tmp_path_factory.mktemp("said"), modules) as process:
         yield process
 

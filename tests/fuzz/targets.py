@@ -233,7 +233,7 @@ def _serve_config(data: bytes) -> None:
 
 
 def _specification(data: bytes) -> None:
-    from vecveil.experiments import specification
+    from research import specification
 
     # What a specification's `modules` name is imported, which is documented: not here.
     kinds = {"tradeoff": specification.Spec}
@@ -301,7 +301,7 @@ def _state_seeds() -> list[bytes]:
 
 
 def _records(data: bytes) -> None:
-    from vecveil.experiments.records import RecordFolder
+    from research.records import RecordFolder
 
     path = written("records/records.jsonl", data)
     with expected():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,12 @@ SUBJECTS = (
 VERBS = ("visited", "left", "praised", "photographed", "described", "bought")
 OBJECTS = ("a bridge", "old books", "the market", "a painting", "new shoes", "the river")
 TIMES = ("in the morning", "after lunch", "last week", "during the storm", "before the vote")
+
+
+def checkout_environment() -> dict[str, str]:
+    """Return the environment of a program that imports the checkout's package and its experiments."""
+    root = Path(__file__).parents[2]
+    return {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}"}
 
 
 def sentences(count: int, seed: int) -> list[str]:

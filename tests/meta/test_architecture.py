@@ -143,6 +143,13 @@ def test_the_table_says_what_it_is_meant_to_say() -> None:
         assert not others & RULES[part]
 
 
+def test_no_module_of_the_package_imports_the_experiments() -> None:
+    """A wheel does not hold them; `vecveil experiment` loads them by name where there is a checkout."""
+    pattern = re.compile(r"^\s*(?:from|import) research\b", re.MULTILINE)
+    assert pattern.search("    from research.catalogue import EXPERIMENTS")
+    assert not [file for file in FILES if pattern.search(file.read_text("utf-8"))]
+
+
 CONTROLS = [
     ("attacks/linear.py", "from vecveil.mechanisms import Laplace", "mechanisms"),
     ("attacks/linear.py", "def f():\n    import vecveil.protector.files", "protector"),

@@ -16,7 +16,7 @@ ELSEWHERE = {"np", "audit.json"}  # no names of the source
 def source_names() -> set[str]:
     """Return parts, modules, classes, functions and fields, plain and as Class.member."""
     names = {"vecveil"}
-    for path in SOURCE.rglob("*.py"):
+    for path in [*SOURCE.rglob("*.py"), *(ROOT / "research").rglob("*.py")]:
         names |= {path.stem, path.parent.name}
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.FunctionDef | ast.ClassDef):

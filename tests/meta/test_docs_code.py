@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from harness.documents import ROOT, blocks, run_python
+from research.datasets import registry
 from vecveil.attacks.token_inference import ladder
-from vecveil.experiments.datasets import registry
 from vecveil.protector import METHODS
 
 PAGES = sorted(

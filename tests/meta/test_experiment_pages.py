@@ -10,9 +10,9 @@ from types import ModuleType
 import pytest
 
 from harness.documents import ROOT
+from research import summarise
+from research.catalogue import EXPERIMENTS
 from vecveil.errors import DataFileError
-from vecveil.experiments import summarise
-from vecveil.experiments.catalogue import EXPERIMENTS
 from vecveil.records.experiment import read_experiment
 
 RECORDS = ROOT / "benchmarks" / "results" / "experiments"

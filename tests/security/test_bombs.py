@@ -19,6 +19,7 @@ import pytest
 
 import vecveil
 from harness.protector_files import built, parts
+from research.specification import Spec, parse_spec
 from vecveil.bulk import verify
 from vecveil.cli.inputs import read_labels
 from vecveil.concepts import Concept
@@ -26,7 +27,6 @@ from vecveil.concepts.patterns import LARGEST_PATTERN, PatternDetector, unrolled
 from vecveil.data import read_table, read_texts
 from vecveil.data.parquet import largest_values, read_footer
 from vecveil.errors import DataFileError, InvalidInputError, ProtectorFileError, VecveilError
-from vecveil.experiments.specification import Spec, parse_spec
 from vecveil.mechanisms import Laplace
 from vecveil.protector import Protector
 from vecveil.protector.files import from_bytes, to_bytes

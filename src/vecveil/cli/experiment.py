@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,32 @@ Examples:
   vecveil experiment table tradeoff --out results
   vecveil experiment table all --out results --format markdown --to tables
 """
+MARKER = 'PROJECT = "vecveil"'
+"""The line of ``research/__init__.py`` that tells our folder from another of its name."""
 FORMATS = {"markdown": "md", "csv": "csv", "latex": "tex", "json": "json", "html": "html"}
+
+
+def research() -> Any:
+    """Return the package ``research`` of a checkout: the one of the installed source, or around the current folder.
+
+    Raises:
+        VecveilError: neither is there; a wheel does not hold it.
+    """
+    from vecveil.errors import VecveilError
+
+    here = Path.cwd()
+    for root in (Path(__file__).parents[3], here, *here.parents):
+        package = root / "research" / "__init__.py"
+        # Importing runs the folder's code, so its text is looked at first.
+        if package.is_file() and MARKER in package.read_text("utf-8", "replace").splitlines():
+            if str(root) not in sys.path:
+                sys.path.insert(0, str(root))  # worker processes inherit it
+            return importlib.import_module("research")
+    raise VecveilError(
+        "The experiments are in the folder research/ of vecveil's repository, which pip does not install. "
+        "Run this command in a clone of the repository, or in its unpacked source distribution.",
+        code="E-NO-RESEARCH",
+    )
 
 
 @click.group("experiment", epilog=EXAMPLE, short_help="Run the papers' experiments and ours.")
@@ -45,9 +72,8 @@ def command() -> None:
 def listed(as_json: bool) -> None:
     """Print name, source and purpose of each experiment."""
     from vecveil.cli.printing import data, data_json
-    from vecveil.experiments import list_experiments
 
-    found = list_experiments()
+    found = research().list_experiments()
     if as_json:
         data_json({"experiments": found})
         return
@@ -61,10 +87,8 @@ def listed(as_json: bool) -> None:
 def spec(name: str) -> None:
     """Print the specification (YAML) of experiment NAME, to be edited and run."""
     from vecveil.cli.printing import data
-    from vecveil.experiments.catalogue import experiment_named
-    from vecveil.experiments.specification import shipped_spec
 
-    data(shipped_spec(experiment_named(name).name))
+    data(research().shipped_spec(name))
 
 
 @command.command("run", epilog=RUN_EXAMPLE)
@@ -99,22 +123,20 @@ def run(
     With all, an experiment that cannot be run (a data set is missing) stops no other.
     """
     import os
-    import sys
 
     from vecveil.cli.printing import data as print_data
     from vecveil.cli.printing import data_json, note
     from vecveil.errors import VecveilError
-    from vecveil.experiments import run as run_experiment
-    from vecveil.experiments.catalogue import EXPERIMENTS
 
-    names = list(EXPERIMENTS) if name == "all" else [name]
+    experiments = research()
+    names = list(experiments.EXPERIMENTS) if name == "all" else [name]
     processes = min(4, os.cpu_count() or 1) if workers is None else workers
     outcomes: dict[str, Any] = {}
     not_run: list[str] = []
     for one in names:
         note(f"experiment {one}")
         try:
-            outcome = run_experiment(
+            outcome = experiments.run(
                 one, data, out, quick=quick, seeds=seeds, workers=processes, resume=resume,
                 report=None if sys.stderr.isatty() else note,
             )  # fmt: skip
@@ -165,14 +187,13 @@ def table(
     """Show what the last run of an experiment in --out measured, or of all that were run there."""
     from vecveil.cli.outputs import writing
     from vecveil.cli.printing import data, data_json, note
-    from vecveil.experiments import load_spec, summarise
-    from vecveil.experiments.catalogue import EXPERIMENTS
     from vecveil.io import write_text
     from vecveil.report.experiment_page import experiment_to_html
 
+    experiments = research()
     form = "json" if as_json else form
     names = (
-        [one for one in EXPERIMENTS if (out / one / "spec.yaml").exists()]
+        [one for one in experiments.EXPERIMENTS if (out / one / "spec.yaml").exists()]
         if name == "all"
         else [name]
     )
@@ -183,16 +204,16 @@ def table(
             "--html is one page: name one experiment, or use --format html --to FOLDER."
         )
     if Path(name).suffix in (".yaml", ".yml"):
-        names = [load_spec(name)[0].experiment]
+        names = [experiments.load_spec(name)[0].experiment]
     if len(names) > 1 and folder is None and form == "json":
-        data_json({"experiments": [summarise(one, out) for one in names]})
+        data_json({"experiments": [experiments.summarise(one, out) for one in names]})
         return
     if len(names) > 1 and folder is None and form != "markdown":
         raise click.UsageError(
             f"--format {form} is a file for each: name one experiment, or add --to FOLDER."
         )
     for one in names:
-        record = summarise(one, out)
+        record = experiments.summarise(one, out)
         text = _drawn(record, form)
         if folder is None:
             data(text)

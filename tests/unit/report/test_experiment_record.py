@@ -128,7 +128,7 @@ def test_no_text_of_the_record_is_in_an_error_and_the_kind_of_error_is_the_calle
 
 def test_what_experiments_write_is_what_is_read() -> None:
     """The two sides of the schema are written apart: a summary of every kind of part goes through."""
-    from vecveil.experiments import summary as s
+    from research import summary as s
 
     columns = (s.Column("method", text=True), s.Column("leakage", "%"))
     rows = (("sparse", s.number([0.2, 0.3], published=0.1)), ("none", None))

@@ -1,0 +1,162 @@
+"""The papers' tables, and ours, as named runs that can be stopped and gone on with.
+
+`run` measures what has no record yet, `summarise` turns the records of a folder into tables, figures and findings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from research.catalogue import EXPERIMENTS, experiment_named
+from research.experiment import Records
+from research.records import RecordFolder
+from research.specification import Spec, digest, parse_spec, read_yaml
+from research.specification import shipped_spec as _shipped_spec
+from vecveil.errors import DataFileError
+from vecveil.records.experiment import Cells, ExperimentRecord
+from vecveil.validation import check_count
+from vecveil.version import __version__
+
+if TYPE_CHECKING:
+    from research.running import Outcome
+
+__all__ = ["EXPERIMENTS", "list_experiments", "load_spec", "run", "shipped_spec", "summarise"]
+
+# `vecveil experiment` looks for this line before it imports the folder.
+PROJECT = "vecveil"
+
+
+def list_experiments() -> list[dict[str, str]]:
+    """Return name, purpose and source of each experiment."""
+    found = [experiment_named(name) for name in EXPERIMENTS]
+    return [{"name": one.name, "what": one.what, "source": one.source} for one in found]
+
+
+def shipped_spec(name: str) -> str:
+    """Return the text of the specification that comes with an experiment."""
+    return _shipped_spec(experiment_named(name).name)
+
+
+def load_spec(name_or_file: str | Path, *, quick: bool = False) -> tuple[Spec, str]:
+    """Return a specification, that of an experiment's name or of a YAML file, and its text.
+
+    Raises:
+        DataFileError: the file cannot be read, or holds an unknown key or a value of another type.
+    """
+    if str(name_or_file) in EXPERIMENTS:
+        text, owner = shipped_spec(str(name_or_file)), f"{name_or_file}.yaml"
+    else:
+        path = Path(name_or_file)
+        try:
+            text, owner = path.read_text(encoding="utf-8"), path.name
+        except (OSError, UnicodeDecodeError):
+            raise DataFileError.of("experiment", "name", "an experiment's name or a readable YAML file",
+                                   f"{path.name!r}, which cannot be read",
+                                   fix="Names: " + ", ".join(EXPERIMENTS) + ".") from None  # fmt: skip
+    found = read_yaml(text, owner=owner)
+    name = found.get("experiment") if isinstance(found, dict) else None
+    kinds: dict[str, type[Spec]] = dict.fromkeys(EXPERIMENTS, Spec)
+    if name in kinds:
+        kinds[name] = experiment_named(name).spec_type
+    return parse_spec(text, kinds, quick=quick, owner=owner), text
+
+
+def run(
+    name_or_file: str | Path,
+    data: str | Path,
+    out: str | Path,
+    *,
+    quick: bool = False,
+    seeds: int | None = None,
+    workers: int = 2,
+    resume: bool = True,
+    show_progress: bool | None = None,
+    report: Callable[[str], None] | None = None,
+) -> Outcome:
+    """Measure an experiment's cells that have no record in ``out`` yet; see `running.run_cells`.
+
+    Args:
+        name_or_file: an experiment, or a YAML file with its settings.
+        data: folder of the data sets (docs/experiments/index.md says what lies where).
+        out: the experiment's records lie in a folder of its name in it.
+        quick: the coarse version.
+        seeds: in place of the specification's.
+    """
+    from research.running import run_cells
+
+    spec, text = load_spec(name_or_file, quick=quick)
+    if seeds is not None:
+        spec = dataclasses.replace(spec, seeds=check_count(seeds, owner="run", param="seeds"))
+    if not Path(data).is_dir():
+        raise DataFileError.of("experiment run", "data", "a folder with data sets",
+                               f"{Path(data).name!r}, which is none")  # fmt: skip
+    if text.startswith("# as run"):  # the specification of an earlier run
+        text = text.partition("\n")[2]
+    given = [*(["--quick"] if quick else []), *([f"--seeds {seeds}"] if seeds else [])]
+    head = f"# as run{' with ' if given else ''}{' '.join(given)}\n"
+    return run_cells(
+        experiment_named(spec.experiment), spec, head + text, Path(data), Path(out) / spec.experiment,
+        workers=workers, resume=resume, show_progress=show_progress, report=report,
+    )  # fmt: skip
+
+
+def summarise(name: str, out: str | Path) -> dict[str, Any]:
+    """Return the record, schema ``vecveil.experiment/1``, of what an experiment's last run in ``out`` measured.
+
+    Raises:
+        DataFileError: there is no such run.
+    """
+    experiment = experiment_named(name)
+    folder = RecordFolder(Path(out) / name)
+    if not folder.spec_path.exists():
+        raise DataFileError.of("experiment table", "out", f"a folder in which {name!r} was run",
+                               f"{Path(out).name!r}",
+                               fix=f"Run `vecveil experiment run {name} --data DIR --out DIR` first.")  # fmt: skip
+    text = folder.spec_path.read_text(encoding="utf-8")
+    head = text.partition("\n")[0]
+    spec, _ = load_spec(folder.spec_path, quick="--quick" in head)
+    seeds = re.search(r"--seeds (\d+)", head)
+    if seeds:
+        spec = dataclasses.replace(spec, seeds=int(seeds[1]))
+    records = folder.read()
+    cells = experiment.cells(spec)
+    rows = [
+        record
+        for cell in cells
+        if (record := records.get((cell.name, digest(experiment.settings(spec, cell)))))
+    ]
+    if not rows:
+        raise DataFileError.of("experiment table", "out", "a folder with a measured cell",
+                               f"none of {len(cells)} of {name!r}", fix="Run it again: it goes on.")  # fmt: skip
+    own = text.partition("\n")[2] != shipped_spec(name)
+    command = (
+        f"vecveil experiment run {f'OUT/{name}/spec.yaml' if own else name} --data DIR --out OUT"
+    )
+    command += head.partition(" with")[2]
+    summary = experiment.summary(spec, Records(rows))
+    record = ExperimentRecord(
+        name=name,
+        what=experiment.what,
+        source=experiment.source,
+        vecveil=__version__,
+        created=max(row["finished"] for row in rows),
+        commits=sorted({row["commit"] for row in rows if row["commit"]}),
+        command=command,
+        quick=spec.is_quick,
+        machine=rows[-1]["machine"],
+        cells=Cells(
+            asked=len(cells),
+            measured=sum("skipped" not in row["found"] for row in rows),
+            failed=len(folder.failures()),
+        ),
+        seconds=round(sum(row["seconds"] for row in rows), 1),
+        notes=summary.notes,
+        tables=summary.tables,
+        figures=summary.figures,
+        findings=[dataclasses.replace(finding, command=command) for finding in summary.findings],
+    )
+    return record.to_record()

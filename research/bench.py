@@ -1,0 +1,179 @@
+"""What the cells of a run share in one process: problems read once, encoders, material of a seed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from research.modules import import_modules
+from research.problems import Problem, make_problem
+from research.specification import Spec
+from research.tasks import read_task, task_digest, task_texts
+from vecveil.auditing.case import Case, Options, make_case
+from vecveil.concepts import TokenVocabulary
+from vecveil.errors import InvalidInputError
+from vecveil.metrics import UtilityTask
+from vecveil.types import Embeddings
+
+__all__ = ["Bench", "Material"]
+
+T = TypeVar("T")
+KEPT = 24  # results of `once`: vectors of a few problems, a mask or two
+FIT_COUNTS = (10, 5, 3)  # as `vecveil.fit` chooses the words that get a label
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Material:
+    """A problem as vectors, split for one seed: what protectors are fitted on, attackers learn from and are judged on.
+
+    Attributes:
+        problem: the texts and the concept.
+        case: the split of an audit: 70 % of the texts with the concept to learn from, 30 % to be judged, by group.
+        positive, negative: (P, n) texts with the concept and without it, aligned with ``matches.with_concept``.
+        background: (K, n) texts without the concept, none of a group that is judged.
+        task: the utility.
+        seed: of the split.
+    """
+
+    problem: Problem
+    case: Case
+    positive: Embeddings
+    negative: Embeddings
+    background: Embeddings
+    task: UtilityTask
+    seed: int
+
+    @cached_property
+    def fit_rows(self) -> npt.NDArray[np.intp]:
+        """Positions among the pairs that protectors are fitted on: of no group that is judged."""
+        case = self.case
+        own = case.groups[case.matches.with_concept]
+        return np.flatnonzero(~np.isin(own, case.groups[case.test]))
+
+    @cached_property
+    def fit_labels(self) -> npt.NDArray[np.uint8]:
+        """(len(fit_rows), V) which words of the concept the fitted texts hold, rarer ones too."""
+        matches = self.case.matches
+        words: TokenVocabulary = matches.frequent_tokens(FIT_COUNTS, self.fit_rows)
+        return matches.token_labels(words)[0][self.fit_rows]
+
+    @cached_property
+    def fit_groups(self) -> npt.NDArray[np.intp]:
+        """Groups of the fitted texts."""
+        own: npt.NDArray[np.intp] = self.case.groups[self.case.matches.with_concept][self.fit_rows]
+        return own
+
+
+class Bench:
+    """Reads, encodes and keeps; every worker process has one.
+
+    Args:
+        spec: what is measured.
+        data: the data folder.
+        work: a folder for what cells keep beside their records, such as trained decoders.
+        show_progress: of encoding; None shows bars on a terminal.
+    """
+
+    def __init__(
+        self, spec: Spec, data: Path, work: Path, *, show_progress: bool | None = None
+    ) -> None:
+        import_modules(spec.modules)  # a worker process starts without them
+        self.spec, self.data, self.work = spec, data, work
+        self.show_progress = show_progress
+        self._kept: OrderedDict[Any, Any] = OrderedDict()
+
+    def once(self, key: Any, make: Callable[[], T]) -> T:
+        """Return what ``make`` gave for this key before, or make it; the least recently used are dropped."""
+        if key not in self._kept:
+            self._kept[key] = make()
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(key)
+        found: T = self._kept[key]
+        return found
+
+    def problem(self, name: str) -> Problem:
+        """Return a problem of the specification."""
+        return self.once(
+            ("problem", name), lambda: make_problem(name, self.spec.problem(name), self.data)
+        )
+
+    def encoder(self, name: str | None = None) -> Any:
+        """Return an encoder by name or folder; None: the specification's."""
+        from vecveil.encoders import load_encoder
+
+        chosen = self.spec.encoder if name is None else name
+        return self.once(("encoder", chosen), lambda: load_encoder(chosen, show_progress=False))
+
+    def task(self, name: str, encoder: Any) -> UtilityTask:
+        """Return the task of a data set as an encoder's vectors."""
+        key = ("task", name, getattr(encoder, "fingerprint", id(encoder)))
+        return self.once(key, lambda: read_task(name, self.data, encoder.encode))
+
+    def texts_of(self, name: str) -> list[str]:
+        """Return every text that a problem and its task encode, each once."""
+        problem = self.problem(name)
+        matches = problem.matches
+        negatives = [] if matches.labels is not None else matches.negatives()
+        used = [*problem.texts, *negatives, *task_texts(self.utility_of(name), self.data)]
+        return list(dict.fromkeys(used))
+
+    def utility_of(self, name: str) -> str:
+        """Return the data set whose task is a problem's utility."""
+        spec = self.spec.problem(name)
+        return spec.utility or spec.data[0]
+
+    def digest_of(self, name: str) -> list[str]:
+        """Return hashes of a problem's texts and concept, its task, and the encoder where it is a folder."""
+        found = [self.problem(name).digest]
+        with contextlib.suppress(
+            InvalidInputError
+        ):  # a data set that is good for no task; who needs one says so
+            found.append(self.task_digest(self.utility_of(name)))
+        if Path(self.spec.encoder).is_dir():
+            found.append(self.encoder().fingerprint)
+        return found
+
+    def task_digest(self, name: str) -> str:
+        """Return a hash of the task of a data set."""
+        return self.once(("task digest", name), lambda: task_digest(name, self.data))
+
+    def encode(self, name: str, encoder: Any = None) -> None:
+        """Encode a problem's texts into the cache, with a progress bar."""
+        chosen = self.encoder() if encoder is None else encoder
+        chosen.encode(self.texts_of(name), show_progress=self.show_progress)
+
+    def material(self, name: str, seed: int, encoder: Any = None) -> Material:
+        """Return a problem as vectors, split for a seed."""
+        chosen = self.encoder() if encoder is None else encoder
+        key = ("material", name, seed, getattr(chosen, "fingerprint", id(chosen)))
+        return self.once(key, lambda: self._material(name, seed, chosen))
+
+    def _material(self, name: str, seed: int, encoder: Any) -> Material:
+        problem = self.problem(name)
+        matches = problem.matches
+        vectors_key = ("vectors", name, getattr(encoder, "fingerprint", id(encoder)))
+        X, negative = self.once(
+            vectors_key,
+            lambda: (encoder.encode(problem.texts), encoder.encode(matches.negatives())),
+        )
+        options = Options(seed=seed, device="cpu", show_progress=False, corpus=tuple(problem.rest))
+        case = make_case(
+            matches, problem.groups.tolist(), embeddings=X, encode=encoder.encode, options=options,
+            min_token_count=None, detect=lambda part: [problem.rest.get(text, ()) for text in part],
+            owner="experiment",
+        )  # fmt: skip
+        ordinary = matches.without_concept
+        free = ordinary[~np.isin(case.groups[ordinary], case.groups[case.test])]
+        return Material(
+            problem, case, X[matches.with_concept], negative, X[free],
+            self.task(self.utility_of(name), encoder), seed,
+        )  # fmt: skip

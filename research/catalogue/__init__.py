@@ -1,0 +1,42 @@
+"""The experiments, one module each, found by name."""
+
+from __future__ import annotations
+
+import importlib
+
+from research.experiment import Experiment
+from vecveil.errors import InvalidInputError
+
+__all__ = ["EXPERIMENTS", "experiment_named"]
+
+_WHERE = {
+    "tradeoff": "tradeoff.Tradeoff",
+    "attacks": "attack_models.AttackModels",
+    "categories": "categories.Categories",
+    "whitebox": "whitebox.WhiteBox",
+    "concept-groups": "concept_groups.ConceptGroups",
+    "encoders": "embedding_models.EmbeddingModels",
+    "pii-transforms": "pii_transforms.PiiTransforms",
+    "lambda": "regularisation.Regularisation",
+    "latency": "latency.Latency",
+    "case-study": "case_study.CaseStudy",
+    "sensitivity": "sensitivity.SensitivityDeciles",
+    "textcrafter": "textcrafter.TextCrafterSets",
+    "frontier": "frontier.Frontier",
+    "held-out-terms": "held_out_terms.HeldOutTerms",
+    "guarantee": "guarantee.ConceptGuarantee",
+    "attributes": "attributes.Attributes",
+}
+
+EXPERIMENTS = tuple(_WHERE)
+"""Names, in the order of the papers' tables, ours last."""
+
+
+def experiment_named(name: str) -> Experiment:
+    """Return an experiment by name."""
+    if name not in _WHERE:
+        wanted = "one of " + ", ".join(EXPERIMENTS)
+        raise InvalidInputError.of("experiment", "name", wanted, repr(name)[:60])
+    module, _, kind = _WHERE[name].partition(".")
+    found: Experiment = getattr(importlib.import_module(f"{__name__}.{module}"), kind)()
+    return found

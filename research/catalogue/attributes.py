@@ -1,0 +1,256 @@
+"""Abstract concepts: an attribute of the whole text is hidden, another task is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from research.bench import Bench
+from research.catalogue.point_tables import METHOD_NAMES
+from research.catalogue.seeds import SeededScalesSpec
+from research.datasets import open_dataset
+from research.datasets.kinds import TextSet
+from research.experiment import Cell, Experiment, Records
+from research.points import attacks_named, protector_record, utility
+from research.scales import parse_scale
+from research.specification import Spec, digest
+from research.summary import Cell as TableCell
+from research.summary import Column, Summary, Table, number
+from research.tasks import task_texts
+from vecveil.attacks import LabelledVectors, split_groups
+from vecveil.errors import InvalidInputError
+from vecveil.protector import Protector, fit_labels
+
+__all__ = ["AttributeSpec", "Attributes", "AttributesSpec"]
+
+ABOUT = (
+    "A text has no part that could be removed to take its attribute away, so there are no pairs and no concept-level "
+    "figure. The subspace method erases the directions of the label means; what tells labels apart in other ways is "
+    "left to noise. Half of the training texts are fitted on; the attackers learn the label from protected vectors of "
+    "the other half, for on the fitted ones an erasure leaves less than elsewhere. Their figure is accuracy, its "
+    "chance the share of the most frequent label. Where the kept task depends on the attribute both cannot be had."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttributeSpec:
+    """One attribute.
+
+    Attributes:
+        data: a data set whose texts have labels.
+        labels: those that are told apart; none takes all.
+        keep: data sets whose tasks are measured; a target utility is the first one's.
+        texts: at most so many training texts, and a third as many test texts.
+    """
+
+    data: str
+    keep: tuple[str, ...]
+    labels: tuple[str, ...] = ()
+    texts: int = 4000
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttributesSpec(SeededScalesSpec):
+    """The settings of the experiment."""
+
+    attributes: dict[str, AttributeSpec] = field(default_factory=dict)
+    methods: tuple[str, ...] = ("laplace", "covariance", "subspace")
+    scales: tuple[str, ...] = ("clean", "utility 0.95")
+    options: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for scale in (*self.scales, *self.more_scales):
+            parse_scale(scale)
+        for name, one in self.attributes.items():
+            if not one.keep:
+                raise InvalidInputError.of(
+                    "experiment", f"attributes.{name}.keep", "at least one data set", "none"
+                )
+        attacks_named(self.attacks, further=False)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Texts:
+    """Texts to fit on, to attack from and to judge on, with labels as indices into ``classes``."""
+
+    texts: list[str]
+    labels: npt.NDArray[np.intp]
+    groups: npt.NDArray[np.intp]
+    fit: npt.NDArray[np.intp]
+    attack: npt.NDArray[np.intp]
+    test: npt.NDArray[np.intp]
+    classes: tuple[str, ...]
+
+
+class Attributes(Experiment):
+    """Cells with the axes attribute, method, scale and seed."""
+
+    name = "attributes"
+    what = "Sentiment or topic hidden in the vectors of whole texts while another task is kept."
+    source = "own"
+    spec_type = AttributesSpec
+    version = 2  # 1: attackers learnt from the fitted texts
+
+    def cells(self, spec: Spec) -> list[Cell]:
+        """Return the cells, those of an attribute side by side."""
+        assert isinstance(spec, AttributesSpec)
+        return [
+            Cell.of(attribute=name, method=method, scale=scale, seed=seed)
+            for seed in spec.all_seeds
+            for name in spec.attributes
+            for method in ("none", *spec.methods)
+            for scale in spec.scales
+            if spec.wants(scale, seed) and parse_scale(scale).fits(method)
+        ]
+
+    def settings(self, spec: Spec, cell: Cell) -> dict[str, Any]:
+        """Return what decides a cell."""
+        assert isinstance(spec, AttributesSpec)
+        one = spec.attributes[cell["attribute"]]
+        own = {
+            "data": one.data,
+            "keep": list(one.keep),
+            "labels": list(one.labels),
+            "texts": self._most(spec, one),
+        }
+        return {
+            **super().settings(spec, cell),
+            "attribute": own,
+            "options": spec.options.get(cell["method"], {}),
+        }
+
+    def prepare(self, spec: Spec, bench: Bench, cells: Sequence[Cell]) -> None:
+        """Encode the texts of every attribute and kept task."""
+        assert isinstance(spec, AttributesSpec)
+        for name in dict.fromkeys(cell["attribute"] for cell in cells):
+            texts = [*self._texts(spec, bench, name).texts]
+            for kept in spec.attributes[name].keep:
+                texts += task_texts(kept, bench.data)
+            bench.encoder().encode(list(dict.fromkeys(texts)), show_progress=bench.show_progress)
+
+    def data_digest(self, spec: Spec, bench: Bench, cell: Cell) -> str | None:
+        """Return a hash of the texts, their labels and groups, and of the kept tasks."""
+        assert isinstance(spec, AttributesSpec)
+        found = self._texts(spec, bench, cell["attribute"])
+        kept = [bench.task_digest(name) for name in spec.attributes[cell["attribute"]].keep]
+        own = [found.texts, found.labels.tolist(), found.groups.tolist(), list(found.classes)]
+        return digest([*own, *kept])
+
+    def measure(self, spec: Spec, cell: Cell, bench: Bench) -> dict[str, Any]:
+        """Return what is left of the kept tasks and how well the attribute is inferred."""
+        assert isinstance(spec, AttributesSpec)
+        one, seed = spec.attributes[cell["attribute"]], cell["seed"]
+        found = self._texts(spec, bench, cell["attribute"])
+        encoder = bench.encoder()
+        X = bench.once(("attribute", cell["attribute"]), lambda: encoder.encode(found.texts))
+        tasks = {kept: bench.task(kept, encoder) for kept in one.keep}
+        protector: Protector | None = None
+        if cell["method"] != "none":
+            options: dict[str, Any] = dict(spec.options.get(cell["method"], {}))
+            protector = fit_labels(
+                X[found.fit], [found.classes[i] for i in found.labels[found.fit]],
+                method=cell["method"], utility=tasks[one.keep[0]], groups=found.groups[found.fit],
+                seed=seed, show_progress=False, **parse_scale(cell["scale"]).arguments(cell["method"]),
+                **options,
+            )  # fmt: skip
+        return {
+            "kept": {kept: utility(task, protector, seed) for kept, task in tasks.items()},
+            **self._inferred(spec, found, X, protector, seed),
+            "protector": protector_record(protector),
+        }
+
+    def _inferred(
+        self, spec: Spec, found: _Texts, X: Any, protector: Protector | None, seed: int
+    ) -> dict[str, Any]:
+        marks = np.eye(len(found.classes), dtype=np.uint8)[found.labels]
+        judged = X[found.test]
+        oracle: dict[str, Any] = {}
+        if protector is not None:
+            judged = protector.protect(judged, np.random.default_rng([seed, 12]))
+            oracle = {
+                "release": protector.release(),
+                "noise_covariance": protector.released_noise_covariance(),
+            }
+        known = LabelledVectors(X[found.attack], marks[found.attack], found.groups[found.attack])
+        met = LabelledVectors(judged, marks[found.test], found.groups[found.test])
+        results = {}
+        for attack in attacks_named(spec.attacks, further=False):
+            result = attack.run(known, met, rng=seed, show_progress=False, **oracle)
+            record = result.main.to_record()  # of one label a text, R-precision is accuracy
+            results[result.name] = {k: record[k] for k in ("value", "low", "high", "chance")}
+        worst = max(results, key=lambda name: results[name]["value"])
+        return {"attacks": results, "worst": worst, "inferred": results[worst]}
+
+    def _most(self, spec: Spec, one: AttributeSpec) -> int:
+        return one.texts if spec.texts is None else min(one.texts, spec.texts)
+
+    def _texts(self, spec: Spec, bench: Bench, name: str) -> _Texts:
+        assert isinstance(spec, AttributesSpec)
+        one = spec.attributes[name]
+        return bench.once(
+            ("texts", name),
+            lambda: _read(open_dataset(one.data, bench.data), one, self._most(spec, one)),
+        )
+
+    def summary(self, spec: Spec, records: Records) -> Summary:
+        """Return a table of every attribute, method and scale."""
+        kept = list(dict.fromkeys(name for row in records for name in row["found"]["kept"]))
+        columns = [
+            Column("Attribute", text=True), Column("Scale", text=True), Column("Method", text=True),
+            Column("Accuracy of the strongest attack", "%"), Column("Chance", "%"), Column("Attack", text=True),
+            *(Column(f"{name}, kept", "%") for name in kept),
+        ]  # fmt: skip
+        body: list[list[TableCell]] = []
+        for (attribute, scale, method), rows in records.each("attribute", "scale", "method"):
+            low, high = (rows.figures("inferred", end) for end in ("low", "high"))
+            body.append(
+                [
+                    attribute, scale, METHOD_NAMES.get(method, method),
+                    number(rows.figures("inferred", "value"), low=low, high=high),
+                    number(rows.figures("inferred", "chance")),
+                    ", ".join(dict.fromkeys(row["found"]["worst"] for row in rows)),
+                    *(number(rows.figures("kept", name, "relative")) if _has(rows, name) else "–" for name in kept),
+                ]
+            )  # fmt: skip
+        return Summary([Table("Attributes of whole texts", columns, body)], notes=[ABOUT])
+
+
+def _has(rows: Records, name: str) -> bool:
+    return any(name in row["found"]["kept"] for row in rows)
+
+
+def _read(found: Any, one: AttributeSpec, most: int) -> _Texts:
+    """Return texts with the wanted labels: training texts, and test texts or a held-out quarter by group."""
+    if not isinstance(found, TextSet) or found.labels is None:
+        raise InvalidInputError.of(
+            "experiment", "data", "a data set whose texts have labels", repr(one.data)
+        )
+    labels = np.asarray(found.labels)
+    classes = one.labels or tuple(sorted(set(found.labels)))
+    missing = [name for name in classes if name not in set(found.labels)]
+    if missing:
+        known = "of " + ", ".join(sorted(set(found.labels)))[:200]
+        raise InvalidInputError.of("experiment", "labels", known, repr(missing[0])[:40])
+    wanted = np.flatnonzero(np.isin(labels, classes))
+    split = np.asarray(found.split if found.split is not None else [""] * len(labels))
+    is_test = np.char.startswith(split.astype(str), "test")
+    rng = np.random.default_rng(0)
+    if not is_test[wanted].any():
+        names = rng.permutation(np.unique(found.groups[wanted]))
+        is_test = np.isin(found.groups, names[: max(1, len(names) // 4)])
+    learnt = np.isin(found.groups, found.groups[wanted[is_test[wanted]]])
+    train, test = wanted[~is_test[wanted] & ~learnt[wanted]], wanted[is_test[wanted]]
+    train, test = (
+        np.sort(rng.permutation(rows)[:count]) for rows, count in ((train, most), (test, most // 3))
+    )
+    rows = np.concatenate([train, test])
+    index = {name: i for i, name in enumerate(classes)}
+    fit, attack = split_groups(np.asarray(found.groups)[train], (0.5, 0.5), seed=0)
+    return _Texts(
+        [found.texts[i] for i in rows], np.array([index[labels[i]] for i in rows], dtype=np.intp),
+        np.asarray(found.groups)[rows], fit, attack, np.arange(len(train), len(rows)), tuple(classes),
+    )  # fmt: skip

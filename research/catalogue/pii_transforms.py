@@ -1,0 +1,209 @@
+"""SPARSE, Table 9: changes of the text in place of noise on the vector, and what each loss of utility buys."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from research.bench import Bench, Material
+from research.catalogue.claims import beside, findings_of
+from research.catalogue.grid import Grid, GridSpec
+from research.catalogue.point_tables import METHOD_NAMES, SETTING
+from research.catalogue.tradeoff import AXES
+from research.experiment import Cell, Records
+from research.points import attacks_named, judged_by
+from research.problems import grouped_concept
+from research.scales import parse_scale
+from research.specification import Spec
+from research.summary import Cell as TableCell
+from research.summary import Column, Summary, Table, number
+from research.tasks import read_task, task_texts
+from vecveil.attacks import LabelledVectors
+from vecveil.concepts.rewriting import Rewriter
+from vecveil.errors import InvalidInputError
+from vecveil.metrics import Estimate
+from vecveil.metrics.trade_off import trade_off_rate
+from vecveil.protector.text_methods import TEXT_METHODS
+
+__all__ = ["PiiTransforms", "TransformSpec"]
+
+TABLES = ("sparse-table-9",)
+ABOUT = (
+    "The text's concept words are changed before it is encoded: blackened (redact), replaced by random words, or by "
+    "other members of the concept. The paper assumes that nothing leaks of a word that was changed; here attackers are "
+    "trained on the vectors of changed texts, with the words that stood there, and what they find is what the rest of "
+    "the sentence gives away (without `transplant`: it moves the difference that a word makes, and a changed text has "
+    "none). R is leakage removed over utility lost, both against unprotected vectors: once with the leakage measured, "
+    "once assumed to be nothing. Where hardly any utility is lost R is large and says little."
+)
+CHANGED = "text"  # the scale of a change of the text: it has none
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformSpec(GridSpec):
+    """The axes of a grid, and the changes of the text beside it."""
+
+    transforms: tuple[str, ...] = ("redact", "replace-random", "replace-semantic")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in self.transforms:
+            if name not in TEXT_METHODS:
+                wanted = "of " + ", ".join(TEXT_METHODS)
+                raise InvalidInputError.of("experiment", "transforms", wanted, repr(name)[:60])
+
+
+class PiiTransforms(Grid):
+    """Changes of the text beside noise."""
+
+    name = "pii-transforms"
+    what = (
+        "PII blackened or replaced in the text before it is encoded, beside noise on the vectors."
+    )
+    source = "SPARSE, Table 9"
+    spec_type = TransformSpec
+
+    def cells(self, spec: Spec) -> list[Cell]:
+        """Return the grid, and a cell for each problem, change of the text and seed."""
+        assert isinstance(spec, TransformSpec)
+        changed = [
+            Cell.of(problem=problem, method=method, scale=CHANGED, seed=seed)
+            for seed in spec.all_seeds
+            for problem in spec.problems
+            for method in spec.transforms
+        ]
+        return [*super().cells(spec), *changed]
+
+    def prepare(self, spec: Spec, bench: Bench, cells: Sequence[Cell]) -> None:
+        """Encode the problems' texts, and all that are changed."""
+        super().prepare(spec, bench, cells)
+        texts: list[str] = []
+        for cell in cells:
+            if cell["scale"] == CHANGED:
+                rewriter = _rewriter(bench, cell)
+                texts += rewriter.rewrite(bench.problem(cell["problem"]).texts, show_progress=False)
+                texts += rewriter.rewrite(
+                    task_texts(bench.utility_of(cell["problem"]), bench.data), show_progress=False
+                )
+        bench.encoder().encode(list(dict.fromkeys(texts)), show_progress=bench.show_progress)
+
+    def measure(self, spec: Spec, cell: Cell, bench: Bench) -> dict[str, Any]:
+        """Return a point of the grid, or what is left of a changed text."""
+        assert isinstance(spec, TransformSpec)
+        if cell["scale"] != CHANGED:
+            return super().measure(spec, cell, bench)
+        material = bench.material(cell["problem"], cell["seed"])
+        rewriter = _rewriter(bench, cell)
+        encoder = bench.encoder()
+        Y = encoder.encode(rewriter.rewrite(material.problem.texts, show_progress=False))
+        task = read_task(
+            bench.utility_of(cell["problem"]), bench.data,
+            lambda texts: encoder.encode(rewriter.rewrite(list(texts), show_progress=False)),
+        )  # fmt: skip
+        clean, found = material.task.clean(), task.clean()
+        kept = {
+            "metric": found.metric, "value": found.value, "clean": clean.value,
+            "relative": found.value / clean.value if clean.value > 0 else None,
+            "low": found.low, "high": found.high,
+        }  # fmt: skip
+        return {"utility": kept, **_leakage(material, Y, spec.attacks), "protector": None}
+
+    def summary(self, spec: Spec, records: Records) -> Summary:
+        """Return a table for each problem with R, measured and assumed, and what becomes of the claims."""
+        problems = records.values("problem")
+        rows = [row for name in problems for row in _rows(records, name)]
+        findings = findings_of(
+            "pii-transforms", rows, ("dataset", "method", "epsilon"), difference=SETTING
+        )
+        tables = [_table(records, name) for name in problems]
+        return Summary(tables, findings=findings, notes=[ABOUT, AXES, SETTING])
+
+
+def _rewriter(bench: Bench, cell: Cell) -> Rewriter:
+    problem = bench.problem(cell["problem"])
+    concept = grouped_concept(problem, bench.data)
+    matches = concept.find(problem.texts, show_progress=False)
+    found = TEXT_METHODS[cell["method"]].build(matches, concept, cell["seed"], {})
+    if found.needs_spans:
+        raise InvalidInputError.of("experiment", "concept", "one that is found in any text",
+                                   f"annotated spans, in problem {cell['problem']!r}",
+                                   "The texts of the utility are changed too, and have no annotation.")  # fmt: skip
+    return found
+
+
+def _leakage(material: Material, Y: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Return what attackers that learn from the vectors of changed texts read of the words that stood there."""
+    case = material.case
+    known = LabelledVectors(Y[case.train], case.labels[case.train], case.groups[case.train])
+    met = LabelledVectors(np.asarray(Y[case.test]), case.labels[case.test], case.groups[case.test])
+    attacks = [one for one in attacks_named(names, further=False) if one.name != "transplant"]
+    results = [attack.run(known, met, rng=material.seed, show_progress=False) for attack in attacks]
+    return judged_by(material, results)
+
+
+def _rate(records: Records, problem: str, rows: Records, *, assumed: bool) -> float:
+    """Return R from means over seeds."""
+    clean = records.where(problem=problem, method="none")
+    figures = [clean.figures("leakage", "value"), rows.figures("leakage", "value"),
+               clean.figures("utility", "value"), rows.figures("utility", "value")]  # fmt: skip
+    if not all(figures):
+        return math.nan
+    before, after, had, has = (float(np.mean(values)) for values in figures)
+    found: Estimate = trade_off_rate(before, 0.0 if assumed else after, had, has)
+    return found.value
+
+
+def _table(records: Records, problem: str) -> Table:
+    columns = [
+        Column("Method", text=True), Column("Scale", text=True), Column("Leakage, strongest attack", "%"),
+        Column("Chance", "%"), Column("Utility", "%"), Column("Utility kept", "%"),
+        Column("R, leakage measured"), Column("R, no leakage assumed"),
+    ]  # fmt: skip
+    body: list[list[TableCell]] = []
+    for (method, scale), rows in records.where(problem=problem).each("method", "scale"):
+        keys: dict[str, Any] = {"dataset": problem, "method": method}
+        epsilon = None if scale == CHANGED else parse_scale(scale)
+        if epsilon is not None:
+            keys["epsilon"] = epsilon.value if epsilon.kind in ("clean", "effective") else -1.0
+        paper = {name: beside(TABLES, name, **keys) for name in ("leakage", "utility", "rate")}
+        leak, used = (None if paper[k] is None else paper[k] / 100 for k in ("leakage", "utility"))  # type: ignore[operator]
+        rate = [] if method == "none" else [_rate(records, problem, rows, assumed=False)]
+        changed = scale == CHANGED
+        assumed = [_rate(records, problem, rows, assumed=True)] if changed else []
+        body.append(
+            [
+                METHOD_NAMES.get(method, method), scale,
+                number(rows.figures("leakage", "value"), low=rows.figures("leakage", "low"),
+                       high=rows.figures("leakage", "high"), published=leak),
+                number(rows.figures("leakage", "chance")),
+                number(rows.figures("utility", "value"), published=used),
+                number(rows.figures("utility", "relative")),
+                number(rate, percent=False, published=None if changed else paper["rate"]),
+                number(assumed, percent=False, published=paper["rate"] if changed else None) if changed else "–",
+            ]
+        )  # fmt: skip
+    return Table(problem, columns, body)
+
+
+def _rows(records: Records, problem: str) -> list[dict[str, Any]]:
+    """Return our rows with the paper's keys: what is assumed there is assumed here."""
+    found = []
+    for (method, scale), rows in records.where(problem=problem).each("method", "scale"):
+        epsilon: float | None = None
+        if scale != CHANGED:
+            parsed = parse_scale(scale)
+            if parsed.kind not in ("clean", "effective"):
+                continue
+            epsilon = parsed.value
+        use = number(rows.figures("utility", "value"))
+        rate = _rate(records, problem, rows, assumed=scale == CHANGED)
+        found.append(
+            {"dataset": problem, "method": method, "epsilon": epsilon,
+             "utility": None if use is None else 100 * use.value,
+             "rate": rate if math.isfinite(rate) and method != "none" else None}
+        )  # fmt: skip
+    return found

@@ -1,0 +1,160 @@
+"""What an experiment is: cells that are measured one by one, and a summary drawn from their records."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from research.specification import Spec, digest
+from research.summary import Summary
+
+if TYPE_CHECKING:
+    from research.bench import Bench
+
+__all__ = ["Cell", "Experiment", "Records"]
+
+Axis = str | int | float
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One measurement of an experiment, known by its axes: problem, method, scale, seed, and others.
+
+    Cells are made by `Cell.of`; ``cell["method"]`` is the value on an axis.
+    """
+
+    axes: tuple[tuple[str, Axis], ...]
+
+    @classmethod
+    def of(cls, **axes: Axis) -> Cell:
+        """Return the cell with these axes, in this order."""
+        return cls(tuple(axes.items()))
+
+    def __getitem__(self, axis: str) -> Any:
+        return dict(self.axes)[axis]
+
+    def get(self, axis: str, default: Any = None) -> Any:
+        """Return the value on an axis, or a default where the cell has no such axis."""
+        return dict(self.axes).get(axis, default)
+
+    @property
+    def name(self) -> str:
+        """The values joined, for people and file names."""
+        return "-".join(str(value).replace(" ", "_").replace("/", "_") for _, value in self.axes)
+
+    def to_record(self) -> dict[str, Axis]:
+        """Return the axes as a mapping."""
+        return dict(self.axes)
+
+
+class Records(Sequence[Mapping[str, Any]]):
+    """What was found, a row for each measured cell: its axes, ``found``, and what the record keeps beside."""
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        self._rows = list(rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._rows[index]
+
+    def where(self, **axes: Any) -> Records:
+        """Return the rows whose cell has these values."""
+        return Records(
+            [r for r in self._rows if all(r["cell"].get(k) == v for k, v in axes.items())]
+        )
+
+    def values(self, axis: str) -> list[Any]:
+        """Return the values that occur on an axis, in order of appearance."""
+        return list(dict.fromkeys(r["cell"][axis] for r in self._rows if axis in r["cell"]))
+
+    def figures(self, *path: str) -> list[float]:
+        """Return the number at a path of each row's ``found``; rows without it are left out."""
+        return [value for row in self._rows if (value := number_at(row["found"], path)) is not None]
+
+    def each(self, *axes: str) -> Iterator[tuple[tuple[Any, ...], Records]]:
+        """Yield the rows grouped by their values on some axes."""
+        keys = dict.fromkeys(tuple(r["cell"].get(axis) for axis in axes) for r in self._rows)
+        for key in keys:
+            yield key, self.where(**dict(zip(axes, key, strict=True)))
+
+
+def number_at(found: Any, path: Sequence[str]) -> float | None:
+    """Return the number at a path of nested mappings, or None."""
+    for key in path:
+        if not isinstance(found, Mapping):
+            return None
+        found = found.get(key)
+    is_number = isinstance(found, int | float) and not isinstance(found, bool)
+    return float(found) if is_number else None
+
+
+class Experiment(ABC):
+    """One experiment: its cells, how each is measured, and what the records say.
+
+    Attributes:
+        name: of the command.
+        what: one sentence.
+        source: the table or figure of a paper, or ``own``.
+        spec_type: its class of settings.
+        version: of what is measured; raised, every cell is measured again.
+        alone: whether cells are measured one after the other, because they measure time.
+    """
+
+    name: ClassVar[str]
+    what: ClassVar[str]
+    source: ClassVar[str]
+    spec_type: ClassVar[type[Spec]] = Spec
+    version: ClassVar[int] = 1
+    alone: ClassVar[bool] = False
+
+    @abstractmethod
+    def cells(self, spec: Spec) -> list[Cell]:
+        """Return every cell; those that share what is costly to prepare side by side."""
+
+    @abstractmethod
+    def measure(self, spec: Spec, cell: Cell, bench: Bench) -> dict[str, Any]:
+        """Return what was found in a cell, JSON-ready; ``{"skipped": reason}`` is tried again by the next run."""
+
+    @abstractmethod
+    def summary(self, spec: Spec, records: Records) -> Summary:
+        """Return tables, figures and findings drawn from records."""
+
+    def settings(self, spec: Spec, cell: Cell) -> dict[str, Any]:
+        """Return what decides a cell's record beside its axes: more seeds or methods repeat nothing.
+
+        Subclasses add the fields of their settings that a cell depends on.
+        """
+        problems = {name: spec.problem(name) for name in self.problems(spec, cell)}
+        return {
+            "experiment": self.name,
+            "version": self.version,
+            "encoder": spec.encoder,
+            "attacks": list(spec.attacks),
+            "problems": {name: digest(_plain(one)) for name, one in problems.items()},
+        }
+
+    def problems(self, spec: Spec, cell: Cell) -> tuple[str, ...]:
+        """Return the names of the problems that a cell needs."""
+        name = cell.get("problem")
+        return () if name is None else (name,)
+
+    def prepare(self, spec: Spec, bench: Bench, cells: Sequence[Cell]) -> None:
+        """Do once, with a progress bar, what all cells need: by default, encode every problem's texts."""
+        for name in dict.fromkeys(n for cell in cells for n in self.problems(spec, cell)):
+            bench.encode(name)
+
+    def data_digest(self, spec: Spec, bench: Bench, cell: Cell) -> str | None:
+        """Return a hash of what a cell is measured on: texts, concept, task, and an encoder that is a folder."""
+        names = self.problems(spec, cell)
+        return digest([bench.digest_of(name) for name in names]) if names else None
+
+
+def _plain(one: Any) -> Any:
+    import dataclasses
+    import json
+
+    return json.loads(json.dumps(dataclasses.asdict(one)))

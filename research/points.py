@@ -1,0 +1,234 @@
+"""One point: a defence at a scale, what is left of utility, and what attackers read.
+
+Most experiments are points with other axes. A point's ``found`` has ``utility`` (value, clean, relative, interval),
+``attacks`` (name -> metric -> value, low, high, chance), ``worst`` (the attack with the highest R-precision),
+``categories`` and ``protector`` (ε, noise, parameters, guarantee, distance of the pairs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from research.bench import Bench, Material
+from research.scales import Scale
+from vecveil.attacks import LabelledVectors
+from vecveil.attacks.attack import Attack, AttackResult
+from vecveil.attacks.token_inference.kernel import FurtherKernelAttack
+from vecveil.attacks.token_inference.ladder import ladder_attacks, own_attacks
+from vecveil.errors import InvalidInputError
+from vecveil.metrics import UtilityTask
+from vecveil.protector import Protector, fit_pairs
+from vecveil.types import Embeddings
+
+__all__ = [
+    "attacks_named",
+    "defend",
+    "judged_by",
+    "leakage",
+    "measure_point",
+    "protector_record",
+    "utility",
+]
+
+UTILITY_DRAWS = 3
+
+
+def attacks_named(names: Sequence[str], *, further: bool) -> list[Attack[LabelledVectors, Any]]:
+    """Return token-inference attacks by name.
+
+    Args:
+        names: names of attacks, or ``quick`` or ``full`` for those of a tier.
+        further: whether there are further texts to learn from; without them the attack that needs them is left out.
+    """
+    known: dict[str, Attack[LabelledVectors, Any]] = {
+        attack.name: attack for attack in ladder_attacks("full", device="cpu")
+    }
+    quick = [attack.name for attack in ladder_attacks("quick", device="cpu")]
+    tiers = {"quick": quick, "full": list(known)}
+    known |= own_attacks()
+    chosen = [one for name in names for one in tiers.get(name, [name])]
+    unknown = [name for name in chosen if name not in known]
+    if unknown:
+        wanted = "of quick, full, " + ", ".join(known)
+        raise InvalidInputError.of("experiment", "attacks", wanted, repr(unknown[0])[:60])
+    found = [known[name] for name in dict.fromkeys(chosen)]
+    return [attack for attack in found if further or not isinstance(attack, FurtherKernelAttack)]
+
+
+def defend(
+    bench: Bench, material: Material, method: str, scale: Scale, **options: Any
+) -> Protector | None:
+    """Return a protector fitted on the learning texts, or None for clean vectors.
+
+    SPARSE's mask depends on the texts alone, so it is learnt once for all scales.
+    """
+    if scale.kind == "clean" or method == "none":
+        return None
+    rows = material.fit_rows
+    arguments: dict[str, Any] = {**scale.arguments(method), **options}
+    name = method
+    if method in ("sparse", "sparse-whitebox"):
+        key = (
+            "mask",
+            material.problem.name,
+            hash(material.positive[:1].tobytes()),  # of one encoder: two may agree in dimension
+            material.seed,
+            method,
+            repr(options),
+        )
+        fitted = bench.once(
+            key, lambda: _fit(material, rows, method, {"noise_to_signal": 1.0, **options})
+        )
+        shape = getattr(fitted.mechanism, "shape", None)  # a Mahalanobis mechanism has one
+        arguments = {**scale.arguments(method), "shape": shape, "postprocess": "none"}
+        name = "covariance"
+    protector = _fit(material, rows, name, arguments)
+    if name != method:
+        mask = fitted.report.get("mask")
+        protector.report.update(
+            {"parameters": fitted.report["parameters"], **({"mask": mask} if mask else {})}
+        )
+    return protector
+
+
+def _fit(material: Material, rows: Any, method: str, arguments: dict[str, Any]) -> Protector:
+    return fit_pairs(
+        material.positive[rows], material.negative[rows],
+        material.fit_labels if material.fit_labels.shape[1] else None,
+        material.background if len(material.background) >= 20 else None,
+        method=method, utility=material.task, groups=material.fit_groups, seed=material.seed,
+        show_progress=False, **arguments,
+    )  # fmt: skip
+
+
+def utility(task: UtilityTask, protector: Protector | None, seed: int) -> dict[str, Any]:
+    """Return a task's figure with both sides protected, the mean of three draws of noise."""
+    clean = task.clean()
+    if protector is None:
+        return {"metric": clean.metric, "value": clean.value, "clean": clean.value, "relative": 1.0,
+                "low": clean.low, "high": clean.high}  # fmt: skip
+
+    def release(X: Embeddings, rng: np.random.Generator | None) -> Embeddings:
+        return protector.protect(X, rng, noise=rng is not None)
+
+    rng = np.random.default_rng([seed, 11])
+    draws = [task.protected(release, rng) for _ in range(UTILITY_DRAWS)]
+    value, low, high = (
+        float(np.mean([getattr(d, k) for d in draws])) for k in ("value", "low", "high")
+    )
+    relative = value / clean.value if clean.value > 0 else None
+    return {"metric": clean.metric, "value": value, "clean": clean.value, "relative": relative,
+            "low": low, "high": high}  # fmt: skip
+
+
+def leakage(
+    material: Material, protector: Protector | None, names: Sequence[str], *, further: bool = False
+) -> dict[str, Any]:
+    """Return what each attack reads of the judged texts, having learnt on releases of the learning texts."""
+    case, seed = material.case, material.seed
+    X = case.embeddings
+    assert X is not None
+    judged = X[case.test]
+    oracle: dict[str, Any] = {}
+    if protector is not None:
+        judged = protector.protect(judged, np.random.default_rng([seed, 12]))
+        oracle = {
+            "release": protector.release(),
+            "noise_covariance": protector.released_noise_covariance(),
+        }
+    known = LabelledVectors(
+        X[case.train], case.labels[case.train], case.groups[case.train], case.without_train,
+        case.further if further else None,
+    )  # fmt: skip
+    met = LabelledVectors(judged, case.labels[case.test], case.groups[case.test])
+    if not names:
+        return {"vocabulary": len(case.vocabulary)}
+    results = [
+        attack.run(known, met, rng=seed, show_progress=False, **oracle)
+        for attack in attacks_named(names, further=known.further is not None)
+    ]
+    return judged_by(material, results)
+
+
+def judged_by(material: Material, results: Sequence[AttackResult]) -> dict[str, Any]:
+    """Return the part of a point's ``found`` that attacks on its judged texts make."""
+    worst = max(results, key=lambda result: result.value)
+    case = material.case
+    return {
+        "attacks": {result.name: _figures(result) for result in results},
+        "worst": worst.name,
+        "leakage": _short(worst, "r_precision"),
+        "categories": categories(material, worst),
+        "vocabulary": len(case.vocabulary),
+        "texts": {"learnt": len(case.train), "judged": len(case.test)},
+    }
+
+
+def _figures(result: AttackResult) -> dict[str, Any]:
+    found = {key: _short(result, key) for key in result.estimates}
+    return {**found, "seconds": round(result.seconds, 2)}
+
+
+def _short(result: AttackResult, key: str) -> dict[str, float | None]:
+    record = result.estimates[key].to_record()
+    return {
+        k: None if record[k] is None else round(record[k], 5)
+        for k in ("value", "low", "high", "chance")
+    }
+
+
+def categories(material: Material, result: AttackResult) -> dict[str, Any]:
+    """Return the share of each category's word instances that an attack ranked among the text's k best."""
+    table = result.terms
+    if table is None:
+        return {}
+    of = [material.problem.categories.get(token, "other") for token in material.case.vocabulary]
+    found: dict[str, Any] = {}
+    for name in dict.fromkeys(of):
+        own = np.array([one == name for one in of])
+        count = int(table.counts[own].sum())
+        if not count:
+            continue
+        chance = None if table.chance is None else float(table.chance[own].sum()) / count
+        found[name] = {"value": float(table.hits[own].sum()) / count, "chance": chance, "n": count,
+                       "words": int(own.sum())}  # fmt: skip
+    return found
+
+
+def protector_record(protector: Protector | None) -> dict[str, Any] | None:
+    """Return what a protector says of itself."""
+    if protector is None:
+        return None
+    report = protector.report
+    guarantee = protector.guarantee
+    return {
+        "epsilon": report.get("epsilon"),
+        "noise_to_signal": report.get("noise_to_signal"),
+        "parameters": report.get("parameters"),
+        "mask": report.get("mask"),
+        "guarantee": guarantee.kind,
+        "epsilon_euclidean_worst": guarantee.epsilon_euclidean_worst,
+        "concept_distance": report.get("concept_distance"),
+    }
+
+
+def measure_point(
+    bench: Bench,
+    material: Material,
+    method: str,
+    scale: Scale,
+    attacks: Sequence[str],
+    *,
+    further: bool = False,
+    **options: Any,
+) -> dict[str, Any]:
+    """Return a point's ``found``."""
+    protector = defend(bench, material, method, scale, **options)
+    return {
+        "utility": utility(material.task, protector, material.seed),
+        **leakage(material, protector, attacks, further=further),
+        "protector": protector_record(protector),
+    }

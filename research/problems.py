@@ -1,0 +1,208 @@
+"""A problem: texts of data sets, a concept in them, and which texts belong together."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from research.datasets import open_dataset
+from research.datasets.kinds import PairSet, RetrievalSet, TextSet
+from research.problem_concepts import Spans, joined_concept, listed_terms
+from research.specification import ProblemSpec
+from vecveil.attacks import text_groups
+from vecveil.concepts import Concept, ConceptMatches
+from vecveil.concepts.folding import words
+from vecveil.concepts.matching import Span
+from vecveil.concepts.terms import TermDetector
+
+__all__ = [
+    "Corpus",
+    "Problem",
+    "grouped_concept",
+    "make_problem",
+    "read_corpus",
+]
+
+SAMPLE_SEED = 0  # which texts are taken is the same for every seed: they are encoded once
+DataSet = PairSet | RetrievalSet | TextSet
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Corpus:
+    """Texts of one or several data sets, each text once.
+
+    Attributes:
+        texts: N texts.
+        groups: (N,) texts of one pair, document or template, and copies, share a group.
+        spans: annotated spans of each text, or None.
+    """
+
+    texts: list[str]
+    groups: npt.NDArray[np.intp]
+    spans: Spans | None
+
+
+def read_corpus(names: Sequence[str], data: Path) -> Corpus:
+    """Return the texts of data sets pooled, in order of first appearance."""
+    where: dict[str, int] = {}
+    spans: list[Sequence[Mapping[str, Any]]] = []
+    edges: list[tuple[int, int]] = []
+    annotated = True
+    for name in names:
+        found = open_dataset(name, data)
+        texts, own_spans, own_edges = _parts(found)
+        annotated = annotated and own_spans is not None
+        rows = []
+        for i, text in enumerate(texts):
+            row = where.setdefault(text, len(where))
+            rows.append(row)
+            if row == len(spans):
+                spans.append([] if own_spans is None else own_spans[i])
+        edges += [(rows[a], rows[b]) for a, b in own_edges]
+    texts = list(where)
+    groups = text_groups(texts, pairs=np.array(edges, dtype=np.intp).reshape(-1, 2))
+    return Corpus(texts, groups, spans if annotated else None)
+
+
+def _parts(found: DataSet) -> tuple[list[str], Spans | None, list[tuple[int, int]]]:
+    """Return texts that are not blank, their spans, and edges between those that belong together."""
+    if isinstance(found, PairSet):
+        texts = [*found.left, *found.right]
+        half = len(found.left)
+        return texts, None, [(i, half + i) for i in range(half)]
+    if isinstance(found, RetrievalSet):
+        texts = [*found.documents, *found.queries]
+        first = len(found.documents)
+        place = {key: i for i, key in enumerate(found.document_ids)}
+        edges = []
+        if found.same_pool:  # duplicates of each other: they must not be parted
+            for j, query in enumerate(found.query_ids):
+                edges += [
+                    (first + j, place[d]) for d in found.relevant.get(query, {}) if d in place
+                ]
+        kept = [i for i, text in enumerate(texts) if text.strip()]
+        back = {row: i for i, row in enumerate(kept)}
+        edges = [(back[a], back[b]) for a, b in edges if a in back and b in back]
+        return [texts[i] for i in kept], None, edges
+    first_of: dict[int, int] = {}
+    edges = [(first_of.setdefault(int(g), i), i) for i, g in enumerate(found.groups)]
+    return list(found.texts), found.spans, edges
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Problem:
+    """Texts with a concept found in them.
+
+    Attributes:
+        name: in the specification.
+        spec: what it was made from.
+        matches: what the concept found in the texts taken.
+        groups: (N,) group of each text.
+        concept: finds the same in these texts.
+        rest: texts with the concept that the cap left out, of groups that were not taken, and their spans: what an
+            attacker may have beside.
+        categories: category of each concept word: the label of its spans, or its group in the terms file.
+    """
+
+    name: str
+    spec: ProblemSpec
+    matches: ConceptMatches
+    groups: npt.NDArray[np.intp]
+    concept: Concept
+    categories: Mapping[str, str]
+    rest: Mapping[str, tuple[Span, ...]] = field(default_factory=dict)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The N texts."""
+        return self.matches.texts
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of the texts, of what the concept found in them, and of their groups."""
+        found = hashlib.sha256()
+        for text, row, group in zip(self.texts, self.matches.spans, self.groups, strict=True):
+            spans = [(span.start, span.end, span.label) for span in row]
+            found.update(json.dumps([text, spans, int(group)]).encode())
+        return found.hexdigest()[:16]
+
+
+def make_problem(name: str, spec: ProblemSpec, data: Path) -> Problem:
+    """Return a problem: its data sets read, a sample of their texts taken, the concept found.
+
+    Raises:
+        DataFileError: a data set or file of terms is missing or damaged.
+        ConceptError: the concept is in too few texts.
+    """
+    corpus = read_corpus(spec.data, data)
+    terms, groups_of = listed_terms(spec.concept, data, name)
+    concept = joined_concept(name, spec.concept, corpus.spans, terms)
+    matches = concept.find(corpus.texts)
+    groups = corpus.groups
+    rest: dict[str, tuple[Span, ...]] = {}
+    if (
+        spec.texts is not None
+        and max(len(matches.with_concept), len(matches.without_concept)) > spec.texts
+    ):
+        rows = np.sort(
+            np.concatenate(
+                [
+                    _sample(part, groups, spec.texts)
+                    for part in (matches.with_concept, matches.without_concept)
+                ]
+            )
+        )
+        taken = [corpus.texts[i] for i in rows]
+        spans = None if corpus.spans is None else [corpus.spans[i] for i in rows]
+        held = set(groups[rows].tolist())
+        free = [i for i in matches.with_concept if int(groups[i]) not in held]
+        rest = {corpus.texts[i]: matches.spans[i] for i in free}
+        concept, groups = joined_concept(name, spec.concept, spans, terms), groups[rows]
+        matches = concept.find(taken)
+    found = _categories(matches, groups_of)
+    return Problem(name, spec, matches, groups, concept, found, rest)
+
+
+def _sample(
+    rows: npt.NDArray[np.int64], groups: npt.NDArray[np.intp], count: int
+) -> npt.NDArray[np.int64]:
+    """Return about ``count`` of the rows, whole groups in random order."""
+    names, index = np.unique(groups[rows], return_inverse=True)
+    rank = np.random.default_rng(SAMPLE_SEED).permutation(len(names))[index]
+    return rows[np.argsort(rank, kind="stable")[:count]]
+
+
+def grouped_concept(problem: Problem, data: Path) -> Concept:
+    """Return the problem's concept with listed terms labelled by their group, so that like stands for like."""
+    terms, group_of = listed_terms(problem.spec.concept, data, problem.name)
+    if not terms or len(set(group_of.values())) < 2:
+        return problem.concept
+    by_group: dict[str, list[str]] = {}
+    for term in terms:
+        first = next(iter(words(term)), "")
+        by_group.setdefault(group_of.get(first, "term"), []).append(term)
+    listed = [TermDetector(own, label=group) for group, own in by_group.items()]
+    others = [d for d in problem.concept.detectors if not isinstance(d, TermDetector)]
+    return Concept(problem.name, (*listed, *others))
+
+
+def _categories(matches: ConceptMatches, group_of: Mapping[str, str]) -> dict[str, str]:
+    """Return for each word of the concept the label that most of its spans have, or its group of terms."""
+    counts: dict[str, Counter[str]] = {}
+    for row in matches.spans:
+        for span in row:
+            for word in words(span.term):
+                counts.setdefault(word, Counter())[span.label] += 1
+    return {
+        word: group_of.get(word) or min(own.items(), key=lambda one: (-one[1], one[0]))[0]
+        for word, own in counts.items()
+    }

@@ -1,0 +1,142 @@
+"""Records of cells on disk: one file each, written when the cell is done, and one that gathers them.
+
+In the folder of an experiment lie ``cells/*.json``, ``records.jsonl`` (the gathered records of the last run's
+specification, one a line) and ``spec.yaml``. Reading takes both; of two records of a cell the one in ``cells``
+counts. Nothing is overwritten but by the same cell with the same settings.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from research.experiment import Cell
+from vecveil.errors import DataFileError
+from vecveil.io import hold, write_text
+
+__all__ = ["SCHEMA", "RecordFolder"]
+
+SCHEMA = "vecveil.experiment-cell/1"
+_LONGEST = 120  # bytes of a cell's name in a file name
+_KEYS = {"cell", "settings", "data", "found", "commit", "machine", "seconds", "finished", "quick"}
+
+
+class RecordFolder:
+    """The records of one experiment.
+
+    Args:
+        folder: where its files lie; made at the first write.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def spec_path(self) -> Path:
+        """Where the specification of the last run lies."""
+        return self.folder / "spec.yaml"
+
+    def put(self, cell: Cell, settings: str, record: Mapping[str, Any]) -> None:
+        """Write the record of a cell."""
+        text = json.dumps({"schema": SCHEMA, **record}, indent=1) + "\n"
+        write_text(self._path(cell, settings), text)
+
+    def _path(self, cell: Cell, settings: str) -> Path:
+        name = cell.name
+        if len(name.encode()) > _LONGEST:  # a file system's limit; the hash keeps cells apart
+            name = f"{hashlib.sha256(name.encode()).hexdigest()[:24]}"
+        return self.folder / "cells" / f"{name}-{settings}.json"
+
+    def gather(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Write records as one file, a line each; those of other cells that stand there alone become files first."""
+        kept = {_key(record) for record in records}
+        others: dict[tuple[str, str], dict[str, Any]] = {}
+        with contextlib.suppress(DataFileError):  # what cannot be read is no record
+            self._add_gathered(others)
+        for key in others.keys() - kept:
+            cell = Cell.of(**others[key]["cell"])
+            if not self._path(cell, key[1]).exists():
+                self.put(cell, key[1], others[key])
+        lines = [json.dumps(record, sort_keys=False) for record in records]
+        write_text(self.folder / "records.jsonl", "".join(f"{line}\n" for line in lines))
+
+    def put_failures(self, failed: Mapping[str, str]) -> None:
+        """Write which cells the last run could not measure, and why; nothing lies there if it measured all."""
+        path = self.folder / "failures.json"
+        if failed:
+            write_text(path, json.dumps(dict(failed), indent=1) + "\n")
+        else:
+            path.unlink(missing_ok=True)
+
+    def failures(self) -> dict[str, str]:
+        """Return the cells that the last run could not measure, and why."""
+        path = self.folder / "failures.json"
+        try:
+            found = json.loads(path.read_text("utf-8"))
+        except (OSError, ValueError):  # none, or a half-written one of another program
+            return {}
+        return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
+
+    def read(self) -> dict[tuple[str, str], dict[str, Any]]:
+        """Return every record by its cell's name and settings."""
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+        self._add_gathered(found)
+        for path in sorted((self.folder / "cells").glob("*.json")):
+            self._add(found, _text(path), path, "file")
+        return found
+
+    def _add_gathered(self, found: dict[tuple[str, str], dict[str, Any]]) -> None:
+        gathered = self.folder / "records.jsonl"
+        if gathered.exists():
+            for number, line in enumerate(_text(gathered).splitlines(), start=1):
+                self._add(found, line, gathered, f"line {number}")
+
+    def _add(
+        self, found: dict[tuple[str, str], dict[str, Any]], text: str, path: Path, where: str
+    ) -> None:
+        try:
+            record = json.loads(text)
+            key = _key(record)
+            if record["schema"] != SCHEMA or not set(record) >= _KEYS or not record["found"]:
+                raise ValueError
+            if not isinstance(record["found"], dict):
+                raise ValueError
+        except (ValueError, TypeError, KeyError, RecursionError):
+            raise DataFileError.of(path.name, where, f"a record of schema {SCHEMA}", "something else",
+                                   fix="Remove it; the cell is then measured again.") from None  # fmt: skip
+        found[key] = record
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder for one run; another run in it, of this machine, is refused.
+
+        The lock is the operating system's: it goes when the process does, however it ends.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with open(self.folder / ".lock", "a+", encoding="utf-8") as file:
+            try:
+                hold(file)
+            except OSError:
+                file.seek(0)
+                who = file.read().strip() or "unknown"
+                raise DataFileError.of("experiment run", "out", "a folder that no other run writes to",
+                                       f"{self.folder.name!r}, in which process {who} runs",
+                                       fix="Wait for it, or give another --out.") from None  # fmt: skip
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            yield
+
+
+def _text(path: Path) -> str:
+    return path.read_text("utf-8", errors="replace")  # what is no UTF-8 is no record either
+
+
+def _key(record: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the name and the settings of a record's cell."""
+    return Cell.of(**record["cell"]).name, record["settings"]

@@ -1,0 +1,269 @@
+"""Runs an experiment: what is missing is measured, each cell recorded as it is done.
+
+A run that was stopped goes on where it was; a killed one loses the cells that were being measured. Cells run in a
+pool of processes, each on one thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from research.bench import Bench
+from research.experiment import Cell, Experiment
+from research.provenance import commit, machine
+from research.records import RecordFolder
+from research.specification import Spec, digest
+from vecveil.errors import VecveilError
+from vecveil.runtime import inherited_variables, progress
+from vecveil.version import __version__
+
+__all__ = ["Outcome", "run_cells"]
+
+_ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+_BARREN = 4  # pools that die one after the other without a result: no cell is to blame
+_bench: Bench | None = None  # of a worker process
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run did.
+
+    Attributes:
+        experiment: its name.
+        asked, kept, measured: cells in all, those that had a record, and those measured now.
+        failed: name of each cell that could not be measured -> why.
+    """
+
+    experiment: str
+    asked: int
+    kept: int
+    measured: int
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+
+def run_cells(
+    experiment: Experiment,
+    spec: Spec,
+    spec_text: str,
+    data: Path,
+    folder: Path,
+    *,
+    workers: int = 2,
+    resume: bool = True,
+    show_progress: bool | None = None,
+    report: Callable[[str], None] | None = None,
+) -> Outcome:
+    """Measure the cells of a specification that have no record yet.
+
+    Args:
+        spec_text: the specification as it was given; kept beside the records.
+        folder: of this experiment; see `RecordFolder`.
+        workers: processes; 0 measures in this one.
+        resume: False measures everything again.
+        report: is handed a line for each cell that is done.
+
+    Raises:
+        DataFileError: a data set is missing, or another run writes to the folder.
+        KeyboardInterrupt: after Ctrl-C, with everything finished so far on disk.
+    """
+    kept = RecordFolder(folder)
+    cells = experiment.cells(spec)
+    with kept.locked():
+        bench = Bench(spec, data, folder / "work", show_progress=show_progress)
+        settings = {cell: digest(experiment.settings(spec, cell)) for cell in cells}
+        digests = {cell: experiment.data_digest(spec, bench, cell) for cell in cells}
+        records = kept.read() if resume else {}
+        done = {
+            cell: record
+            for cell in cells
+            if (record := records.get((cell.name, settings[cell])))
+            and record["data"] == digests[cell]
+            and "skipped" not in record["found"]  # what was missing may be there now
+        }
+        todo = [cell for cell in cells if cell not in done]
+        had = len(done)
+        failed: dict[str, str] = {}
+        from vecveil.io import write_text
+
+        write_text(kept.spec_path, spec_text)
+        try:
+            if todo:
+                if report is not None:
+                    report(
+                        f"{experiment.name}: reading and encoding the texts of {len(todo)} cells"
+                    )
+                experiment.prepare(spec, bench, todo)
+            common = {
+                "experiment": experiment.name, "quick": spec.is_quick, "spec": spec.digest,
+                "vecveil": __version__, "commit": commit(), "machine": machine(),
+            }  # fmt: skip
+            at_once = min(workers, 1) if experiment.alone else workers
+            jobs = _results(experiment, spec, data, folder, todo, at_once, bench)
+            bar = progress(jobs, experiment.name, total=len(todo), show=show_progress, unit="cell")
+            for cell, found, seconds in bar:
+                if isinstance(found, str):
+                    failed[cell.name] = found
+                    line = f"{cell.name}: FAILED: {found}"
+                else:
+                    record = {
+                        **common, "cell": cell.to_record(), "seed": cell.get("seed"),
+                        "settings": settings[cell], "data": digests[cell],
+                        "seconds": round(seconds, 2), "finished": _now(), "found": found,
+                    }  # fmt: skip
+                    kept.put(cell, settings[cell], record)
+                    done[cell] = {"schema": "vecveil.experiment-cell/1", **record}
+                    line = f"{cell.name}: {seconds:.1f} s"
+                if report is not None:
+                    report(line)
+        finally:
+            kept.put_failures(failed)
+            if done:
+                kept.gather([done[cell] for cell in cells if cell in done])
+    return Outcome(experiment.name, len(cells), had, len(done) - had, failed)
+
+
+Result = tuple[Cell, dict[str, Any] | str, float]
+
+
+def _results(
+    experiment: Experiment,
+    spec: Spec,
+    data: Path,
+    folder: Path,
+    cells: Sequence[Cell],
+    workers: int,
+    bench: Bench,
+) -> Iterator[Result]:
+    """Yield each cell's result as it comes; of a cell that failed, why."""
+    if workers == 0 or len(cells) == 0:
+        for cell in cells:
+            yield _guarded(experiment, spec, cell, bench)
+        return
+    left = list(cells)
+    tries: Counter[Cell] = Counter()
+    barren = 0
+    while left:
+        # A process that dies takes the pool with it. Those that may have been running are tried once more.
+        barren += 1
+        for result in _pooled(experiment, spec, data, folder, tuple(left), workers):
+            barren = 0
+            left.remove(result[0])
+            yield result
+        tries.update(left[:workers])
+        for cell in [c for c in left if tries[c] > 1 or barren >= _BARREN]:
+            left.remove(cell)
+            yield cell, "the process that measured it died: of memory, or killed", 0.0
+
+
+def _pooled(
+    experiment: Experiment,
+    spec: Spec,
+    data: Path,
+    folder: Path,
+    cells: Sequence[Cell],
+    workers: int,
+) -> Iterator[Result]:
+    """Yield results from one pool of processes until all are done or one of them dies."""
+    # Spawned, not forked: torch and its threads do not survive a fork.
+    context = multiprocessing.get_context("spawn")
+    with inherited_variables(_ONE_THREAD):
+        pool = ProcessPoolExecutor(
+            min(workers, len(cells)), mp_context=context, initializer=_begin,
+            initargs=(spec, data, folder / "work", os.getpid()),
+        )  # fmt: skip
+        try:
+            with _ctrl_c_ignored():  # workers start with the first cell, and inherit it
+                futures = {pool.submit(_in_worker, experiment.name, spec, c): c for c in cells}
+            for future in as_completed(futures):
+                try:
+                    result = future.result()
+                except BrokenExecutor:
+                    break
+                except Exception as error:  # what was found cannot be handed over
+                    result = futures[future], type(error).__name__, 0.0
+                yield result
+        except BaseException:
+            processes = list((pool._processes or {}).values())
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in processes:
+                process.terminate()
+            raise
+        pool.shutdown()
+
+
+def _begin(spec: Spec, data: Path, work: Path, parent: int) -> None:
+    """Prepare a worker: Ctrl-C is the parent's, and without the parent it ends."""
+    global _bench
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+    _bench = Bench(spec, data, work, show_progress=False)
+
+
+def _in_worker(name: str, spec: Spec, cell: Cell) -> Result:
+    from research.catalogue import experiment_named
+
+    assert _bench is not None
+    return _guarded(experiment_named(name), spec, cell, _bench)
+
+
+def _guarded(experiment: Experiment, spec: Spec, cell: Cell, bench: Bench) -> Result:
+    """Return a cell's result; one that fails stops no other."""
+    started = time.perf_counter()
+    try:
+        found: dict[str, Any] | str = experiment.measure(spec, cell, bench)
+        json.dumps(found)  # what cannot be recorded must not stop the others
+    except VecveilError as error:
+        found = str(error)[:300]
+    except (Exception, SystemExit) as error:
+        # Its message may hold text; its place does not.
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        where = (
+            ""
+            if trace is None
+            else f" at {Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
+        )
+        found = f"{type(error).__name__}{where}"
+    return cell, found, time.perf_counter() - started
+
+
+@contextlib.contextmanager
+def _ctrl_c_ignored() -> Iterator[None]:
+    """Ignore Ctrl-C for a moment: what starts then ignores it from the beginning, and the parent stops it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

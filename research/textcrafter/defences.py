@@ -1,0 +1,214 @@
+"""The rows of the table: what protects the vectors, with which options, and what it is fitted on.
+
+`DEFENCES` is data: a further variant is one more entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from research.textcrafter.vectors import Array, Material
+from vecveil.errors import VecveilError
+from vecveil.protector import fit_pairs
+from vecveil.protector import load as load_protector
+from vecveil.textcrafter import nearest, plain_centroids
+
+__all__ = [
+    "DEFENCES",
+    "MADE_HERE",
+    "MAIN",
+    "Applied",
+    "Defence",
+    "applied",
+    "load",
+    "make",
+    "noise_norm",
+]
+
+Protect = Callable[[Array, np.random.Generator], Array]
+
+
+@dataclass(frozen=True)
+class Defence:
+    """One row.
+
+    Attributes:
+        title: as in the table.
+        method: of `vecveil.fit_pairs`; those in `MADE_HERE` are made here.
+        options: of that method. The string ``"radius"`` stands for r, ``"radius/√n"`` for r/√n, and so on.
+        learns: ``set`` fits on the training rows of the set and its concept; ``pii`` on the PII corpus and
+            WikiText-2, once for each seed, whatever the set.
+        main: whether it is a row of the table, and the sentence-level attack is run on it.
+    """
+
+    title: str
+    method: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    learns: str = "set"
+    main: bool = False
+
+    def options_at(self, radius: float, dimension: int) -> dict[str, Any]:
+        """Return the options with r put in."""
+        share = radius / float(np.sqrt(dimension))
+        values = {"radius": radius, "radius/√n": share, "2 radius/√n": 2 * share}
+        return {
+            name: values.get(value, value) if isinstance(value, str) else value
+            for name, value in self.options.items()
+        }
+
+
+_TEXTCRAFTER: dict[str, Any] = {"radius": "radius"}
+_FIXED = (1 << 20) + 5  # of the stream that a fixed direction is drawn from
+
+DEFENCES: dict[str, Defence] = {
+    "none": Defence("none", "none", main=True),
+    "shuffle": Defence("shuffling", "shuffle", main=True),
+    "gaussian": Defence(
+        "Gaussian, σ = r/√n", "gaussian", {"sigma": "radius/√n"}, main=True
+    ),
+    # With these the noise has a norm of about 3: at the ε of a formal promise worth the name nothing is left.
+    "ldp-gaussian": Defence(
+        "LDP Gaussian, ε = 140, δ = 1e-5", "ldp-gaussian", {"epsilon": 140.0, "delta": 1e-5}, main=True
+    ),
+    "textcrafter": Defence(
+        "TextCrafter, v learnt", "textcrafter", _TEXTCRAFTER, learns="pii", main=True
+    ),
+    "textcrafter-untrained": Defence(
+        "TextCrafter, literal (v as drawn)", "textcrafter",
+        {**_TEXTCRAFTER, "direction": "untrained"}, learns="pii", main=True,
+    ),
+    "subspace": Defence("`subspace` (default)", "subspace", {"target_utility": 0.95}, main=True),
+    "gaussian-2": Defence("Gaussian, σ = 2r/√n", "gaussian", {"sigma": "2 radius/√n"}),
+    "textcrafter-set": Defence("TextCrafter, trained on the set's concept", "textcrafter", _TEXTCRAFTER),
+    "textcrafter-subspace": Defence(
+        "`textcrafter-subspace`, on the set's concept", "textcrafter-subspace",
+        {**_TEXTCRAFTER, "rank": 60},
+    ),
+    "orthogonal": Defence("random direction orthogonal to e, norm r", "orthogonal"),
+    # What learning gains over the projection alone.
+    "orthogonal-fixed": Defence(
+        "random direction orthogonal to one fixed v, norm r", "orthogonal-fixed"
+    ),
+    # What k-means alone does: a step to the nearest of the same 8 centres, 60 % of it by length, the rest noise.
+    "pull": Defence("not learnt: a pull to the nearest of 8 centres, norm r", "pull"),
+    "textcrafter-12": Defence(
+        "TextCrafter, 12 tokens", "textcrafter", {**_TEXTCRAFTER, "tokens": 12}, learns="pii"
+    ),
+}  # fmt: skip
+MAIN = tuple(name for name, one in DEFENCES.items() if one.main)
+MADE_HERE = ("none", "orthogonal", "orthogonal-fixed", "pull")
+PULL = 0.6  # the share of the step that goes to the centre
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Applied:
+    """A defence ready for use.
+
+    Attributes:
+        protect: ``protect(X, rng)`` returns released vectors, fresh at every call where there is noise.
+        covariance: of the released noise where the method declares one, else None.
+        adaptive: whether an attacker gains by drawing releases.
+        details: what is worth a record: scales and what the fit took.
+        protector: what was fitted, or None.
+        classifier: (n + 1,) weights and intercept of the PII classifier that a policy was trained against, or None.
+    """
+
+    protect: Protect
+    covariance: Array | None
+    adaptive: bool
+    details: dict[str, Any]
+    protector: Any = None
+    classifier: Array | None = None
+
+    def oracle(self) -> dict[str, Any]:
+        """Return what attackers are given: the release oracle, and the noise's covariance."""
+        if not self.adaptive:
+            return {"release": None, "noise_covariance": None}
+        return {"release": self.protect, "noise_covariance": self.covariance}
+
+
+def make(defence: Defence, material: Material, radius: float, seed: int) -> Applied:
+    """Return a defence fitted on ``material``."""
+    n = material.positive.shape[1]
+    if defence.method == "none":
+        return Applied(lambda X, rng: X, None, False, {})
+    if defence.method in MADE_HERE:
+        radius = float(defence.options.get("radius", radius))
+        details = {"noise_norm": radius, "radius": radius}
+        if defence.method == "pull":
+            centres = plain_centroids(
+                np.concatenate([material.negative, material.background]), seed=seed
+            )
+            return Applied(lambda X, rng: _pull(X, centres, radius, rng), None, True, details)
+        fixed: Array | None = None
+        if defence.method == "orthogonal-fixed":
+            fixed = np.random.default_rng([_FIXED, seed]).standard_normal((n,))
+        return Applied(lambda X, rng: _orthogonal(X, fixed, radius, rng), None, True, details)
+    options = defence.options_at(radius, n)
+    if material.further is not None and defence.method.startswith("textcrafter"):
+        options["further_positive"] = material.further
+    protector = fit_pairs(
+        material.positive,
+        material.negative,
+        material.labels,
+        material.background,
+        method=defence.method,
+        groups=material.groups,
+        seed=seed,
+        show_progress=False,
+        **options,
+    )
+    return applied(protector)
+
+
+def applied(protector: Any) -> Applied:
+    """Return a protector, fitted or loaded, as a defence."""
+    try:
+        covariance = protector.released_noise_covariance()
+    except (VecveilError, NotImplementedError, AttributeError):
+        covariance = None  # a perturbation whose law depends on the vector declares none
+    report = protector.report
+    details = {
+        key: report[key]
+        for key in ("epsilon", "delta", "sigma", "radius", "noise_to_signal", "seconds")
+        if isinstance(report.get(key), int | float)
+    }
+    classifier = getattr(protector.mechanism, "classifier", None)
+    return Applied(protector.protect, covariance, True, details, protector, classifier)
+
+
+def load(path: Path) -> Applied:
+    """Return the defence of a protector file."""
+    return applied(load_protector(path))
+
+
+def noise_norm(defence: Applied, X: Array, rng: np.random.Generator) -> float:
+    """Return the root mean square distance of a release from its vector, on ``X`` (N, n)."""
+    difference = defence.protect(X, rng).astype(np.float64) - X
+    return float(np.sqrt((difference**2).sum(axis=1).mean()))
+
+
+def _pull(X: Array, centres: Array, radius: float, rng: np.random.Generator) -> Array:
+    """Return e + r (a u + √(1 − a²) z), u to the nearest centre and z at random, both of norm 1, at norm r."""
+    towards, noise = centres[nearest(X, centres)] - X, rng.standard_normal(X.shape)
+    u, z = (one / np.linalg.norm(one, axis=1, keepdims=True) for one in (towards, noise))
+    step = PULL * u + np.sqrt(1 - PULL**2) * z
+    step *= radius / np.linalg.norm(step, axis=1, keepdims=True)
+    released: Array = (X + step).astype(X.dtype)
+    return released
+
+
+def _orthogonal(X: Array, fixed: Array | None, radius: float, rng: np.random.Generator) -> Array:
+    """Return e + r u, u drawn evenly from the unit vectors orthogonal to ``fixed`` (n,), or to e itself."""
+    drawn = rng.standard_normal(X.shape)
+    axes = X if fixed is None else fixed[None]
+    units = axes / np.linalg.norm(axes, axis=1, keepdims=True)
+    drawn -= (drawn * units).sum(axis=1, keepdims=True) * units
+    drawn *= radius / np.linalg.norm(drawn, axis=1, keepdims=True)
+    released: Array = (X + drawn).astype(X.dtype)
+    return released

@@ -1,0 +1,286 @@
+"""`attacks`: decoders trained on each defence, end to end on made sentences, and what they go on from."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.decoder_data import TINY, corpus_encoder, with_corpus
+from research import decoder_bases, load_spec, run, summarise
+from research.bench import Bench
+from research.catalogue import experiment_named
+from research.catalogue.attack_findings import attack_findings
+from research.catalogue.attack_models import AttackModelsSpec
+from research.decoder_bases import alone, base_decoder, copied, trained_as
+from research.decoders import DecoderSpec, make_attack, published_in
+from research.experiment import Cell, Records
+from vecveil.attacks.reconstruction.vec2text import PublishedCheckpoint
+from vecveil.errors import DataFileError
+from vecveil.records.experiment import read_experiment
+
+SPEC = """
+experiment: attacks
+encoder: {encoder}
+models: [{models}]
+attacks: [linear]
+methods: [laplace]
+scales: [{scales}]
+judged: 60
+decoders: {{{decoders}}}
+problems:
+  sts12: {{data: sts12, concept: {{terms_file: concepts/sts_terms.json}}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A data folder with a corpus, and the folder of an encoder."""
+    folder = tmp_path_factory.mktemp("decoders")
+    data = with_corpus(folder / "data")
+    return data, corpus_encoder(data, folder / "lsa")
+
+
+def described(place: tuple[Path, Path], folder: Path, **more: str) -> Path:
+    values = {
+        "models": "mlc, geia",
+        "scales": "clean, effective 5",
+        "decoders": f"geia: {TINY['geia']}",
+    } | more
+    path = folder / "spec.yaml"
+    path.write_text(SPEC.format(encoder=place[1], **values))
+    return path
+
+
+def bench_of(path: Path, data: Path, work: Path) -> tuple[AttackModelsSpec, Bench]:
+    spec, _ = load_spec(path)
+    assert isinstance(spec, AttackModelsSpec)
+    return spec, Bench(spec, data, work, show_progress=False)
+
+
+def test_a_decoder_reads_clean_vectors_and_noise_takes_that_away(
+    place: tuple[Path, Path], tmp_path: Path
+) -> None:
+    path, out = described(place, tmp_path), tmp_path / "out"
+    outcome = run(path, place[0], out, workers=0)
+    assert (outcome.asked, outcome.measured, dict(outcome.failed)) == (4, 4, {})
+    record = summarise("attacks", out)
+    read_experiment(record, owner="attacks", error=DataFileError)
+    leaks, texts = record["tables"]
+    assert [row[:3] for row in leaks["rows"]] == [
+        ["MLC", "clean", "no protection"],
+        ["MLC", "effective 5", "Laplace"],
+        ["GEIA", "clean", "no protection"],
+        ["GEIA", "effective 5", "Laplace"],
+    ]
+    clean, noisy = leaks["rows"][2:]
+    assert clean[3]["low"] > clean[4]["value"] + 0.05  # above chance
+    assert noisy[3]["value"] < 0.5 * clean[3]["value"]
+    assert noisy[5]["value"] == pytest.approx(noisy[3]["value"] / clean[3]["value"] - 1)
+    assert (clean[3]["published"], noisy[3]["published"]) == pytest.approx((0.2534, 0.1230))
+    assert texts["rows"][0][5]["value"] > texts["rows"][1][5]["value"]  # token F1
+    again = run(path, place[0], out, workers=0)
+    assert (again.kept, again.measured) == (4, 0)
+
+
+def test_vec2text_corrects_what_it_wrote(place: tuple[Path, Path], tmp_path: Path) -> None:
+    path = described(place, tmp_path, models="vec2text", decoders=f"vec2text: {TINY['vec2text']}")
+    assert not run(path, place[0], tmp_path / "out", workers=0).failed
+    rows = (tmp_path / "out" / "attacks" / "records.jsonl").read_text().splitlines()
+    assert len(rows) == 2
+    assert all('"token_f1_of_hypothesis"' in row for row in rows)
+    notes = " ".join(summarise("attacks", tmp_path / "out")["notes"])
+    assert "1 rounds of correction" in notes
+    assert "Vec2Text does not read clean vectors above chance" in notes  # 40 texts teach it nothing
+
+
+def test_a_base_has_seen_no_text_of_the_problem(
+    place: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, bench = bench_of(
+        described(place, tmp_path), place[0], tmp_path / "out" / "attacks" / "work"
+    )
+    seen: list[str] = []
+
+    class Recorded:
+        def run(self, train: Any, test: Any, **_: Any) -> None:
+            seen.extend([*train.texts, *test.texts])
+
+    monkeypatch.setattr(decoder_bases, "make_attack", lambda *_, **__: Recorded())
+    base_decoder(bench, "sts12", "geia", spec.decoder("geia"))
+    own = bench.problem("sts12").texts
+    corpus = decoder_bases.corpus_texts(bench, spec.decoder("geia"))
+    assert set(corpus) & set(own)
+    assert len(seen) > 200
+    assert not set(seen) & set(own)
+    encode = bench.encoder().encode
+    assert (encode(seen) @ encode(own).T).max() < decoder_bases.NEAR
+
+
+def test_copies_are_found_by_letters_and_by_vectors() -> None:
+    X = np.array([[1, 0], [0, 1], [1, 0.2], [0.5, 0.5]], dtype=np.float32)
+    Z = np.array([[1, 0]], dtype=np.float32)
+    found = copied(["One!", "two", "three", "four"], X, ["TWO", "five"], Z)
+    assert found.tolist() == [True, True, True, False]
+
+
+def test_a_given_decoder_is_gone_on_from_and_judged_on_texts_it_has_not_seen(
+    place: tuple[Path, Path], tmp_path: Path
+) -> None:
+    first = described(place, tmp_path)
+    spec, bench = bench_of(first, place[0], tmp_path / "elsewhere" / "a" / "work")
+    base = base_decoder(bench, "sts12", "geia", spec.decoder("geia"))
+    given = TINY["geia"].replace("{", f"{{start_from: '{base}', ", 1)
+    path = described(place, tmp_path, models="geia", scales="clean", decoders=f"geia: {given}")
+    assert not run(path, place[0], tmp_path / "out", workers=0).failed
+    record = summarise("attacks", tmp_path / "out")
+    notes = " ".join(record["notes"])
+    assert "that was given, then 6 epochs" in notes
+    assert "are not judged" in notes  # twenty texts of the problem are in the corpus
+    assert record["tables"][0]["rows"][0][3]["low"] > 0.05
+    assert not list((tmp_path / "out" / "attacks" / "work" / "decoders").glob("geia-base-*"))
+
+
+def test_a_given_folder_without_a_decoder_is_refused(
+    place: tuple[Path, Path], tmp_path: Path
+) -> None:
+    given = TINY["geia"].replace("{", f"{{start_from: '{tmp_path}', ", 1)
+    path = described(place, tmp_path, models="geia", decoders=f"geia: {given}")
+    with pytest.raises(DataFileError, match=r"`start_from` must be a folder with decoder\.json"):
+        run(path, place[0], tmp_path / "out", workers=0)
+
+
+def test_published_weights_are_gone_on_from(tmp_path: Path) -> None:
+    spec = DecoderSpec(rounds=2, fine_tuning_rate=1e-4)
+
+    def attack() -> Any:
+        return make_attack("vec2text", spec, epochs=1, start=tmp_path, encode=lambda texts: texts)
+
+    assert attack().start_from == tmp_path
+    for kind in ("hypothesiser", "corrector"):
+        assert published_in(tmp_path) is None or kind == "corrector"
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / "config.json").write_text("{}")
+    found = attack()
+    assert found.start_from == PublishedCheckpoint(
+        tmp_path / "hypothesiser", tmp_path / "corrector"
+    )
+    assert found._settings()["start_from"] == tmp_path.name  # wherever it lies
+
+
+def test_a_base_that_was_stopped_comes_to_the_same_decoder(
+    place: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vecveil.attacks import training as fitting
+    from vecveil.attacks.reconstruction import decoder as plans
+
+    short = TINY["geia"].replace("epochs: 6", "epochs: 2", 1).replace("500", "120")
+    path = described(place, tmp_path, decoders=f"geia: {short}")
+    spec, bench = bench_of(path, place[0], tmp_path / "whole" / "attacks" / "work")
+    whole = base_decoder(bench, "sts12", "geia", spec.decoder("geia"))
+    _, bench = bench_of(path, place[0], tmp_path / "stopped" / "attacks" / "work")
+    validated = plans.mean_loss
+    calls: list[int] = []
+
+    def stop(*given: Any) -> float:
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return validated(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(plans, "mean_loss", stop)
+        with pytest.raises(KeyboardInterrupt):
+            base_decoder(bench, "sts12", "geia", spec.decoder("geia"))
+    steps: list[Any] = []
+    learn = fitting._Training._learn
+    monkeypatch.setattr(fitting._Training, "_learn", lambda *a: steps.append(1) or learn(*a))
+    stopped = base_decoder(bench, "sts12", "geia", spec.decoder("geia"))
+    assert len(steps) < trained_as(whole)["steps"]  # the first epoch was not learnt again
+    assert trained_as(stopped)["epochs"] == 2
+    weights = [(folder / "decoder.safetensors").read_bytes() for folder in (whole, stopped)]
+    assert weights[0] == weights[1]
+
+
+def test_of_two_that_want_a_folder_one_waits(tmp_path: Path) -> None:
+    order: list[str] = []
+    wants = threading.Event()
+
+    def other() -> None:
+        wants.set()
+        with alone(tmp_path / "decoder"):
+            order.append("second")
+
+    thread = threading.Thread(target=other)
+    with alone(tmp_path / "decoder"):
+        thread.start()
+        wants.wait()
+        thread.join(0.2)
+        order.append("first")
+    thread.join()
+    assert order == ["first", "second"]
+
+
+def test_settings_hold_what_a_cell_depends_on(place: tuple[Path, Path], tmp_path: Path) -> None:
+    spec, _ = load_spec(described(place, tmp_path))
+    assert isinstance(spec, AttackModelsSpec)
+    experiment = experiment_named("attacks")
+    mlc, geia = (c for c in experiment.cells(spec) if c["method"] == "none")
+
+    def changed(cell: Cell, **more: Any) -> bool:
+        other = dataclasses.replace(spec, **more)
+        return experiment.settings(spec, cell) != experiment.settings(other, cell)
+
+    decoder = spec.decoder("geia")
+    longer = {"geia": dataclasses.replace(decoder, epochs=7)}
+    assert (changed(mlc, decoders=longer), changed(geia, decoders=longer)) == (False, True)
+    given = {"geia": dataclasses.replace(decoder, start_from="somewhere")}
+    assert changed(mlc, decoders=given)  # other texts are judged
+    assert (changed(mlc, attacks=("mlp-512",)), changed(geia, attacks=("mlp-512",))) == (
+        True,
+        False,
+    )
+    assert changed(mlc, judged=61)
+    assert changed(geia, judged=61)
+    assert not changed(geia, models=("geia",), seeds=3)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"models": "mlc, algen"}, "of mlc, geia, vec2text"),
+        ({"decoders": "algen: {}"}, "of geia, vec2text"),
+        ({"decoders": "vec2text: {preset: medium}"}, "one of small, paper"),
+        ({"decoders": "geia: {rounds: 3}"}, "left out: GEIA does not correct"),
+        ({"decoders": "vec2text: {options: {widht: 8}}"}, "one of batch"),
+    ],
+)
+def test_descriptions_that_no_attack_has_are_refused(
+    place: tuple[Path, Path], tmp_path: Path, more: dict[str, str], words: str
+) -> None:
+    with pytest.raises(DataFileError, match=words):
+        load_spec(described(place, tmp_path, **more))
+
+
+def row(attack: str, method: str, scale: str, leak: float, low: float) -> dict[str, Any]:
+    found = {
+        "figures": {"leakage": {"value": leak, "low": low, "high": leak + 0.1, "chance": 0.05}}
+    }
+    cell = {"problem": "sts12", "attack": attack, "method": method, "scale": scale, "seed": 0}
+    return {"cell": cell, "found": found}
+
+
+@pytest.mark.parametrize(("low", "verdict"), [(0.3, "agrees"), (0.0, "not measured")])
+def test_an_attack_at_chance_on_clean_vectors_decides_no_claim(low: float, verdict: str) -> None:
+    rows = [row("geia", "none", "clean", 0.4, low)]
+    rows += [
+        row("geia", method, scale, leaked, 0.1)
+        for scale in ("effective 5", "effective 10")
+        for method, leaked in (("laplace", 0.2), ("purkayastha", 0.2), ("sparse", 0.1))
+    ]
+    claims = {one.claim: one.verdict for one in attack_findings(Records(rows))}
+    assert claims["SPARSE leaks less than the baselines whatever the attack."] == verdict

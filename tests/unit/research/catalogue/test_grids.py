@@ -1,0 +1,307 @@
+"""Experiments that are grids of points, run whole on a small data set with a planted leak."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from research import run, summarise
+from research.catalogue.held_out_tables import bar, limit
+from research.catalogue.held_out_terms import setting_options
+from research.experiment import Records
+from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.records.experiment import read_experiment
+
+COMMON = """
+experiment: {name}
+encoder: {encoder}
+attacks: [{attacks}]
+methods: [{methods}]
+scales: [{scales}]
+options: {{sparse: {{epochs: 2, stability_seeds: 1}}, sparse-whitebox: {{epochs: 2, steps: 4}}}}
+problems:
+  sts12: {{data: sts12, concept: {{terms_file: concepts/sts_terms.json}}}}
+"""
+
+
+def summary(name: str, data: Path, encoder: Path, folder: Path, **more: str) -> dict[str, Any]:
+    spec = folder / "spec.yaml"
+    more = {
+        "attacks": "mlc-published, linear",
+        "methods": "laplace, sparse",
+        "scales": "clean, effective 10",
+    } | more
+    spec.write_text(COMMON.format(name=name, encoder=encoder, **more))
+    outcome = run(spec, data, folder / "out", workers=0)
+    assert not outcome.failed
+    record = summarise(name, folder / "out")
+    read_experiment(record, owner=name, error=DataFileError)
+    return record
+
+
+def column(table: dict[str, Any], name: str) -> list[Any]:
+    place = [one["name"] for one in table["columns"]].index(name)
+    return [row[place] for row in table["rows"]]
+
+
+def test_the_trade_off_stands_beside_the_published_one(
+    data: Path, encoder: Path, tmp_path: Path
+) -> None:
+    record = summary("tradeoff", data, encoder, tmp_path)
+    (table,) = record["tables"]
+    methods = column(table, "Method")
+    leaks = dict(zip(methods, column(table, "Leakage, strongest attack"), strict=True))
+    assert methods == ["no protection", "Laplace", "SPARSE"]
+    assert leaks["no protection"]["value"] > leaks["Laplace"]["value"]
+    assert leaks["Laplace"]["published"] == pytest.approx(0.2234)  # Table 1, STS12, ε = 10
+    confidence = dict(zip(methods, column(table, "MLC confidence (Eq. 14)"), strict=True))
+    assert confidence["SPARSE"]["published"] == pytest.approx(0.0891)
+    verdicts = {one["claim"]: one["ours"] for one in record["findings"]}
+    assert len(verdicts) == 3
+    assert all("of 1 comparisons" in ours for ours in verdicts.values())
+    (figure,) = record["figures"]
+    assert {one["name"] for one in figure["series"]} == {"no protection", "Laplace", "SPARSE"}
+
+
+def test_the_white_box_variant_is_measured(data: Path, encoder: Path, tmp_path: Path) -> None:
+    record = summary(
+        "whitebox", data, encoder, tmp_path, methods="laplace, sparse, sparse-whitebox"
+    )
+    assert "SPARSE-WB" in column(record["tables"][0], "Method")
+    assert {one["verdict"] for one in record["findings"]} <= {"agrees", "disagrees", "unclear"}
+
+
+def test_categories_are_shown_apart(data: Path, encoder: Path, tmp_path: Path) -> None:
+    record = summary("categories", data, encoder, tmp_path)
+    ours, published = record["tables"]
+    assert set(column(ours, "Category")) == {"city", "number"}
+    assert all(cell["value"] > 0 for cell in column(ours, "Instances judged"))
+    assert "Table 3" in published["title"]
+
+
+def test_a_guarantee_needs_no_attack(data: Path, encoder: Path, tmp_path: Path) -> None:
+    record = summary(
+        "guarantee",
+        data,
+        encoder,
+        tmp_path,
+        attacks="",
+        methods="laplace, subspace",
+        scales="utility 0.9, utility 0.8",
+    )
+    (table,) = record["tables"]
+    rows = zip(
+        column(table, "Scale"),
+        column(table, "Method"),
+        column(table, "Advantage, mean over pairs"),
+        strict=True,
+    )
+    means = {(scale, method): cell["value"] for scale, method, cell in rows}
+    assert all(0 <= value <= 1 for value in means.values())
+    assert means["utility 0.8", "Laplace"] < means["utility 0.9", "Laplace"]
+
+
+def test_the_frontier_compares_with_sparse(data: Path, encoder: Path, tmp_path: Path) -> None:
+    record = summary(
+        "frontier", data, encoder, tmp_path, methods="laplace, sparse, subspace, shuffle",
+        scales="clean, utility 0.9, utility 0.95, fixed",
+    )  # fmt: skip
+    table = record["tables"][0]
+    ratio = dict(
+        zip(zip(column(table, "Utility kept"), column(table, "Method"), strict=True),
+            column(table, "Excess over chance, share of SPARSE's"), strict=True)
+    )  # fmt: skip
+    assert ratio["0.95", "SPARSE"]["value"] == 1
+    (finding,) = record["findings"]
+    share = round(100 * ratio["0.95", "subspace (ours)"]["value"])
+    assert finding["ours"].startswith(f"{share} %")
+    assert finding["verdict"] == ("agrees" if share <= 33 else "disagrees")
+    assert "shuffle" in str(record["tables"][1]["rows"])
+
+
+ATTRIBUTES = """
+experiment: attributes
+encoder: {encoder}
+attacks: [linear, kernel]
+methods: [laplace, subspace]
+scales: [clean, utility 0.8]
+attributes:
+  place: {{data: sst2, keep: [sts12]}}
+"""
+
+
+def labelled(folder: Path, texts: list[str]) -> None:
+    """Write an SST-2 as GLUE gives it out; a text that names a city is positive."""
+    place = folder / "SST-2"
+    place.mkdir()
+    cities = ("Paris", "London", "Madrid", "Oslo", "Lima")
+    rows = [f"{text}\t{int(any(city in text for city in cities))}" for text in texts]
+    cut = len(rows) * 3 // 4
+    for name, part in (("train", rows[:cut]), ("dev", rows[cut:])):
+        (place / f"{name}.tsv").write_text("sentence\tlabel\n" + "\n".join(part) + "\n")
+
+
+def test_an_attribute_is_hidden_while_a_task_is_kept(
+    data: Path, encoder: Path, tmp_path: Path
+) -> None:
+    import shutil
+
+    from harness.experiment_data import sentences
+
+    copy = tmp_path / "data"
+    shutil.copytree(data, copy)
+    labelled(copy, list(dict.fromkeys(sentences(700, 3))))
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(ATTRIBUTES.format(encoder=encoder))
+    assert not run(spec, copy, tmp_path / "out", workers=0).failed
+    record = summarise("attributes", tmp_path / "out")
+    read_experiment(record, owner="attributes", error=DataFileError)
+    (table,) = record["tables"]
+    seen = dict(
+        zip(column(table, "Method"), column(table, "Accuracy of the strongest attack"), strict=True)
+    )
+    chance = column(table, "Chance")[0]["value"]
+    assert seen["no protection"]["value"] > chance + 0.2
+    assert seen["subspace (ours)"]["value"] < seen["no protection"]["value"] - 0.1
+    kept = dict(zip(column(table, "Method"), column(table, "sts12, kept"), strict=True))
+    assert kept["subspace (ours)"]["value"] > 0.7
+
+
+def test_a_data_set_without_labels_is_refused(data: Path, encoder: Path, tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(ATTRIBUTES.format(encoder=encoder).replace("data: sst2", "data: sts12"))
+    with pytest.raises(ValueError, match="texts have labels"):
+        run(spec, data, tmp_path / "out", workers=0)
+
+
+TRANSFORMS = """
+experiment: pii-transforms
+encoder: {encoder}
+attacks: [linear]
+methods: [laplace]
+scales: [clean, effective 20]
+transforms: [redact, replace-semantic]
+problems:
+  sts12: {{data: sts12, concept: {{terms_file: concepts/sts_terms.json}}}}
+"""
+
+
+def test_a_changed_text_leaks_what_the_rest_says(data: Path, encoder: Path, tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(TRANSFORMS.format(encoder=encoder))
+    assert not run(spec, data, tmp_path / "out", workers=0).failed
+    record = summarise("pii-transforms", tmp_path / "out")
+    read_experiment(record, owner="pii-transforms", error=DataFileError)
+    (table,) = record["tables"]
+    leaks = dict(
+        zip(column(table, "Method"), column(table, "Leakage, strongest attack"), strict=True)
+    )
+    chance = column(table, "Chance")[0]["value"]
+    # The sentences are made at random: nothing beside the word says which word it was.
+    assert leaks["no protection"]["value"] > chance + 0.3
+    assert leaks["redact"]["value"] < chance + 0.2
+    assert leaks["replace-semantic"]["value"] < chance + 0.2
+    rates = dict(zip(column(table, "Method"), column(table, "R, no leakage assumed"), strict=True))
+    assert rates["redact"]["published"] == pytest.approx(4.12)
+    assert rates["Laplace"] == "–"
+
+
+HELD_OUT = """
+experiment: held-out-terms
+encoder: {encoder}
+attacks: [linear]
+variants: [none, removed, sparse, subspace, expansion-found, expansion, oracle]
+more_seeds: 2
+more_variants: [sparse, subspace]
+settings: [0.1 0.5 0.5, 0.9 0.02 2.0]
+scale: utility 0.8
+problems:
+  sts: {{data: sts12, concept: {{terms_file: concepts/sts_terms.json}}}}
+sources:
+  sts: {{word_list: concepts/sts_terms.json}}
+"""
+
+
+def test_held_out_words_are_measured_apart(data: Path, encoder: Path, tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(HELD_OUT.format(encoder=encoder))
+    outcome = run(spec, data, tmp_path / "out", workers=0)
+    assert not outcome.failed
+    record = summarise("held-out-terms", tmp_path / "out")
+    read_experiment(record, owner="held-out-terms", error=DataFileError)
+    table, costs = record["tables"]
+    rows = {row[0]: row for row in table["rows"]}
+    listed = {name: row[1]["value"] for name, row in rows.items() if row[1] is not None}
+    assert listed["no protection"] > listed["subspace, listed words alone"]
+    assert listed["every concept word removed from the text"] < listed["no protection"]
+    assert rows["SPARSE"][3]["value"] == 1
+    assert costs["rows"][0][1]["value"] > 0
+    assert (rows["SPARSE"][1]["n"], rows["subspace, told of every word"][1]["n"]) == (2, 1)
+    settings = [name for name in rows if "released" in name]
+    assert settings == ["subspace, 10 % erased, 50 % released, flattening 0.5"]
+    for finding in record["findings"]:
+        assert finding["verdict"] in ("agrees", "disagrees", "not measured")
+
+
+def test_what_is_found_of_unseen_words_is_compared_within_a_seed() -> None:
+    def row(variant: str, seed: int, value: float) -> dict[str, Any]:
+        found = {"leakage": {"unseen": {"value": value, "chance": 0.1}}}
+        return {"cell": {"problem": "p", "variant": variant, "seed": seed}, "found": found}
+
+    rows = [
+        row("sparse", 0, 0.5),
+        row("sparse", 1, 0.9),
+        row("subspace", 0, 0.3),
+        row("subspace", 1, 0.34),
+    ]
+    rows += [row("oracle", 0, 0.2), row("setting 0.1 0.5 0.5", 0, 0.14)]
+    rows += [
+        {
+            "cell": {"problem": "p", "variant": "setting 0.9 0.02 2", "seed": 0},
+            "found": {"kept": False},
+        }
+    ]
+    found = bar(Records(rows), "p")
+    assert found.verdict == "agrees"
+    assert "listed words alone: 40 % (30 to 50 over 2 seeds)" in found.ours
+    assert "told of every word: 25 %" in found.ours
+    other = limit(Records(rows), "p")
+    assert other.verdict == "agrees"  # 10 % is clearly less than the 50 % of the same seed
+    assert "of 2 settings 1 keep the utility, and leak 10 to 10 %" in other.ours
+    assert other.ours.endswith("the chosen one on the same texts 50 %")
+    alike = [
+        row(variant, seed, value)
+        for seed, value in ((0, 0.3), (1, 0.7))
+        for variant in ("subspace", "setting 0.1 0.5 0.5", "setting 0.2 0.5 0.5")
+    ]
+    same = limit(Records([*rows[:2], *alike]), "p")
+    assert same.verdict == "disagrees"
+    assert "of 2 settings 2 keep the utility" in same.ours
+    assert limit(Records(rows[:5]), "p").verdict == "not measured"
+    assert bar(Records(rows[:2]), "p").verdict == "not measured"
+
+
+@pytest.mark.parametrize("setting", ["0.2 0.3", "0.7 0.4 0.5", "a b c", "0.2 0.3 nan"])
+def test_a_setting_is_two_shares_and_a_flattening(setting: str) -> None:
+    with pytest.raises(InvalidInputError, match="shares erased and released"):
+        setting_options(setting, 384)
+    assert setting_options("0.2 0.3 0.5", 100)["kept"] == 30
+
+
+def test_sources_are_needed_for_an_expansion(data: Path, encoder: Path, tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(HELD_OUT.format(encoder=encoder).partition("sources:")[0])
+    with pytest.raises(DataFileError, match=r"sources\.sts"):
+        run(spec, data, tmp_path / "out", workers=0)
+
+
+def test_a_source_never_proposes_a_withheld_word(data: Path) -> None:
+    from research.held_out import SourceSpec, member_sources
+
+    withheld = frozenset({"paris", "two"})
+    (source,) = member_sources(SourceSpec(word_list="concepts/sts_terms.json"), data, withheld)
+    proposed = {m.lower() for own in source.members(None).values() for m in own}  # type: ignore[arg-type]
+    assert proposed
+    assert proposed.isdisjoint(withheld)

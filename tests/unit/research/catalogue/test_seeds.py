@@ -1,0 +1,63 @@
+"""Which cells are measured with more seeds than the others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from research import load_spec
+from research.catalogue import experiment_named
+from research.specification import shipped_spec
+from vecveil.errors import DataFileError
+
+NAMES = ("attributes", "lambda", "pii-transforms", "tradeoff", "frontier", "whitebox")
+
+
+def seeds_by_scale(name: str, spec_text: str, folder: Path) -> dict[str, set[int]]:
+    path = folder / "spec.yaml"
+    path.write_text(spec_text)
+    spec, _ = load_spec(path)
+    cells = experiment_named(name).cells(spec)
+    assert max(Counter(cells).values()) == 1
+    found: dict[str, set[int]] = {}
+    for cell in cells:
+        found.setdefault(cell["scale"], set()).add(cell["seed"])
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_scales_that_matter_have_five(name: str, tmp_path: Path) -> None:
+    text = shipped_spec(name)
+    found = seeds_by_scale(name, text, tmp_path)
+    assert found["utility 0.95"] == found["clean"] == set(range(5))
+    if "effective 10" in found:
+        assert found["effective 10"] == set(range(5))
+    rest = set(found) - {"utility 0.95", "effective 10", "clean", "text"}
+    assert {len(found[scale]) for scale in rest} <= {1}
+
+
+@pytest.mark.parametrize("name", [*NAMES, "attacks", "case-study"])
+def test_a_coarse_run_has_one(name: str) -> None:
+    spec, _ = load_spec(name, quick=True)
+    assert {cell["seed"] for cell in experiment_named(name).cells(spec)} == {0}
+
+
+@pytest.mark.parametrize("name", ["attacks", "case-study"])
+def test_decoders_are_trained_for_five_where_the_noise_is_the_papers(
+    name: str, tmp_path: Path
+) -> None:
+    found = seeds_by_scale(name, shipped_spec(name), tmp_path)
+    assert found == {
+        "clean": set(range(5)),
+        "effective 10": set(range(5)),
+        "effective 5": {0},
+    }
+
+
+@pytest.mark.parametrize("name", ["attributes", "lambda"])
+def test_a_scale_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
+    text = shipped_spec(name).replace("more_scales: [", "more_scales: [often, ")
+    with pytest.raises(DataFileError, match="often"):
+        seeds_by_scale(name, text, tmp_path)

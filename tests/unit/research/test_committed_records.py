@@ -1,0 +1,50 @@
+"""A cell's hash of its settings names its record: committed records must stay those of today's code."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from harness.documents import ROOT
+from research import EXPERIMENTS, load_spec
+from research.catalogue import experiment_named
+from research.specification import digest
+
+RECORDS = ROOT / "benchmarks" / "results" / "experiments"
+FROZEN = {
+    "tradeoff": "c6e6fc3806125458",
+    "attacks": "224b8208296a9c05",
+    "categories": "000d280fbd75a863",
+    "whitebox": "2a65b36f3814ec3b",
+    "concept-groups": "ac2c73ac0c528cad",
+    "encoders": "ac46ae5c9877a72f",
+    "pii-transforms": "0cc3028e990cf941",
+    "lambda": "1e426d1de3d7ad6f",
+    "latency": "4ac5dc95610c790b",
+    "case-study": "efe57e81d9845c4c",
+    "sensitivity": "828d371f7fd75daf",
+    "textcrafter": "65dd7c6419551eaa",
+    "frontier": "6ec0c654816f8a97",
+    "held-out-terms": "b3a783134f46f946",
+    "guarantee": "60de2dde40cc3d8e",
+    "attributes": "ec0e8711358a5061",
+}
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_committed_record_is_recognised(name: str) -> None:
+    experiment = experiment_named(name)
+    spec, _ = load_spec(RECORDS / name / "spec.yaml")
+    cells = {c.name: digest(experiment.settings(spec, c)) for c in experiment.cells(spec)}
+    for line in (RECORDS / name / "records.jsonl").read_text("utf-8").splitlines():
+        record = json.loads(line)
+        own = "-".join(str(v).replace(" ", "_").replace("/", "_") for v in record["cell"].values())
+        assert record["settings"] == cells[own]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_hash_of_a_specification_that_comes_with_an_experiment(name: str) -> None:
+    experiment = experiment_named(name)
+    spec, _ = load_spec(name)
+    assert digest([experiment.settings(spec, c) for c in experiment.cells(spec)]) == FROZEN[name]

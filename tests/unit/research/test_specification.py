@@ -1,0 +1,90 @@
+"""Specifications: what is read, and what is refused with which words."""
+
+from __future__ import annotations
+
+import pytest
+
+from research import list_experiments, load_spec
+from research.catalogue import EXPERIMENTS, experiment_named
+from research.catalogue.grid import GridSpec
+from research.specification import Spec, parse_spec
+from vecveil.errors import DataFileError
+
+KINDS: dict[str, type[Spec]] = {"tradeoff": GridSpec}
+PLAIN = """
+experiment: tradeoff
+methods: [laplace]
+scales: [clean, effective 10]
+problems:
+  a: {data: sts12, concept: {terms: [one]}, texts: 50}
+  b: {data: [sts12, sts13], concept: {terms: [one]}}
+quick:
+  problems: [b]
+  texts: 20
+"""
+
+
+def read(text: str, quick: bool = False) -> Spec:
+    return parse_spec(text, KINDS, quick=quick, owner="x.yaml")
+
+
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_ships_a_specification_with_cells(name: str, quick: bool) -> None:
+    spec, _ = load_spec(name, quick=quick)
+    experiment = experiment_named(name)
+    cells = experiment.cells(spec)
+    assert spec.experiment == experiment.name == name
+    assert spec.is_quick is quick
+    assert len(cells) == len({cell.name for cell in cells}) > 0
+    assert all(experiment.settings(spec, cell) for cell in cells)
+
+
+def test_the_list_has_every_experiment() -> None:
+    found = list_experiments()
+    assert [one["name"] for one in found] == list(EXPERIMENTS)
+    assert all(one["what"].endswith((".", "?")) and one["source"] for one in found)
+
+
+def test_quick_values_take_the_place_of_others() -> None:
+    spec = read(PLAIN, quick=True)
+    assert list(spec.problems) == ["b"]
+    assert spec.problem("b").texts == 20
+    assert spec.problems["b"].data == ("sts12", "sts13")
+
+
+def test_without_quick_they_do_not() -> None:
+    spec = read(PLAIN)
+    assert list(spec.problems) == ["a", "b"]
+    assert spec.problem("a").texts == 50
+    assert spec.problem("b").texts is None
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (("methods: [laplace]", "method: [laplace]"), "`method` must be a known key"),
+        (("terms: [one]}, texts", "words: [one]}, texts"), "`problems.a.concept.words` must be a known key"),
+        (("methods: [laplace]", "methods: [laplaze]"), "`methods` must be of"),
+        (("effective 10", "effective ten"), "`scales` must be"),
+        (("texts: 50", "texts: many"), "`problems.a.texts` must be a whole number"),
+        (("texts: 50", "texts: 0"), "at least 1"),
+        (("terms: [one]}, texts", "terms: [1]}, texts"), "Put quotes around it"),
+        (("problems: [b]", "problems: [c]"), "`quick.problems` must be of names among a, b"),
+        (("experiment: tradeoff", "experiment: nothing"), "`experiment` must be one of"),
+        (("texts: 20", "text: 20"), "`text` must be a known key"),
+        (("quick:", "is_quick: true\nquick:"), "`is_quick` must be left out"),
+        (("scales: [clean, effective 10]", "scales: [clean"), "must be YAML"),
+    ],
+)  # fmt: skip
+def test_a_wrong_specification_is_refused(change: tuple[str, str], found: str) -> None:
+    assert change[0] in PLAIN
+    with pytest.raises(DataFileError) as refused:
+        read(PLAIN.replace(*change))
+    assert found in str(refused.value)
+    assert "x.yaml" in str(refused.value)
+
+
+def test_a_missing_file_names_the_experiments(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(DataFileError, match="tradeoff"):
+        load_spec(tmp_path / "none.yaml")

@@ -1,0 +1,222 @@
+"""What the records say: means over seeds, the paper's figures beside the right rows, claims counted."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from research.catalogue.textcrafter import TextCrafterSets
+from research.experiment import Records
+from research.published import published
+from research.summary import Finding, Number, Table
+from research.textcrafter.defences import DEFENCES
+from research.textcrafter.specification import TextCrafterSpec
+from research.textcrafter.words import LABEL, SENTENCE
+from unit.research.textcrafter.files import PROBLEMS
+from vecveil.records.experiment import read_experiment
+
+SPEC = TextCrafterSpec(experiment="textcrafter", problems=PROBLEMS)
+NAMES = ("none", "gaussian", "textcrafter", "textcrafter-untrained", "textcrafter-12")
+
+
+def _row(
+    part: str, where: str, defence: str, found: dict[str, Any], seed: int = 0
+) -> dict[str, Any]:
+    cell = {"part": part, "set": where, "defence": defence, "seed": seed}
+    return {"cell": cell, "found": found}
+
+
+def _utility(accuracy: float, read: float = 0.3) -> dict[str, Any]:
+    scenario = {
+        "accuracy": accuracy,
+        "macro_f1": accuracy / 2,
+        "chance": 0.4,
+        "macro_f1_chance": 0.2,
+    }
+    keys = ("train", "test", "dropped", "classes", "tokens", "token_train", "token_test")
+    return {
+        "noise_norm": 1.0, "deployment": scenario, "sizes": dict.fromkeys(keys, 2),
+        "development": {**scenario, "accuracy": accuracy + 0.05},
+        "token_inference": {"chance": 0.1, "attacks": {"linear": 0.2, "kernel": read}},
+    }  # fmt: skip
+
+
+def _sentence(bleu: float) -> dict[str, Any]:
+    one = {"low": bleu - 0.01, "high": bleu + 0.02, "chance": bleu / 2}
+    return {"figures": {name: {"value": bleu, **one} for name in SENTENCE}}
+
+
+def _pii(defence: str) -> dict[str, Any]:
+    frozen = {"p_with": 0.9, "p_without": 0.2, "auc": 0.8}
+    reading = {"benchmark": frozen}
+    if defence.startswith("textcrafter"):
+        reading["policy"] = {name: value / 2 for name, value in frozen.items()}
+    return {"frozen": reading, "probes": {"linear": 0.7, "mlp": 0.75}}
+
+
+def _curve() -> dict[str, Any]:
+    epochs = [
+        {"epoch": at, "reward": -3 + at / 10, "reward_clean": -1.5, "p_pii": 0.25, "drift": 0.5,
+         "cluster_distance": 0.75, "deterministic_share": 0.125, "mean_resultant": 0.625}
+        for at in range(11)
+    ]  # fmt: skip
+    return {"training": {"epochs": epochs}}
+
+
+def _everything() -> Records:
+    rows = [
+        *(
+            _row("curves", "pii", name, _curve())
+            for name in ("textcrafter", "textcrafter-untrained")
+        ),
+        *(_row("pii", "pii", name, _pii(name)) for name in NAMES),
+        *(_row("utility", "ade", name, _utility(0.5 + i / 10)) for i, name in enumerate(NAMES)),
+        *(
+            _row("sentences", "ade", name, _sentence(0.1 + i / 100))
+            for i, name in enumerate(NAMES[:4])
+        ),
+    ]
+    return Records(rows)
+
+
+def _table(records: Records, title: str) -> Table:
+    (found,) = [
+        one for one in TextCrafterSets().summary(SPEC, records).tables if one.title == title
+    ]
+    return found
+
+
+def _line(table: Table, *words: str) -> dict[str, Any]:
+    (found,) = [row for row in table.rows if tuple(row[: len(words)]) == words]
+    return dict(zip((column.name for column in table.columns), found, strict=True))
+
+
+def test_the_paper_table_has_mean_and_deviation_over_seeds_beside_published_figures() -> None:
+    rows = [
+        _row("utility", "ade", "gaussian", _utility(0.5 + seed / 10), seed) for seed in range(2)
+    ]
+    rows.append(_row("sentences", "ade", "gaussian", _sentence(0.123)))
+    line = _line(_table(Records(rows), "TextCrafter's Table I"), "ADE", DEFENCES["gaussian"].title)
+    accuracy, later = line["Acc, deployment"], line["Acc, development"]
+    assert (accuracy.value, accuracy.n) == (pytest.approx(0.55), 2)
+    assert accuracy.sd == pytest.approx(0.1 / 2**0.5)
+    row = published("textcrafter-table-1").find(dataset="ade", method="gaussian")
+    assert row is not None
+    assert accuracy.published == pytest.approx(row["accuracy"] / 100)
+    assert line["BLEU"].published == pytest.approx(row["bleu"] / 100)
+    assert (later.published, line["cosine"].published) == (None, None)
+    assert line["BLEU"].low is None  # the intervals have a table of their own
+
+
+def test_the_published_row_stands_beside_the_literal_reading() -> None:
+    table = _table(_everything(), "TextCrafter's Table I")
+    ours, literal = (
+        _line(table, "ADE", f"{DEFENCES[name].title}; {LABEL}")["Acc, deployment"]
+        for name in ("textcrafter", "textcrafter-untrained")
+    )
+    assert ours.published is None
+    assert literal.published == 0.75
+    assert not [row for row in table.rows if "12 tokens" in str(row[1])]  # a control
+
+
+def test_intervals_of_the_sentence_attack_are_shown() -> None:
+    line = _line(_table(_everything(), "Reconstruction with intervals"), "ADE", "none")
+    bleu = line["BLEU"]
+    assert isinstance(bleu, Number)
+    assert (bleu.value, bleu.low, bleu.high) == (0.1, pytest.approx(0.09), pytest.approx(0.12))
+    assert line["cosine"].percent is False
+
+
+def test_leakage_is_that_of_the_strongest_attack_beside_chance() -> None:
+    rows = [
+        _row("utility", "ade", "none", _utility(0.5, 0.3 + seed / 10), seed) for seed in range(2)
+    ]
+    table = _table(Records(rows), "Token inference and accuracy")
+    found = _line(table, "none")["ADE: R-precision"]
+    assert (found.value, found.sd) == (pytest.approx(0.35), pytest.approx(0.1 / 2**0.5))
+    chance = _line(table, "chance")
+    assert (chance["ADE: R-precision"].value, chance["ADE: Acc, deployment"].value) == (0.1, 0.4)
+
+
+def test_the_two_frozen_classifiers_have_columns_of_their_own() -> None:
+    table = _table(_everything(), "Whether a text holds PII")
+    clean, policy = list(_line(table, "none").values()), table.rows[2]
+    assert clean[1:4] == ["–"] * 3
+    assert [cell.value for cell in clean[4:]] == [0.9, 0.2, 0.8, 0.75]
+    assert [cell.value for cell in policy[1:4]] == [0.45, 0.1, 0.4]  # type: ignore[union-attr]
+
+
+def test_learning_curves_are_shown_at_some_epochs_and_drawn_whole() -> None:
+    summary = TextCrafterSets().summary(SPEC, _everything())
+    table = _table(_everything(), "Learning curves")
+    rewards = [(row[1], row[2].value) for row in table.rows[:5]]  # type: ignore[union-attr]
+    assert rewards == [("0", -3.0), ("1", -2.9), ("2", -2.8), ("5", -2.5), ("10", -2.0)]
+    (drawn,) = [one for one in summary.figures if one.title == "Learning curves: reward"]
+    assert [len(one.points) for one in drawn.series] == [11, 11]
+
+
+def test_accuracy_against_bleu_has_a_point_for_each_defence() -> None:
+    figures = TextCrafterSets().summary(SPEC, _everything()).figures
+    (drawn,) = [one for one in figures if one.title == "Accuracy against BLEU: ADE"]
+    points = [one.points[0][:2] for one in drawn.series]
+    assert points[0] == (pytest.approx(10), pytest.approx(50))
+    assert len(points) == 4
+
+
+def _finding(records: Records, words: str) -> Finding:
+    found = TextCrafterSets().summary(SPEC, records).findings
+    (one,) = [finding for finding in found if words in finding.claim]
+    return one
+
+
+def test_a_claim_is_counted_for_the_literal_reading_first() -> None:
+    literal = [("gaussian", 0.5), ("textcrafter-untrained", 0.7), ("textcrafter", 0.4)]
+    rows = [_row("utility", "ade", name, _utility(value)) for name, value in literal]
+    found = _finding(Records(rows), "more than 10 points")
+    assert found.verdict == "agrees"
+    assert "the literal reading, deployment: 1 of 1" in found.ours
+    assert "v learnt, deployment: 0 of 1" in found.ours
+    near = [*rows[:1], _row("utility", "ade", "textcrafter-untrained", _utility(0.55))]
+    assert _finding(Records(near), "more than 10 points").verdict == "disagrees"
+    assert _finding(Records(rows), "lower BLEU").verdict == "not measured"
+
+
+def test_learning_is_compared_with_louder_noise_of_the_same_accuracy() -> None:
+    def found(read: float, accuracy: float) -> str:
+        rows = [
+            _row("utility", "ade", "textcrafter", _utility(accuracy, read)),
+            _row("utility", "ade", "gaussian-2", _utility(0.6, 0.4)),
+        ]
+        return _finding(Records(rows), "norm 2r").verdict
+
+    assert (found(0.3, 0.6), found(0.5, 0.6), found(0.3, 0.5)) == (
+        "agrees",
+        "disagrees",
+        "disagrees",
+    )
+
+
+def test_textcrafter_is_nowhere_without_its_label() -> None:
+    for table in TextCrafterSets().summary(SPEC, _everything()).tables:
+        words = [str(cell) for row in table.rows for cell in row if isinstance(cell, str)]
+        named = [word for word in words if "TextCrafter" in word]
+        assert named or table.title == "Sets", table.title
+        assert all(LABEL in word for word in named), table.title
+
+
+@pytest.mark.parametrize("records", [_everything(), Records([])])
+def test_the_summary_is_a_record_that_the_report_reads(records: Records) -> None:
+    summary = (
+        TextCrafterSets().summary(SPEC, records).to_record("vecveil experiment run textcrafter")
+    )
+    record = {
+        "schema": "vecveil.experiment/1", "name": "textcrafter", "what": "w", "source": "s",
+        "vecveil": "0", "created": "2026-01-01T00:00:00+00:00", "commits": [], "command": "c",
+        "quick": False, "machine": {}, "cells": {"asked": 1, "measured": 1, "failed": 0},
+        "seconds": 1.0, **summary,
+    }  # fmt: skip
+    read = read_experiment(record, owner="test")
+    assert len(read.tables) == (6 if len(records) else 0)
+    assert dataclasses.asdict(SPEC)
