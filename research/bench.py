@@ -13,17 +13,14 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from research.modules import import_modules
 from research.problems import Problem, make_problem
-from research.specification import Spec
+from research.specification import Spec, import_modules
 from research.tasks import read_task, task_digest, task_texts
 from vecveil.auditing.case import Case, Options, make_case
 from vecveil.concepts import TokenVocabulary
 from vecveil.errors import InvalidInputError
 from vecveil.metrics import UtilityTask
 from vecveil.types import Embeddings
-
-__all__ = ["Bench", "Material"]
 
 T = TypeVar("T")
 KEPT = 24  # results of `once`: vectors of a few problems, a mask or two

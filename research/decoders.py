@@ -1,31 +1,40 @@
-"""Attacks that write texts, as a specification describes them."""
+"""Attacks that write texts: how they are described, the bases they go on from, and what they make of a defence.
+
+A base is trained once on clean vectors of a corpus and kept in the work folder. What it has learnt from is known, so
+that no judged text is among it: not itself, and no near copy.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vecveil.attacks.evidence import Knowledge
-from vecveil.attacks.reconstruction.base import EncodeTexts
+import numpy as np
+import numpy.typing as npt
+
+from research.bench import Bench, Material
+from research.datasets import open_dataset
+from research.datasets.kinds import PairSet, RetrievalSet
+from research.specification import digest
+from vecveil.attacks.evidence import Knowledge, TextVectors, normalise_text
+from vecveil.attacks.reconstruction.base import EncodeTexts, WordsOf
 from vecveil.attacks.reconstruction.decoder import PRESETS as GEIA_PRESETS
+from vecveil.attacks.reconstruction.decoder import bridge
 from vecveil.attacks.reconstruction.geia import GEIAAttack
 from vecveil.attacks.reconstruction.vec2text import PRESETS as VEC2TEXT_PRESETS
 from vecveil.attacks.reconstruction.vec2text import PublishedCheckpoint, Vec2TextAttack
-from vecveil.errors import InvalidInputError
-from vecveil.types import Embeddings
-
-__all__ = [
-    "WRITERS",
-    "DecoderSpec",
-    "Geia",
-    "Vec2Text",
-    "check_decoders",
-    "make_attack",
-    "published_in",
-]
+from vecveil.attacks.release_model import InputMap
+from vecveil.concepts.folding import canonical, words
+from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.metrics.estimates import Estimate
+from vecveil.protector import Protector
+from vecveil.types import Embeddings, Release
 
 WRITERS = ("geia", "vec2text")
 """Attacks that write texts."""
@@ -196,3 +205,335 @@ def _one_of(given: str, known: Any, param: str) -> None:
     if given not in known:
         wanted = "one of " + ", ".join(known)
         raise InvalidInputError.of("decoders", param, wanted, repr(given)[:40])
+
+
+NEAR = 0.85  # cosine from which a text counts as a copy of another
+HELD_OUT = 200  # texts of the corpus that a base is judged on
+_FILES = {"geia": "decoder.json", "vec2text": "vec2text.json"}
+
+
+def corpus_texts(bench: Bench, spec: DecoderSpec) -> list[str]:
+    """Return the texts that a base learns from: the first of its corpus, each once."""
+
+    def read() -> list[str]:
+        found = open_dataset(spec.corpus, bench.data)
+        if isinstance(found, PairSet):
+            parts: Sequence[str] = [*found.left, *found.right]
+        elif isinstance(found, RetrievalSet):
+            parts = [*found.documents, *found.queries]
+        else:
+            parts = found.texts
+        return list(dict.fromkeys(text for text in parts if text.strip()))[: spec.sentences]
+
+    return bench.once(("corpus", spec.corpus, spec.sentences), read)
+
+
+def corpus_digest(bench: Bench, spec: DecoderSpec) -> str:
+    """Return a hash of the texts that a base learns from."""
+    key = ("corpus digest", spec.corpus, spec.sentences)
+    return bench.once(key, lambda: digest(corpus_texts(bench, spec)))
+
+
+def copied(
+    texts: Sequence[str], X: Embeddings, others: Sequence[str], Z: Embeddings
+) -> npt.NDArray[np.bool_]:
+    """Return which of the N texts are in ``others`` or near one: the same letters and digits, or a cosine >= .85.
+
+    Args:
+        X, Z: (N, n) and (M, n) their vectors by one encoder.
+    """
+    known = {normalise_text(text) or text for text in others}
+    found = np.array([(normalise_text(text) or text) in known for text in texts], dtype=np.bool_)
+    own, beside = _unit(X), _unit(Z)
+    for i in range(0, len(own), 4096):
+        part = slice(i, i + 4096)
+        for j in range(0, len(beside), 4096):
+            found[part] |= (own[part] @ beside[j : j + 4096].T).max(axis=1) >= NEAR
+    return found
+
+
+def _unit(X: Embeddings) -> npt.NDArray[np.float32]:
+    rows = X.astype(np.float32)
+    found: npt.NDArray[np.float32] = rows / np.maximum(
+        np.linalg.norm(rows, axis=1, keepdims=True), 1e-12
+    )
+    return found
+
+
+def prepare_decoder(bench: Bench, problem: str, kind: str, spec: DecoderSpec) -> None:
+    """Encode the corpus and train the base, with progress bars, if that has not been done."""
+    texts = corpus_texts(bench, spec)
+    bench.encoder().encode(texts, show_progress=bench.show_progress)
+    base_decoder(bench, problem, kind, spec)
+
+
+def base_decoder(bench: Bench, problem: str, kind: str, spec: DecoderSpec) -> Path:
+    """Return the folder of the base of an attack, training it if nobody has.
+
+    Texts of the problem and their near copies are taken out of the corpus, so one base serves every seed. An
+    interrupted training goes on; of two processes one trains and the other waits.
+
+    Raises:
+        DataFileError: ``start_from`` holds no decoder of this kind, or the corpus has nothing but the problem's texts.
+    """
+    if spec.start_from is not None:
+        given = Path(spec.start_from)
+        known = kind == "vec2text" and published_in(given) is not None
+        if not known and not (given / _FILES[kind]).is_file():
+            wanted = f"a folder with {_FILES[kind]}, as seen from where the command runs"
+            raise DataFileError.of(f"decoders.{kind}", "start_from", wanted, repr(given.name)[:60])
+        return given
+    key = ("base", problem, kind, digest(spec.base), spec.corpus, spec.sentences)
+    return bench.once(key, lambda: _trained(bench, problem, kind, spec))
+
+
+def _trained(bench: Bench, problem: str, kind: str, spec: DecoderSpec) -> Path:
+    encoder = bench.encoder()
+    texts, own = corpus_texts(bench, spec), bench.problem(problem).texts
+    by = str(getattr(encoder, "fingerprint", bench.spec.encoder))
+    decides = [kind, spec.base, corpus_digest(bench, spec), digest(own), by, NEAR]
+    folder = shelved(bench, f"{kind}-base-{digest(decides)}")
+    if _finished(folder):
+        return folder
+    X = encoder.encode(texts)
+    kept = np.flatnonzero(~copied(texts, X, own, encoder.encode(own)))
+    held = max(1, min(HELD_OUT, len(kept) // 20))
+    if len(kept) < held + 2:
+        raise DataFileError.of(f"decoders.{kind}", "corpus",
+                               "a data set with texts that are not near the problem's",
+                               f"{len(kept)} such texts")  # fmt: skip
+    train, test = (
+        TextVectors(X[rows], [texts[i] for i in rows]) for rows in (kept[:-held], kept[-held:])
+    )
+    attack = make_attack(
+        kind, spec, epochs=spec.epochs, start=None, encode=encoder.encode, judged=held
+    )
+    with alone(folder):
+        if not _finished(folder):
+            attack.run(train, test, rng=0, checkpoint=folder, show_progress=bench.show_progress)
+    return folder
+
+
+def _finished(folder: Path) -> bool:
+    return (folder / "attack.json").is_file()  # written last
+
+
+def trained_as(folder: Path) -> dict[str, float]:
+    """Return the numbers that a decoder keeps about its training."""
+    for name in _FILES.values():
+        with contextlib.suppress(OSError):
+            held: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
+            return {k: v for k, v in held["details"].items() if isinstance(v, int | float)}
+    return {}
+
+
+def shelved(bench: Bench, name: str) -> Path:
+    """Return the folder of a decoder: a finished one of any experiment beside this one, else this one's own."""
+    own = bench.work / "decoders" / name
+    if not _finished(own):
+        for found in sorted(bench.work.parent.parent.glob(f"*/work/decoders/{name}/attack.json")):
+            return found.parent
+    return own
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold a folder for one process; others wait. The lock goes when the process does, however it ends."""
+    import fcntl
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(folder.with_name(f"{folder.name}.lock"), "w", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+Rows = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Rewritten:
+    """What an attack wrote.
+
+    Attributes:
+        texts, written: the judged texts, and what was written from their vectors.
+        further: the same of texts that were given beside.
+        figures: estimates on the judged texts by name; empty if there are further ones.
+        adaptive: whether the attack learnt from fresh releases.
+        base, tuned: numbers about the training of the base, and for this defence.
+    """
+
+    texts: tuple[str, ...]
+    written: tuple[str, ...]
+    further: tuple[str, ...]
+    figures: Mapping[str, Estimate]
+    adaptive: bool
+    base: Mapping[str, float]
+    tuned: Mapping[str, float]
+
+
+def target_words(material: Material) -> WordsOf:
+    """Return the function from texts to the words in each that token inference is after too."""
+    return _words_among(set(material.case.vocabulary.tokens))
+
+
+def every_word(material: Material) -> WordsOf:
+    """Return the function from texts to all words of the concept in each, rare ones too."""
+    return _words_among(set(material.problem.categories))
+
+
+def _words_among(known: set[str]) -> WordsOf:
+    return lambda texts: [known & set(words(canonical(text))) for text in texts]
+
+
+def judged_rows(
+    bench: Bench, material: Material, decoders: Mapping[str, DecoderSpec], most: int
+) -> tuple[Rows, int]:
+    """Return the texts that are judged, at most ``most``, and how many a base that was given may have learnt.
+
+    The same for every attack and defence of a seed: those are left out for all.
+    """
+    given = {
+        (spec.corpus, spec.sentences): spec
+        for spec in decoders.values()
+        if spec.start_from is not None
+    }
+    key = ("judged", material.problem.name, material.seed, most, tuple(sorted(given)))
+    return bench.once(key, lambda: _judged(bench, material, list(given.values()), most))
+
+
+def _judged(
+    bench: Bench, material: Material, given: Sequence[DecoderSpec], most: int
+) -> tuple[Rows, int]:
+    case, X = material.case, material.case.embeddings
+    assert X is not None
+    rows = case.test
+    for spec in given:
+        corpus = corpus_texts(bench, spec)
+        near = copied(
+            [case.texts[i] for i in rows], X[rows], corpus, bench.encoder().encode(corpus)
+        )
+        rows = rows[~near]
+    left_out = len(case.test) - len(rows)
+    if len(rows) < 2:
+        raise DataFileError.of("decoders", "start_from", "a decoder that has not learnt the judged texts",
+                               f"one whose corpus is near {left_out} of {len(case.test)}")  # fmt: skip
+    if len(rows) > most:
+        some = np.random.default_rng([material.seed, 21]).choice(len(rows), most, replace=False)
+        rows = rows[np.sort(some)]
+    return rows, left_out
+
+
+def released(material: Material, protector: Protector | None, rows: Rows) -> Embeddings:
+    """Return one release of the judged texts, the same for every attack on a defence."""
+    X = material.case.embeddings
+    assert X is not None
+    if protector is None:
+        return X[rows]
+    return protector.protect(X[rows], np.random.default_rng([material.seed, 12]))
+
+
+def rewrite(
+    bench: Bench,
+    material: Material,
+    kind: str,
+    spec: DecoderSpec,
+    protector: Protector | None,
+    label: str,
+    rows: Rows,
+    further: Sequence[str] = (),
+) -> Rewritten:
+    """Return what an attack writes that goes on from its base with protected vectors of the learning texts.
+
+    The attack is kept in the work folder: asked again, it learns nothing.
+
+    Args:
+        kind: one of `research.decoders.WRITERS`.
+        protector: the defence; None for clean vectors, on which the base is trained on just so.
+        label: of the defence, for the name of the folder.
+        rows: the judged texts.
+        further: texts beside; they are protected and rewritten too.
+    """
+    encoder, case, seed = bench.encoder(), material.case, material.seed
+    X = case.embeddings
+    assert X is not None
+    learn = np.sort(np.concatenate([case.train, case.ordinary_train]))
+    if len(learn) > spec.texts:
+        some = np.random.default_rng([seed, 22]).choice(len(learn), spec.texts, replace=False)
+        learn = learn[np.sort(some)]
+    train = TextVectors(X[learn], [case.texts[i] for i in learn], case.groups[learn])
+    texts, Y, groups = (
+        [case.texts[i] for i in rows],
+        released(material, protector, rows),
+        case.groups[rows],
+    )
+    if further:
+        own = encoder.encode(list(further)).astype(X.dtype)
+        if protector is not None:
+            own = protector.protect(own, np.random.default_rng([seed, 13]))
+        texts, Y = [*texts, *further], np.concatenate([Y, own])
+        groups = np.concatenate([groups, case.groups.max() + 1 + np.arange(len(further))])
+    release: Release | None = None if protector is None else protector.release()
+    if kind == "vec2text" and release is not None:
+        release, Y = _denoised(release, train.X, Y, seed)
+    base = base_decoder(bench, material.problem.name, kind, spec)
+    attack = make_attack(
+        kind, spec, epochs=spec.fine_tuning_epochs, start=base, encode=encoder.encode,
+        rate=spec.fine_tuning_rate,
+        judge_encoder=encoder.encode, words_of=target_words(material), judged=len(texts),
+    )  # fmt: skip
+    decides = _decides(attack, base, train, release, Y.shape[1])
+    folder = shelved(bench, f"{kind}-{label}-{seed}-{decides}")
+    with alone(folder):
+        result = attack.run(
+            train, TextVectors(Y, texts, groups), release=release, rng=seed, show_progress=False,
+            checkpoint=folder,
+        )  # fmt: skip
+    own_count = len(rows)
+    return Rewritten(
+        tuple(texts[:own_count]),
+        tuple(attack.written[:own_count]),
+        tuple(attack.written[own_count:]),
+        {} if further else result.estimates,
+        result.adaptive,
+        trained_as(base),
+        trained_as(folder),
+    )
+
+
+def _denoised(
+    release: Release, X: Embeddings, Y: Embeddings, seed: int
+) -> tuple[Release, Embeddings]:
+    """Return an oracle and vectors behind a linear map to where the clean vectors are.
+
+    Vec2Text's networks read one space; GEIA learns such a map by itself when it goes on from a base.
+    """
+    size = X.shape[1]
+    own = InputMap(np.zeros(size), np.eye(size))
+    back = bridge(own, X, release(X, np.random.default_rng([seed, 23])))
+
+    def mapped(Z: Embeddings, rng: np.random.Generator) -> Embeddings:
+        return back(release(Z, rng))
+
+    return mapped, back(Y)
+
+
+def _decides(
+    attack: Any, base: Path, train: TextVectors, release: Release | None, dimension: int
+) -> str:
+    """Return a hash of the base and of what a checkpoint must agree with, so that none is ever refused."""
+    found = hashlib.sha256(repr(sorted(attack._settings().items())).encode())
+    for file in sorted([*base.rglob("*.safetensors"), *base.rglob("*.bin")]):
+        with open(file, "rb") as weights:
+            found.update(hashlib.file_digest(weights, "sha256").digest())
+    found.update(train.digest().encode())
+    found.update(Knowledge(dimension, release).digest(train.X).encode())
+    return found.hexdigest()[:16]
+
+
+def short(estimate: Estimate) -> dict[str, float | None]:
+    """Return value, interval and chance for a record."""
+    record = estimate.to_record()
+    return {
+        key: None if record[key] is None else round(record[key], 5)
+        for key in ("value", "low", "high", "chance")
+    }

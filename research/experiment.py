@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from research.specification import Spec, digest
-from research.summary import Summary
+from vecveil.records.experiment import Summary
 
 if TYPE_CHECKING:
     from research.bench import Bench
-
-__all__ = ["Cell", "Experiment", "Records"]
 
 Axis = str | int | float
 

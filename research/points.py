@@ -23,16 +23,6 @@ from vecveil.metrics import UtilityTask
 from vecveil.protector import Protector, fit_pairs
 from vecveil.types import Embeddings
 
-__all__ = [
-    "attacks_named",
-    "defend",
-    "judged_by",
-    "leakage",
-    "measure_point",
-    "protector_record",
-    "utility",
-]
-
 UTILITY_DRAWS = 3
 
 

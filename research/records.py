@@ -19,8 +19,6 @@ from research.experiment import Cell
 from vecveil.errors import DataFileError
 from vecveil.io import hold, write_text
 
-__all__ = ["SCHEMA", "RecordFolder"]
-
 SCHEMA = "vecveil.experiment-cell/1"
 _LONGEST = 120  # bytes of a cell's name in a file name
 _KEYS = {"cell", "settings", "data", "found", "commit", "machine", "seconds", "finished", "quick"}

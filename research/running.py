@@ -11,7 +11,9 @@ import datetime
 import json
 import multiprocessing
 import os
+import platform
 import signal
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -23,14 +25,41 @@ from typing import Any
 
 from research.bench import Bench
 from research.experiment import Cell, Experiment
-from research.provenance import commit, machine
 from research.records import RecordFolder
 from research.specification import Spec, digest
 from vecveil.errors import VecveilError
 from vecveil.runtime import inherited_variables, progress
 from vecveil.version import __version__
 
-__all__ = ["Outcome", "run_cells"]
+
+def machine() -> dict[str, Any]:
+    """Return what figures of speed depend on, without a name."""
+    import numpy
+    import scipy
+
+    return {
+        "system": platform.system(), "processor": platform.machine(), "cores": os.cpu_count(),
+        "python": platform.python_version(), "numpy": numpy.__version__, "scipy": scipy.__version__,
+    }  # fmt: skip
+
+
+def commit(source: Path = Path(__file__)) -> str | None:
+    """Return the commit that the package's source is at, with ``+`` where files differ; None where it is in none.
+
+    An installed package may lie inside a repository that is somebody else's: there git does not know the file.
+    """
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", *arguments], cwd=source.parent, capture_output=True, text=True, timeout=10, check=True,
+        ).stdout.strip()  # fmt: skip
+
+    try:
+        git("ls-files", "--error-unmatch", source.name)
+        return git("describe", "--always", "--dirty=+", "--abbrev=10", "--exclude=*") or None
+    except (OSError, subprocess.SubprocessError):
+        return None
+
 
 _ONE_THREAD = {
     "OMP_NUM_THREADS": "1",

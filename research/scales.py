@@ -14,8 +14,6 @@ from typing import Any, Literal
 from vecveil.errors import InvalidInputError, message
 from vecveil.protector.methods import METHODS
 
-__all__ = ["EFFECTIVE_NORM", "Scale", "parse_scale"]
-
 EFFECTIVE_NORM = 15.5
 ROOM = 0.002  # asked for above a target: it is measured with other noise than it is searched with
 

@@ -16,8 +16,6 @@ from vecveil.errors import InvalidInputError
 from vecveil.metrics import ClassificationTask, RetrievalTask, StsTask, UtilityTask
 from vecveil.types import Embeddings
 
-__all__ = ["MOST_DOCUMENTS", "MOST_PAIRS", "MOST_QUERIES", "read_task", "task_digest", "task_texts"]
-
 MOST_PAIRS = 4000
 MOST_QUERIES = 400  # of a retrieval task; judged documents first
 MOST_DOCUMENTS = 6000

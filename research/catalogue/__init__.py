@@ -11,11 +11,11 @@ __all__ = ["EXPERIMENTS", "experiment_named"]
 
 _WHERE = {
     "tradeoff": "tradeoff.Tradeoff",
-    "attacks": "attack_models.AttackModels",
+    "attacks": "attacks.AttackModels",
     "categories": "categories.Categories",
     "whitebox": "whitebox.WhiteBox",
     "concept-groups": "concept_groups.ConceptGroups",
-    "encoders": "embedding_models.EmbeddingModels",
+    "encoders": "encoders.EmbeddingModels",
     "pii-transforms": "pii_transforms.PiiTransforms",
     "lambda": "regularisation.Regularisation",
     "latency": "latency.Latency",

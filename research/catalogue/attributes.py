@@ -10,22 +10,20 @@ import numpy as np
 import numpy.typing as npt
 
 from research.bench import Bench
-from research.catalogue.point_tables import METHOD_NAMES
-from research.catalogue.seeds import SeededScalesSpec
 from research.datasets import open_dataset
 from research.datasets.kinds import TextSet
 from research.experiment import Cell, Experiment, Records
+from research.grid import SeededScalesSpec
 from research.points import attacks_named, protector_record, utility
 from research.scales import parse_scale
 from research.specification import Spec, digest
-from research.summary import Cell as TableCell
-from research.summary import Column, Summary, Table, number
+from research.tables import METHOD_NAMES
 from research.tasks import task_texts
 from vecveil.attacks import LabelledVectors, split_groups
 from vecveil.errors import InvalidInputError
 from vecveil.protector import Protector, fit_labels
-
-__all__ = ["AttributeSpec", "Attributes", "AttributesSpec"]
+from vecveil.records.experiment import Cell as TableCell
+from vecveil.records.experiment import Column, Summary, Table, number
 
 ABOUT = (
     "A text has no part that could be removed to take its attribute away, so there are no pairs and no concept-level "

@@ -5,36 +5,49 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from research.bench import Bench, Material
-from research.catalogue.attack_models import WriterSpec, defence_of, label_of
-from research.catalogue.case_tables import case_summary
-from research.catalogue.grid import Grid
-from research.decoder_bases import copied, corpus_digest, corpus_texts, prepare_decoder
-from research.decoders import WRITERS
-from research.experiment import Cell, Records
-from research.points import protector_record, utility
-from research.rewriting import (
+from research.catalogue.attacks import (
+    ATTACK_NAMES,
+    WriterSpec,
+    above_chance,
+    defence_of,
+    epsilon_of,
+    label_of,
+)
+from research.catalogue.tradeoff import AXES
+from research.decoders import (
+    WRITERS,
+    DecoderSpec,
     Rewritten,
+    copied,
+    corpus_digest,
+    corpus_texts,
     every_word,
     judged_rows,
+    prepare_decoder,
     rewrite,
     short,
     target_words,
 )
+from research.experiment import Cell, Records
+from research.grid import Grid
+from research.points import protector_record, utility
+from research.published import published
 from research.specification import Spec, digest
-from research.summary import Summary
+from research.tables import METHOD_NAMES, beside, findings_of
 from vecveil.encoders.lsa import LsaEncoder
 from vecveil.errors import InvalidInputError
 from vecveil.metrics.reconstruction import embedding_cosine, reconstruction_leakage
 from vecveil.metrics.similarity import pair_cosines
-
-__all__ = ["CaseStudy", "CaseStudySpec"]
+from vecveil.records.experiment import Cell as TableCell
+from vecveil.records.experiment import Column, Finding, Number, Summary, Table
+from vecveil.records.experiment import number as mean_of
 
 LEAST_WORDS = 2  # sensitive words that a text must hold to be shown
 LSA = "lsa"
@@ -189,3 +202,154 @@ def _learnt(spec: CaseStudySpec, bench: Bench, material: Material) -> list[bool]
     others = [*corpus, *material.problem.texts]
     found = copied(spec.given, encoder.encode(list(spec.given)), others, encoder.encode(others))
     return [bool(one) for one in found]
+
+
+PUBLISHED = "sparse-table-12"
+ONE_TEXT = (
+    "The paper's figures are of one sentence each (age at ε = 5, a disease at ε = 10, clinical notes, Vec2Text on "
+    "GTR-base); ours are means over all judged texts, of other data, another encoder and another attack."
+)
+
+
+def case_summary(
+    attack: str, judge: str, decoders: Mapping[str, DecoderSpec], records: Records
+) -> Summary:
+    """Return tables and findings."""
+    names = records.values("problem")
+    rows = _rows(records)
+    encoder = (
+        "an LSA encoder fitted on the problem's texts" if judge == "lsa" else f"the encoder {judge}"
+    )
+    spec = decoders.get(attack, DecoderSpec())
+    given = " that was given" if spec.start_from else ""
+    notes = [
+        AXES,
+        ONE_TEXT,
+        f"Semantic cosine: of original and reconstruction under {encoder}. Attack: {ATTACK_NAMES[attack]}, preset "
+        f"{spec.preset}, from a base{given} of `{spec.corpus}`, trained on for each defence.",
+    ]
+    if any("original" in text for r in records for text in r["found"]["shown"]):
+        notes.append(
+            "Texts are shown because the specification says so; show_texts: false leaves them out."
+        )
+    return Summary(
+        tables=[t for name in names for t in (*_sides(records, name), _means(records, name))],
+        findings=[
+            *findings_of("case-study", rows, ("dataset", "epsilon", "method"), difference=ONE_TEXT),
+            *_hidden(records),
+        ],
+        notes=notes,
+    )
+
+
+def _sides(records: Records, problem: str) -> list[Table]:
+    """Return a table for each text of the first seed: a row for each defence."""
+    own = records.where(problem=problem)
+    if not len(own):
+        return []
+    first = own.where(seed=own[0]["cell"]["seed"])
+    columns = [
+        Column("Scale", text=True), Column("Method", text=True), Column("Reconstruction", text=True),
+        Column("Sensitive words that survive", text=True), Column("Semantic cosine"),
+    ]  # fmt: skip
+    found = []
+    for i, text in enumerate(first[0]["found"]["shown"]):
+        rows: list[Sequence[TableCell]] = []
+        for (scale, method), at in _ordered(first):
+            shown = at[0]["found"]["shown"][i]
+            kept = f"{shown['survive']} of {shown['words']}"
+            if shown.get("surviving"):
+                kept += f": {', '.join(shown['surviving'])}"
+            rows.append([
+                scale, METHOD_NAMES.get(method, method), shown.get("reconstruction"), kept,
+                Number(shown["semantic"], digits=2, percent=False),
+            ])  # fmt: skip
+        where = "given by the user" if text["given"] else "drawn by the seed"
+        learnt = "; the attack may have learnt it or a near copy" if text["learnt"] else ""
+        original = f" {text['original']}" if "original" in text else ""
+        words = f" Sensitive: {', '.join(text['sensitive'])}." if text.get("sensitive") else ""
+        caption = f"Original ({where}{learnt}):{original or ' not shown.'}{words}"
+        found.append(Table(f"{problem}: text {i + 1}", columns, rows, caption))
+    return found
+
+
+def _ordered(own: Records) -> list[tuple[tuple[str, str], Records]]:
+    scales = own.values("scale")
+    return sorted(own.each("scale", "method"), key=lambda row: scales.index(row[0][0]))
+
+
+def _means(records: Records, problem: str) -> Table:
+    own = records.where(problem=problem)
+    columns = [
+        Column("Scale", text=True), Column("Method", text=True), Column("Semantic cosine, mean"), Column("Chance"),
+        Column("Leakage (Eq. 13)", "%"), Column("Chance of leakage", "%"), Column("Utility kept", "%"),
+    ]  # fmt: skip
+    rows: list[Sequence[TableCell]] = []
+    for (scale, method), at in _ordered(own):
+        epsilon = epsilon_of(scale)
+        theirs = (
+            None
+            if epsilon is None
+            else beside([PUBLISHED], "semantic", epsilon=epsilon, method=method)
+        )
+        rows.append([
+            scale, METHOD_NAMES.get(method, method),
+            mean_of(
+                at.figures("semantic", "value"), low=at.figures("semantic", "low"),
+                high=at.figures("semantic", "high"), digits=2, percent=False, published=theirs,
+            ),
+            mean_of(at.figures("semantic", "chance"), digits=2, percent=False),
+            mean_of(
+                at.figures("leakage", "value"), low=at.figures("leakage", "low"),
+                high=at.figures("leakage", "high"),
+            ),
+            mean_of(at.figures("leakage", "chance")),
+            mean_of(at.figures("utility", "relative")),
+        ])  # fmt: skip
+    judged = sorted({int(n) for n in own.figures("texts", "judged")})
+    caption = f"Means over {' or '.join(map(str, judged))} judged texts; published is the paper's one text."
+    return Table(f"{problem}: all judged texts", columns, rows, caption)
+
+
+def _rows(records: Records) -> list[dict[str, Any]]:
+    """Return our means with the paper's keys and units; a scale at which all are at chance is left out."""
+    found = []
+    for (problem, scale, method), at in records.each("problem", "scale", "method"):
+        epsilon, semantic = epsilon_of(scale), mean_of(at.figures("semantic", "value"))
+        same = records.where(problem=problem, scale=scale).each("method")
+        told = any(above_chance(rows, "semantic") for _, rows in same)
+        if told and epsilon is not None and semantic is not None:
+            found.append(
+                {
+                    "dataset": problem,
+                    "epsilon": epsilon,
+                    "method": method,
+                    "semantic": semantic.value,
+                }
+            )
+    return found
+
+
+def _hidden(records: Records) -> list[Finding]:
+    """Return in how many of the shown texts SPARSE hides every sensitive word, as it does in the paper's two."""
+    texts = [
+        text
+        for r in records.where(method="sparse")
+        if epsilon_of(r["cell"]["scale"]) is not None
+        for text in r["found"]["shown"]
+        if text["words"] and not text["learnt"]
+    ]
+    if not texts:
+        return []
+    hidden = sum(text["survive"] == 0 for text in texts)
+    table = published(PUBLISHED)
+    theirs = [row["hidden"] for row in table.rows if row["method"] == "sparse"]
+    share = hidden / len(texts)
+    return [
+        Finding(
+            "Reconstructions from SPARSE's vectors lack the sensitive words.", table.source,
+            "agrees" if share >= 0.8 else "disagrees" if share <= 0.5 else "unclear",
+            f"no sensitive word survives in {hidden} of {len(texts)} reconstructions",
+            f"in {sum(theirs)} of {len(theirs)}", ONE_TEXT,
+        )
+    ]  # fmt: skip

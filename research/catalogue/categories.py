@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from research.catalogue.claims import findings_of
-from research.catalogue.grid import Grid
-from research.catalogue.point_tables import METHOD_NAMES, SETTING
 from research.catalogue.tradeoff import AXES
 from research.experiment import Records
+from research.grid import Grid
 from research.published import published
 from research.scales import parse_scale
 from research.specification import Spec
-from research.summary import Cell, Column, Summary, Table, number
-
-__all__ = ["Categories"]
+from research.tables import METHOD_NAMES, SETTING, findings_of
+from vecveil.records.experiment import Cell as TableCell
+from vecveil.records.experiment import Column, Summary, Table, number
 
 STAND_INS = (
     "The paper's clinical notes (MIMIC-III) are access-restricted and its PII set has a licence of its own; readers "
@@ -46,7 +44,7 @@ class Categories(Grid):
         names = list(
             dict.fromkeys(name for row in own for name in row["found"].get("categories", {}))
         )
-        body: list[list[Cell]] = []
+        body: list[list[TableCell]] = []
         for name in names:
             for (method, scale), rows in own.each("method", "scale"):
                 counts = rows.figures("categories", name, "n")
@@ -88,7 +86,7 @@ def _published() -> Table:
     """Return the paper's own table, for its data sets are others."""
     table = published("sparse-table-3")
     columns = [Column(name, text=c.text or c.key) for name, c in table.columns.items()]
-    rows: list[list[Cell]] = []
+    rows: list[list[TableCell]] = []
     for row in table.rows:
         rows.append(
             [
@@ -99,5 +97,5 @@ def _published() -> Table:
     return Table(f"As published ({table.source})", columns, rows, table.caption, list(table.notes))
 
 
-def _percent(value: float | None) -> Cell:
+def _percent(value: float | None) -> TableCell:
     return None if value is None else number([value / 100])

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import math
 
-from research.catalogue.grid import Grid
-from research.catalogue.point_tables import (
-    METHOD_NAMES,
-    curve,
-    excess_ratio,
-    point_table,
-)
 from research.catalogue.tradeoff import AXES
 from research.experiment import Records
+from research.grid import Grid
 from research.scales import DELTA
 from research.specification import Spec
-from research.summary import Column, Finding, Summary, Table, number
-
-__all__ = ["Frontier"]
+from research.tables import METHOD_NAMES, curve, excess_ratio, point_table
+from vecveil.records.experiment import Column, Finding, Summary, Table, number
 
 BAR = 1 / 3  # of SPARSE's excess over chance, at 95 % utility
 AT = "utility 0.95"

@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from research.bench import Bench
-from research.catalogue.grid import Grid
-from research.catalogue.point_tables import METHOD_NAMES
 from research.experiment import Cell as Axes
 from research.experiment import Records
+from research.grid import Grid
 from research.points import defend, protector_record, utility
 from research.scales import parse_scale
 from research.specification import Spec
-from research.summary import Column, Figure, Finding, Series, Summary, Table, number
-
-__all__ = ["ConceptGuarantee"]
+from research.tables import METHOD_NAMES
+from vecveil.records.experiment import Column, Figure, Finding, Series, Summary, Table, number
 
 NEAR = 0.9
 

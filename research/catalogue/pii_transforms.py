@@ -10,17 +10,14 @@ from typing import Any
 import numpy as np
 
 from research.bench import Bench, Material
-from research.catalogue.claims import beside, findings_of
-from research.catalogue.grid import Grid, GridSpec
-from research.catalogue.point_tables import METHOD_NAMES, SETTING
 from research.catalogue.tradeoff import AXES
 from research.experiment import Cell, Records
+from research.grid import Grid, GridSpec
 from research.points import attacks_named, judged_by
 from research.problems import grouped_concept
 from research.scales import parse_scale
 from research.specification import Spec
-from research.summary import Cell as TableCell
-from research.summary import Column, Summary, Table, number
+from research.tables import METHOD_NAMES, SETTING, beside, findings_of
 from research.tasks import read_task, task_texts
 from vecveil.attacks import LabelledVectors
 from vecveil.concepts.rewriting import Rewriter
@@ -28,8 +25,8 @@ from vecveil.errors import InvalidInputError
 from vecveil.metrics import Estimate
 from vecveil.metrics.trade_off import trade_off_rate
 from vecveil.protector.text_methods import TEXT_METHODS
-
-__all__ = ["PiiTransforms", "TransformSpec"]
+from vecveil.records.experiment import Cell as TableCell
+from vecveil.records.experiment import Column, Summary, Table, number
 
 TABLES = ("sparse-table-9",)
 ABOUT = (

@@ -11,19 +11,29 @@ from typing import Any
 from research.bench import Bench
 from research.experiment import Cell, Experiment, Records
 from research.specification import Spec, digest
-from research.summary import Summary
-from research.textcrafter import reconstruction
-from research.textcrafter.defences import DEFENCES, MADE_HERE, Applied, make
-from research.textcrafter.figures import figures
-from research.textcrafter.findings import findings
-from research.textcrafter.policies import kept_policy, only_one
-from research.textcrafter.sets import PiiTexts, TaskSet, read_pii, read_set
+from research.textcrafter.cells import (
+    base_sentences,
+    corpus_keys,
+    pii_cell,
+    sentence_cell,
+    task_cell,
+    train_base,
+)
+from research.textcrafter.data import (
+    Material,
+    Pii,
+    PiiTexts,
+    Task,
+    TaskSet,
+    pii_vectors,
+    read_pii,
+    read_set,
+    task_vectors,
+)
+from research.textcrafter.defences import DEFENCES, MADE_HERE, Applied, kept_policy, make, only_one
 from research.textcrafter.specification import PII, TextCrafterSpec
-from research.textcrafter.tables import tables
-from research.textcrafter.utility import pii_cell, task_cell
-from research.textcrafter.vectors import Material, Pii, Task, pii_vectors, task_vectors
-
-__all__ = ["TextCrafterSets"]
+from research.textcrafter.summary import figures, findings, tables
+from vecveil.records.experiment import Summary
 
 
 class TextCrafterSets(Experiment):
@@ -135,7 +145,7 @@ class TextCrafterSets(Experiment):
             found = task_cell(task, defence, seed, spec.attacks)
             return {**found, "sizes": task.to_record(), "details": defence.details}
         own = digest([self.settings(spec, cell), self.data_digest(spec, bench, cell)])
-        found = reconstruction.sentence_cell(
+        found = sentence_cell(
             task, defence, bench.work / "decoders" / f"{cell['set']}-{name}-{seed}-{own}",
             start_from=_base(bench), seen=spec.seen, judged=spec.judged, encode=bench.encoder().encode,
             seed=seed, corpus=_corpus_keys(bench),
@@ -227,8 +237,7 @@ def _pii(bench: Bench) -> Pii:
 def _sentences(bench: Bench) -> list[str]:
     spec = _spec(bench)
     return bench.once(
-        "base sentences",
-        lambda: reconstruction.base_sentences(spec.base_data, bench.data, spec.base_texts),
+        "base sentences", lambda: base_sentences(spec.base_data, bench.data, spec.base_texts)
     )
 
 
@@ -237,7 +246,7 @@ def _base_digest(bench: Bench) -> str:
 
 
 def _corpus_keys(bench: Bench) -> frozenset[str]:
-    return bench.once("base keys", lambda: reconstruction.corpus_keys(_sentences(bench)))
+    return bench.once("base keys", lambda: corpus_keys(_sentences(bench)))
 
 
 def _base(bench: Bench) -> Path:
@@ -249,7 +258,5 @@ def _base(bench: Bench) -> Path:
     folder = bench.work / "base" / own
     with only_one(folder):
         if not (folder / "decoder.json").exists():
-            reconstruction.train_base(
-                _sentences(bench), folder, _encode(bench), show_progress=bench.show_progress
-            )
+            train_base(_sentences(bench), folder, _encode(bench), show_progress=bench.show_progress)
     return folder

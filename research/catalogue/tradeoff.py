@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from research.catalogue.claims import findings_of
-from research.catalogue.grid import Grid
-from research.catalogue.point_tables import SETTING, curve, point_table, published_rows
 from research.experiment import Records
+from research.grid import Grid
 from research.scales import EFFECTIVE_NORM
 from research.specification import Spec
-from research.summary import Summary
-
-__all__ = ["AXES", "Tradeoff"]
+from research.tables import SETTING, curve, findings_of, point_table, published_rows
+from vecveil.records.experiment import Summary
 
 TABLES = ("sparse-table-1", "sparse-table-7")
 AXES = (

@@ -5,27 +5,21 @@ queries, judgements) and :class:`TextSet` (texts with spans, labels, splits). Im
 nothing beyond NumPy; Parquet needs the extra ``files``.
 """
 
-from research.datasets import (  # they register
-    catalogue_entities,
-    catalogue_pairs,
-    catalogue_texts,
-)
-from research.datasets.annotated import read_text_table
-from research.datasets.beir import read_beir
-from research.datasets.info import DatasetInfo, Place
+from research.datasets.entities import read_pii_masking
 from research.datasets.kinds import (
     DataSet,
+    DatasetInfo,
     PairSet,
+    Place,
     RetrievalSet,
     Span,
     TextSet,
     group_ids,
 )
-from research.datasets.mimic import read_mimic_notes
-from research.datasets.phrasebank import read_phrasebank
-from research.datasets.pii_masking import read_pii_masking
+from research.datasets.pairs import read_beir, read_pair_table
+from research.datasets.reading import read_text_table
 from research.datasets.registry import DATASETS, open_dataset, register_dataset
-from research.datasets.sts import read_pair_table
+from research.datasets.texts import read_mimic_notes, read_phrasebank
 
 __all__ = [
     "DATASETS",
@@ -46,5 +40,3 @@ __all__ = [
     "read_text_table",
     "register_dataset",
 ]
-
-del catalogue_entities, catalogue_pairs, catalogue_texts

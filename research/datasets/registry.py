@@ -3,20 +3,95 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
-from research.datasets.described import FILE, described_dataset
-from research.datasets.info import DatasetInfo
-from research.datasets.kinds import DataSet, PairSet, RetrievalSet, TextSet
+from research.datasets.entities import ENTITY_SETS
+from research.datasets.kinds import (
+    KINDS,
+    DataSet,
+    DatasetInfo,
+    PairSet,
+    Place,
+    RetrievalSet,
+    TextSet,
+)
+from research.datasets.pairs import PAIR_SETS, read_beir, read_pair_table
+from research.datasets.reading import read_text_table
+from research.datasets.texts import TEXT_SETS
 from vecveil.data.files import readable
 from vecveil.errors import DataFileError, InvalidInputError, message
 
-__all__ = ["DATASETS", "open_dataset", "register_dataset"]
+FILE = "dataset.yaml"
+_READERS: dict[str, Callable[..., DataSet]] = {
+    "pairs": read_pair_table,
+    "retrieval": read_beir,
+    "texts": read_text_table,
+}
+_OPTIONS: dict[str, dict[str, type | tuple[type, ...]]] = {
+    "pairs": {"file": str, "low": (int, float), "high": (int, float)},
+    "retrieval": {"same_pool": bool},
+    "texts": {
+        **dict.fromkeys(("file", "text", "split", "spans", "label", "group"), str),
+        "classes": dict,
+    },
+}
 
-_known: dict[str, DatasetInfo] = {}
+
+def described_dataset(name: str, data: Path) -> DatasetInfo | None:
+    """Return what ``data``/``name``/dataset.yaml says; None if there is no such file.
+
+    Raises:
+        DataFileError: it is not YAML, or a key is missing, unknown or of another type.
+    """
+    folder = data / name
+    if Path(name).name != name or not (folder / FILE).is_file():
+        return None
+    from research.specification import read_yaml
+
+    with readable(FILE):
+        try:
+            text = (folder / FILE).read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise _wrong("file", "UTF-8", "another encoding") from None
+    found = read_yaml(text, owner=FILE)
+    if not isinstance(found, dict) or found.get("kind") not in KINDS:
+        raise _wrong("kind", f"one of {', '.join(KINDS)}", "something else")
+    kind, what = found.pop("kind"), found.pop("what", "A data set of your own.")
+    options = _checked(kind, found)
+    needs = tuple(options[key] for key in ("file",) if key in options) or ("corpus.jsonl*",)
+    place = Place((name,), needs, partial(_READERS[kind], **options))
+    return DatasetInfo(name, kind, str(what), (place,))
+
+
+def _checked(kind: str, found: dict[Any, Any]) -> dict[str, Any]:
+    known = _OPTIONS[kind]
+    if kind != "retrieval" and "file" not in found:
+        raise _wrong("file", "the name of a file in the folder", "none")
+    for key, value in found.items():
+        if key not in known:
+            names = ", ".join(("kind", "what", *known))
+            raise _wrong("keys", f"among {names} for {kind}", "an unknown one")
+        if not isinstance(value, known[key]) or (
+            known[key] is not bool and isinstance(value, bool)
+        ):
+            raise _wrong(key, "of the type that it should have", f"a {type(value).__name__}")
+    if "classes" in found:
+        if not all(isinstance(value, str) for value in found["classes"].values()):
+            raise _wrong("classes", "texts, in quotes where YAML reads yes or no", "others")
+        return {**found, "classes": {str(k): v for k, v in found["classes"].items()}}
+    return found
+
+
+def _wrong(param: str, constraint: str, got: str) -> DataFileError:
+    return DataFileError(message(FILE, param, constraint, got))
+
+
+_known = {info.name: info for info in (*PAIR_SETS, *ENTITY_SETS, *TEXT_SETS)}
 DATASETS: Mapping[str, DatasetInfo] = MappingProxyType(_known)
 """Every data set that has a name, in the order in which they were registered."""
 
@@ -43,7 +118,7 @@ def open_dataset(name: str | DatasetInfo, data: str | os.PathLike[str]) -> DataS
 
     Args:
         name: one of DATASETS, a DatasetInfo itself, or a folder in ``data`` that has a file
-            dataset.yaml (:mod:`research.datasets.described`).
+            dataset.yaml (:mod:`research.datasets.registry`).
         data: the folder with the data; the places of the set are looked for below it, in order.
 
     Raises:

@@ -5,30 +5,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from research.textcrafter.vectors import Array, Material
+from research.textcrafter.data import Array, Material
 from vecveil.errors import VecveilError
 from vecveil.protector import fit_pairs
 from vecveil.protector import load as load_protector
 from vecveil.textcrafter import nearest, plain_centroids
-
-__all__ = [
-    "DEFENCES",
-    "MADE_HERE",
-    "MAIN",
-    "Applied",
-    "Defence",
-    "applied",
-    "load",
-    "make",
-    "noise_norm",
-]
 
 Protect = Callable[[Array, np.random.Generator], Array]
 
@@ -212,3 +201,28 @@ def _orthogonal(X: Array, fixed: Array | None, radius: float, rng: np.random.Gen
     drawn *= radius / np.linalg.norm(drawn, axis=1, keepdims=True)
     released: Array = (X + drawn).astype(X.dtype)
     return released
+
+
+@contextlib.contextmanager
+def only_one(path: Path) -> Iterator[None]:
+    """Wait until no other process of this machine is inside for ``path``.
+
+    The lock is the operating system's, on a file beside it: it goes when the process does, however it ends.
+    """
+    import fcntl
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path.with_name(f"{path.name}.lock"), "a", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def kept_policy(path: Path, train: Callable[[], Applied]) -> Applied:
+    """Return the policy in a file; it is trained, and kept there, if there is none.
+
+    Of several processes that want it at once, one trains and the others wait.
+    """
+    with only_one(path):
+        if not path.exists():
+            train().protector.save(path)
+    return load(path)

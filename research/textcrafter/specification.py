@@ -6,35 +6,14 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
-from research.specification import ConceptSpec, Spec
+from research.specification import Spec
+from research.textcrafter.cells import TOKEN_ATTACKS
+from research.textcrafter.data import PiiSpec
 from research.textcrafter.defences import DEFENCES, Defence
-from research.textcrafter.utility import TOKEN_ATTACKS
 from vecveil.errors import InvalidInputError, message
-
-__all__ = ["PARTS", "PII", "PiiSpec", "TextCrafterSpec"]
 
 PARTS = ("curves", "pii", "utility", "sentences")
 PII = "pii"  # what the cells of the PII corpus have on the axis ``set``
-
-
-@dataclass(frozen=True, kw_only=True)
-class PiiSpec:
-    """The corpus that policies learn from.
-
-    Attributes:
-        data: data sets with annotated spans, pooled; all splits but ``test`` are learnt from.
-        concept: what of it is PII.
-        plain: a data set of sentences without it.
-        plain_train, plain_test: labels of that set, or splits where it has no labels.
-        texts: at most so many of each part.
-    """
-
-    data: tuple[str, ...] = ("pii-synth", "pii-large")
-    concept: ConceptSpec = field(default_factory=lambda: ConceptSpec(spans=("*",)))
-    plain: str = "sentences"
-    plain_train: tuple[str, ...] = ("wikitext2_valid",)
-    plain_test: tuple[str, ...] = ("wikitext2_test",)
-    texts: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

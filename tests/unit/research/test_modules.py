@@ -65,7 +65,7 @@ def test_what_the_pages_say_works_in_a_run(data: Path, encoder: Path, tmp_path: 
 
 
 def test_a_file_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from research.modules import import_modules
+    from research.specification import import_modules
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "broken.py").write_text("1 / 0\n")

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from harness.experiment_data import TERMS, write_jsonl
-from research.problem_concepts import read_terms
-from research.problems import make_problem, read_corpus
+from research.problems import make_problem, read_corpus, read_terms
 from research.specification import ConceptSpec, ProblemSpec
 from research.tasks import read_task, task_texts
 from vecveil.errors import DataFileError, InvalidInputError

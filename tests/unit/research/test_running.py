@@ -16,8 +16,8 @@ import pytest
 from harness.experiment_data import checkout_environment
 from research import run, summarise
 from research.experiment import Cell
-from research.provenance import commit
 from research.records import RecordFolder
+from research.running import commit
 from vecveil.errors import DataFileError
 
 SPEC = """

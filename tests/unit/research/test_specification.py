@@ -6,7 +6,7 @@ import pytest
 
 from research import list_experiments, load_spec
 from research.catalogue import EXPERIMENTS, experiment_named
-from research.catalogue.grid import GridSpec
+from research.grid import GridSpec
 from research.specification import Spec, parse_spec
 from vecveil.errors import DataFileError
 

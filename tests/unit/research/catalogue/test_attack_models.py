@@ -11,13 +11,19 @@ import numpy as np
 import pytest
 
 from harness.decoder_data import TINY, corpus_encoder, with_corpus
-from research import decoder_bases, load_spec, run, summarise
+from research import decoders, load_spec, run, summarise
 from research.bench import Bench
 from research.catalogue import experiment_named
-from research.catalogue.attack_findings import attack_findings
-from research.catalogue.attack_models import AttackModelsSpec
-from research.decoder_bases import alone, base_decoder, copied, trained_as
-from research.decoders import DecoderSpec, make_attack, published_in
+from research.catalogue.attacks import AttackModelsSpec, attack_findings
+from research.decoders import (
+    DecoderSpec,
+    alone,
+    base_decoder,
+    copied,
+    make_attack,
+    published_in,
+    trained_as,
+)
 from research.experiment import Cell, Records
 from vecveil.attacks.reconstruction.vec2text import PublishedCheckpoint
 from vecveil.errors import DataFileError
@@ -110,15 +116,15 @@ def test_a_base_has_seen_no_text_of_the_problem(
         def run(self, train: Any, test: Any, **_: Any) -> None:
             seen.extend([*train.texts, *test.texts])
 
-    monkeypatch.setattr(decoder_bases, "make_attack", lambda *_, **__: Recorded())
+    monkeypatch.setattr(decoders, "make_attack", lambda *_, **__: Recorded())
     base_decoder(bench, "sts12", "geia", spec.decoder("geia"))
     own = bench.problem("sts12").texts
-    corpus = decoder_bases.corpus_texts(bench, spec.decoder("geia"))
+    corpus = decoders.corpus_texts(bench, spec.decoder("geia"))
     assert set(corpus) & set(own)
     assert len(seen) > 200
     assert not set(seen) & set(own)
     encode = bench.encoder().encode
-    assert (encode(seen) @ encode(own).T).max() < decoder_bases.NEAR
+    assert (encode(seen) @ encode(own).T).max() < decoders.NEAR
 
 
 def test_copies_are_found_by_letters_and_by_vectors() -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from harness.experiment_data import TERMS, lsa_folder, small_data
 from research import run, summarise
-from research.catalogue.concept_groups_summary import change_of
-from research.catalogue.mask_overlap import (
+from research.catalogue.concept_groups import (
+    change_of,
     mask_overlap,
     shared,
     top_dimensions,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from research import run, summarise
-from research.catalogue.embedding_models_summary import embedding_models_summary
+from research.catalogue.encoders import embedding_models_summary
 from research.experiment import Records
 from vecveil.encoders import LsaEncoder
 from vecveil.errors import DataFileError

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from research.catalogue.point_tables import excess_ratio
 from research.experiment import Records
+from research.tables import excess_ratio
 
 
 def records(sparse: float, subspace: float) -> Records:

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from research import run, summarise
-from research.catalogue.held_out_tables import bar, limit
-from research.catalogue.held_out_terms import setting_options
+from research.catalogue.held_out_terms import bar, limit, setting_options
 from research.experiment import Records
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.records.experiment import read_experiment
@@ -298,7 +297,7 @@ def test_sources_are_needed_for_an_expansion(data: Path, encoder: Path, tmp_path
 
 
 def test_a_source_never_proposes_a_withheld_word(data: Path) -> None:
-    from research.held_out import SourceSpec, member_sources
+    from research.catalogue.held_out_terms import SourceSpec, member_sources
 
     withheld = frozenset({"paris", "two"})
     (source,) = member_sources(SourceSpec(word_list="concepts/sts_terms.json"), data, withheld)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from research import run, running, summarise
-from research.catalogue.mask_options import mask_options
-from research.catalogue.timing import interleaved, relative_to
+from research.catalogue.latency import interleaved, relative_to
+from research.grid import mask_options
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.records.experiment import read_experiment
 

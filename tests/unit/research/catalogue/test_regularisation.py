@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from research import run, summarise
-from research.catalogue.regularisation_summary import regularisation_summary
+from research.catalogue.regularisation import regularisation_summary
 from research.experiment import Records
 from vecveil.errors import DataFileError
 from vecveil.records.experiment import read_experiment

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from research import run, summarise
-from research.catalogue.deciles import (
+from research.catalogue.sensitivity import (
     decile_means,
     decile_test,
     noise_tests,
     permuted_tests,
     share_below,
+    without_other_words,
 )
-from research.catalogue.sensitivity import without_other_words
 from vecveil.concepts import Concept
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.records.experiment import read_experiment

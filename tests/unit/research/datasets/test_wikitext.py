@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from research.datasets import open_dataset
-from research.datasets.wikitext import detokenised
+from research.datasets.texts import detokenised
 
 LINES = """ \n = Lobster = \n \n The lobster , a <unk> , is well @-@ known ( 24 in ) . \n \n = = Name = = \n
  It is = blue = .\n \n = Boats = \n \n They float .\n"""

@@ -12,9 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from research.specification import ConceptSpec, ProblemSpec
-from research.textcrafter.sets import read_pii, read_set
-from research.textcrafter.specification import PiiSpec
-from research.textcrafter.vectors import Pii, Task, pii_vectors, task_vectors
+from research.textcrafter.data import (
+    Pii,
+    PiiSpec,
+    Task,
+    pii_vectors,
+    read_pii,
+    read_set,
+    task_vectors,
+)
 
 _TERMS = ConceptSpec(terms_file="concepts/sts_terms.json")
 PROBLEMS = {

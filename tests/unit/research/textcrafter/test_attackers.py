@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from research.textcrafter import defences, sets, utility, vectors
+from research.textcrafter import cells, data, defences
 from vecveil.concepts import Concept
 
 pytest.importorskip("sklearn")
@@ -59,14 +59,14 @@ def _task() -> Any:
     count = np.arange(TRAIN + TEST)
     token, classes = count % 4, (count // 4) % 2
     texts = [f"Number {i} of {TOKENS[token[i]]} here" for i in count]
-    rows = sets.TaskSet(
+    rows = data.TaskSet(
         name="planted", texts=texts, classes=classes, groups=count,
         train=count[:TRAIN], test=count[TRAIN:], concept=Concept.from_terms("letters", TOKENS),
         dropped=0,
     )  # fmt: skip
     matches = rows.concept.find(texts, min_texts=1, show_progress=False)
     side = 2 * classes - 1
-    return vectors.Task(rows, _vectors(side, token + 2), _vectors(side), matches)
+    return data.Task(rows, _vectors(side, token + 2), _vectors(side), matches)
 
 
 @lru_cache(maxsize=1)
@@ -81,7 +81,7 @@ def _pii() -> Any:
 
 @lru_cache(maxsize=8)
 def _cell(protect: Any, adaptive: bool = True) -> dict[str, Any]:
-    found: dict[str, Any] = utility.task_cell(_task(), _released(protect, adaptive=adaptive), 0)
+    found: dict[str, Any] = cells.task_cell(_task(), _released(protect, adaptive=adaptive), 0)
     return found
 
 
@@ -135,14 +135,14 @@ def test_token_inference_without_an_oracle_is_judged_on_released_vectors() -> No
 
 @pytest.mark.parametrize(("protect", "band"), [(_constant, 1e-9), (_noise, BAND)])
 def test_pii_is_not_found_in_a_release_without_information(protect: Any, band: float) -> None:
-    found = utility.pii_cell(_pii(), _released(protect), 0)
+    found = cells.pii_cell(_pii(), _released(protect), 0)
     assert abs(found["frozen"]["benchmark"]["auc"] - 0.5) <= band
     for name, value in found["probes"].items():
         assert abs(value - 0.5) <= band, name
 
 
 def test_a_frozen_pii_classifier_is_misled_where_probes_that_learn_are_not() -> None:
-    found = utility.pii_cell(_pii(), _released(_turned), 0)
+    found = cells.pii_cell(_pii(), _released(_turned), 0)
     assert found["frozen"]["benchmark"]["auc"] < 0.05
     assert (
         found["frozen"]["benchmark"]["p_with"]

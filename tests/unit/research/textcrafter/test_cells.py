@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from research.textcrafter import defences, reconstruction, utility, vectors
+from research.textcrafter import cells, defences
+from research.textcrafter.data import Material
 from research.textcrafter.specification import TextCrafterSpec
 from unit.research.textcrafter.files import Lengths, parquet, pii_of, task_of
 
@@ -40,7 +41,7 @@ def test_variants_have_the_options_given_and_say_so() -> None:
 def test_the_random_perturbation_is_orthogonal_and_of_the_norm() -> None:
     X = np.random.default_rng(0).standard_normal((200, 24))
     X /= np.linalg.norm(X, axis=1, keepdims=True)
-    material = vectors.Material(X, X, None, X, np.arange(len(X)))
+    material = Material(X, X, None, X, np.arange(len(X)))
     defence = defences.make(defences.DEFENCES["orthogonal"], material, 0.7, 0)
     one, two = (defence.protect(X, np.random.default_rng(seed)) for seed in (1, 2))
     assert np.allclose(np.linalg.norm(one - X, axis=1), 0.7)
@@ -52,7 +53,7 @@ def test_the_control_with_a_fixed_direction_is_orthogonal_to_it_and_of_the_norm(
     n, r = 24, 0.7
     X = np.random.default_rng(0).standard_normal((200, n))
     X /= np.linalg.norm(X, axis=1, keepdims=True)
-    material = vectors.Material(X, X, None, X, np.arange(len(X)))
+    material = Material(X, X, None, X, np.arange(len(X)))
     directions = []
     for seed in (0, 1):
         defence = defences.make(defences.DEFENCES["orthogonal-fixed"], material, r, seed)
@@ -79,7 +80,7 @@ def test_texts_of_the_base_corpus_are_not_judged(
         assert len(test.X) == len(test.texts)
         raise Stopped
 
-    monkeypatch.setattr(reconstruction.LongGEIA, "run", run_)
+    monkeypatch.setattr(cells.LongGEIA, "run", run_)
     planted = data / "lm" / "sentences.parquet"
     rows = [
         {"source": "brown", "text": t}
@@ -87,10 +88,10 @@ def test_texts_of_the_base_corpus_are_not_judged(
     ]
     parquet(planted, rows)
     defence = defences.make(defences.DEFENCES["none"], task.material, 1.0, 0)
-    seen = reconstruction.corpus_keys(reconstruction.base_sentences("sentences", data, 2))
+    seen = cells.corpus_keys(cells.base_sentences("sentences", data, 2))
     for corpus in (frozenset(), seen):
         with pytest.raises(Stopped):
-            reconstruction.sentence_cell(
+            cells.sentence_cell(
                 task,
                 defence,
                 data,
@@ -111,6 +112,6 @@ def test_a_policy_is_known_by_its_classifier(data: Path) -> None:
     blind = np.zeros(pii.train[0].shape[1] + 1)
     blind[-1] = -50.0  # calls nothing PII, whatever it is shown
     defence = defences.Applied(lambda X, rng: X, None, False, {}, classifier=blind)
-    found = utility.pii_cell(pii, defence, 0)["frozen"]["policy"]
+    found = cells.pii_cell(pii, defence, 0)["frozen"]["policy"]
     assert found["p_with"] < 1e-20
     assert found["auc"] == 0.5

@@ -13,8 +13,8 @@ from harness.experiment_data import sentences
 from research import load_spec, run, summarise
 from research.catalogue.textcrafter import TextCrafterSets
 from research.experiment import Cell
+from research.textcrafter.data import read_pii, read_set
 from research.textcrafter.defences import DEFENCES
-from research.textcrafter.sets import read_pii, read_set
 from research.textcrafter.specification import PiiSpec, TextCrafterSpec
 from unit.research.textcrafter.files import PROBLEMS, json_lines, parquet, pii, write_data
 from vecveil.encoders.lsa import LsaEncoder

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.fresh_process import in_fresh_process
-from research.textcrafter import policies
+from research.textcrafter import defences
 
 
 class _Slow:
@@ -30,9 +30,9 @@ class _Applied:
 
 
 def _worker(folder: Path, start: Any, found: Any) -> None:
-    policies.load = lambda path: path.read_text()  # type: ignore[assignment,return-value]
+    defences.load = lambda path: path.read_text()  # type: ignore[assignment,return-value]
     start.wait()
-    found.put(policies.kept_policy(folder / "p.vecveil", lambda: _Applied(folder / "log")))  # type: ignore[arg-type,return-value]
+    found.put(defences.kept_policy(folder / "p.vecveil", lambda: _Applied(folder / "log")))  # type: ignore[arg-type,return-value]
 
 
 @in_fresh_process
@@ -52,5 +52,5 @@ def test_of_two_processes_one_trains(tmp_path: Path) -> None:
 def test_a_lock_goes_with_its_holder(tmp_path: Path) -> None:
     path = tmp_path / "x"
     for _ in range(2):  # the second time the file of the lock is already there
-        with policies.only_one(path):
+        with defences.only_one(path):
             assert path.with_name("x.lock").exists()

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from research.specification import ProblemSpec
-from research.textcrafter import sets, vectors
-from research.textcrafter.specification import PiiSpec
+from research.textcrafter import data as sets_data
+from research.textcrafter.data import PiiSpec
 from unit.research.textcrafter.files import (
     PROBLEMS,
     Lengths,
@@ -26,7 +26,7 @@ from vecveil.errors import DataFileError, InvalidInputError
 
 @pytest.mark.parametrize(("name", "train", "test"), [("phrasebank", 30, 10), ("agnews", 20, 8)])
 def test_a_set_is_its_training_and_test_rows(data: Path, name: str, train: int, test: int) -> None:
-    found = sets.read_set(name, PROBLEMS[name], data, (1000, 1000))
+    found = sets_data.read_set(name, PROBLEMS[name], data, (1000, 1000))
     assert (len(found.train), len(found.test)) == (train, test)
     assert all(" train " in found.texts[i] for i in found.train)
     assert all(" test " in found.texts[i] for i in found.test)
@@ -34,14 +34,14 @@ def test_a_set_is_its_training_and_test_rows(data: Path, name: str, train: int, 
 
 
 def test_a_training_row_that_a_test_row_repeats_is_left_out(data: Path) -> None:
-    found = sets.read_set("sst2", PROBLEMS["sst2"], data, (1000, 1000))
+    found = sets_data.read_set("sst2", PROBLEMS["sst2"], data, (1000, 1000))
     assert found.dropped == 1
     assert len(found.train) == 30
     assert not np.isin(found.groups[found.train], found.groups[found.test]).any()
 
 
 def test_an_abstract_is_on_one_side_only(data: Path) -> None:
-    found = sets.read_set("ade", PROBLEMS["ade"], data, (1000, 1000))
+    found = sets_data.read_set("ade", PROBLEMS["ade"], data, (1000, 1000))
     assert (found.dropped, len(found.train), len(found.test)) == (1, 20, 1)
     matches = found.concept.find(found.texts, min_texts=1)
     assert {span.term for row in matches.spans for span in row} == {"drugzol", "rash"}
@@ -49,17 +49,17 @@ def test_an_abstract_is_on_one_side_only(data: Path) -> None:
 
 def test_rows_are_drawn_alike_every_time(data: Path) -> None:
     one, two = (
-        sets.read_set("phrasebank", PROBLEMS["phrasebank"], data, (12, 5)) for _ in range(2)
+        sets_data.read_set("phrasebank", PROBLEMS["phrasebank"], data, (12, 5)) for _ in range(2)
     )
     assert one.texts == two.texts
     assert (len(one.train), len(one.test)) == (12, 5)
     assert set(one.texts) < set(
-        sets.read_set("phrasebank", PROBLEMS["phrasebank"], data, (99, 99)).texts
+        sets_data.read_set("phrasebank", PROBLEMS["phrasebank"], data, (99, 99)).texts
     )
 
 
 def test_pii_templates_are_on_one_side_only(data: Path) -> None:
-    found = sets.read_pii(PiiSpec(), data)
+    found = sets_data.read_pii(PiiSpec(), data)
     assert (len(found.train), len(found.test)) == (16, 8)
     assert not np.isin(found.groups[found.train], found.groups[found.test]).any()
     assert len(np.unique(found.groups)) == 6  # templates: three splits of two files
@@ -109,7 +109,7 @@ def test_planted_test_rows_reach_neither_material_nor_token_counts(data: Path) -
     encoder = _Remembering()
     task = task_of("sst2", data, encoder)
     # Of April the training rows hold one too few; with the test rows they would be enough.
-    assert vectors.MIN_COUNT == 15
+    assert sets_data.MIN_COUNT == 15
     assert task.vocabulary.tokens == ("march",)
     material = task.material
     assert encoder.of(material.positive) == train
@@ -158,19 +158,19 @@ def test_a_set_without_splits_is_divided_by_group_and_one_without_a_test_split_i
     folder.mkdir()
     lines = [f"Sales in March were {i}@{('neutral', 'positive')[i % 2]}" for i in range(50)]
     (folder / "Sentences_50Agree.txt").write_text("\n".join(lines), encoding="latin-1")
-    found = sets.read_set("phrasebank", PROBLEMS["phrasebank"], data, (99, 99))
+    found = sets_data.read_set("phrasebank", PROBLEMS["phrasebank"], data, (99, 99))
     assert (len(found.train), len(found.test)) == (40, 10)
-    again = sets.read_set("phrasebank", PROBLEMS["phrasebank"], data, (99, 99))
+    again = sets_data.read_set("phrasebank", PROBLEMS["phrasebank"], data, (99, 99))
     assert again.texts == found.texts
     rows = labelled("film", {"train": 12, "dev": 4})
     parquet(data / "classification" / "sst2.parquet", rows)
-    judged = sets.read_set("sst2", PROBLEMS["sst2"], data, (99, 99))
+    judged = sets_data.read_set("sst2", PROBLEMS["sst2"], data, (99, 99))
     assert [" dev " in judged.texts[i] for i in judged.test] == [True] * 4
 
 
 def test_a_digest_follows_texts_classes_and_concept(data: Path) -> None:
     def own(name: str, problem: ProblemSpec) -> str:
-        return sets.read_set(name, problem, data, (99, 99)).digest
+        return sets_data.read_set(name, problem, data, (99, 99)).digest
 
     first = own("sst2", PROBLEMS["sst2"])
     assert own("sst2", PROBLEMS["sst2"]) == first
@@ -182,9 +182,9 @@ def test_a_digest_follows_texts_classes_and_concept(data: Path) -> None:
     assert own("sst2", PROBLEMS["sst2"]) == first  # a row that was left out anyway is gone
     (data / "concepts" / "sts_terms.json").write_text('{"month": ["sst"]}')
     assert len({first, second, own("sst2", PROBLEMS["sst2"])}) == 3
-    corpus = sets.read_pii(PiiSpec(), data).digest
-    assert sets.read_pii(PiiSpec(), data).digest == corpus
-    fewer = sets.read_pii(PiiSpec(texts=4), data)
+    corpus = sets_data.read_pii(PiiSpec(), data).digest
+    assert sets_data.read_pii(PiiSpec(), data).digest == corpus
+    fewer = sets_data.read_pii(PiiSpec(texts=4), data)
     assert len(fewer.plain_train) == len(fewer.plain_test) == len(fewer.train) == 4
     assert fewer.digest != corpus
 
@@ -192,6 +192,6 @@ def test_a_digest_follows_texts_classes_and_concept(data: Path) -> None:
 def test_a_set_without_classes_and_a_label_that_no_plain_text_has_are_refused(data: Path) -> None:
     no_classes = ProblemSpec(data=("pii-synth",), concept=PROBLEMS["sst2"].concept)
     with pytest.raises(InvalidInputError, match="classes"):
-        sets.read_set("pii-synth", no_classes, data, (9, 9))
+        sets_data.read_set("pii-synth", no_classes, data, (9, 9))
     with pytest.raises(DataFileError, match="labels or splits"):
-        sets.read_pii(PiiSpec(plain_train=("nothing",)), data)
+        sets_data.read_pii(PiiSpec(plain_train=("nothing",)), data)

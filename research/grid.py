@@ -3,19 +3,64 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from research.bench import Bench
-from research.catalogue.seeds import SeededScalesSpec
 from research.experiment import Cell, Experiment
 from research.points import attacks_named, measure_point
 from research.scales import parse_scale
 from research.specification import Spec
 from vecveil.errors import InvalidInputError
 from vecveil.protector.methods import METHODS
+from vecveil.sensitivity.hard_concrete_options import MaskOptions
 
-__all__ = ["Grid", "GridSpec"]
+
+@dataclass(frozen=True, kw_only=True)
+class SeededScalesSpec(Spec):
+    """Settings of an experiment that has scales.
+
+    Attributes:
+        more_seeds: seeds of the scales in ``more_scales``, where that is more than ``seeds``.
+        more_scales: scales that are measured with more seeds; ``clean`` is, too.
+    """
+
+    more_seeds: int = 1
+    more_scales: tuple[str, ...] = ()
+
+    @property
+    def all_seeds(self) -> range:
+        """The seeds of the scale that has most."""
+        return range(max(self.seeds, self.more_seeds))
+
+    def wants(self, scale: str, seed: int) -> bool:
+        """Return whether a scale is measured with a seed."""
+        more = scale == "clean" or scale in self.more_scales
+        return seed < self.seeds or (seed < self.more_seeds and more)
+
+
+def whole_numbers(options: Mapping[str, float]) -> dict[str, float | int]:
+    """Return options with 100.0 as 100: counts are counts."""
+    return {key: int(value) if value == int(value) else value for key, value in options.items()}
+
+
+def mask_options(options: Mapping[str, float]) -> MaskOptions:
+    """Return how a mask is trained: the published settings but for ``options``.
+
+    Raises:
+        InvalidInputError: an option that there is not, or a value that it cannot have.
+    """
+    numbers = {
+        name
+        for name in MaskOptions.__dataclass_fields__
+        if name not in ("hidden", "loss", "device")
+    }
+    for name in options:
+        if name not in numbers:
+            wanted = "of " + ", ".join(sorted(numbers))
+            raise InvalidInputError.of("experiment", "mask options", wanted, repr(name)[:40])
+    return MaskOptions(**whole_numbers(options))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,28 +1,21 @@
-"""Checked columns of a table file: each value that does not fit is named by file, field and row."""
+"""Checked columns, lines and records of data files; each value that does not fit is named by file, field and row."""
 
 from __future__ import annotations
 
+import csv
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from research.datasets.kinds import Span
+import numpy as np
+
+from research.datasets.kinds import Span, TextSet, group_ids
 from vecveil.data import read_table
 from vecveil.data.columns import missing_column, python_values, row_number
+from vecveil.data.files import LONGEST, find_input, not_usable, read_lines
 from vecveil.errors import DataFileError, message
-
-__all__ = [
-    "as_classes",
-    "as_ids",
-    "as_number",
-    "as_spans",
-    "as_splits",
-    "as_texts",
-    "field_error",
-    "read_columns",
-    "split_name",
-]
 
 _SPLITS = {"valid": "dev", "validation": "dev", "val": "dev", "development": "dev"}
 
@@ -147,3 +140,124 @@ def _span(item: Any, text: str, source: str, field: str, row: int) -> Span:
 def _raise(source: str, field: str, constraint: str, value: Any, row: int | str) -> NoReturn:
     got = "nothing" if value is None else f"another {type(value).__name__}"
     raise field_error(source, field, constraint, got, row)
+
+
+def numbered_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
+    """Yield (number from 1, line without its end); only a line feed ends a line. Also .gz.
+
+    Raises:
+        DataFileError: the file is missing, empty, damaged or in another encoding.
+    """
+    lines = read_lines(find_input(path, "txt"), encoding, newline="\n")
+    for number, line in enumerate(lines, start=1):
+        yield number, line.rstrip("\r\n")
+
+
+def records(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield (number from 1, fields) of a comma-separated file; quoted fields may hold line breaks.
+
+    Nothing is held but one record. A header, if there is one, is the first record.
+    """
+    if csv.field_size_limit() < LONGEST:
+        csv.field_size_limit(LONGEST)
+    file = find_input(path, "csv")
+    reader = csv.reader(read_lines(file, "utf-8"), strict=True)
+    number = 0
+    while True:
+        try:
+            record = next(reader, None)
+        except csv.Error:
+            raise not_usable(
+                file.name, "a table with closed quotes", f"a wrong record {number + 1}"
+            ) from None
+        if record is None:
+            return
+        if record:
+            number += 1
+            yield number, record
+
+
+def existing(folder: Path, *names: str) -> Path | None:
+    """Return the first of the files ``names`` in ``folder`` that is there, also with .gz after it."""
+    for name in names:
+        for path in (folder / name, folder / f"{name}.gz"):
+            if path.is_file():
+                return path
+    return None
+
+
+def read_text_table(
+    name: str,
+    folder: Path,
+    *,
+    file: str,
+    text: str = "text",
+    split: str | None = None,
+    spans: str | None = None,
+    label: str | None = None,
+    classes: Mapping[str, str] | None = None,
+    group: str | None = None,
+) -> TextSet:
+    """Return the texts of a table (JSON lines, CSV, TSV or Parquet; text formats also .gz).
+
+    Args:
+        file: in ``folder``.
+        text, split, spans, label, group: columns; None for what the table does not have. Without a
+            group each row is one by itself.
+        classes: names of the classes by what the label column has; None takes its texts.
+    """
+    path = folder / file
+    named = [column for column in (split, spans, label, group) if column is not None]
+    rows = read_columns(path, text, [*named])
+    labels = None
+    if label is not None:
+        found = rows[label]
+        labels = (
+            as_texts(found, path.name, label)
+            if classes is None
+            else as_classes(found, classes, path.name, label)
+        )
+    return TextSet(
+        name=name,
+        texts=tuple(rows[text]),
+        groups=np.arange(len(rows[text])) if group is None else group_ids(rows[group]),
+        split=None if split is None else as_splits(rows[split], path.name),
+        spans=None if spans is None else as_spans(rows[spans], rows[text], path.name, spans),
+        labels=labels,
+    )
+
+
+def read_split_tables(
+    name: str, folder: Path, *, files: Mapping[str, str], text: str, label: str | None = None
+) -> TextSet:
+    """Return the texts of several tables, of which each is a split.
+
+    Args:
+        files: split to file in ``folder``; those that are not there are left out.
+        text, label: columns, as in :func:`read_text_table`.
+    """
+    parts = []
+    for split, file in files.items():
+        if (folder / file).is_file():
+            part = read_text_table(name, folder, file=file, text=text, label=label)
+            parts.append(replace(part, split=(split,) * len(part.texts)))
+    return joined(name, parts)
+
+
+def joined(name: str, sets: Sequence[TextSet]) -> TextSet:
+    """Return the rows of all ``sets``, which hold the same columns, one set after the other."""
+    groups, first = [], 0
+    for part in sets:
+        groups.append(part.groups + first)
+        first += int(part.groups.max()) + 1
+    with_split = all(part.split is not None for part in sets)
+    with_spans = all(part.spans is not None for part in sets)
+    with_labels = all(part.labels is not None for part in sets)
+    return TextSet(
+        name=name,
+        texts=tuple(text for part in sets for text in part.texts),
+        groups=np.concatenate(groups),
+        split=tuple(x for part in sets for x in part.split or ()) if with_split else None,
+        spans=tuple(x for part in sets for x in part.spans or ()) if with_spans else None,
+        labels=tuple(x for part in sets for x in part.labels or ()) if with_labels else None,
+    )

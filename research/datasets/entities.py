@@ -1,0 +1,372 @@
+"""Texts with spans of identifiers and entities: their readers and where they may lie."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from research.datasets.kinds import DatasetInfo, Place, Span, TextSet, group_ids
+from research.datasets.reading import (
+    as_spans,
+    as_splits,
+    as_texts,
+    field_error,
+    joined,
+    numbered_lines,
+    read_columns,
+    read_text_table,
+    split_name,
+)
+from vecveil.data.columns import missing_column
+from vecveil.data.files import not_usable
+
+DOCUMENT = "-DOCSTART-"
+
+
+def read_conll(
+    name: str, folder: Path, *, files: Mapping[str, str], encoding: str = "utf-8"
+) -> TextSet:
+    """Return the sentences of files; the same sentence twice is one group.
+
+    Args:
+        files: glob pattern below ``folder`` to split; "" for all of them means there is none.
+    """
+    texts: list[str] = []
+    spans: list[tuple[Span, ...]] = []
+    splits: list[str] = []
+    for pattern, split in files.items():
+        for path in sorted(folder.glob(pattern)):
+            for tokens in _sentences(path, encoding):
+                text, found = _sentence(tokens)
+                texts.append(text)
+                spans.append(found)
+                splits.append(split)
+    named = tuple(splits) if any(splits) else None
+    return TextSet(name, tuple(texts), group_ids(texts), named, tuple(spans))
+
+
+def _sentences(path: Path, encoding: str) -> Iterator[list[tuple[str, str]]]:
+    """Yield (token, tag) for each sentence."""
+    tokens: list[tuple[str, str]] = []
+    for number, line in numbered_lines(path, encoding):
+        fields = line.split("\t") if "\t" in line else line.split(" ")
+        fields = [field for field in (field.strip(" ") for field in fields) if field]
+        if not fields or fields[0] == DOCUMENT:
+            if tokens:
+                yield tokens
+            tokens = []
+            continue
+        tag = fields[-1]
+        if len(fields) < 2 or (tag != "O" and (tag[:2] not in ("B-", "I-") or len(tag) < 3)):
+            wanted = "a token and O, B-type or I-type"
+            raise field_error(path.name, "tag", wanted, "something else", f"line {number}")
+        tokens.append((fields[0], tag))
+    if tokens:
+        yield tokens
+
+
+def _sentence(tokens: list[tuple[str, str]]) -> tuple[str, tuple[Span, ...]]:
+    """Return the text and its spans; a tag of another type, or B-, begins a new one."""
+    spans: list[Span] = []
+    start, before = 0, "O"
+    for token, tag in tokens:
+        end = start + len(token)
+        if tag != "O" and tag == f"I-{before[2:]}":
+            spans[-1]["end"] = end
+        elif tag != "O":
+            spans.append({"start": start, "end": end, "label": tag[2:]})
+        start, before = end + 1, tag
+    return " ".join(token for token, _ in tokens), tuple(spans)
+
+
+WRONG = 0.01
+_PART = re.compile(r"(\d+)\|([ta])\|(.*)", re.DOTALL)
+_SPLIT = re.compile(r"train|dev|test")
+_Document = tuple[str, str, list[tuple[int, int, str, str]]]
+
+
+def read_pubtator(name: str, folder: Path, *, files: str) -> TextSet:
+    """Return one text per document, title and abstract, of all files that ``files`` matches.
+
+    The split is in a file's name. A document that comes twice is taken once. An annotation whose
+    words do not stand where it says is left out, as the published sets have some; more than one in
+    a hundred in a file is an error.
+
+    Args:
+        files: a glob pattern below ``folder``.
+    """
+    texts: dict[str, str] = {}
+    spans: list[tuple[Span, ...]] = []
+    splits: list[str] = []
+    for path in sorted(folder.glob(files)):
+        found = _SPLIT.search(path.name.lower())
+        split = split_name(found[0]) if found else "test"
+        marks = wrong = 0
+        for identifier, text, given in _pubtator_documents(path):
+            if identifier in texts:
+                continue
+            right = [one for one in given if text[one[0] : one[1]] == one[2] != ""]
+            marks, wrong = marks + len(given), wrong + len(given) - len(right)
+            texts[identifier] = text
+            spans.append(tuple(Span(start=a, end=b, label=label) for a, b, _, label in right))
+            splits.append(split)
+        if wrong > max(1, WRONG * marks):
+            wanted = "a file whose annotations stand where they say"
+            raise not_usable(path.name, wanted, f"{wrong} of {marks} that do not")
+    return TextSet(name, tuple(texts.values()), group_ids(list(texts)), tuple(splits), tuple(spans))
+
+
+def _pubtator_documents(path: Path) -> Iterator[_Document]:
+    identifier, parts, given = "", dict[str, str](), list[tuple[int, int, str, str]]()
+    for number, line in numbered_lines(path):
+        where = f"line {number}"
+        part, fields = _PART.fullmatch(line), line.split("\t")
+        if part is not None:
+            if part[1] != identifier and parts:
+                yield identifier, _abstract(parts), given
+                parts, given = {}, []
+            identifier = part[1]
+            parts[part[2]] = part[3]
+        elif len(fields) >= 5 and fields[1].isdigit():
+            if fields[0] != identifier or not fields[2].isdigit():
+                wanted = "of the document above, with start and end"
+                raise field_error(path.name, "annotation", wanted, "something else", where)
+            given.append((int(fields[1]), int(fields[2]), fields[3], fields[4]))
+        elif line.strip() and fields[0] != identifier:
+            wanted = "a title, an abstract or an annotation"
+            raise field_error(path.name, "line", wanted, "something else", where)
+    if parts:
+        yield identifier, _abstract(parts), given
+
+
+def _abstract(parts: dict[str, str]) -> str:
+    return f"{parts.get('t', '')} {parts.get('a', '')}".rstrip()
+
+
+_SPAN = {"start": "start_position", "end": "end_position", "label": "entity_type"}
+
+
+def read_presidio(name: str, folder: Path, *, file: str) -> TextSet:
+    """Return the texts of ``file``; those of one template are a group. There is no split."""
+    try:
+        rows = json.loads((folder / file).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):  # a wrong byte is a ValueError as well
+        raise not_usable(file, "a JSON file in UTF-8", "something else") from None
+    if not isinstance(rows, list):
+        raise not_usable(file, "a JSON list", f"a JSON {type(rows).__name__}")
+    for row, value in enumerate(rows):
+        if not isinstance(value, dict):
+            raise field_error(file, "row", "an object", f"a {type(value).__name__}", row)
+    texts = as_texts((row.get("full_text") for row in rows), file, "full_text")
+    masked = as_texts((row.get("masked") for row in rows), file, "masked")
+    spans = as_spans([_spans(row.get("spans")) for row in rows], texts, file)
+    return TextSet(name, texts, group_ids(masked), spans=spans)
+
+
+def _spans(value: Any) -> Any:
+    """Return spans with the names that all sets share; what is no list of objects, as it is."""
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        return value
+    named = [{ours: item.get(theirs) for ours, theirs in _SPAN.items()} for item in value]
+    return sorted(named, key=lambda item: str(item["start"]).zfill(12))
+
+
+_OPTIONAL = ("privacy_mask", "span_labels", "language", "set", "split", "id")
+_LETTERED = re.compile(r"(\d+)[A-Z]+")
+
+
+def read_pii_masking(
+    name: str, folder: Path, *, languages: Sequence[str] | None = ("English", "en")
+) -> TextSet:
+    """Return the texts in ``languages`` of all files in or below ``folder``.
+
+    The .jsonl files (also .gz) are read; where there are none, the .parquet files.
+    Texts whose ids differ in the letter at the end alone (40767A, 40767B) are one group.
+
+    Args:
+        languages: names or codes, as the column ``language`` has them; upper and lower case are the
+            same; None keeps all. A file without that column is kept whole.
+    """
+    wanted = None if languages is None else {language.casefold() for language in languages}
+    below = sorted(folder.rglob("*"))
+    files = [path for path in below if path.name.endswith((".jsonl", ".jsonl.gz"))]
+    files = files or [path for path in below if path.suffix == ".parquet"]
+    parts = [part for path in files if (part := _read_file(name, path, wanted)) is not None]
+    if not parts:
+        which = "any language" if languages is None else " or ".join(languages)
+        raise not_usable(folder.name, f"a folder with texts in {which}", "one without")
+    return joined(name, parts)
+
+
+def _read_file(name: str, path: Path, wanted: set[str] | None) -> TextSet | None:
+    rows = read_columns(path, "source_text", optional=_OPTIONAL)
+    field = next((field for field in _OPTIONAL[:2] if field in rows), None)
+    if field is None:
+        raise missing_column(path.name, "columns", "privacy_mask", rows)
+    texts = rows["source_text"]
+    kept = list(range(len(texts)))
+    if wanted is not None and "language" in rows:
+        languages = as_texts(rows["language"], path.name, "language")
+        kept = [row for row in kept if languages[row].casefold() in wanted]
+    if not kept:
+        return None
+    spans: list[list[Any]] = [[] for _ in texts]
+    for row in kept:
+        spans[row] = _listed(rows[field][row], path.name, field, row)
+    checked = as_spans(spans, texts, path.name, field)
+    given = rows.get("split", rows.get("set"))
+    splits = (_of_path(path),) * len(texts) if given is None else as_splits(given, path.name)
+    ids = rows.get("id")
+    keys = [row if ids is None else _document(ids[row], row) for row in kept]
+    return TextSet(
+        name=name,
+        texts=tuple(texts[row] for row in kept),
+        groups=np.asarray(group_ids(keys)),
+        split=tuple(splits[row] for row in kept),
+        spans=tuple(checked[row] for row in kept),
+    )
+
+
+def _listed(value: Any, source: str, field: str, row: int) -> list[Any]:
+    """Return spans as objects, from a list or the text of one; "O" is what is no span."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            value = _literal(value)
+    if not isinstance(value, list):
+        raise field_error(source, field, "a list of spans", "something else", row)
+    spans = [
+        dict(zip(("start", "end", "label"), item, strict=True))
+        if isinstance(item, list | tuple) and len(item) == 3
+        else item
+        for item in value
+    ]
+    return [item for item in spans if not (isinstance(item, dict) and item.get("label") == "O")]
+
+
+def _literal(value: str) -> Any:
+    """Return a list written as Python, with single quotes; None if it is not one."""
+    try:
+        return ast.literal_eval(value)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+
+
+def _document(identifier: Any, row: int) -> Any:
+    found = _LETTERED.fullmatch(identifier) if isinstance(identifier, str) else None
+    return found[1] if found else (identifier if identifier is not None else ("row", row))
+
+
+def _of_path(path: Path) -> str:
+    inside = f"{path.parent.name} {path.name}".lower()
+    found = re.search(r"train|validation|valid|dev|test", inside)
+    return split_name(found[0]) if found else "train"
+
+
+_BROAD = {
+    **{f"{section}.conll": "train" for section in "abeg"},
+    "h.conll": "dev",
+    "f.conll": "test",
+}
+_SEC = {"**/FIN5.txt": "train", "**/FIN3.txt": "test"}
+_WNUT = {
+    "wnut17train.conll": "train",
+    "emerging.dev.conll": "dev",
+    "emerging.test.annotated": "test",
+}
+_CC = "CC BY 4.0."
+
+
+def _span_table(folder: str, file: str, **options: Any) -> Place:
+    read = partial(read_text_table, file=file, split="split", spans="spans", **options)
+    return Place((folder,), (file,), read)
+
+
+def _presidio(name: str, file: str, original: str, what: str) -> DatasetInfo:
+    folders = ("presidio-research/data", "presidio-research/tests/data", "presidio-research")
+    own = Place(folders, (original,), partial(read_presidio, file=original))
+    return DatasetInfo(
+        name, "texts", f"{what} (presidio-research).", (_span_table("pii", f"{file}.jsonl.gz", group="masked"), own),
+        f"The file {original} of the repository presidio-research.",
+        "MIT; the identities are of FakeNameGenerator.com, CC BY-SA 3.0 US.",
+    )  # fmt: skip
+
+
+def _annotated(
+    name: str, what: str, original: Place, source: str, terms: str = _CC, file: str = ""
+) -> DatasetInfo:
+    """Return a set that lies as a table in ``concepts``, or as its original files."""
+    table = _span_table("concepts", f"{file or name.replace('-', '_')}.jsonl.gz")
+    return DatasetInfo(name, "texts", what, (table, original), source, terms)
+
+
+def _tagged(folders: tuple[str, ...], files: dict[str, str], encoding: str = "utf-8") -> Place:
+    return Place(folders, tuple(files), partial(read_conll, files=files, encoding=encoding))
+
+
+def _pubtator(folders: tuple[str, ...], files: str) -> Place:
+    return Place(folders, (files,), partial(read_pubtator, files=files))
+
+
+ENTITY_SETS: tuple[DatasetInfo, ...] = (
+    _presidio(
+        "pii-synth", "presidio_synth_v2", "synth_dataset_v2.json", "Made-up sentences with identifiers, 17 types"
+    ),
+    _presidio(
+        "pii-large", "presidio_generated_large", "generated_large.json",
+        "Made-up sentences with identifiers, older templates",
+    ),
+    DatasetInfo(
+        "asq-phi", "texts", "Made-up clinical questions with HIPAA identifiers.",
+        (_span_table("pii", "asq_phi.jsonl.gz"),), "JSON lines of {text, split, spans}.", "MIT.",
+    ),
+    DatasetInfo(
+        "pii-masking-300k", "texts", "Made-up texts with identifiers, 27 types, the English ones (ai4privacy).",
+        tuple(
+            Place(
+                ("pii-masking-300k", "pii/pii-masking-300k", "ai4privacy/pii-masking-300k"),
+                (f"**/*.{suffix}",), read_pii_masking,
+            )
+            for suffix in ("jsonl*", "parquet")
+        ),
+        "The files of the Hugging Face data set ai4privacy/pii-masking-300k.",
+        "A licence of its own (commercial use apart): agree to it first.",
+    ),
+    _annotated(
+        "ncbi-disease", "Abstracts with diseases.",
+        _pubtator(("ncbi-disease", "NCBI-disease"), "**/NCBI*set_corpus.txt*"),
+        "NCBItrainset_corpus.txt and on of the NCBI disease corpus.", "Terms not stated.",
+    ),
+    _annotated(
+        "bc5cdr", "Chemicals and diseases: sentences in the table, abstracts in the original.",
+        _pubtator(("CDR_Data", "BC5CDR", "bc5cdr"), "**/CDR_*Set.PubTator.txt*"),
+        "CDR_TrainingSet.PubTator.txt and on of BioCreative V.", file="bc5cdr_sentences",
+    ),
+    _annotated(
+        "wnut17", "Posts with rare and new entities (W-NUT 2017).",
+        _tagged(("emerging_entities_17", "wnut17"), _WNUT), "The repository emerging_entities_17.",
+    ),
+    _annotated(
+        "broad-twitter", "Tweets with persons, places and organisations.",
+        _tagged(("broad_twitter_corpus", "broad-twitter"), _BROAD),
+        "The repository broad_twitter_corpus (a.conll and on).",
+    ),
+    _annotated(
+        "wikigold", "Sentences of Wikipedia with entities.", _tagged(("wikigold",), {"**/wikigold.conll.txt": ""}),
+        "The file wikigold.conll.txt.",
+    ),
+    _annotated(
+        "sec-filings", "Sentences of credit agreements with entities.",
+        _tagged(("SEC-filings", "sec-filings"), _SEC, "latin-1"),  # some lone quotes
+        "The files FIN5.txt and FIN3.txt.", "CC BY 3.0.",
+    ),
+)  # fmt: skip
+"""The sets with spans of identifiers and entities, with where their files may lie."""

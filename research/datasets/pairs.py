@@ -1,0 +1,305 @@
+"""Sentence pairs (SemEval STS, STS-B) and retrieval sets (BEIR): their readers, and where their files may lie."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from research.datasets.kinds import DatasetInfo, PairSet, Place, RetrievalSet
+from research.datasets.reading import (
+    as_ids,
+    as_number,
+    as_splits,
+    as_texts,
+    existing,
+    field_error,
+    numbered_lines,
+    read_columns,
+    split_name,
+)
+from vecveil.data.files import not_usable
+
+HIGHEST = 5.0
+_INPUT = re.compile(r"(STS(?:\d{4})?)\.input\.(.+)\.txt(?:\.gz)?")
+_Pair = tuple[str, str, float, str, str]
+
+
+def read_pair_table(
+    name: str, folder: Path, *, file: str, low: float = 0.0, high: float = HIGHEST
+) -> PairSet:
+    """Return pairs of a table with sentence1, sentence2, score, and where it has them split and source.
+
+    Without a column split all pairs are the test split.
+
+    Args:
+        file: JSON lines, CSV, TSV or Parquet, in ``folder``.
+        low, high: the range of the scores; one outside of it is an error.
+    """
+    path = folder / file
+    rows = read_columns(path, "sentence1", ("sentence2", "score"), ("split", "source"))
+    scores = [
+        as_number(value, path.name, "score", row, low, high)
+        for row, value in enumerate(rows["score"])
+    ]
+    return PairSet(
+        name=name,
+        left=tuple(rows["sentence1"]),
+        right=as_texts(rows["sentence2"], path.name, "sentence2"),
+        scores=np.array(scores, dtype=np.float64),
+        split=as_splits(rows.get("split", ["test"] * len(scores)), path.name),
+        source=as_texts(rows.get("source", [name] * len(scores)), path.name, "source"),
+    )
+
+
+def read_semeval(name: str, folder: Path) -> PairSet:
+    """Return the scored pairs of all parts in ``folder`` and the folders below it.
+
+    Parts below a folder with "train" in its name are the train split, all others test. A folder of
+    inputs without any scores (the files given out before the task) is passed over, and "trial" too.
+    """
+    pairs: list[_Pair] = []
+    for path in sorted(folder.rglob("STS*.input.*.txt*")):
+        part = _INPUT.fullmatch(path.name)
+        inside = path.relative_to(folder).parent.as_posix().lower()
+        if part is None or "trial" in inside or not any(path.parent.glob("STS*.gs.*.txt*")):
+            continue
+        split = "train" if "train" in inside else "test"
+        pairs += _read_part(path, _scores_of(path), split, part[2].removeprefix("surprise."))
+    if not pairs:
+        raise not_usable(
+            folder.name,
+            "a folder of STS.input.X.txt with STS.gs.X.txt",
+            "one without scored pairs",
+            fix="Put the file of the scores (gs) beside each input.",
+        )
+    left, right, scores, split_names, sources = zip(*pairs, strict=True)
+    return PairSet(name, left, right, np.array(scores, dtype=np.float64), split_names, sources)
+
+
+def _scores_of(path: Path) -> Path:
+    return path.with_name(path.name.replace(".input.", ".gs.", 1))
+
+
+def _read_part(path: Path, scores: Path, split: str, source: str) -> list[_Pair]:
+    lines = list(numbered_lines(path))
+    marks = [mark.strip() for _, mark in numbered_lines(scores)]
+    if len(marks) == len(lines) - 1:
+        marks.append("")  # the last pair is not scored, and its blank line has no end
+    if len(marks) != len(lines):
+        raise not_usable(
+            scores.name, f"a file with one line per pair ({len(lines)})", f"{len(marks)} lines"
+        )
+    found = []
+    for (number, line), mark in zip(lines, marks, strict=True):
+        fields = [field.strip() for field in line.split("\t")]
+        if len(fields) < 2 or not fields[0] or not fields[1]:
+            got = f"{sum(map(bool, fields[:2]))}"
+            raise field_error(path.name, "sentences", "two in each line", got, f"line {number}")
+        if mark:
+            score = as_number(mark, scores.name, "score", f"line {number}", 0.0, HIGHEST)
+            found.append((fields[0], fields[1], score, split, source))
+    return found
+
+
+_FIELDS = 7
+
+
+def read_sts_benchmark(name: str, folder: Path) -> PairSet:
+    """Return the pairs of those of the three files that ``folder`` has."""
+    left, right, scores, splits, sources = [], [], [], [], []
+    for split in ("train", "dev", "test"):
+        path = existing(folder, f"sts-{split}.csv")
+        for number, line in () if path is None else numbered_lines(path):
+            assert path is not None
+            fields = [field.strip() for field in line.split("\t")]
+            where = f"line {number}"
+            if len(fields) < _FIELDS:
+                wanted = f"at least {_FIELDS}, separated by tabs"
+                raise field_error(path.name, "fields", wanted, len(fields), where)
+            genre, file, year, _, score, first, second = fields[:_FIELDS]
+            scores.append(as_number(score, path.name, "score", where, 0.0, HIGHEST))
+            left.append(first)
+            right.append(second)
+            splits.append(split)
+            sources.append(f"{genre}/{file}/{year}")
+    return PairSet(
+        name,
+        tuple(left),
+        tuple(right),
+        np.array(scores, dtype=np.float64),
+        tuple(splits),
+        tuple(sources),
+    )
+
+
+_QRELS = ("query-id", "corpus-id", "score")
+_GRADES = 1e6
+
+
+def read_beir(
+    name: str,
+    folder: Path,
+    *,
+    same_pool: bool = False,
+    splits: Sequence[str] = ("train", "dev", "test"),
+) -> RetrievalSet:
+    """Return the set in ``folder``: all documents, and the queries with a positive judgement.
+
+    Args:
+        same_pool: queries are documents themselves, under the same id (Quora, ArguAna).
+        splits: which judgements to read.
+    """
+    document_ids, documents = _documents(_file(folder, "corpus.jsonl"))
+    path = _file(folder, "queries.jsonl")
+    rows = read_columns(path, "text", ("_id",))
+    texts = dict(zip(_unique(rows["_id"], path.name), rows["text"], strict=True))
+    known = set(document_ids)
+    relevant: dict[str, dict[str, int]] = {}
+    split_of: dict[str, str] = {}
+    for source, row, query, document, grade, split in _judgements(folder):
+        if split not in splits or grade < 1:
+            continue
+        if query not in texts:
+            raise field_error(source, "query-id", "of a query", "an unknown one", row)
+        if document not in known:
+            raise field_error(source, "corpus-id", "of a document", "an unknown one", row)
+        if split_of.setdefault(query, split) != split:
+            got = "a query that is in another as well"
+            raise field_error(source, "query-id", "in one split only", got, row)
+        relevant.setdefault(query, {})[document] = grade
+    query_ids = tuple(query for query in texts if query in relevant)
+    if not query_ids:
+        wanted = f"a folder with judgements in one of {', '.join(splits)}"
+        raise not_usable(folder.name, wanted, "one without")
+    return RetrievalSet(
+        name=name,
+        document_ids=document_ids,
+        documents=documents,
+        query_ids=query_ids,
+        queries=tuple(texts[query] for query in query_ids),
+        query_split=tuple(split_of[query] for query in query_ids),
+        relevant={query: relevant[query] for query in query_ids},
+        same_pool=same_pool,
+    )
+
+
+def _file(folder: Path, name: str) -> Path:
+    return existing(folder, name) or folder / name
+
+
+def _documents(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    rows = read_columns(path, "text", ("_id",), ("title",))
+    given = rows.get("title", [""] * len(rows["text"]))
+    titles = as_texts((title or "" for title in given), path.name, "title")
+    documents = tuple(
+        f"{title}. {text}" if title and text else title or text
+        for title, text in zip(titles, rows["text"], strict=True)
+    )
+    return _unique(rows["_id"], path.name), documents
+
+
+def _unique(values: Sequence[Any], source: str) -> tuple[str, ...]:
+    ids = as_ids(values, source, "_id")
+    seen: set[str] = set()
+    for row, value in enumerate(ids):
+        if value in seen:
+            raise field_error(source, "_id", "different in each row", "one that was before", row)
+        seen.add(value)
+    return ids
+
+
+def _judgements(folder: Path) -> Iterator[tuple[str, int, str, str, int, str]]:
+    """Yield (file, row, query, document, grade, split)."""
+    one = existing(folder, "qrels.tsv")
+    for path in [one] if one else sorted((folder / "qrels").glob("*.tsv*")):
+        rows = read_columns(path, _QRELS[0], _QRELS[1:], ("split",), format="tsv")
+        if "split" in rows:
+            splits = as_splits(rows["split"], path.name)
+        else:
+            split = "test" if path is one else split_name(path.name.split(".")[0])
+            splits = (split,) * len(rows["score"])
+        columns = (rows["query-id"], rows["corpus-id"], rows["score"], splits)
+        for row, (query, document, score, split) in enumerate(zip(*columns, strict=True)):
+            grade = as_number(score, path.name, "score", row, -_GRADES, _GRADES)
+            yield path.name, row, query, document, round(grade), split
+
+
+_STS_TERMS = (
+    "Terms differ by part: MSRpar and MSRvid are under licences of Microsoft Research, texts of "
+    "Stack Exchange under CC BY-SA 3.0 with attribution."
+)
+_YEARS = {
+    "12": "five parts, with a train split of three",
+    "13": "FNWN, OnWN and headlines; the SMT part is not public",
+    "14": "six parts, among them forum posts, news and image captions",
+    "15": "five parts, among them answers of students and of forums",
+    "16": "five parts, among them questions, answers and plagiarism",
+}
+_CLASSIC = "Terms not stated (classic public test collection)."
+
+
+def _sts_table(file: str) -> Place:
+    return Place(("sts",), (file,), partial(read_pair_table, file=file))
+
+
+def _sts(year: str, what: str) -> DatasetInfo:
+    names = (f"STS{year}-en-test", f"STS20{year}-en-test", f"sts{year}", f"STS{year}")
+    own = Place(
+        (*names, f"STS/STS{year}-en-test"),
+        ("**/STS*.input.*.txt*", "**/STS*.gs.*.txt*"),
+        read_semeval,
+    )
+    return DatasetInfo(
+        f"sts{year}", "pairs", f"Semantic textual similarity of SemEval 20{year}: {what}.",
+        (_sts_table(f"sts{year}.parquet"), own),
+        f"The task's files (STS.input.X.txt and STS.gs.X.txt) of SemEval 20{year}.", _STS_TERMS,
+    )  # fmt: skip
+
+
+def _retrieval(
+    name: str, what: str, terms: str, source: str = "", part: str = "", *, same_pool: bool = False
+) -> DatasetInfo:
+    """Return a set in the layout of BEIR: the full one first, then ``part``, a part of one."""
+    read = partial(read_beir, same_pool=same_pool)
+    folders = (name, f"beir/{name}", f"retrieval/{name}")
+    parts = (*folders, f"retrieval/{part}") if part else folders
+    files = ("corpus.jsonl*", "queries.jsonl*")
+    places = (
+        Place(folders, (*files, "qrels/*.tsv*"), read),
+        Place(parts, (*files, "qrels.tsv*"), read),
+    )
+    source = source or f"The archive {name}.zip of the BEIR benchmark, unpacked."
+    return DatasetInfo(name, "retrieval", what, places, source, terms)
+
+
+PAIR_SETS: tuple[DatasetInfo, ...] = (
+    *(_sts(year, what) for year, what in _YEARS.items()),
+    DatasetInfo(
+        "stsb", "pairs", "The STS benchmark: pairs of SemEval 2012 to 2017, with train, dev and test.",
+        (
+            _sts_table("stsb.parquet"),
+            Place(("stsbenchmark", "STSBenchmark", "STS/STSBenchmark", "stsb"), ("sts-*.csv*",), read_sts_benchmark),
+        ),
+        "The archive Stsbenchmark.tar.gz of the STS wiki (sts-train.csv and so on).",
+        f"Scores CC BY-SA 4.0. {_STS_TERMS}",
+    ),
+    _retrieval("fiqa", "Financial questions and the answers to them.", "Terms not stated.", part="fiqa_subset"),
+    _retrieval(
+        "nfcorpus", "Questions on nutrition and medical abstracts, with two grades.",
+        "Free for academic purposes; other uses: the terms of NutritionFacts.org.", part="nfcorpus_devtest",
+    ),
+    _retrieval(
+        "quora", "Questions and their duplicates; each query is itself a document.",
+        "Quora's terms of service (non-commercial).", part="quora_pairs", same_pool=True,
+    ),
+    _retrieval("cranfield", "Abstracts on aerodynamics.", _CLASSIC, "The Cranfield collection."),
+    _retrieval("cisi", "Abstracts on library science.", _CLASSIC, "The CISI collection."),
+    _retrieval("med", "Abstracts of MEDLINE.", _CLASSIC, "The MED collection."),
+    _retrieval("npl", "Titles and abstracts on electronics.", _CLASSIC, "The NPL collection."),
+)  # fmt: skip
+"""The STS sets and the retrieval sets, with where their files may lie."""
