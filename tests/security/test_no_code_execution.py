@@ -22,11 +22,11 @@ ENDINGS = {
     "xml.etree.ElementTree.parse",
 }  # fmt: skip
 EXCEPTIONS = {
-    ("research/modules.py", "exec_module"): "a user's own modules, named in a specification: documented to run",
-    ("research/modules.py", "import_module of a variable"): "the same",
+    ("research/specification.py", "exec_module"): "a user's own modules, named in a specification: documented to run",
+    ("research/specification.py", "import_module of a variable"): "the same",
     ("cli/commands.py", "import_module of a variable"): "a command's name, of a table in the source",
     ("research/catalogue/__init__.py", "import_module of a variable"): "of a table in the source",
-    ("databases/locating.py", "import_module of a variable"): "of a table in the source",
+    ("databases/locations.py", "import_module of a variable"): "of a table in the source",
     ("__init__.py", "import_module of a variable"): "public names, of a table in the source",
     ("accounting/__init__.py", "import_module of a variable"): "public names, of a table in the source",
     ("attacks/__init__.py", "import_module of a variable"): "public names, of a table in the source",
