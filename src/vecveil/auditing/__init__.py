@@ -1,4 +1,4 @@
-"""Runs the attacks on clean and protected vectors side by side and assembles the record."""
+"""Run the attacks on clean and protected vectors side by side, and record the result."""
 
 from vecveil.auditing.audit import audit
 from vecveil.auditing.result import AuditResult

@@ -1,39 +1,49 @@
-"""Attacks clean and protected vectors of the same texts and writes down what was found."""
+"""Attack clean and protected vectors of the same texts, and record what the attacks find."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import tempfile
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from vecveil.auditing.case import MIN_TEST_TEXTS, Case, Side, check_rows, make_case
-from vecveil.auditing.encoding import encode_with, encoder_name, encoder_of
-from vecveil.auditing.fingerprint import fingerprint
-from vecveil.auditing.kept import KeptResults
+from vecveil.auditing.case import (
+    MIN_TEST_TEXTS,
+    Case,
+    Options,
+    Side,
+    check_rows,
+    encode_with,
+    encoder_name,
+    make_case,
+)
+from vecveil.auditing.families import run_families
+from vecveil.auditing.families.held_out_terms import refitted_side
+from vecveil.auditing.jobs import WorkFolder, fingerprint
 from vecveil.auditing.lint import one_word
-from vecveil.auditing.options import check_kinds, check_options, check_work
-from vecveil.auditing.plan import run_plan
-from vecveil.auditing.protected import protected_side, release_for_tasks, rewritten_vectors
-from vecveil.auditing.record import about_texts, findings, head, limits
-from vecveil.auditing.refitted import refitted_side
-from vecveil.auditing.result import AuditResult
-from vecveil.auditing.utility import utility_record
+from vecveil.auditing.result import AuditResult, assemble
+from vecveil.concepts import Concept
+from vecveil.encoders import load_encoder
+from vecveil.errors import InvalidInputError
+from vecveil.metrics import NeighbourTask, SimilarityTask, UtilityTask
+from vecveil.metrics.tasks import UtilityRelease
+from vecveil.protector import Protector
+from vecveil.protector.texts_only import released_rows
 from vecveil.randomness import NoiseKey
+from vecveil.records.audit import FAMILIES, EncoderRecord, GuaranteeRecord, UtilityRecord
+from vecveil.runtime import resolve_device
 from vecveil.types import Embeddings, Release, Texts
-from vecveil.validation import check_texts
+from vecveil.validation import check_count, check_texts
 
-if TYPE_CHECKING:
-    from vecveil.concepts import Concept
-    from vecveil.metrics import UtilityTask
-    from vecveil.protector import Protector
-
-__all__ = ["audit"]
+__all__ = ["audit", "check_kind", "check_options", "work_folder"]
 
 _OWNER = "audit"
+UTILITY_ROWS = 5000
 
 
 def audit(
@@ -65,25 +75,25 @@ def audit(
     the protector itself (attacks on a secret excepted), and is judged on one release of the second.
 
     Args:
-        protector: what to attack. Texts that it was not fitted on give the honest figure.
+        protector: the protector to attack. Texts that it was not fitted on give the honest figure.
         texts: N texts; enough of them must hold the concept.
-        concept: what should be hidden.
-        encoder: the encoder of the protector if it is not known to it; a name or an object.
+        concept: the concept to hide.
+        encoder: the protector's encoder, a name or an object, if the protector does not know it.
         embeddings: (N, n) clean embeddings of ``texts``, instead of encoding them.
         tasks: utility tasks with labels to measure beside similarity and neighbours.
         groups: N ids of texts that belong together (a document, a patient), or None.
         tier: ``quick`` or ``full`` (larger attackers, and attacks that write the text anew).
         min_token_count: a concept word is attacked if so many training texts hold it; None takes 15, or
             10 or 5 where that would leave out more than half of the concept words' occurrences.
-        show_terms: write the concept's words into the record; without it they are counts only.
-        show_reconstructions: write texts and what was reconstructed of them into the record.
+        show_terms: write the concept's words into the record, which otherwise holds counts only.
+        show_reconstructions: write texts and their reconstructions into the record.
         corpus: further texts: attackers learn from those in which the concept is found, and those of the full tier
             learn to write from all of them.
         skip: families of attacks to leave out (`vecveil.attacks.FAMILIES`); token inference must stay.
-        device: of learnt attacks: ``auto`` takes CUDA where there is one, else the CPU.
+        device: of learnt attacks: ``auto`` takes CUDA if available, else the CPU.
         seed: split, attacks and noise of the audited release; the same seed gives the same record.
-        work: folder in which finished attacks are kept until the audit is complete; an audit that was
-            interrupted goes on from there. None keeps nothing.
+        work: folder in which finished attacks are saved until the audit is complete; an interrupted audit
+            resumes from it. None saves nothing.
         lint: warnings about the input to put into the record, each ``{"code", "message"}``.
         command: the command line, for the record.
 
@@ -92,23 +102,20 @@ def audit(
         InvalidInputError, IncompatibleError: arguments that do not fit together.
     """
     started = time.perf_counter()
-    from vecveil.concepts import Concept
-    from vecveil.protector import Protector
-
-    check_kinds(_OWNER, protector=(protector, Protector), concept=(concept, Concept))
+    check_kind(protector, Protector, owner=_OWNER, param="protector")
+    check_kind(concept, Concept, owner=_OWNER, param="concept")
     texts = check_texts(texts, owner=_OWNER, min_rows=2)
-    folder = check_work(work, owner=_OWNER)
     options = check_options(
-        texts, groups, tier=tier, seed=seed, device=device, corpus=corpus, skip=skip,
-        min_token_count=min_token_count, show_reconstructions=show_reconstructions,
-        show_progress=show_progress, owner=_OWNER,
+        texts, groups=groups, tier=tier, min_token_count=min_token_count, show_terms=show_terms,
+        show_reconstructions=show_reconstructions, corpus=corpus, skip=skip, device=device, seed=seed,
+        work=work, lint=lint, command=command, show_progress=show_progress, owner=_OWNER,
     )  # fmt: skip
     n = protector.dimension
     if embeddings is not None:
         embeddings = check_rows(embeddings, texts, owner=_OWNER, param="embeddings", dimension=n)
     matches = concept.find(texts, min_texts=MIN_TEST_TEXTS, show_progress=show_progress)
     needed = embeddings is None or protector.rewriter is not None
-    loaded = encoder_of(protector, encoder, needed=needed)
+    loaded = _encoder_of(protector, encoder, needed=needed)
     encode = None if loaded is None else encode_with(loaded, n, show_progress=show_progress)
     if embeddings is None:
         assert encode is not None
@@ -117,59 +124,166 @@ def audit(
         matches, groups, embeddings=embeddings, encode=encode, options=options,
         min_token_count=min_token_count, detect=concept.detect,
     )  # fmt: skip
-    rng = np.random.default_rng([seed, 9])  # a stream that no attack draws from
-    clean = Side("clean", embeddings, embeddings, is_clean=True)
-    released = None
-    if protector.rewriter is not None:
-        released = rewritten_vectors(protector, matches, encode)
-    protected = protected_side(protector, embeddings, released, rng)
-    kept = None
-    if folder is not None:
-        mark = fingerprint(case, embeddings, protector.fingerprint, encoder_name(loaded))
-        kept = KeptResults(folder, mark, with_texts=show_reconstructions)
-    results, skipped = run_plan(
+    rewritten = _rewritten(protector, case)
+    sides = (
+        Side("clean", embeddings, embeddings, is_clean=True),
+        _protected_side(protector, embeddings, rewritten, seed),
+    )
+    folder = work_folder(case, embeddings, protector.fingerprint, encoder_name(loaded))
+    results, skipped = run_families(
         case,
-        (clean, protected),
-        kept,
+        sides,
+        folder,
         keyed=_keyed(protector, case),
         refit=refitted_side(protector, embeddings, options.seed),
     )
-    record: dict[str, Any] = {
-        **head(kind="protector", command=command, concept=concept.name),
-        "method": protector.method,
-        "parameters": _parameters(protector),
-        "encoder": protector.encoder_info.to_record(),
-        "randomness": "seeded" if released is None else "none",
-        **about_texts(case, ids_given=groups is not None),
-        "guarantee": protector.guarantee.to_record(),
-        "concept_distance": protector.report.get("concept_distance"),
-        "utility": utility_record(
-            release_for_tasks(protector, embeddings, released), embeddings, tasks, seed=seed
-        ),
-        **findings(
-            results,
-            skipped,
-            case,
-            kind="protector",
-            lint=[*lint, *one_word(len(case.vocabulary))],
-            show_terms=show_terms,
-        ),
-        "limits": limits(case, results, kind="protector"),
-        "seed": seed,
-        "tier": tier,
-        "seconds": time.perf_counter() - started,
-    }
-    if kept is not None:
-        kept.remove()
-    return AuditResult(record)
+    result = assemble(
+        case,
+        results,
+        skipped,
+        lint=one_word(len(case.vocabulary)),
+        started=started,
+        kind="protector",
+        concept=concept.name,
+        method=protector.method,
+        parameters=_parameters(protector),
+        encoder=EncoderRecord(**protector.encoder_info.to_record()),
+        randomness="seeded" if rewritten is None else "none",
+        guarantee=GuaranteeRecord(**protector.guarantee.to_record()),
+        concept_distance=protector.report.get("concept_distance"),
+        utility=_utility(protector, embeddings, rewritten, tasks, seed),
+    )
+    if folder is not None:
+        folder.remove()
+    return result
+
+
+def check_kind(value: Any, kind: type[Any], *, owner: str, param: str) -> None:
+    """Raise unless an argument is of its class."""
+    if not isinstance(value, kind):
+        raise InvalidInputError.of(owner, param, f"a vecveil {kind.__name__}", type(value).__name__)
+
+
+def check_options(
+    texts: Texts,
+    *,
+    groups: Sequence[Any] | None,
+    skip: Sequence[str],
+    work: str | os.PathLike[str] | None,
+    corpus: Texts,
+    lint: Sequence[dict[str, str]],
+    owner: str,
+    **settings: Any,
+) -> Options:
+    """Return the settings of an audit, checked before anything is encoded."""
+    if settings["min_token_count"] is not None:
+        check_count(settings["min_token_count"], owner=owner, param="min_token_count")
+    settings["seed"] = check_count(settings["seed"], owner=owner, param="seed", minimum=0)
+    if (tier := settings["tier"]) not in ("quick", "full"):
+        raise InvalidInputError.of(owner, "tier", "'quick' or 'full'", repr(tier)[:40])
+    if groups is not None:
+        if len(groups) != len(texts):
+            raise InvalidInputError.of(owner, "groups", f"of {len(texts)} ids", f"{len(groups)}")
+        if not all(isinstance(each, Hashable) for each in groups):
+            constraint = "of strings, numbers or other hashable ids"
+            raise InvalidInputError.of(owner, "groups", constraint, "another kind of id")
+    families = list(skip) if isinstance(skip, list | tuple | set | frozenset) else [None]
+    may_skip = [family for family in FAMILIES if family != "token-inference"]
+    if any(family not in may_skip for family in families):
+        raise InvalidInputError.of(owner, "skip", f"a list of families of attacks ({', '.join(may_skip)})",
+                                   repr(skip)[:60],
+                                   "Token inference gives the verdict and cannot be left out.")  # fmt: skip
+    if settings["device"] != "auto":
+        resolve_device(settings["device"], owner=owner)
+    return Options(
+        groups=groups,
+        skip=frozenset(map(str, families)),
+        work=_writable(work, owner),
+        corpus=tuple(check_texts(corpus, owner=owner, param="corpus", min_rows=0)),
+        lint=tuple(lint),
+        **settings,
+    )
+
+
+def _writable(work: str | os.PathLike[str] | None, owner: str) -> Path | None:
+    """Return the folder for finished attacks, after writing into it once."""
+    if work is None:
+        return None
+    if not isinstance(work, str | os.PathLike):
+        raise InvalidInputError.of(owner, "work", "the path of a folder", type(work).__name__)
+    folder = Path(work)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else type(error).__name__
+        got = f"{folder.name}: {reason}"
+        raise InvalidInputError.of(owner, "work", "a folder that can be written", got) from error
+    return folder
+
+
+def work_folder(
+    case: Case, vectors: Embeddings, protector: str, encoder: str | None
+) -> WorkFolder | None:
+    """Return the folder for finished attacks of this audit, or None where nothing is saved."""
+    o = case.options
+    if o.work is None:
+        return None
+    mark = fingerprint(case, vectors, protector, encoder)
+    return WorkFolder(o.work, mark, with_texts=o.show_reconstructions)
+
+
+def _encoder_of(protector: Protector, encoder: Any, *, needed: bool) -> Any:
+    """Return the given encoder or the protector's own; None where there is none and none is needed.
+
+    Raises:
+        IncompatibleError: it is not the one that the protector was fitted for.
+        InvalidInputError: there is none, and it is needed.
+    """
+    if encoder is not None:
+        loaded = load_encoder(encoder)
+        protector.check_encoder(loaded)
+        return loaded
+    if not needed and protector.encoder is None:
+        return None
+    try:
+        return protector.loaded_encoder()
+    except InvalidInputError:
+        if needed:
+            raise
+        return None
+
+
+def _rewritten(protector: Protector, case: Case) -> Embeddings | None:
+    """Return (N, n) vectors of the texts as the protector rewrites them; None where it adds noise to vectors."""
+    if protector.rewriter is None:
+        return None
+    assert case.encode is not None
+    # A concept of given spans knows only the texts of its fit: the audit's concept lends it the spans.
+    spans = case.matches.spans if protector.rewriter.needs_spans else None
+    return case.encode(protector.rewrite(case.texts, spans=spans))
+
+
+def _protected_side(
+    protector: Protector, embeddings: Embeddings, rewritten: Embeddings | None, seed: int
+) -> Side:
+    """Return the vectors that attackers of the protected side learn from and are judged on."""
+    if rewritten is not None:
+        # The same text is always rewritten the same: attackers learn from these, and there is no fresh release.
+        return Side("protected", rewritten, rewritten)
+    released = protector.protect(embeddings, np.random.default_rng([seed, 9]))  # no attack's stream
+    covariance = protector.released_noise_covariance()
+    return Side("protected", embeddings, released, protector.release(), covariance)
 
 
 def _keyed(protector: Protector, case: Case) -> Release | None:
-    """Return releases with a key that nobody keeps, the rows being items; None for a method without noise."""
+    """Return releases with a key, the rows being items; None for a method without noise."""
     if not np.any(protector.released_noise_covariance()):
         return None
+    # The key of this audit's own releases: it guards nothing.
     secret = hashlib.sha256(b"vecveil audit" + str(case.options.seed).encode()).digest()
-    key = NoiseKey("audit", secret)  # of this audit's own releases: it guards nothing
+    key = NoiseKey("audit", secret)
     return lambda X, rng: protector.protect(X, ids=range(len(X)), key=key)
 
 
@@ -184,3 +298,37 @@ def _parameters(protector: Protector) -> dict[str, Any]:
         "postprocess": report.get("postprocess"),
         **report.get("parameters", {}),
     }
+
+
+def _utility(
+    protector: Protector,
+    X: Embeddings,
+    rewritten: Embeddings | None,
+    tasks: Sequence[UtilityTask],
+    seed: int,
+) -> dict[str, UtilityRecord]:
+    """Return utility by task: similarity and neighbours of the texts themselves, and ``tasks`` with labels.
+
+    Where a task has queries, they are measured noised and through the deterministic map.
+    """
+    release: UtilityRelease = (
+        released_rows(X, rewritten, owner=_OWNER)
+        if rewritten is not None
+        else lambda V, generator: protector.protect(V, generator, noise=generator is not None)
+    )
+    rng = np.random.default_rng([seed, 1])
+    rows = X
+    if len(X) > UTILITY_ROWS:
+        rows = X[np.sort(rng.choice(len(X), UTILITY_ROWS, replace=False))]
+    every: list[UtilityTask] = []
+    if len(rows) >= 20:
+        every += [SimilarityTask.of(rows, seed=seed), SimilarityTask.of(rows, seed=seed, rank=True)]
+        every.append(NeighbourTask(rows, seed=seed))
+    records: dict[str, UtilityRecord] = {}
+    for task in [*every, *tasks]:
+        for side in task.sides:
+            key = name = task.key if side == "both" else f"{task.key}_trusted_queries"
+            while name in records:
+                name = f"{key}_{1 + sum(other.startswith(key) for other in records)}"
+            records[name] = UtilityRecord(**task.to_record(release, rng, sides=side))
+    return records

@@ -1,35 +1,68 @@
-"""What an audit works on: the texts, how they are split, and the vectors on each side."""
+"""The audit's data: texts, train/test split, the clean and protected vectors, and the texts that attackers make.
+
+`Side` is what one attacker meets, `Options` what the user chose, `Case` the problem that every attack works on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks import split_groups, text_groups
-from vecveil.errors import ConceptError, InvalidInputError
+from vecveil.attacks import FurtherVectors, split_groups, text_groups
+from vecveil.attacks.evidence import normalise_text
+from vecveil.concepts import ConceptMatches, TokenVocabulary
+from vecveil.concepts.folding import words
+from vecveil.concepts.matching import Span
+from vecveil.errors import ConceptError, InvalidInputError, VecveilError
 from vecveil.types import Embeddings, Matrix, Release, Texts
 from vecveil.validation import check_embeddings
 
-if TYPE_CHECKING:
-    from vecveil.attacks import FurtherVectors
-    from vecveil.concepts import ConceptMatches, TokenVocabulary
-    from vecveil.concepts.matching import Span
-
-__all__ = ["MIN_TEST_TEXTS", "Case", "Detect", "Encode", "Options", "Side", "Skipped", "make_case"]
+__all__ = [
+    "MIN_TEST_TEXTS",
+    "Case",
+    "Detect",
+    "Encode",
+    "Options",
+    "Side",
+    "Substitutes",
+    "check_rows",
+    "encode_with",
+    "encoder_name",
+    "make_case",
+]
 
 TEST_SHARE = 0.3
 VALIDATION_SHARE = 0.1  # of the training texts, set aside by each attack
 MIN_TEST_TEXTS = 20
 MIN_TOKEN_COUNTS = (15, 10, 5)
+MORE_TEXTS = "Give more texts, or lower min_token_count (--min-token-count)."
+
+# Texts that attackers label themselves.
+MOST_EXCHANGED = 3000
+EXCHANGED_WEIGHT = 0.5
+MOST_SENTENCES = 11_000
+SENTENCE_WEIGHT = 0.3
+SAME_COSINE = 0.85  # to a test text: such a sentence is a version of it
+_CHUNK = 20_000
+
+# Versions of a text that differ in one concept word.
+VERSIONS = 10
+FEWEST_VERSIONS = 4
+MOST_SUBSTITUTED = 200
+FEWEST_SUBSTITUTED = 20
 
 Rows = npt.NDArray[np.intp]
+Labels = npt.NDArray[np.uint8]
 Encode = Callable[[Sequence[str]], Embeddings]
-Detect = Callable[[Sequence[str]], "Sequence[Sequence[Span]]"]
+Detect = Callable[[Sequence[str]], Sequence[Sequence[Span]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +71,7 @@ class Side:
 
     Attributes:
         name: ``"clean"`` or ``"protected"``.
-        learn: (N, n) what the attacker learns from: clean vectors if there is an oracle, else released ones.
+        learn: (N, n) vectors to learn from: clean ones if there is an oracle, else released ones.
         judged: (N, m) one release of every text.
         release: the oracle, or None.
         noise_covariance: (m, m) declared covariance of the released noise, or None.
@@ -54,7 +87,7 @@ class Side:
 
     @property
     def knowledge(self) -> dict[str, Any]:
-        """Return the arguments of `Attack.run` that say what the attacker knows."""
+        """The arguments of `Attack.run` that say what the attacker knows."""
         return {"release": self.release, "noise_covariance": self.noise_covariance}
 
     @property
@@ -65,15 +98,22 @@ class Side:
 
 @dataclass(frozen=True)
 class Options:
-    """How an audit is to be made.
+    """Settings of an audit, checked.
 
     Attributes:
         tier: ``quick`` or ``full``.
         seed: of the split, the attacks and the audited release.
         device: of learnt attacks.
-        corpus: further texts that attacks that write texts learn from.
+        corpus: further texts that attackers learn from.
         show_reconstructions: keep originals and reconstructions in the record.
+        show_terms: keep the concept's words in the record.
         skip: families that are left out.
+        min_token_count: number of training texts that must hold an attacked word; None: 15, or 10 or 5 where words
+            are few.
+        groups: ids of texts that belong together, or None.
+        work: folder for finished attacks, or None.
+        lint: warnings about the input.
+        command: the command line.
     """
 
     tier: Literal["quick", "full"] = "quick"
@@ -81,17 +121,31 @@ class Options:
     device: str = "auto"
     corpus: tuple[str, ...] = field(default=(), repr=False)
     show_reconstructions: bool = False
+    show_terms: bool = False
     skip: frozenset[str] = frozenset()
+    min_token_count: int | None = None
+    groups: Sequence[Any] | None = field(default=None, repr=False)
+    work: Path | None = None
+    lint: tuple[dict[str, str], ...] = ()
+    command: str | None = None
     show_progress: bool | None = None
 
 
-@dataclass(frozen=True)
-class Skipped:
-    """An attack that was not run, and why."""
+@dataclass(frozen=True, eq=False, repr=False)
+class Substitutes:
+    """Texts with versions that differ in one concept word, as vectors.
 
-    attack: str
-    family: str
-    reason: str
+    Attributes:
+        rows: (M,) rows of the texts.
+        pool: (P, n) clean vectors of all versions.
+        options: (M, C) the versions of each text, indices into ``pool``.
+        truth: (M,) which of them is the text itself.
+    """
+
+    rows: Rows
+    pool: Embeddings
+    options: Rows
+    truth: Rows
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -99,12 +153,12 @@ class Case:
     """One problem: texts with and without the concept, split by group.
 
     Attributes:
-        matches: what the concept found.
+        matches: the concept's spans in the texts.
         groups: (N,) group of each text.
         train, test: rows among all N texts that hold an attacked word.
         ordinary_train, ordinary_test: rows of texts without the concept.
         vocabulary: the concept words that are attacked.
-        labels: (N, V) which of them each text holds.
+        labels: (N, V) the words that each text holds.
         embeddings: (N, n) clean vectors, or None.
         encode: encodes texts into the space of ``embeddings``, or None.
         detect: finds the concept in other texts, or None.
@@ -117,7 +171,7 @@ class Case:
     ordinary_train: Rows
     ordinary_test: Rows
     vocabulary: TokenVocabulary
-    labels: npt.NDArray[np.uint8]
+    labels: Labels
     embeddings: Embeddings | None
     encode: Encode | None
     options: Options
@@ -125,24 +179,88 @@ class Case:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Return all N texts."""
+        """All N texts."""
         return self.matches.texts
+
+    @property
+    def has_spans(self) -> bool:
+        """Whether texts can be rewritten and encoded: labels of whole texts have no spans."""
+        return self.encode is not None and self.matches.labels is None
 
     @cached_property
     def without_train(self) -> Embeddings | None:
-        """Clean vectors of the training texts with the concept removed; None if nobody can encode them."""
-        if self.encode is None or self.matches.labels is not None:
+        """Clean vectors of the training texts with the concept removed; None if they cannot be encoded."""
+        if self.encode is None or not self.has_spans:
             return None
-        where = {int(row): i for i, row in enumerate(self.matches.with_concept)}
+        position = {int(row): i for i, row in enumerate(self.matches.with_concept)}
         negatives = self.matches.negatives()
-        return self.encode([negatives[where[int(row)]] for row in self.train])
+        return self.encode([negatives[position[int(row)]] for row in self.train])
 
     @cached_property
     def further(self) -> FurtherVectors | None:
-        """Clean vectors of texts that an attacker makes or finds; None if nobody can encode them."""
-        from vecveil.auditing.further import further_vectors
+        """Clean vectors of training texts with one word exchanged, and of sentences of the corpus.
 
-        return further_vectors(self)
+        None if they cannot be encoded or made. No test text is used, and sentences that are a test text or close to
+        one are left out.
+        """
+        if self.encode is None or self.embeddings is None or not self.has_spans:
+            return None
+        made, made_labels, sources = _exchanged(self)
+        sentences, sentence_labels = _corpus_sentences(self)
+        texts = [*made, *sentences]
+        if not texts:
+            return None
+        labels = np.concatenate([made_labels, sentence_labels])
+        weight = np.repeat([EXCHANGED_WEIGHT, SENTENCE_WEIGHT], [len(made), len(sentences)])
+        groups = np.concatenate([self.groups[sources], np.full(len(sentences), -1)])
+        X = self.encode(texts)
+        kept = np.ones(len(texts), dtype=bool)
+        closest = _closest(X[len(made) :], self.embeddings[self.test])
+        kept[len(made) :] = closest < SAME_COSINE
+        if not kept.any():
+            return None
+        return FurtherVectors(X[kept], labels[kept], weight[kept], groups[kept])
+
+    @cached_property
+    def substitutes(self) -> Substitutes | None:
+        """Up to 200 test texts with 10 versions each, the text itself among them.
+
+        With fewer than ten terms there are as many versions; None if they are fewer than four, or without an encoder.
+        One span of a text is exchanged for spans of training texts: of its own label (drug for drug) where there are
+        enough others, else of any.
+        """
+        if self.encode is None or self.embeddings is None or not self.has_spans:
+            return None
+        rng = np.random.default_rng([self.options.seed, 3])
+        forms = _forms(self)
+        count = min(VERSIONS, len(forms[None]))
+        if count < FEWEST_VERSIONS:
+            return None
+        rows, texts, truth = [], [], []
+        for row in rng.permutation(self.test):
+            spans = self.matches.spans[row]
+            span = spans[int(rng.integers(len(spans)))]
+            others = [form for term, form in forms[span.label].items() if term != span.term]
+            if len(others) < count - 1:
+                others = [form for term, form in forms[None].items() if term != span.term]
+            if len(others) < count - 1:
+                continue
+            text = self.texts[row]
+            chosen = rng.choice(len(others), count - 1, replace=False)
+            versions = [text[: span.start] + others[i] + text[span.end :] for i in chosen]
+            place = int(rng.integers(count))
+            versions.insert(place, text)
+            rows.append(row)
+            texts += versions
+            truth.append(place)
+            if len(rows) == MOST_SUBSTITUTED:
+                break
+        if len(rows) < FEWEST_SUBSTITUTED:
+            return None
+        options = np.arange(len(texts)).reshape(len(rows), count)
+        pool = self.encode(texts)
+        pool[options[np.arange(len(rows)), truth]] = self.embeddings[rows]
+        return Substitutes(np.array(rows), pool, options, np.array(truth))
 
 
 def make_case(
@@ -160,7 +278,7 @@ def make_case(
 
     Args:
         ids: N ids of texts that belong together, or None.
-        min_token_count: how many training texts must hold a word; None: 15, or 10 or 5 where words are few.
+        min_token_count: as in `Options`.
         detect: finds the concept in the texts of the corpus (`Concept.detect`); None leaves the corpus out.
 
     Raises:
@@ -169,10 +287,9 @@ def make_case(
     """
     groups = text_groups(matches.texts, ids)
     holding = matches.with_concept
+    shares = (1 - TEST_SHARE, TEST_SHARE)
     try:
-        learn, judge = split_groups(
-            groups[holding], (1 - TEST_SHARE, TEST_SHARE), seed=options.seed
-        )
+        learn, judge = split_groups(groups[holding], shares, seed=options.seed)
     except InvalidInputError as error:
         raise ConceptError(str(error)) from None
     if len(np.unique(groups[holding[learn]])) < 2:
@@ -184,9 +301,8 @@ def make_case(
     labels[holding] = own
     train, test = (holding[rows[own[rows].any(axis=1)]] for rows in (learn, judge))
     if len(test) < MIN_TEST_TEXTS:
-        raise ConceptError.of(owner, "texts", f"at least {MIN_TEST_TEXTS} test texts with a concept word",
-                              f"{len(test)}",
-                              fix="Give more texts, or lower min_token_count (--min-token-count).")  # fmt: skip
+        constraint = f"at least {MIN_TEST_TEXTS} test texts with a concept word"
+        raise ConceptError.of(owner, "texts", constraint, len(test), fix=MORE_TEXTS)
     ordinary_train, ordinary_test = _split_ordinary(
         groups, matches.without_concept, holding[learn], holding[judge], options.seed
     )
@@ -200,10 +316,10 @@ def _split_ordinary(
     groups: Rows, ordinary: Rows, learn: Rows, judge: Rows, seed: int
 ) -> tuple[Rows, Rows]:
     """Return ordinary rows for learning and judging; a group stays where its texts with the concept are."""
-    taken_learn = np.isin(groups[ordinary], groups[learn])
-    taken_judge = np.isin(groups[ordinary], groups[judge])
-    free = ordinary[~taken_learn & ~taken_judge]
-    parts = [ordinary[taken_learn], ordinary[taken_judge]]
+    in_learn = np.isin(groups[ordinary], groups[learn])
+    in_judge = np.isin(groups[ordinary], groups[judge])
+    free = ordinary[~in_learn & ~in_judge]
+    parts = [ordinary[in_learn], ordinary[in_judge]]
     if len(np.unique(groups[free])) >= 2:
         split = split_groups(groups[free], (1 - TEST_SHARE, TEST_SHARE), seed=seed)
         parts = [np.sort(np.concatenate([p, free[s]])) for p, s in zip(parts, split, strict=True)]
@@ -220,7 +336,7 @@ def _vocabulary(
         raise ConceptError.of(owner, "texts",
                               f"enough to see a concept word in {thresholds[-1]} training texts",
                               "no word in so many", "Rarer words cannot be attacked reliably.",
-                              "Give more texts, or lower min_token_count (--min-token-count).")  # fmt: skip
+                              MORE_TEXTS)  # fmt: skip
     return vocabulary
 
 
@@ -236,3 +352,112 @@ def check_rows(
     if not np.any(checked != checked[0]):
         raise InvalidInputError.of(owner, param, "of rows that differ", "one row, repeated")
     return checked
+
+
+def encoder_name(encoder: Any) -> str | None:
+    """Return the encoder's fingerprint, or the type of one that has none."""
+    if encoder is None:
+        return None
+    return str(getattr(encoder, "fingerprint", None) or type(encoder).__qualname__)
+
+
+def encode_with(encoder: Any, dimension: int | None, *, show_progress: bool | None) -> Encode:
+    """Return the function from texts to vectors (N, n), safe to call from several threads."""
+    turn = threading.Lock()  # attacks run side by side, encoders need not bear that
+    bar = {"show_progress": show_progress} if hasattr(encoder, "encode_chunks") else {}
+
+    def encode(texts: Sequence[str]) -> Embeddings:
+        with turn:
+            encoded = np.asarray(encoder.encode(list(texts), **bar))
+        return check_embeddings(encoded, owner="audit", param="embeddings", dimension=dimension)
+
+    return encode
+
+
+def _exchanged(case: Case) -> tuple[list[str], Labels, Rows]:
+    """Return training texts in which one span is exchanged for another attacked term, their labels and rows."""
+    rng = np.random.default_rng([case.options.seed, 4])
+    vocabulary = case.vocabulary
+    forms = {
+        term: form
+        for term, form in _forms(case)[None].items()
+        if any(word in vocabulary for word in words(term))
+    }
+    terms = sorted(forms)
+    count = min(MOST_EXCHANGED, 2 * len(case.train))
+    if len(terms) < 2:
+        return [], np.zeros((0, len(vocabulary)), dtype=np.uint8), np.zeros(0, dtype=np.intp)
+    rows = np.concatenate([rng.permutation(case.train) for _ in range(2)])[:count]
+    texts: list[str] = []
+    tested = _tested(case)
+    labels = np.zeros((len(rows), len(vocabulary)), dtype=np.uint8)
+    for i, row in enumerate(rows):
+        spans = case.matches.spans[row]
+        place = int(rng.integers(len(spans)))
+        span, text = spans[place], case.texts[row]
+        others = [term for term in terms if term != span.term]
+        term = others[int(rng.integers(len(others)))]
+        texts.append(text[: span.start] + forms[term] + text[span.end :])
+        remaining = [other.term for j, other in enumerate(spans) if j != place]
+        _mark(case, labels[i], [*remaining, term])
+    new = np.array([normalise_text(text) not in tested for text in texts])
+    return [text for text, is_new in zip(texts, new, strict=True) if is_new], labels[new], rows[new]
+
+
+def _corpus_sentences(case: Case) -> tuple[list[str], Labels]:
+    """Return sentences of the corpus in which the concept finds an attacked word, and their labels."""
+    nothing = np.zeros((0, len(case.vocabulary)), dtype=np.uint8)
+    corpus = case.options.corpus
+    if case.detect is None or not corpus:
+        return [], nothing
+    tested = _tested(case)
+    order = np.random.default_rng([case.options.seed, 5]).permutation(len(corpus))
+    texts: dict[str, Labels] = {}
+    for start in range(0, len(order), _CHUNK):
+        part = [corpus[i] for i in order[start : start + _CHUNK]]
+        try:
+            detected = case.detect(part)
+        except VecveilError:  # spans given for the audited texts by position find nothing elsewhere
+            return [], nothing
+        for text, spans in zip(part, detected, strict=True):
+            label = np.zeros(len(case.vocabulary), dtype=np.uint8)
+            _mark(case, label, [span.term for span in spans])
+            if label.any() and normalise_text(text) not in tested:
+                texts.setdefault(text, label)
+            if len(texts) == MOST_SENTENCES:
+                return list(texts), np.stack(list(texts.values()))
+    return list(texts), np.stack(list(texts.values())) if texts else nothing
+
+
+def _tested(case: Case) -> set[str]:
+    """Return the test texts in letters and digits."""
+    return {normalise_text(case.texts[row]) for row in (*case.test, *case.ordinary_test)}
+
+
+def _forms(case: Case) -> dict[str | None, dict[str, str]]:
+    """Return the terms of the training texts, each as first written, by label and all of them under None."""
+    forms: dict[str | None, dict[str, str]] = defaultdict(dict)
+    for row in case.train:
+        for span in case.matches.spans[row]:
+            for label in (span.label, None):
+                forms[label].setdefault(span.term, case.texts[row][span.start : span.end])
+    return forms
+
+
+def _mark(case: Case, label: Labels, terms: Iterable[str]) -> None:
+    """Set the columns of the words of ``terms``."""
+    for term in terms:
+        for word in words(term):
+            if word in case.vocabulary:
+                label[case.vocabulary.index(word)] = 1
+
+
+def _closest(X: Embeddings, others: Embeddings) -> npt.NDArray[np.float64]:
+    """Return the greatest cosine of each row of ``X`` to a row of ``others``."""
+    left, right = (
+        Z / np.maximum(np.linalg.norm(Z, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+        for Z in (X.astype(np.float64), others.astype(np.float64))
+    )
+    # In blocks: all cosines of a large corpus at once would not fit in memory.
+    blocks = [(left[i : i + 2000] @ right.T).max(axis=1) for i in range(0, len(left), 2000)]
+    return np.concatenate(blocks) if blocks else np.zeros(0)

@@ -1,28 +1,47 @@
-"""Runs the attacks of an audit, several at once, and keeps what has finished.
+"""Run the attacks of an audit, several at once, and save finished results.
 
-A job is one attack on one side (clean or protected). Jobs are independent and each has its own seed, so
-their order and number at a time change nothing. Finished results are kept as files: an audit that was
-interrupted goes on where it was.
+A job is one attack on one side (clean or protected). Jobs are independent and each has its own seed, so that their
+order and number at a time change nothing. Finished results are saved in a work folder: an interrupted audit resumes.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vecveil.attacks import Attack, AttackResult, Evidence
-from vecveil.auditing.case import Options, Side
-from vecveil.auditing.kept import KeptResults
-from vecveil.errors import DataFileError
-from vecveil.runtime import import_torch, one_thread, progress, stopping, thread_count
+import numpy as np
 
-__all__ = ["Job", "attack_job", "run_jobs"]
+from vecveil.attacks import Attack, AttackResult, Evidence
+from vecveil.auditing.case import Case, Options, Side
+from vecveil.errors import DataFileError
+from vecveil.io import write_bytes
+from vecveil.metrics.estimates import Estimate
+from vecveil.metrics.token_inference import TermTable
+from vecveil.runtime import (
+    import_torch,
+    one_thread,
+    progress,
+    resolve_device,
+    stopping,
+    thread_count,
+)
+from vecveil.types import Embeddings
+from vecveil.version import __version__
+
+__all__ = ["Job", "WorkFolder", "attack_job", "fingerprint", "run_jobs"]
+
+SCHEMA = "vecveil.audit-work/1"
+KEPT_DAYS = 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +51,8 @@ class Job:
     Attributes:
         name: name of the attack in the record; unique with ``side``.
         side: ``"clean"`` or ``"protected"``.
-        run: runs the attack; is handed a folder for checkpoints, or None.
-        weight: about how long it takes against others; long ones start first.
+        run: runs the attack; takes a folder for checkpoints, or None.
+        weight: expected time relative to others; long ones start first.
     """
 
     name: str
@@ -43,7 +62,7 @@ class Job:
 
     @property
     def key(self) -> str:
-        """Return the name of its result."""
+        """Name of its result in the work folder."""
         return f"{self.side}-{self.name}"
 
 
@@ -65,9 +84,9 @@ def attack_job(
     Args:
         name, family: of the result, if they are not the attack's own.
         oracle: whether the attacker may use the side's oracle; an attack on a secret may not.
-        long: whether the attack keeps checkpoints while it trains; short ones are run again.
+        long: whether the attack saves checkpoints while it trains; short ones are run again.
     """
-    named = attack.name if name is None else name
+    result_name = attack.name if name is None else name
     knowledge = side.knowledge if oracle else {}
 
     def once(folder: Path | None) -> AttackResult:
@@ -76,51 +95,51 @@ def attack_job(
         )
 
     def run(checkpoint: Path | None) -> AttackResult:
-        if checkpoint is None or not long:
-            found = once(None)
-        else:
-            try:
-                found = once(checkpoint)
-            except DataFileError:  # what an earlier version has left there: begin anew
-                shutil.rmtree(checkpoint, ignore_errors=True)
-                found = once(checkpoint)
-        return replace(found, name=named, family=found.family if family is None else family)
+        try:
+            result = once(checkpoint if long else None)
+        except DataFileError:
+            if checkpoint is None or not long:
+                raise
+            shutil.rmtree(checkpoint, ignore_errors=True)  # of an earlier version: begin anew
+            result = once(checkpoint)
+        return replace(result, name=result_name, family=family or result.family)
 
-    return Job(named, side.name, run, weight)
+    return Job(result_name, side.name, run, weight)
 
 
 def run_jobs(
-    jobs: Sequence[Job], kept: KeptResults | None = None, *, show_progress: bool | None = None
+    jobs: Sequence[Job], work: WorkFolder | None = None, *, show_progress: bool | None = None
 ) -> dict[tuple[str, str], AttackResult]:
     """Return the results by (side, name); the first error of a job stops the others and is raised."""
     import_torch()  # or say how to install it
-    found: dict[tuple[str, str], AttackResult] = {}
+    results: dict[tuple[str, str], AttackResult] = {}
     todo: list[Job] = []
     for job in jobs:
-        result = None if kept is None else kept.load(job.key)
-        if result is None:
+        saved = None if work is None else work.load(job.key)
+        if saved is None:
             todo.append(job)
         else:
-            found[job.side, job.name] = result
-    todo.sort(key=lambda job: -job.weight)
+            results[job.side, job.name] = saved
+    todo.sort(key=lambda job: -job.weight)  # long ones first, so that no worker ends alone
     stop = threading.Event()
 
-    def work(job: Job) -> tuple[Job, AttackResult]:
+    def run(job: Job) -> tuple[Job, AttackResult]:
         with stopping(stop), one_thread():
-            result = job.run(None if kept is None else kept.folder_of(job.key))
-        if kept is not None:
-            kept.save(job.key, result)
+            result = job.run(None if work is None else work.folder_of(job.key))
+        if work is not None:
+            work.save(job.key, result)
         return job, result
 
     pool = ThreadPoolExecutor(max(1, thread_count()), thread_name_prefix="vecveil-audit")
     with _one_blas_thread():
-        futures = [pool.submit(work, job) for job in todo]
+        futures = [pool.submit(run, job) for job in todo]
+        finished = progress(
+            _finished(futures), "Attacks", total=len(futures), show=show_progress, unit="attack"
+        )
         try:
-            for future in progress(
-                _finished(futures), "Attacks", total=len(futures), show=show_progress, unit="attack"
-            ):
+            for future in finished:
                 job, result = future.result()
-                found[job.side, job.name] = result
+                results[job.side, job.name] = result
         except BaseException:  # Ctrl-C and errors alike: what runs stops at its next step
             stop.set()
             for future in futures:
@@ -129,11 +148,11 @@ def run_jobs(
             raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-    return found
+    return results
 
 
 def _finished(futures: list[Future[Any]]) -> Iterator[Future[Any]]:
-    """Yield futures as they finish; in short waits, so that Ctrl-C is heard."""
+    """Yield futures as they finish, in short waits, so that Ctrl-C takes effect."""
     pending = set(futures)
     while pending:
         done, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
@@ -148,3 +167,103 @@ def _one_blas_thread() -> AbstractContextManager[Any]:
         return nullcontext()
     limits: AbstractContextManager[Any] = threadpool_limits(limits=1)
     return limits
+
+
+class WorkFolder:
+    """Results of finished attacks on disk, so that an interrupted audit resumes.
+
+    Args:
+        folder: made, readable by its owner only, at the first write. Results hold figures; checkpoints of attacks that
+            write texts hold what they have learnt from the texts.
+        fingerprint: of everything that decides the results; results of another audit are not used.
+        with_texts: whether results keep texts and their reconstructions.
+    """
+
+    def __init__(self, folder: Path, fingerprint: str, *, with_texts: bool = False) -> None:
+        self.folder = folder / fingerprint[:32]
+        self.with_texts = with_texts
+
+    def folder_of(self, key: str) -> Path:
+        """Return the folder for the checkpoints of one job."""
+        self._make()
+        return self.folder / f"{key}.checkpoint"
+
+    def load(self, key: str) -> AttackResult | None:
+        """Return the result saved under ``key``, or None if there is none that can be read."""
+        try:
+            record = json.loads((self.folder / f"{key}.json").read_text(encoding="utf-8"))
+            if record.pop("schema") != SCHEMA:
+                return None
+            estimates = {name: Estimate(**each) for name, each in record.pop("estimates").items()}
+            examples = tuple((a, b) for a, b in record.pop("examples"))
+            terms = record.pop("terms")
+            if terms is not None:
+                counts, hits, chance = (terms[name] for name in ("counts", "hits", "chance"))
+                terms = TermTable(
+                    np.array(counts, dtype=np.int64),
+                    np.array(hits),
+                    None if chance is None else np.array(chance),
+                )
+            return AttackResult(estimates=estimates, terms=terms, examples=examples, **record)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return None  # run it again
+
+    def save(self, key: str, result: AttackResult) -> None:
+        """Save ``result`` under ``key`` and remove its checkpoints."""
+        self._make()
+        record = {
+            "schema": SCHEMA,
+            "name": result.name,
+            "estimates": {name: asdict(each) for name, each in result.estimates.items()},
+            "terms": None if result.terms is None else asdict(result.terms),
+            "adaptive": result.adaptive,
+            "seconds": result.seconds,
+            "description": result.description,
+            "family": result.family,
+            "cost": result.cost,
+            "details": dict(result.details),
+            "examples": [list(pair) for pair in result.examples] if self.with_texts else [],
+        }
+        data = json.dumps(record, default=_plain) + "\n"
+        write_bytes(self.folder / f"{key}.json", data.encode(), mode=0o600)
+        shutil.rmtree(self.folder_of(key), ignore_errors=True)
+
+    def _make(self) -> None:
+        if self.folder.exists():
+            return
+        for folder in (self.folder.parent, self.folder):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for other in self.folder.parent.iterdir():  # audits that were abandoned
+            is_old = time.time() - other.stat().st_mtime > 86400 * KEPT_DAYS
+            if is_old and re.fullmatch("[0-9a-f]{32}", other.name):
+                shutil.rmtree(other, ignore_errors=True)
+
+    def remove(self) -> None:
+        """Remove the folder: the audit has finished."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else str(value)
+
+
+def fingerprint(case: Case, vectors: Embeddings, protector: str, encoder: str | None) -> str:
+    """Return a hash of everything that decides the results of the attacks.
+
+    Args:
+        vectors: the audited vectors: clean ones that are protected, or those of a store.
+        protector: fingerprint of the protector; empty for a store.
+        encoder: name of the encoder, or None.
+    """
+    o = case.options
+    device = resolve_device(o.device, owner="audit")
+    settings = (o.tier, o.seed, sorted(o.skip), device, o.show_reconstructions, o.corpus)
+    concept = (case.vocabulary.tokens, case.matches.spans, case.matches.labels, case.texts)
+    digest = hashlib.sha256()
+    for part in (__version__, protector, encoder, *settings, *concept):
+        digest.update(repr(part).encode("utf-8", "surrogatepass"))
+    clean = [] if case.embeddings is None else [case.embeddings]
+    for array in (vectors, *clean, case.labels, case.groups, case.train, case.test):
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Warnings that need no attack: texts beside their vectors, and vectors that nobody has protected."""
+"""Warnings that need no attack: texts beside their vectors, and vectors that are not protected."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from vecveil.records.verdict import UNPROTECTED
 from vecveil.types import Embeddings
 
 __all__ = ["clean_vectors", "one_word", "plaintext_beside"]
@@ -15,27 +16,28 @@ _WORDS = 3.0  # a column whose values have fewer words on average holds names or
 _CLEAN = 0.999
 
 
+def _warning(code: str, message: str) -> dict[str, str]:
+    return {"code": code, "message": message}
+
+
 def plaintext_beside(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, str]]:
     """Return a warning for each column of texts in a table that holds vectors.
 
     Args:
-        columns: by name, some values of every column that lies in the same table as the vectors.
+        columns: by name, some values of every column of the table.
     """
-    found = []
+    warnings = []
     for name, values in columns.items():
         texts = [value for value in values if isinstance(value, str) and value.strip()]
         if not texts or 2 * len(texts) < len(values):
             continue
-        words = sum(len(text.split()) for text in texts) / len(texts)
-        if words >= _WORDS:
-            found.append(
-                {
-                    "code": "plaintext-beside-vectors",
-                    "message": f"Column {name!r} holds texts beside the vectors ({len(texts)} of the "
-                    f"{len(values)} rows that were looked at): whoever has this store needs no attack.",
-                }
+        if sum(len(text.split()) for text in texts) / len(texts) >= _WORDS:
+            message = (
+                f"Column {name!r} holds texts beside the vectors ({len(texts)} of the {len(values)} rows that were "
+                "looked at): whoever has this store needs no attack."
             )
-    return found
+            warnings.append(_warning("plaintext-beside-vectors", message))
+    return warnings
 
 
 def clean_vectors(vectors: Embeddings, clean: Embeddings | None) -> list[dict[str, str]]:
@@ -46,22 +48,16 @@ def clean_vectors(vectors: Embeddings, clean: Embeddings | None) -> list[dict[st
     cosines = (vectors * clean).sum(axis=1) / np.maximum(norms, np.finfo(np.float32).tiny)
     if float(np.median(cosines)) < _CLEAN:
         return []
-    return [
-        {
-            "code": "vectors-not-protected",
-            "message": "These are the encoder's own vectors: nothing protects them.",
-        }
-    ]
+    message = "These are the encoder's own vectors: nothing protects them."
+    return [_warning(UNPROTECTED, message)]
 
 
 def one_word(attacked: int) -> list[dict[str, str]]:
     """Return a warning if a single word is attacked: then token inference cannot be wrong."""
     if attacked > 1:
         return []
-    return [
-        {
-            "code": "one-word",
-            "message": "A single word of the concept is attacked: of one word, the best guess is always right, so "
-            "the token-inference figures mean nothing. The concept probe gives the verdict.",
-        }
-    ]
+    message = (
+        "A single word of the concept is attacked: of one word, the best guess is always right, so the "
+        "token-inference figures mean nothing. The concept probe gives the verdict."
+    )
+    return [_warning("one-word", message)]

@@ -1,25 +1,91 @@
-"""The outcome of an audit: one record, from which every report is drawn."""
+"""The result of an audit: its record, assembled from the attacks' results (docs/formats.md)."""
 
 from __future__ import annotations
 
+import datetime
+import functools
 import json
 import os
-from collections.abc import Mapping
+import time
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from importlib import resources
 from typing import Any
 
+from vecveil.attacks import AttackResult
+from vecveil.auditing.case import VALIDATION_SHARE, Case
 from vecveil.errors import DataFileError
 from vecveil.io import write_text
+from vecveil.records.audit import (
+    FAMILIES,
+    AttackRecord,
+    AuditRecord,
+    FamilyRecord,
+    FrameworkFinding,
+    LeakageFigure,
+    LintWarning,
+    ReconstructionRecord,
+    SkippedAttack,
+    SplitCounts,
+    TermRecord,
+    TextCounts,
+)
+from vecveil.records.reading import load_json
+from vecveil.records.verdict import against_chance, against_clean, strongest
+from vecveil.version import __version__
 
-__all__ = ["SCHEMA", "AuditResult"]
+__all__ = ["AuditResult", "Results", "assemble", "framework_findings"]
 
-SCHEMA = "vecveil.audit/2"
+Results = Mapping[tuple[str, str], AttackResult]
+"""Results by side and name of the attack."""
+
+NBSP = "\u00a0"
+QUICK = (
+    "The quick tier runs small attackers. Larger networks find up to 8 points more behind erasure; more texts to "
+    "learn from and pretrained decoders find more too. Attacks that write the text anew are left out (tier full "
+    "runs them)."
+)
+FITTED = (
+    "An audit on the texts that the protector was fitted on understates what leaks from other texts: "
+    "audit texts that the fit has not seen."
+)
+SINGLE = (
+    "Every attack but averaging sees one release of each text; repeated releases let the noise average out "
+    "unless they are keyed."
+)
+RATES = {"TPR at 1 % FPR": ("1 %", "100"), "TPR at 0.1 % FPR": ("0.1 %", "1,000")}
+"""False-positive rates of the probes, and the number of texts without the concept that setting them needs."""
+RARE = (
+    "The probes' share of true positives at {rates} false positives is not stated: to set the threshold takes "
+    "{texts} texts without the concept among the fifth of the training texts that a probe sets aside."
+)
+RARE_WORDS = (
+    "Words that too few texts hold are not attacked, and texts that hold no attacked word are not used; how much of "
+    "the concept that leaves out stands beside “Words attacked”."
+)
+SAMPLE = (
+    "The attackers learnt from this sample alone: somebody with more texts of the store, or with the means "
+    "to protect texts of their own, may find more."
+)
+WRITTEN = (
+    "Attacks that write the text anew were trained from scratch on the texts at hand: published ones start from "
+    "large pretrained models and write better."
+)
+FAMILY_NAMES = {
+    "token-inference": "token inference",
+    "probe": "concept probe",
+    "candidates": "candidate matching",
+    "averaging": "averaging of releases",
+    "alignment": "alignment",
+    "reconstruction": "reconstruction",
+    "held-out-terms": "terms held out of the fit",
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AuditResult:
-    """What an audit found; ``print`` it for the short table.
+    """The outcome of an audit; ``print`` it for the short table.
 
     Attributes:
         record: the content of ``audit.json`` (docs/formats.md).
@@ -30,9 +96,10 @@ class AuditResult:
     @property
     def worst(self) -> Mapping[str, Any]:
         """The token-inference attack with the highest R-precision on protected vectors."""
-        name = self.record["worst"]
-        found: Mapping[str, Any] = next(a for a in self.record["attacks"] if a["name"] == name)
-        return found
+        worst: Mapping[str, Any] = next(
+            attack for attack in self.record["attacks"] if attack["name"] == self.record["worst"]
+        )
+        return worst
 
     def to_record(self) -> dict[str, Any]:
         """Return the record as a dictionary."""
@@ -40,24 +107,21 @@ class AuditResult:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write ``audit.json`` atomically."""
-        write_text(
-            path, json.dumps(self.record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-        )
+        text = json.dumps(self.record, indent=1, ensure_ascii=False, allow_nan=False)
+        write_text(path, text + "\n")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> AuditResult:
-        """Return the audit saved at ``path``."""
-        path = Path(path)
-        try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-            schema = record["schema"]
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise DataFileError.of("AuditResult.load", "path", "an audit record",
-                                   f"{path.name}, which cannot be read as one") from error  # fmt: skip
-        if schema != SCHEMA:
-            raise DataFileError.of(
-                "AuditResult.load", "path", f"of the schema {SCHEMA!r}", repr(str(schema)[:40])
-            )
+        """Return the audit saved at ``path``.
+
+        Raises:
+            DataFileError: the file cannot be read, or is no audit record of the schema.
+        """
+        record = load_json(path, owner="AuditResult.load", param="path")
+        schema = record.get("schema") if isinstance(record, dict) else None
+        if schema != AuditRecord.SCHEMA:
+            constraint = f"of the schema {AuditRecord.SCHEMA!r}"
+            raise DataFileError.of("AuditResult.load", "path", constraint, repr(schema)[:40])
         return cls(record)
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
@@ -95,3 +159,205 @@ class AuditResult:
             f"AuditResult({what!r}, worst {worst['name']!r}: "
             f"{worst['value']:.1%} of concept tokens{clean}, chance {worst['chance']:.1%})"
         )
+
+
+def assemble(
+    case: Case,
+    results: Results,
+    skipped: Sequence[SkippedAttack],
+    *,
+    lint: Sequence[Mapping[str, str]],
+    started: float,
+    **about: Any,
+) -> AuditResult:
+    """Return the result of an audit.
+
+    Args:
+        lint: warnings found by the audit; those of the options come first.
+        started: `time.perf_counter` at the start of the audit.
+        about: ``kind``, ``concept``, ``method``, ``parameters``, ``encoder``, ``randomness``, ``guarantee``,
+            ``concept_distance`` and ``utility`` of the record.
+    """
+    o, is_store = case.options, about["kind"] == "store"
+    protected = [result for (side, _), result in results.items() if side == "protected"]
+    protected.sort(key=lambda result: FAMILIES.index(result.family))
+    attacks = [_attack(result, _clean_result(result, results)) for result in protected]
+    leading = strongest(attacks)
+    worst = leading["token-inference"].name
+    warnings = [LintWarning(**each) for each in (*o.lint, *lint)]
+    record = AuditRecord(
+        vecveil=__version__,
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        command=o.command,
+        texts=_text_counts(case),
+        split=_split_counts(case),
+        attacks=attacks,
+        worst=worst,
+        families=[FamilyRecord(attack.family, attack.name) for attack in leading.values()],
+        terms=_terms(results["protected", worst], results.get(("clean", worst)), case),
+        skipped=skipped,
+        lint=warnings,
+        frameworks=framework_findings(attacks, is_store=is_store, lint=warnings),
+        reconstructions=_reconstructions(protected, results) if o.show_reconstructions else [],
+        limits=_limits(case, results, is_store),
+        seed=o.seed,
+        tier=o.tier,
+        seconds=time.perf_counter() - started,
+        **about,
+    )
+    return AuditResult(record.to_record())
+
+
+def _attack(result: AttackResult, clean: AttackResult | None) -> AttackRecord:
+    record = result.to_record(clean)
+    also = [LeakageFigure(**figure) for figure in record.pop("also")]
+    return AttackRecord(**record, also=also)
+
+
+def _clean_result(result: AttackResult, results: Results) -> AttackResult | None:
+    """Return the same attack on clean vectors; one stands for all numbers of averaged releases."""
+    return results.get(("clean", result.name)) or (
+        results.get(("clean", "averaging")) if result.family == "averaging" else None
+    )
+
+
+def _text_counts(case: Case) -> TextCounts:
+    report, words = case.matches.report(), case.matches.tokens()
+    return TextCounts(
+        total=len(case.texts),
+        with_concept=report["with_concept"],
+        without_concept=report["without_concept"],
+        emptied=report["emptied"],
+        words=len({word for held in words for word in held}),
+        word_occurrences=sum(len(held) for held in words),
+        vocabulary=len(case.vocabulary),
+        token_instances=int(case.labels.sum()),
+    )
+
+
+def _split_counts(case: Case) -> SplitCounts:
+    held_out = round(VALIDATION_SHARE * len(case.train))
+    by_id = case.options.groups is not None
+    return SplitCounts(
+        unit="group of texts with one id" if by_id else "group of equal texts",
+        groups=len(set(case.groups[[*case.train, *case.test]].tolist())),
+        train=len(case.train) - held_out,
+        validation=held_out,
+        test=len(case.test),
+    )
+
+
+def _terms(worst: AttackResult, clean: AttackResult | None, case: Case) -> list[TermRecord]:
+    if worst.terms is None:
+        return []
+    before: dict[int, float] = {}
+    if clean is not None and clean.terms is not None:
+        before = {term["token"]: term["value"] for term in clean.terms.to_records()}
+    tokens = case.vocabulary.tokens if case.options.show_terms else None
+    return [
+        TermRecord(
+            term=None if tokens is None else tokens[term["token"]],
+            count=term["count"],
+            clean=before.get(term["token"]),
+            value=term["value"],
+            chance=term["chance"],
+        )
+        for term in worst.terms.to_records()
+    ]
+
+
+def _reconstructions(
+    protected: Sequence[AttackResult], results: Results
+) -> list[ReconstructionRecord]:
+    texts = []
+    for result in protected:
+        other = results.get(("clean", result.name))
+        clean = dict(other.examples) if other is not None else {}
+        texts += [
+            ReconstructionRecord(result.name, text, clean.get(text), written)
+            for text, written in result.examples
+        ]
+    return texts
+
+
+def _limits(case: Case, results: Results, is_store: bool) -> list[str]:
+    """Return what the audit did not test."""
+    families = {result.family for result in results.values()}
+    return [
+        *([QUICK] if case.options.tier == "quick" else []),
+        *([WRITTEN] if "reconstruction" in families else []),
+        *_unstated_rates(results),
+        *([SAMPLE] if is_store else [FITTED, SINGLE]),
+        RARE_WORDS,
+    ]
+
+
+def _unstated_rates(results: Results) -> list[str]:
+    """Return why the probes have no figure at a low false-positive rate."""
+    probes = [result for result in results.values() if result.family == "probe"]
+    stated = {estimate.metric for result in probes for estimate in result.estimates.values()}
+    missing = [words for metric, words in RATES.items() if metric not in stated]
+    if not probes or not missing:
+        return []
+    rates, texts = (" and ".join(each) for each in zip(*missing, strict=True))
+    return [RARE.format(rates=rates, texts=texts)]
+
+
+@functools.cache
+def controls() -> list[dict[str, Any]]:
+    """Return the items of published security frameworks (``records/controls.toml``)."""
+    file = resources.files("vecveil.records").joinpath("controls.toml")
+    items: list[dict[str, Any]] = tomllib.loads(file.read_text(encoding="utf-8"))["control"]
+    return items
+
+
+def framework_findings(
+    attacks: Sequence[AttackRecord], *, is_store: bool, lint: Sequence[LintWarning]
+) -> list[FrameworkFinding]:
+    """Return the bearing of the figures on each item of a published framework.
+
+    No item is called met or failed: a finding says what the attacks found, and names those that were not run.
+    """
+    leading = strongest(attack for attack in attacks if attack.value is not None)
+    vectors = "stored vectors" if is_store else "protected vectors"
+    findings = []
+    for item in controls():
+        tested = [leading[family] for family in item["families"] if family in leading]
+        missing = ", ".join(FAMILY_NAMES[f] for f in item["families"] if f not in leading)
+        sentences = []
+        if tested:
+            figures = "; ".join(f"{FAMILY_NAMES[each.family]} {_compared(each)}" for each in tested)
+            lead = f"{item['bearing']}, from {vectors} (95{NBSP}% intervals)"
+            sentences.append(f"{lead}: {figures}.")
+            if missing:
+                sentences.append(f"Not tested: {missing}.")
+        else:
+            sentences.append(f"Not tested: no attack of the kind was run ({missing}).")
+        if item["lint"] and lint:
+            codes = ", ".join(warning.code for warning in lint)
+            sentences.append(f"Warnings about how the store is kept: {codes}.")
+        names = [attack.name for attack in tested]
+        head = (item["framework"], item["item"], item["title"])
+        findings.append(FrameworkFinding(*head, " ".join(sentences), names))
+    return findings
+
+
+def _compared(attack: AttackRecord) -> str:
+    """Return the main figure with interval, chance and clean value, and how they compare."""
+    low, high = attack.low, attack.high
+    known = low is not None and high is not None
+    shown = [f"{_percent(low)} to {_percent(high)}" if known else "no interval"]
+    shown.append(f"chance {_percent(attack.chance)}" if attack.chance is not None else "chance not stated")
+    if attack.clean is not None:
+        shown.append(f"clean {_percent(attack.clean)}")
+    places = [against_chance(attack) or "not comparable with chance"]
+    if place := against_clean(attack):
+        places.append(place.partition(":")[0])
+    figure = f"{_percent(attack.value)} {attack.metric} ({', '.join(shown)})"
+    return f"{figure}: {', '.join(places)}"
+
+
+def _percent(share: float | None) -> str:
+    if share is None:
+        return "–"
+    return f"<0.1{NBSP}%" if 0 < share < 0.0005 else f"{100 * share:.1f}{NBSP}%"

@@ -1,26 +1,29 @@
-"""Audits a store whose protector is not at hand: vectors, and the texts of some of them."""
+"""Audit a store without its protector: vectors, and the texts of some of them."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from vecveil.auditing.case import MIN_TEST_TEXTS, Side, check_rows, make_case
-from vecveil.auditing.encoding import encode_with, encoder_name
-from vecveil.auditing.fingerprint import fingerprint
-from vecveil.auditing.kept import KeptResults
+from vecveil.auditing.audit import check_kind, check_options, work_folder
+from vecveil.auditing.case import (
+    MIN_TEST_TEXTS,
+    Side,
+    check_rows,
+    encode_with,
+    encoder_name,
+    make_case,
+)
+from vecveil.auditing.families import run_families
 from vecveil.auditing.lint import clean_vectors, one_word
-from vecveil.auditing.options import check_kinds, check_options, check_work
-from vecveil.auditing.plan import run_plan
-from vecveil.auditing.record import about_texts, findings, head, limits
-from vecveil.auditing.result import AuditResult
+from vecveil.auditing.result import AuditResult, assemble
+from vecveil.concepts import Concept
+from vecveil.encoders import load_encoder
+from vecveil.records.audit import EncoderRecord
 from vecveil.types import Embeddings, Texts
 from vecveil.validation import check_texts
-
-if TYPE_CHECKING:
-    from vecveil.concepts import Concept
 
 __all__ = ["audit_store"]
 
@@ -49,15 +52,15 @@ def audit_store(
 ) -> AuditResult:
     """Return what leaks from a store: attackers learn from vectors whose texts they know.
 
-    Nobody protects anything here. What made the vectors need not be known: attackers learn from 70 % of the
+    The audit protects nothing, and need not know how the vectors were made: attackers learn from 70 % of the
     texts with their vectors and are judged on the others. They cannot draw fresh releases, so they find at
     most what an attacker with the protector finds, and mostly less.
 
     Args:
         vectors: (N, m) vectors of the store, one for each text.
         texts: N texts of the store, or of a sample of it.
-        concept: what should be hidden.
-        encoder: what the clean vectors were made with, a name or an object. With it the same attacks run on
+        concept: the concept to hide.
+        encoder: the encoder of the clean vectors, a name or an object. With it the same attacks run on
             clean vectors for comparison, and attacks that compare with clean vectors become possible.
         groups, tier, min_token_count, show_terms, show_reconstructions, corpus, skip, device, seed, work,
             lint, command: as for `vecveil.audit`.
@@ -67,31 +70,23 @@ def audit_store(
         InvalidInputError: arguments that do not fit together.
     """
     started = time.perf_counter()
-    from vecveil.concepts import Concept
-
-    check_kinds(_OWNER, concept=(concept, Concept))
+    check_kind(concept, Concept, owner=_OWNER, param="concept")
     texts = check_texts(texts, owner=_OWNER, min_rows=2)
-    folder = check_work(work, owner=_OWNER)
     options = check_options(
-        texts, groups, tier=tier, seed=seed, device=device, corpus=corpus, skip=skip,
-        min_token_count=min_token_count, show_reconstructions=show_reconstructions,
-        show_progress=show_progress, owner=_OWNER,
+        texts, groups=groups, tier=tier, min_token_count=min_token_count, show_terms=show_terms,
+        show_reconstructions=show_reconstructions, corpus=corpus, skip=skip, device=device, seed=seed,
+        work=work, lint=lint, command=command, show_progress=show_progress, owner=_OWNER,
     )  # fmt: skip
     vectors = check_rows(vectors, texts, owner=_OWNER, param="vectors", dimension=None)
     matches = concept.find(texts, min_texts=MIN_TEST_TEXTS, show_progress=show_progress)
-    encode, embeddings, about, named = None, None, None, None
-    if encoder is not None:
-        from vecveil.encoders import load_encoder
-
-        loaded = load_encoder(encoder)
-        named = encoder_name(loaded)
+    loaded = None if encoder is None else load_encoder(encoder)
+    encode, embeddings, about = None, None, None
+    dimensions = {"released_dimension": int(vectors.shape[1])}
+    if loaded is not None:
         encode = encode_with(loaded, None, show_progress=show_progress)
         embeddings = encode(texts)
-        about = {
-            "name": loaded.name,
-            "fingerprint": loaded.model_fingerprint,
-            "precision": loaded.precision,
-        }
+        about = EncoderRecord(loaded.name, loaded.model_fingerprint, loaded.precision)
+        dimensions = {"dimension": int(embeddings.shape[1]), **dimensions}
     case = make_case(
         matches, groups, embeddings=embeddings, encode=encode, options=options,
         min_token_count=min_token_count, detect=concept.detect, owner=_OWNER,
@@ -100,31 +95,24 @@ def audit_store(
     sides = [Side("protected", vectors, vectors, is_clean=bool(unprotected))]
     if embeddings is not None:
         sides.insert(0, Side("clean", embeddings, embeddings, is_clean=True))
-    kept = None
+    folder = work_folder(case, vectors, "", encoder_name(loaded))
+    results, skipped = run_families(case, sides, folder)
+    result = assemble(
+        case,
+        results,
+        skipped,
+        lint=[*unprotected, *one_word(len(case.vocabulary))],
+        started=started,
+        kind="store",
+        concept=concept.name,
+        method=None,
+        parameters=dimensions,
+        encoder=about,
+        randomness="unknown",
+        guarantee=None,
+        concept_distance=None,
+        utility={},
+    )
     if folder is not None:
-        mark = fingerprint(case, vectors, "", named)
-        kept = KeptResults(folder, mark, with_texts=show_reconstructions)
-    results, skipped = run_plan(case, sides, kept)
-    warnings = [*lint, *unprotected, *one_word(len(case.vocabulary))]
-    dimensions = {"released_dimension": int(vectors.shape[1])}
-    if embeddings is not None:
-        dimensions = {"dimension": int(embeddings.shape[1]), **dimensions}
-    record: dict[str, Any] = {
-        **head(kind="store", command=command, concept=concept.name),
-        "method": None,
-        "parameters": dimensions,
-        "encoder": about,
-        "randomness": "unknown",
-        **about_texts(case, ids_given=groups is not None),
-        "guarantee": None,
-        "concept_distance": None,
-        "utility": {},
-        **findings(results, skipped, case, kind="store", lint=warnings, show_terms=show_terms),
-        "limits": limits(case, results, kind="store"),
-        "seed": seed,
-        "tier": tier,
-        "seconds": time.perf_counter() - started,
-    }
-    if kept is not None:
-        kept.remove()
-    return AuditResult(record)
+        folder.remove()
+    return result

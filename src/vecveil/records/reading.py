@@ -193,7 +193,7 @@ class Record:
         return record
 
 
-def load_json(path: str | os.PathLike[str], *, owner: str) -> Any:
+def load_json(path: str | os.PathLike[str], *, owner: str, param: str = "record") -> Any:
     """Return the content of a JSON file.
 
     Raises:
@@ -206,7 +206,7 @@ def load_json(path: str | os.PathLike[str], *, owner: str) -> Any:
         got, constraint = problem.strerror or type(problem).__name__, "a readable file"
     except (ValueError, RecursionError):
         pass
-    raise DataFileError.of(owner, "record", constraint, got, fix="Pass the file that vecveil wrote.")
+    raise DataFileError.of(owner, param, constraint, got, fix="Pass the file that vecveil wrote.")
 
 
 def _has_default(field: Field[Any]) -> bool:

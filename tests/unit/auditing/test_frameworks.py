@@ -7,20 +7,29 @@ from typing import Any
 
 import pytest
 
-from harness.sample_attacks import attack, clean_of, every_family, figure
-from vecveil.auditing.frameworks import ITEMS, framework_findings
-from vecveil.auditing.strongest import strongest
+from harness.sample_attacks import attack, clean_of, every_family, figure, settle
+from vecveil.auditing.result import controls, framework_findings
+from vecveil.records.audit import FAMILIES, AttackRecord, LintWarning
+from vecveil.records.verdict import strongest
 
-LINT = [{"code": "plaintext-beside-vectors", "message": "The text lies beside the vectors."}]
+LINT = [LintWarning("plaintext-beside-vectors", "The text lies beside the vectors.")]
+
+
+def read(attacks: list[dict[str, Any]]) -> list[AttackRecord]:
+    return [
+        AttackRecord.read(each, owner="test")
+        for each in settle({"attacks": attacks, "frameworks": []})["attacks"]
+    ]
 
 
 def found(
-    attacks: list[dict[str, Any]], kind: str = "protector", lint: list[Any] | None = None
+    attacks: list[dict[str, Any]], kind: str = "protector", lint: list[LintWarning] | None = None
 ) -> dict[str, dict[str, Any]]:
-    entries = framework_findings(attacks, kind=kind, lint=lint or [])
-    for entry in entries:
-        entry["finding"] = entry["finding"].replace("\u00a0", " ")
-    return {entry["item"]: entry for entry in entries}
+    entries = framework_findings(read(attacks), is_store=kind == "store", lint=lint or [])
+    return {
+        entry.item: entry.to_record() | {"finding": entry.finding.replace("\u00a0", " ")}
+        for entry in entries
+    }
 
 
 def token_inference(**figures: float | None) -> dict[str, Any]:
@@ -28,8 +37,8 @@ def token_inference(**figures: float | None) -> dict[str, Any]:
 
 
 def test_the_items_and_their_titles() -> None:
-    assert [(item.framework, item.item, item.title) for item in ITEMS] == [
-        ("OWASP Top 10 for LLM Applications 2025", "LLM08:2025", "Vector and Embedding Weaknesses"),
+    assert [(item["framework"], item["item"], item["title"]) for item in controls()] == [
+        ("OWASP Top 10 for LLM Applications 2026", "LLM09:2026", "Vector and Embedding Weaknesses"),
         ("MITRE ATLAS", "AML.T0024", "Exfiltration via AI Inference API"),
         ("MITRE ATLAS", "AML.T0024.000", "Infer Training Data Membership"),
         ("MITRE ATLAS", "AML.T0024.001", "Invert AI Model"),
@@ -64,7 +73,7 @@ def test_no_figure_stands_that_the_record_does_not_hold() -> None:
         assert set(shares) <= known
 
 
-@pytest.mark.parametrize("item", [item.item for item in ITEMS])
+@pytest.mark.parametrize("item", [item["item"] for item in controls()])
 def test_what_was_not_run_is_not_tested(item: str) -> None:
     entry = found([])[item]
     assert entry["finding"].startswith("Not tested: no attack of the kind was run (")
@@ -78,7 +87,7 @@ def test_a_figure_that_was_not_measured_is_not_tested() -> None:
 
 def test_the_strongest_attack_of_a_family_speaks_for_it() -> None:
     attacks = every_family()
-    entry = found(attacks)["LLM08:2025"]
+    entry = found(attacks)["LLM09:2026"]
     assert entry["attacks"] == [
         "mlp-adaptive",
         "logistic-probe",
@@ -99,13 +108,13 @@ def test_the_strongest_is_farthest_from_chance_except_in_token_inference() -> No
     low = attack("low", "token-inference", figure("R-precision", 0.3, 0.9, 0.01))
     high = attack("high", "token-inference", figure("R-precision", 0.31, 0.9, 0.3))
     for order in ([likely, rare, lost, low, high], [high, low, lost, rare, likely]):
-        found = strongest(order)
-        assert {f: a["name"] for f, a in found.items()} == {
+        leading = strongest(read(order))
+        assert {family: each.name for family, each in leading.items()} == {
             "probe": "rare", "token-inference": "high",
         }  # fmt: skip
-    assert strongest([lost])["probe"] is lost
+    assert strongest(read([lost]))["probe"].name == "lost"
     bare = attack("bare", "probe", figure("AUC", 0.5, 0.9, 0.1) | {"chance": None})
-    assert strongest([rare, bare])["probe"] is bare
+    assert strongest(read([rare, bare]))["probe"].name == "bare"
 
 
 @pytest.mark.parametrize(
@@ -138,19 +147,16 @@ def test_a_store_without_a_clean_side() -> None:
 
 def test_warnings_are_named_where_they_bear_on_the_item() -> None:
     entries = found([], lint=LINT)
-    for item in ITEMS:
-        said = "plaintext-beside-vectors" in entries[item.item]["finding"]
-        assert said is item.linted
+    for item in controls():
+        said = "plaintext-beside-vectors" in entries[item["item"]]["finding"]
+        assert said is item["lint"]
+
+
+def test_items_name_families_that_there_are() -> None:
+    assert all(set(item["families"]) <= set(FAMILIES) for item in controls())
 
 
 def test_no_item_is_called_met() -> None:
-    for entry in framework_findings(every_family(), kind="protector", lint=LINT):
+    for entry in found(every_family(), lint=LINT).values():
         words = set(re.findall("[a-z]+", entry["finding"].lower()))
         assert not words & {"met", "passed", "compliant", "complies", "satisfied", "safe", "secure"}
-
-
-def test_the_inputs_are_left_alone() -> None:
-    attacks, lint = every_family(), list(LINT)
-    framework_findings(attacks, kind="protector", lint=lint)
-    assert attacks == every_family()
-    assert lint == LINT

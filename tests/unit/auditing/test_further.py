@@ -9,10 +9,9 @@ import numpy as np
 
 import vecveil
 from vecveil.attacks.evidence import normalise_text
-from vecveil.auditing import further
+from vecveil.auditing import case as case_module
 from vecveil.auditing.case import Case, Options, Side, make_case
 from vecveil.auditing.families import token_inference
-from vecveil.auditing.further import further_vectors
 
 DRUGS = ["Aspirin", "codeine", "heparin", "insulin", "lithium"]
 CONCEPT = vecveil.Concept.from_terms("drug", DRUGS)
@@ -58,7 +57,7 @@ def _labels(case: Case, texts: Sequence[str]) -> np.ndarray:
 def test_exchanged_texts_are_training_texts_with_other_words() -> None:
     encode = Encoder()
     case = _case(encode)
-    found = further_vectors(case)
+    found = case.further
     assert found is not None
     assert len(found) == len(encode.seen) == 2 * len(case.train)
     np.testing.assert_array_equal(found.L, _labels(case, encode.seen))
@@ -77,7 +76,7 @@ def test_corpus_sentences_hold_an_attacked_word_and_are_no_test_text(monkeypatch
     tested = [TEXTS[row] for row in plain.test]
     far = ["They gave Heparin.", "no such thing here", "Lithium and codeine again"]
     case = _case(encode, [*far, *(text.upper() + "!" for text in tested)])
-    found = further_vectors(case)
+    found = case.further
     assert found is not None
     corpus = encode.seen[2 * len(case.train) :]
     assert set(corpus) == {far[0], far[2]}
@@ -86,8 +85,8 @@ def test_corpus_sentences_hold_an_attacked_word_and_are_no_test_text(monkeypatch
     np.testing.assert_allclose(found.weight[-2:], 0.3, rtol=1e-6)
     assert found.groups is not None
     assert (found.groups[-2:] == -1).all()
-    monkeypatch.setattr(further, "MOST_SENTENCES", 1)
-    fewer = further_vectors(case)
+    monkeypatch.setattr(case_module, "MOST_SENTENCES", 1)
+    fewer = replace(case).further
     assert fewer is not None
     assert len(fewer) == len(found) - 1
 
@@ -99,7 +98,7 @@ def test_sentences_close_to_a_test_text_are_left_out() -> None:
     embeddings = case.embeddings.copy()
     near = encode(["They gave heparin."])[0]
     embeddings[case.test[3]] = 2 * near + 0.1
-    found = further_vectors(replace(case, embeddings=embeddings))
+    found = replace(case, embeddings=embeddings).further
     assert found is not None
     assert len(found) == 2 * len(case.train) + 1
     assert not np.equal(found.X, near).all(axis=1).any()

@@ -15,8 +15,7 @@ import pytest
 from unit.attacks.planted import planted
 from vecveil.attacks import AttackResult, LinearAttack
 from vecveil.auditing.case import Options, Side
-from vecveil.auditing.jobs import Job, attack_job, run_jobs
-from vecveil.auditing.kept import KeptResults
+from vecveil.auditing.jobs import Job, WorkFolder, attack_job, run_jobs
 from vecveil.errors import InvalidInputError
 from vecveil.runtime import progress
 
@@ -42,7 +41,7 @@ def test_results_come_back_by_side_and_name() -> None:
 
 
 def test_what_was_kept_is_not_run_again_and_is_the_same(tmp_path: Path) -> None:
-    kept = KeptResults(tmp_path / "work", "a" * 64)
+    kept = WorkFolder(tmp_path / "work", "a" * 64)
     first = run_jobs([linear("one")], kept, show_progress=False)["clean", "one"]
     again = run_jobs([Job("one", "clean", never)], kept, show_progress=False)["clean", "one"]
     assert dict(again.estimates) == dict(first.estimates)
@@ -51,7 +50,7 @@ def test_what_was_kept_is_not_run_again_and_is_the_same(tmp_path: Path) -> None:
     assert again.terms.to_records() == first.terms.to_records()
     assert again.to_record() == first.to_record()
     assert (tmp_path / "work" / ("a" * 32)).stat().st_mode & 0o077 == 0
-    other = KeptResults(tmp_path / "work", "b" * 64)  # another audit
+    other = WorkFolder(tmp_path / "work", "b" * 64)  # another audit
     with pytest.raises(AssertionError, match="ran again"):
         run_jobs([Job("one", "clean", never)], other, show_progress=False)
     kept.remove()
@@ -60,7 +59,7 @@ def test_what_was_kept_is_not_run_again_and_is_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": "vecveil.audit-work/9"}', "null"])
 def test_a_damaged_result_is_run_again(tmp_path: Path, content: str) -> None:
-    kept = KeptResults(tmp_path, "a" * 64)
+    kept = WorkFolder(tmp_path, "a" * 64)
     run_jobs([linear("one")], kept, show_progress=False)
     (kept.folder / "clean-one.json").write_text(content)
     assert run_jobs([linear("one")], kept, show_progress=False)["clean", "one"].value > 0.5
@@ -89,7 +88,7 @@ def test_an_error_is_raised_and_stops_the_others(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_keeps_what_has_finished_and_the_next_run_goes_on(tmp_path: Path) -> None:
-    kept = KeptResults(tmp_path, "c" * 64)
+    kept = WorkFolder(tmp_path, "c" * 64)
 
     def interrupts(folder: Path | None) -> AttackResult:
         while kept.load("clean-one") is None:

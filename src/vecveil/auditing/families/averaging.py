@@ -1,4 +1,4 @@
-"""Averaging in an audit: what is left of the noise when a text is released again and again."""
+"""Averaging: attacks on several releases of the same text, with fresh and with keyed noise."""
 
 from __future__ import annotations
 
@@ -19,23 +19,22 @@ from vecveil.attacks import (
     MultilaterationAttack,
     RepeatedVectors,
 )
-from vecveil.auditing.case import Case, Rows, Side, Skipped
+from vecveil.auditing.case import Case, Rows, Side
 from vecveil.auditing.families.token_inference import labelled
 from vecveil.auditing.jobs import Job, attack_job
+from vecveil.records.audit import Family, SkippedAttack
 from vecveil.types import Embeddings, Release
 
 __all__ = ["jobs"]
 
-FAMILY = "averaging"
+FAMILY: Family = "averaging"
 RELEASES = (1, 4, 16)
 FRESH = tuple(f"averaging-{k}" for k in RELEASES)
 KEYED = tuple(f"{name}-keyed" for name in FRESH)
-ROWS = (
-    4096  # of the kernel attack that reads the means: it is the one that reads most behind erasure
-)
+ROWS = 4096  # of the kernel attack on the means: the strongest behind erasure
 NO_ORACLE = "It needs several releases of the same texts, and the store holds one."
 NO_NOISE = "The method draws no noise that a key could fix."
-SPHERES = ("averaging-64-spheres", "averaging-n-spheres")  # the second takes n + 8 releases
+SPHERES = ("averaging-64-spheres", "averaging-n-spheres")  # the second draws n + 8 releases
 FEW, SPARE = 64, 8
 LOCATED = 100  # judged texts that are located: each takes k releases and an inversion
 MAX_LOCATED = 2**25  # numbers in the releases of all of them
@@ -49,7 +48,7 @@ NO_ROOM = f"The releases of {FEWEST} texts would take more than 128 MiB."
 
 
 class _FittedOnce(AveragingAttack):
-    """An attack that several jobs run on the same training texts: the first one to come learns for all."""
+    """An averaging attack that several jobs share: the first one fits it for all."""
 
     def __init__(self, k: int, inner: KernelAttack) -> None:
         super().__init__(k, inner)
@@ -63,7 +62,7 @@ class _FittedOnce(AveragingAttack):
             return self._states[0]
 
 
-def jobs(case: Case, side: Side, keyed: Release | None) -> tuple[list[Job], list[Skipped]]:
+def jobs(case: Case, side: Side, keyed: Release | None) -> tuple[list[Job], list[SkippedAttack]]:
     """Return the attacks on several releases: on their means, with fresh and keyed noise, and on their distances.
 
     Args:
@@ -71,11 +70,11 @@ def jobs(case: Case, side: Side, keyed: Release | None) -> tuple[list[Job], list
     """
     train, test = labelled(case, side)
     reader = KernelAttack(rows=ROWS)
-    if side.name == "clean":  # a clean vector has no noise: one is as good as many
+    if side.name == "clean":  # no noise: one vector is as good as many
         once = attack_job(AveragingAttack(1, reader), side, train, test, case.options, name=FAMILY)
         return [once, *_clean_jobs(case, side, train)], []
     if side.release is None:
-        return [], [Skipped(name, FAMILY, NO_ORACLE) for name in (*FRESH, *KEYED, *SPHERES)]
+        return [], [SkippedAttack(name, FAMILY, NO_ORACLE) for name in (*FRESH, *KEYED, *SPHERES)]
     rng = np.random.default_rng([case.options.seed, 4])
     X = side.learn[case.test]
 
@@ -83,50 +82,50 @@ def jobs(case: Case, side: Side, keyed: Release | None) -> tuple[list[Job], list
         return LabelledVectors(mean, case.labels[case.test], case.groups[case.test])
 
     single = _FittedOnce(1, reader)
-    found = []
+    runnable = []
     for name, (k, mean) in zip(FRESH, _means(side.release, X, rng).items(), strict=True):
         attack = single if k == 1 else AveragingAttack(k, reader)
-        found.append(
+        runnable.append(
             attack_job(attack, side, train, judged(mean), case.options, name=name, weight=5.0)
         )
     located, skipped = _spheres(case, side, train)
     if keyed is None:
-        skipped = [*(Skipped(name, FAMILY, NO_NOISE) for name in KEYED), *skipped]
-        return found + located, skipped
+        skipped = [*(SkippedAttack(name, FAMILY, NO_NOISE) for name in KEYED), *skipped]
+        return runnable + located, skipped
     for name, (k, mean) in zip(KEYED, _means(keyed, X, rng).items(), strict=True):
-        # Somebody without the key learns from single releases: the mean of keyed ones is one of them.
+        # All keyed releases of a text are one: an attacker without the key learns from single releases.
         job = attack_job(single, side, train, judged(mean), case.options, name=name)
-        found.append(_of_keyed(job, k))
-    return found + located, skipped
+        runnable.append(_of_keyed(job, k))
+    return runnable + located, skipped
 
 
-def _spheres(case: Case, side: Side, train: LabelledVectors) -> tuple[list[Job], list[Skipped]]:
+def _spheres(case: Case, side: Side, train: LabelledVectors) -> tuple[list[Job], list[SkippedAttack]]:
     """Return the attack on the distances of fresh releases, for few of them and for more than n."""
     release = side.release
     if release is None:
-        return [], [Skipped(name, FAMILY, NO_ORACLE) for name in SPHERES]
+        return [], [SkippedAttack(name, FAMILY, NO_ORACLE) for name in SPHERES]
     n = side.learn.shape[1]
     if side.judged.shape[1] != n:
-        return [], [Skipped(name, FAMILY, NO_SPHERES) for name in SPHERES]
+        return [], [SkippedAttack(name, FAMILY, NO_SPHERES) for name in SPHERES]
     rng = np.random.default_rng([case.options.seed, 5])
     some = side.learn[case.test[:64]]
     first = release(some, rng)
     if np.array_equal(first, release(some, rng)):
-        return [], [Skipped(name, FAMILY, REPEATS) for name in SPHERES]
+        return [], [SkippedAttack(name, FAMILY, REPEATS) for name in SPHERES]
     lengths = np.linalg.norm(first.astype(np.float64) - some, axis=1)
     if lengths.std() > FIXED * lengths.mean():
-        return [], [Skipped(name, FAMILY, VARIES) for name in SPHERES]
-    found, skipped = [], []
+        return [], [SkippedAttack(name, FAMILY, VARIES) for name in SPHERES]
+    located, skipped = [], []
     for k, rows in _to_locate(case, n):
         if len(rows):
-            found.append(_located(case, side, train, rows, k))
+            located.append(_located(case, side, train, rows, k))
         else:
-            skipped.append(Skipped(_name(k), FAMILY, NO_ROOM))
-    return found, skipped
+            skipped.append(SkippedAttack(_name(k), FAMILY, NO_ROOM))
+    return located, skipped
 
 
 def _to_locate(case: Case, n: int) -> Iterator[tuple[int, Rows]]:
-    """Yield numbers of releases, each with the texts that are judged: none if they take too much room."""
+    """Yield numbers of releases, each with the rows to judge: none if the releases need too much memory."""
     order = np.random.default_rng([case.options.seed, 7]).permutation(case.test)
     for k in sorted({FEW, n + SPARE}):
         count = min(LOCATED, MAX_LOCATED // (k * n))
@@ -134,7 +133,7 @@ def _to_locate(case: Case, n: int) -> Iterator[tuple[int, Rows]]:
 
 
 def _clean_jobs(case: Case, side: Side, train: LabelledVectors) -> list[Job]:
-    """Return what reads the clean vectors of the texts that are located, to stand beside it."""
+    """Return the attacks on the clean vectors of the located texts, for comparison."""
     return [
         attack_job(
             AveragingAttack(1, LinearAttack()),
@@ -150,7 +149,7 @@ def _clean_jobs(case: Case, side: Side, train: LabelledVectors) -> list[Job]:
 
 
 def _located(case: Case, side: Side, train: LabelledVectors, rows: Rows, k: int) -> Job:
-    """Return the job that draws k releases of the given texts when it runs, and not before."""
+    """Return the job that draws k releases of the given texts when it runs: before, they would fill the memory."""
 
     def run(folder: Path | None) -> AttackResult:
         assert side.release is not None
@@ -170,28 +169,28 @@ def _name(k: int) -> str:
 
 def _means(release: Release, X: Embeddings, rng: np.random.Generator) -> Mapping[int, Embeddings]:
     """Return the mean of the first k releases of each row, for each number of releases."""
-    found: dict[int, Embeddings] = {}
+    means: dict[int, Embeddings] = {}
     total = np.zeros(1)
     for k in range(1, RELEASES[-1] + 1):
         Y = release(X, rng)
         total = total + Y
         if k in RELEASES:
-            found[k] = (total / k).astype(Y.dtype)
-    return found
+            means[k] = (total / k).astype(Y.dtype)
+    return means
 
 
 def _of_keyed(job: Job, k: int) -> Job:
-    """Return the job whose result says how many keyed releases it saw."""
+    """Return the job with a description that names the number of keyed releases."""
 
     def run(folder: Path | None) -> AttackResult:
-        found = job.run(folder)
+        result = job.run(folder)
         releases = "1 keyed release" if k == 1 else f"{k} keyed releases"
-        read = found.description.partition(": ")[2]
+        read = result.description.partition(": ")[2]
         mean = "On" if k == 1 else "On the mean of"
         return replace(
-            found,
+            result,
             description=f"{mean} {releases} of each text: {read}",
-            cost=f"{releases} of each text; {found.cost.partition('; ')[2]}",
+            cost=f"{releases} of each text; {result.cost.partition('; ')[2]}",
         )
 
     return replace(job, run=run)

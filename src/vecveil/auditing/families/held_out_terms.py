@@ -1,8 +1,8 @@
-"""Held-out terms in an audit: a protector fitted on half of the concept's words, attacked on the other half.
+"""Held-out terms: a protector fitted on half of the concept's words, attacked on the other half.
 
-What a protector was not told of is where methods fail. The audited protector was fitted on all words, so
-another one is fitted here: the same method and settings, told of half of the words, on one half of the training
-texts. The attackers learn from the other half: on texts that an erasure was fitted on it leaves less to read.
+Methods fail on words that the fit did not see. The audited protector was fitted on all words, so that another one is
+fitted here: the same method and settings, on half of the words and one half of the training texts. The attackers learn
+from the other half: on texts that an erasure was fitted on it leaves less to read.
 """
 
 from __future__ import annotations
@@ -23,13 +23,19 @@ from vecveil.attacks import (
     LinearAttack,
     split_groups,
 )
-from vecveil.auditing.case import MIN_TEST_TEXTS, Case, Side, Skipped
+from vecveil.auditing.case import MIN_TEST_TEXTS, Case, Rows, Side
 from vecveil.auditing.jobs import Job, attack_job
+from vecveil.concepts.folding import words as words_of
+from vecveil.concepts.matching import remove
+from vecveil.errors import VecveilError
+from vecveil.protector import Protector
+from vecveil.protector.refitting import refit, refit_refusal
+from vecveil.records.audit import Family, SkippedAttack
 from vecveil.types import Embeddings
 
-__all__ = ["Refit", "halves", "jobs"]
+__all__ = ["Refit", "jobs", "refitted_side"]
 
-FAMILY = "held-out-terms"
+FAMILY: Family = "held-out-terms"
 ROWS = 4096
 NAMES = ("unlisted-linear", "unlisted-kernel")
 
@@ -37,18 +43,45 @@ FEW = "It needs words for two halves, and 20 texts with words of each to fit on,
 NO_ENCODER = "It encodes texts with half of the words removed, and there is no encoder."
 NO_PROTECTOR = "It fits a protector on half of the words, and there is none."
 
-Rows = npt.NDArray[np.intp]
 Refit = Callable[[Embeddings, Embeddings, npt.NDArray[np.uint8], Embeddings, Rows], Side | str]
-"""(positive, negative, labels, background, groups) -> the protected side of the new protector, or why not."""
+"""(positive, negative, labels, background, groups) -> the protected side, or why there is none."""
 
 
-def skipped(reason: str) -> list[Skipped]:
-    """Return the entries for a family that is not run."""
-    return [Skipped(name, FAMILY, reason) for name in NAMES]
+def refitted_side(protector: Protector, embeddings: Embeddings, seed: int) -> Refit:
+    """Return the function that fits the audited method again and protects all texts with the result.
+
+    Args:
+        embeddings: (N, n) clean vectors of all texts of the audit.
+        seed: of the noise.
+    """
+
+    def fit_and_protect(
+        positive: Embeddings,
+        negative: Embeddings,
+        labels: npt.NDArray[np.uint8],
+        background: Embeddings,
+        groups: Rows,
+    ) -> Side | str:
+        refusal = refit_refusal(protector)
+        if refusal is not None:
+            return refusal
+        try:
+            other = refit(protector, positive, negative, labels, background, groups=groups)
+        except VecveilError as error:
+            return f"The method cannot be fitted on half of the words: {error}"
+        released = other.protect(embeddings, np.random.default_rng([seed, 7]))
+        covariance = other.released_noise_covariance()
+        return Side("protected", embeddings, released, other.release(), covariance)
+
+    return fit_and_protect
 
 
-def halves(case: Case) -> tuple[Rows, Rows]:
-    """Return the columns of the listed and of the unlisted words: of each two next in frequency, one each."""
+def _skipped(reason: str) -> list[SkippedAttack]:
+    return [SkippedAttack(name, FAMILY, reason) for name in NAMES]
+
+
+def _halves(case: Case) -> tuple[Rows, Rows]:
+    """Return the columns of the listed and of the unlisted words: one each of every two next in frequency."""
     rng = np.random.default_rng([case.options.seed, 6])
     V = len(case.vocabulary)
     listed = [start + int(rng.integers(2)) for start in range(0, V - 1, 2)]
@@ -56,35 +89,35 @@ def halves(case: Case) -> tuple[Rows, Rows]:
     return chosen, np.setdiff1d(np.arange(V), chosen)
 
 
-def jobs(case: Case, clean: Side, refit: Refit | None) -> tuple[list[Job], list[Skipped]]:
-    """Return the attacks on both halves, on clean vectors and behind a protector told of one half."""
+def jobs(case: Case, clean: Side, refit: Refit | None) -> tuple[list[Job], list[SkippedAttack]]:
+    """Return the attacks on both halves, on clean vectors and behind a protector fitted on one half."""
     if refit is None:
-        return [], skipped(NO_PROTECTOR)
+        return [], _skipped(NO_PROTECTOR)
     if case.encode is None or case.embeddings is None or case.matches.labels is not None:
-        return [], skipped(NO_ENCODER)
-    listed, unlisted = halves(case)
+        return [], _skipped(NO_ENCODER)
+    listed, unlisted = _halves(case)
     if len(listed) == 0 or len(np.unique(case.groups[case.train])) < 2:
-        return [], skipped(FEW)
+        return [], _skipped(FEW)
     parts = split_groups(case.groups[case.train], (0.5, 0.5), seed=case.options.seed)
-    taught, learnt = (case.train[part] for part in parts)
-    fitted = _holding(case, taught, listed)
-    wanted = [
+    for_fit, for_attack = (case.train[part] for part in parts)
+    fitted = _holding(case, for_fit, listed)
+    parts_needed = [
         fitted,
-        *(_holding(case, rows, c) for rows in (learnt, case.test) for c in (listed, unlisted)),
+        *(_holding(case, rows, c) for rows in (for_attack, case.test) for c in (listed, unlisted)),
     ]
-    if min(map(len, wanted)) < MIN_TEST_TEXTS:
-        return [], skipped(FEW)
+    if min(map(len, parts_needed)) < MIN_TEST_TEXTS:
+        return [], _skipped(FEW)
     words = {case.vocabulary.tokens[i] for i in listed}
     negatives = case.encode(_without(case, fitted, words))
-    others = np.setdiff1d(np.concatenate([taught, case.ordinary_train]), fitted)
+    others = np.setdiff1d(np.concatenate([for_fit, case.ordinary_train]), fitted)
     protected = refit(
         case.embeddings[fitted], negatives, case.labels[fitted][:, listed],
         case.embeddings[others], case.groups[fitted],
     )  # fmt: skip
     if isinstance(protected, str):
-        return [], skipped(protected)
+        return [], _skipped(protected)
     return [
-        _both(case, attack, side, learnt, (listed, unlisted), name)
+        _both(case, attack, side, for_attack, (listed, unlisted), name)
         for side in (clean, protected)
         for name, attack in zip(NAMES, (LinearAttack(), KernelAttack(rows=ROWS)), strict=True)
     ], []
@@ -112,13 +145,13 @@ def _both(
     )
 
     def run(folder: Path | None) -> AttackResult:
-        found, beside = unlisted.run(folder), listed.run(folder)
-        known = replace(beside.main, metric=f"{beside.main.metric} of listed words")
+        result, other = unlisted.run(folder), listed.run(folder)
+        known = replace(other.main, metric=f"{other.main.metric} of listed words")
         return replace(
-            found,
-            estimates={**found.estimates, "listed": known},
-            seconds=found.seconds + beside.seconds,
-            description=f"{found.description} On words that the protector was not told of.",
+            result,
+            estimates={**result.estimates, "listed": known},
+            seconds=result.seconds + other.seconds,
+            description=f"{result.description} On words that the protector was not told of.",
         )
 
     return replace(unlisted, run=run, weight=5.0)
@@ -141,9 +174,6 @@ def _evidence(
 
 def _without(case: Case, rows: Rows, words: set[str]) -> list[str]:
     """Return the texts with the spans removed that hold one of ``words``."""
-    from vecveil.concepts.folding import words as words_of
-    from vecveil.concepts.matching import remove
-
     return [
         remove(case.texts[i], [s for s in case.matches.spans[i] if words & set(words_of(s.term))])
         for i in rows

@@ -1,8 +1,8 @@
-"""Reconstruction in an audit, tier full: attacks that write the text anew.
+"""Reconstruction, tier full: attacks that write the text anew.
 
-All are trained from scratch on the training texts, and on the corpus that the user gives; how often each text is
-seen is bounded, so that an audit takes minutes to an hour on a CPU. The decoder that few-shot alignment needs is
-the one that was trained on clean vectors: it is trained once.
+All are trained from scratch on the training texts and the user's corpus. The number of passes over each text is
+bounded, so that an audit takes minutes to an hour on a CPU. Few-shot alignment needs the decoder that was trained on
+clean vectors, which is trained once.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ import numpy as np
 
 from vecveil.attacks import AttackResult, TextVectors
 from vecveil.attacks.evidence import normalise_text
-from vecveil.auditing.case import Case, Side, Skipped
+from vecveil.auditing.case import Case, Side
 from vecveil.auditing.jobs import Job, attack_job
+from vecveil.concepts.folding import canonical, words
+from vecveil.records.audit import Family, SkippedAttack
+from vecveil.runtime import resolve_device
 
 __all__ = ["jobs"]
 
-FAMILY = "reconstruction"
+FAMILY: Family = "reconstruction"
 NAMES = ("geia", "vec2text", "algen")
 JUDGED = 200
 JUDGED_CORRECTED = 100  # correction encodes every guess anew
@@ -40,13 +43,12 @@ _SMALLER: dict[str, dict[str, Any]] = {
 _EPOCHS = (2, 40)
 
 
-def jobs(case: Case, sides: Sequence[Side]) -> tuple[list[Job], list[Skipped]]:
+def jobs(case: Case, sides: Sequence[Side]) -> tuple[list[Job], list[SkippedAttack]]:
     """Return the attacks that write texts."""
     if case.options.tier == "quick":
-        return [], [Skipped(name, FAMILY, QUICK) for name in NAMES]
+        return [], [SkippedAttack(name, FAMILY, QUICK) for name in NAMES]
     from vecveil.attacks import ALGENAttack, GEIAAttack, Vec2TextAttack
     from vecveil.attacks.reconstruction.vec2text.attack import PRESETS
-    from vecveil.runtime import resolve_device
 
     o, encode = case.options, case.encode
     device = "cpu" if resolve_device(o.device, owner="audit") == "cpu" else "cuda"
@@ -56,8 +58,8 @@ def jobs(case: Case, sides: Sequence[Side]) -> tuple[list[Job], list[Skipped]]:
         "judged": JUDGED,
         "device": o.device,
     }
-    found: list[Job] = []
-    skipped: list[Skipped] = []
+    runnable: list[Job] = []
+    skipped: list[SkippedAttack] = []
     clean = _CleanDecoder()
     for side in sides:
         train, test = _evidence(case, side)
@@ -67,9 +69,9 @@ def jobs(case: Case, sides: Sequence[Side]) -> tuple[list[Job], list[Skipped]]:
         if side.name == "clean":
             clean.job = job
             job = replace(job, run=clean.result)
-        found.append(job)
+        runnable.append(job)
         if encode is None:
-            skipped += [Skipped(name, FAMILY, NO_ENCODER) for name in NAMES[1:]]
+            skipped += [SkippedAttack(name, FAMILY, NO_ENCODER) for name in NAMES[1:]]
             continue
         preset = PRESETS["small"]
         recipe = replace(preset.recipe, epochs=_epochs(_VEC2TEXT_PASSES[device], len(train)))
@@ -78,42 +80,42 @@ def jobs(case: Case, sides: Sequence[Side]) -> tuple[list[Job], list[Skipped]]:
             replace(preset, recipe=recipe, rounds=3, **_SMALLER[device]),
             **{**common, "judged": JUDGED_CORRECTED},
         )
-        found.append(attack_job(writer, side, train, test, o, weight=250.0, long=True))
+        runnable.append(attack_job(writer, side, train, test, o, weight=250.0, long=True))
 
         def few_shot(folder: Path | None, side: Side = side) -> AttackResult:
             attack = ALGENAttack(clean.folder(folder), encode=encode, **common)
             train, test = _evidence(case, side, corpus=False)
             return attack.run(train, test, rng=o.seed, show_progress=False, **side.knowledge)
 
-        found.append(Job("algen", side.name, few_shot, 20.0))
-    return found, skipped
+        runnable.append(Job("algen", side.name, few_shot, 20.0))
+    return runnable, skipped
 
 
 class _CleanDecoder:
-    """The attack on clean vectors, run once, and the folder of what it has learnt."""
+    """The attack on clean vectors, run once, and the folder of its decoder."""
 
     job: Job
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._found: AttackResult | None = None
+        self._result: AttackResult | None = None
         self._folder: Path | None = None
 
     def result(self, folder: Path | None) -> AttackResult:
-        """Return what the attack found, running it if nobody has."""
+        """Return the result of the attack, which runs once."""
         with self._lock:
-            if self._found is None:
+            if self._result is None:
                 if folder is None:
                     made = tempfile.mkdtemp(prefix="vecveil-")
                     weakref.finalize(self, shutil.rmtree, made, ignore_errors=True)
                     folder = Path(made) / "decoder"
                 else:  # beside the results: the checkpoint of a finished job is removed
                     folder = folder.parent / "clean-decoder"
-                self._found, self._folder = self.job.run(folder), folder
-            return self._found
+                self._result, self._folder = self.job.run(folder), folder
+            return self._result
 
     def folder(self, own: Path | None) -> Path:
-        """Return the folder, training the decoder if nobody has."""
+        """Return the folder of the decoder, which is trained once."""
         self.result(own)
         assert self._folder is not None
         return self._folder
@@ -125,7 +127,7 @@ def _epochs(passes: int, rows: int) -> int:
 
 
 def _evidence(case: Case, side: Side, *, corpus: bool = True) -> tuple[TextVectors, TextVectors]:
-    """Return texts with vectors; the corpus joins the training texts where it can be protected as they are."""
+    """Return texts with vectors; the corpus joins the training texts where it can be protected like them."""
     rows = np.sort(np.concatenate([case.train, case.ordinary_train]))
     X, texts, groups = side.learn[rows], [case.texts[i] for i in rows], case.groups[rows]
     if corpus and case.options.corpus and case.encode is not None and side.learns_from_clean:
@@ -144,7 +146,5 @@ def _evidence(case: Case, side: Side, *, corpus: bool = True) -> tuple[TextVecto
 
 def _words_of(case: Case) -> Any:
     """Return the function from texts to the attacked words in each."""
-    from vecveil.concepts.folding import canonical, words
-
     known = set(case.vocabulary.tokens)
     return lambda texts: [known & set(words(canonical(text))) for text in texts]
