@@ -10,8 +10,9 @@ import numpy as np
 from scipy import special
 
 from vecveil.accounting.quadrature import Array
+from vecveil.accounting.total_variation import check_distances
 from vecveil.accounting.two_centre import LaplacePrivacyLoss
-from vecveil.errors import CalibrationError, InvalidInputError, message
+from vecveil.errors import CalibrationError, message
 from vecveil.types import Vector
 from vecveil.validation import check_count, check_positive, check_probability
 
@@ -205,11 +206,7 @@ def _target(value: Any, owner: str) -> float:
 
 def _distance_at(distances: Vector, quantile: float, owner: str) -> float:
     share = check_probability(quantile, owner=owner, param="quantile")
-    found = np.asarray(distances, dtype=np.float64)
-    if found.ndim != 1 or not found.size or not np.isfinite(found).all() or (found < 0).any():
-        raise InvalidInputError.of(owner, "distances", "finite and ≥ 0, of shape (N,), N ≥ 1",
-                                   f"shape {found.shape} with other values" if found.size else "no pairs")  # fmt: skip
-    rho = float(np.quantile(found, share))
+    rho = float(np.quantile(check_distances(distances, owner=owner), share))
     if rho == 0:
         raise CalibrationError.of(owner, "distances", f"above 0 at the quantile {share:g}", "0",
                                   "Pairs at distance 0 cannot be told apart with any noise or none.",

@@ -20,13 +20,11 @@ from scipy import special
 from vecveil.accounting.privacy_loss import PrivacyLoss
 from vecveil.accounting.quadrature import Array
 from vecveil.errors import InvalidInputError
-from vecveil.types import Vector
 from vecveil.validation import check_positive, check_probability
 
 __all__ = [
     "GaussianPrivacyLoss",
     "analytic_gaussian_sigma",
-    "gaussian_total_variation",
     "gaussian_trade_off",
     "largest_gaussian_epsilon",
     "log_gaussian_delta",
@@ -104,23 +102,6 @@ def log_gaussian_delta(epsilon: Array, mu: Array) -> Array:
         log_narrow = _log_density(low) + np.log(half * (_mills_fall(s) @ _WEIGHTS))
     result[some] = np.where(narrow, log_narrow, log_wide)
     return result
-
-
-def gaussian_total_variation(distances: Vector | float, *, sigma: float) -> Vector:
-    """Return the total variation 2Φ(ρ/(2σ)) − 1 at each distance ρ ≥ 0, scalar or (N,).
-
-    Args:
-        distances: ρ in the noise's own norm.
-        sigma: σ > 0, the noise's standard deviation in that norm.
-    """
-    owner = "gaussian_total_variation"
-    scale = check_positive(sigma, owner=owner, param="sigma")
-    rho = np.atleast_1d(np.asarray(distances, dtype=np.float64))
-    if rho.ndim != 1 or not np.isfinite(rho).all() or (rho < 0).any():
-        raise InvalidInputError.of(owner, "distances", "finite and ≥ 0, a number or of shape (N,)",
-                                   f"shape {rho.shape} with other values")  # fmt: skip
-    with np.errstate(over="ignore"):
-        return np.asarray(special.erf(rho / scale / math.sqrt(8)))
 
 
 def gaussian_trade_off(alpha: Array, mu: float) -> Array:

@@ -24,10 +24,8 @@ __all__ = [
     "rewriting_guarantee",
 ]
 
-Kind = Literal["formal", "empirical", "obfuscation"]
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Guarantee:
     """A promise with its unit, metric and neighbouring relation; it prints itself in plain words.
 
@@ -49,17 +47,17 @@ class Guarantee:
         promised, not_promised, conditional_on: plain sentences.
     """
 
-    kind: Kind
+    kind: Literal["formal", "empirical", "obfuscation"]
     statement: str
-    epsilon: float | None
-    unit: str
-    metric: str
-    neighbours: str
-    epsilon_euclidean_worst: float | None
-    epsilon_euclidean_best: float | None
-    hidden_directions: int
+    epsilon: float | None = None
+    unit: str = "one release of one vector"
+    metric: str = "none"
+    neighbours: str = "none"
+    epsilon_euclidean_worst: float | None = None
+    epsilon_euclidean_best: float | None = None
+    hidden_directions: int = 0
     dimension: int
-    noise_norm: float | None
+    noise_norm: float | None = None
     promised: tuple[str, ...]
     not_promised: tuple[str, ...]
     conditional_on: tuple[str, ...]
@@ -68,64 +66,63 @@ class Guarantee:
     mu_euclidean_worst: float | None = None
 
     def within_norm(self, largest: float) -> Guarantee:
-        """Return the guarantee for inputs that are brought to norms of at most ``largest`` before the noise."""
+        """Return the guarantee for inputs whose norms are bounded by ``largest`` before the noise."""
+        bounded = (
+            f"Vectors are brought to a norm of at most {largest:g} before the noise, so any two inputs are at most "
+            f"{2 * largest:g} apart: "
+        )
         if self.mu_euclidean_worst is not None and self.delta is None:
-            said = (
-                f"Vectors are brought to a norm of at most {largest:g} before the noise, so any two inputs are at most "
-                f"{2 * largest:g} apart: μ = {exponent_text(2 * largest * self.mu_euclidean_worst)} of Gaussian "
-                "differential privacy for every two of them."
+            mu = exponent_text(2 * largest * self.mu_euclidean_worst)
+            return self._promising(
+                f"{bounded}μ = {mu} of Gaussian differential privacy for every two of them."
             )
-            return replace(self, promised=(*self.promised, said))
         if self.epsilon_euclidean_worst is None or self.metric == ANGLE:
             return self
-        total = 2 * largest * self.epsilon_euclidean_worst
-        return replace(
-            self,
-            promised=(
-                *self.promised,
-                f"Vectors are brought to a norm of at most {largest:g} before the noise, so any two inputs are "
-                f"at most {2 * largest:g} apart: {exponent_text(total)}-local differential privacy.",
-            ),
-        )
+        total = exponent_text(2 * largest * self.epsilon_euclidean_worst)
+        return self._promising(f"{bounded}{total}-local differential privacy.")
+
+    def _promising(self, sentence: str) -> Guarantee:
+        return replace(self, promised=(*self.promised, sentence))
 
     def followed_by(self, steps: tuple[str, ...]) -> Guarantee:
-        """Return the guarantee with what comes after the noise named: it costs nothing."""
+        """Return the guarantee with the steps after the noise named: they cost nothing."""
+        if self.kind == "obfuscation":
+            return self
         listed = ", ".join(steps)
-        said = f"What follows the noise ({listed}) is post-processing: it costs no privacy."
         if self.kind == "empirical":
-            said = f"What follows the perturbation ({listed}) changes norm and direction: they hold before it."
-        return (
-            self if self.kind == "obfuscation" else replace(self, promised=(*self.promised, said))
+            return self._promising(
+                f"What follows the perturbation ({listed}) changes norm and direction: they hold before it."
+            )
+        return self._promising(
+            f"What follows the noise ({listed}) is post-processing: it costs no privacy."
         )
 
     def with_keyed_noise(self) -> Guarantee:
         """Return the guarantee of releases whose noise is derived from a secret key."""
         if self.kind == "obfuscation":
             return self
-        again = "each vector is released once;"
-        computational = (
-            "attackers cannot break HMAC-SHA256 and AES-256: with keyed noise the guarantee is computational.",
+        formal = self.kind == "formal"
+        # Repeated releases are equal, so what several of them determine does not apply.
+        conditions = [
+            sentence
+            for sentence in self.conditional_on
+            if formal or not sentence.startswith("each vector is released once;")
+        ]
+        conditions.append(
+            "the key stays secret: whoever has it and knows or guesses an item's content confirms the guess and "
+            "removes the noise; releases made with a key that leaked count as clean."
         )
+        if formal:
+            conditions.append(
+                "attackers cannot break HMAC-SHA256 and AES-256: with keyed noise the guarantee is computational."
+            )
+        repeated = "A repeated release of an item is the same release: repetition averages nothing."
+        equal = "Equal inputs under one id give equal releases, so that they are seen to be equal."
         return replace(
             self,
-            promised=(
-                *self.promised,
-                "A repeated release of an item is the same release: repetition averages nothing.",
-            ),
-            not_promised=(
-                *self.not_promised,
-                "Equal inputs under one id give equal releases, so that they are seen to be equal.",
-            ),
-            conditional_on=(
-                *(
-                    each
-                    for each in self.conditional_on
-                    if self.kind == "formal" or not each.startswith(again)
-                ),
-                "the key stays secret: whoever has it and knows or guesses an item's content confirms the guess and "
-                "removes the noise; releases made with a key that leaked count as clean.",
-                *(computational if self.kind == "formal" else ()),
-            ),
+            promised=(*self.promised, repeated),
+            not_promised=(*self.not_promised, equal),
+            conditional_on=tuple(conditions),
         )
 
     def to_record(self) -> dict[str, Any]:
@@ -279,7 +276,6 @@ def elliptical_laplace_guarantee(
         kind="formal",
         statement=statement,
         epsilon=float(epsilon),
-        unit="one release of one vector",
         metric=metric,
         neighbours="any two input vectors (local model)",
         epsilon_euclidean_worst=float(worst),
@@ -345,11 +341,8 @@ def gaussian_guarantee(
         kind="formal",
         statement=statement,
         epsilon=None if local is None else float(local[0]),
-        unit="one release of one vector",
         metric="none: any two vectors of norm at most 1" if local else metric,
         neighbours="any two input vectors (local model)",
-        epsilon_euclidean_worst=None,
-        epsilon_euclidean_best=None,
         hidden_directions=int(hidden),
         dimension=int(n),
         noise_norm=float(sigma * n**0.5),
@@ -387,14 +380,10 @@ def purkayastha_guarantee(
             + (". By itself a bound this large excludes little." if weak else ".")
         ),
         epsilon=float(epsilon),
-        unit="one release of one vector",
         metric=ANGLE,
         neighbours="any two directions (local model); norms are not released",
-        epsilon_euclidean_worst=None,
-        epsilon_euclidean_best=None,
         hidden_directions=int(hidden),
         dimension=int(dimension),
-        noise_norm=None,
         promised=(
             "For any two inputs at an angle of θ, no output is more than e^(ε·θ) times likelier from one than from the "
             f"other: e^{exponent_text(0.1 * epsilon)} at 0.1 radian, e^{exponent_text(3.141592653589793 * epsilon)} "
@@ -417,15 +406,7 @@ def obfuscation_guarantee(*, dimension: int, what: str, broken_by: str) -> Guara
     return Guarantee(
         kind="obfuscation",
         statement=f"none. The method applies {what}, which hides nothing from a determined attacker.",
-        epsilon=None,
-        unit="one release of one vector",
-        metric="none",
-        neighbours="none",
-        epsilon_euclidean_worst=None,
-        epsilon_euclidean_best=None,
-        hidden_directions=0,
         dimension=int(dimension),
-        noise_norm=None,
         promised=("Nothing.",),
         not_promised=(broken_by,),
         conditional_on=(
@@ -456,13 +437,6 @@ def distortion_guarantee(
             f"empirical, no formal privacy guarantee. {where} vector is moved by exactly r = {radius:.4g}, at a right "
             "angle to a direction that is computed from it; what that hides is measured, not proved."
         ),
-        epsilon=None,
-        unit="one release of one vector",
-        metric="none",
-        neighbours="none",
-        epsilon_euclidean_worst=None,
-        epsilon_euclidean_best=None,
-        hidden_directions=0,
         dimension=int(dimension),
         noise_norm=float(radius),
         promised=(
@@ -503,15 +477,7 @@ def rewriting_guarantee(
             "empirical, no formal privacy guarantee. What the concept's detectors find in a text becomes "
             f"{what} before the text is encoded; all else is encoded as it is."
         ),
-        epsilon=None,
-        unit="one release of one vector",
-        metric="none",
-        neighbours="none",
-        epsilon_euclidean_worst=None,
-        epsilon_euclidean_best=None,
-        hidden_directions=0,
         dimension=int(dimension),
-        noise_norm=None,
         promised=(
             "Nothing of privacy.",
             "What is found does not reach the encoder: two texts that differ in that alone, with the same "

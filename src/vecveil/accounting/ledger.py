@@ -1,14 +1,16 @@
-"""A ledger of releases: how often each item was released, and a cap on it.
+"""A ledger of releases: count how often each item was released, and cap it.
 
-Noise averages out if one text is protected again and again, so the number of releases is part of
-what is promised. A `Ledger` is an append-only file that counts them, in which ids stand as salted
-hashes only. Several processes and threads may record at once; a crash leaves what was recorded.
+Repeated protection of one text averages its noise out, so the number of releases is part of the guarantee. A
+`Ledger` is an append-only file that counts them. It stores salted hashes in place of ids: HMAC-SHA256 under a random
+salt that is in the same file, so whoever has the file can test guesses of ids, and whoever has an export cannot.
+Several processes and threads may record at once; a crash leaves what was recorded.
 """
 
 from __future__ import annotations
 
 import contextlib
 import csv
+import hmac
 import json
 import math
 import os
@@ -20,35 +22,32 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
-from vecveil.accounting.ledger_file import (
-    cap_link,
-    create_file,
-    event_link,
-    first_link,
-    hashed_item,
-    hashed_release,
-    transaction,
-)
-from vecveil.errors import InvalidInputError, LedgerCapError, LedgerError, message
+import numpy as np
+
+from vecveil.accounting.ledger_file import cap_checksum, create_file, event_checksum, transaction
+from vecveil.errors import InvalidInputError, LedgerCapError, LedgerError, message, wrong_type
 from vecveil.io import atomic_path
 from vecveil.validation import check_count, check_positive, check_same_length
 
-__all__ = [
-    "End",
-    "Ledger",
-    "LedgerSummary",
-    "ProtectorReleases",
-    "append_cap",
-    "append_events",
-    "count_of",
-    "end_of",
-    "stored_cap",
-    "summarise",
-    "verify_chain",
-    "write_events",
-]
+__all__ = ["Ledger", "LedgerSummary", "ProtectorReleases"]
+
+LARGEST_CAP = 10**9
+_FINGERPRINT = re.compile(r"[\w.:+/=@-]{1,200}", re.ASCII)
+_COLUMNS = ("row", "item", "protector", "epsilon", "release", "checksum")
+
+_HISTOGRAM = """
+SELECT releases, count(*) FROM (SELECT count(*) AS releases FROM events GROUP BY item)
+GROUP BY releases ORDER BY releases
+"""
+_PROTECTORS = """
+SELECT protector, count(*), sum(releases), max(releases), max(epsilon), min(formal) FROM (
+  SELECT protector, count(*) AS releases, sum(epsilon) AS epsilon,
+         count(epsilon) = count(*) AS formal
+  FROM events GROUP BY protector, item)
+GROUP BY protector ORDER BY protector
+"""
 
 
 @dataclass(frozen=True)
@@ -57,10 +56,10 @@ class ProtectorReleases:
 
     Attributes:
         protector: its fingerprint.
-        items: items that it released.
-        releases: releases, repeatable ones counted once.
-        most_releases: of one item.
-        most_epsilon: the largest sum of ε over one item's releases (basic composition), per unit of
+        items: number of items that it released.
+        releases: number of releases; a repeatable one counts once.
+        most_releases: largest number of releases of one item.
+        most_epsilon: largest sum of ε over one item's releases (basic composition), per unit of
             the protector's own metric; None if a release came without a formal ε.
     """
 
@@ -80,13 +79,12 @@ class LedgerSummary:
     """A ledger in numbers; it names no item.
 
     Attributes:
-        items: items that were released at least once.
-        releases: releases of all of them.
-        most_releases: of one item.
+        items: number of items with a release.
+        releases: number of releases of all items.
+        most_releases: largest number of releases of one item.
         cap: releases that an item may have; None for no cap.
         histogram: number of releases → number of items with that many.
         protectors: one row for each protector, by fingerprint.
-        head: the end of the hash chain; kept elsewhere, it shows later whether rows are missing.
     """
 
     items: int
@@ -95,7 +93,6 @@ class LedgerSummary:
     cap: int | None
     histogram: dict[int, int]
     protectors: tuple[ProtectorReleases, ...]
-    head: str
 
     def to_record(self) -> dict[str, Any]:
         """Return the summary as JSON-ready values."""
@@ -106,244 +103,19 @@ class LedgerSummary:
         }
 
 
-_HISTOGRAM = """
-SELECT releases, count(*) FROM (SELECT count(*) AS releases FROM events GROUP BY item)
-GROUP BY releases ORDER BY releases
-"""
-
-_PROTECTORS = """
-SELECT protector, count(*), sum(releases), max(releases), max(epsilon), min(formal) FROM (
-  SELECT protector, count(*) AS releases, sum(epsilon) AS epsilon,
-         count(epsilon) = count(*) AS formal
-  FROM events GROUP BY protector, item)
-GROUP BY protector ORDER BY protector
-"""
-
-
-def summarise(opened: sqlite3.Connection, *, cap: int | None, head: str) -> LedgerSummary:
-    """Return the summary of the ledger that ``opened`` is connected to."""
-    histogram = dict(opened.execute(_HISTOGRAM))
-    protectors = tuple(
-        ProtectorReleases(name, items, releases, most, epsilon if formal else None)
-        for name, items, releases, most, epsilon, formal in opened.execute(_PROTECTORS)
-    )
-    return LedgerSummary(
-        items=sum(histogram.values()),
-        releases=sum(count * items for count, items in histogram.items()),
-        most_releases=max(histogram, default=0),
-        cap=cap,
-        histogram=histogram,
-        protectors=protectors,
-        head=head,
-    )
-
-
-class End(NamedTuple):
-    """The last row's number and chain value."""
-
-    row: int
-    chain: bytes
-
-
-def end_of(opened: sqlite3.Connection, salt: bytes) -> End:
-    """Return the end of the chain of events."""
-    last = opened.execute("SELECT row, chain FROM events ORDER BY row DESC LIMIT 1").fetchone()
-    if last is None:
-        return End(0, first_link(salt))
-    if not isinstance(last[1], bytes):
-        raise sqlite3.DatabaseError("damaged chain")
-    return End(*last)
-
-
-def stored_cap(opened: sqlite3.Connection) -> int | None:
-    """Return the cap that the file holds, or None; a damaged one is an error, not None."""
-    found = opened.execute("SELECT cap FROM caps ORDER BY row DESC LIMIT 1").fetchone()
-    if found is None:
-        return None
-    if not isinstance(found[0], int) or found[0] < 1:
-        raise sqlite3.DatabaseError("damaged cap")
-    return found[0]
-
-
-def count_of(opened: sqlite3.Connection, item: bytes) -> int:
-    """Return the number of releases of one hashed item."""
-    query = "SELECT count(*) FROM events WHERE item = ?"
-    return int(opened.execute(query, (item,)).fetchone()[0])
-
-
-def append_cap(opened: sqlite3.Connection, salt: bytes, cap: int) -> None:
-    """Store ``cap`` if it is larger than the stored one."""
-    query = "SELECT row, cap, chain FROM caps ORDER BY row DESC LIMIT 1"
-    row, stored, chain = opened.execute(query).fetchone() or (0, 0, first_link(salt))
-    if cap > stored:
-        link = cap_link(chain, row + 1, cap)
-        opened.execute("INSERT INTO caps VALUES (?, ?, ?)", (row + 1, cap, link))
-
-
-def append_events(
-    opened: sqlite3.Connection,
-    salt: bytes,
-    batch: list[tuple[bytes, bytes | None]],
-    *,
-    protector: str,
-    epsilon: float | None,
-    cap: int | None,
-) -> None:
-    """Append one row for each (hashed item, hashed tag or None) of ``batch`` that is no repetition.
-
-    Raises:
-        LedgerCapError: items would have more than ``cap`` releases.
-    """
-    fresh = _without_repetitions(opened, batch, protector)
-    _check_cap(opened, cap, Counter(item for item, _ in fresh))
-    row, chain = end_of(opened, salt)
-    rows = []
-    for item, tag in fresh:
-        row += 1
-        chain = event_link(chain, row, item, protector, epsilon, tag)
-        rows.append((row, item, protector, epsilon, tag, chain))
-    opened.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", rows)
-
-
-def _without_repetitions(
-    opened: sqlite3.Connection, batch: Iterable[tuple[bytes, bytes | None]], protector: str
-) -> list[tuple[bytes, bytes | None]]:
-    query = "SELECT 1 FROM events WHERE item = ? AND protector = ? AND release = ?"
-    fresh: list[tuple[bytes, bytes | None]] = []
-    met: set[tuple[bytes, bytes]] = set()
-    for item, tag in batch:
-        if tag is not None:
-            if (item, tag) in met or opened.execute(query, (item, protector, tag)).fetchone():
-                continue
-            met.add((item, tag))
-        fresh.append((item, tag))
-    return fresh
-
-
-def _check_cap(opened: sqlite3.Connection, cap: int | None, more: Counter[bytes]) -> None:
-    if cap is None:
-        return
-    beyond = sum(count_of(opened, item) + number > cap for item, number in more.items())
-    if beyond:
-        raise LedgerCapError(
-            message("Ledger.record", "ids", f"items with at most {cap} releases each",
-                    f"{beyond} of {len(more)} items that would have more", "Nothing was recorded.",
-                    "Leave these items out (Ledger.count tells which), or raise the cap."),
-            beyond,
-        )  # fmt: skip
-
-
-def verify_chain(opened: sqlite3.Connection, name: str, salt: bytes, head: str | None) -> None:
-    """Check that the file is intact and that every row follows from the one before it.
-
-    Args:
-        opened: a connection to the ledger, inside a transaction.
-        name: name of the file, for messages.
-        salt: the ledger's salt.
-        head: a former end of the chain that must be in it, in hexadecimal; or None.
-    """
-    _check_links(
-        opened, "SELECT row, chain, cap FROM caps ORDER BY row", "cap", name, salt, cap_link
-    )
-    events = "SELECT row, chain, item, protector, epsilon, release FROM events ORDER BY row"
-    _check_links(opened, events, "row", name, salt, event_link)
-    problems = opened.execute("PRAGMA integrity_check(1)").fetchone()
-    if problems != ("ok",):
-        raise _broken(name, "an intact ledger", "one whose pages or indexes are damaged")
-    if head is not None and not _holds(opened, salt, head):
-        raise _broken(name, "a ledger that holds the given head", "one without it",
-                      "Rows at its end were removed, or the file was written anew.")  # fmt: skip
-
-
-def _check_links(
-    opened: sqlite3.Connection,
-    query: str,
-    noun: str,
-    name: str,
-    salt: bytes,
-    link: Callable[..., bytes],
-) -> None:
-    before, expected = first_link(salt), 1
-    for row, chain, *values in opened.execute(query):
-        try:
-            fits = row == expected and link(before, row, *values) == chain
-        except (TypeError, AttributeError, struct.error):  # a value of another type
-            fits = False
-        if not fits:
-            raise _broken(name, "a ledger whose hash chain holds",
-                          f"one that breaks at {noun} {expected}",
-                          "A row was changed, inserted or removed there.")  # fmt: skip
-        before, expected = chain, expected + 1
-
-
-def _holds(opened: sqlite3.Connection, salt: bytes, head: str) -> bool:
-    if head == first_link(salt).hex():
-        return True
-    try:
-        wanted = bytes.fromhex(head)
-    except ValueError:
-        return False
-    return opened.execute("SELECT 1 FROM events WHERE chain = ?", (wanted,)).fetchone() is not None
-
-
-def _broken(name: str, constraint: str, got: str, why: str = "") -> LedgerError:
-    return LedgerError(
-        message("Ledger.verify", "path", constraint, f"{got} ({name!r})", why,
-                "Restore the ledger from a copy.")
-    )  # fmt: skip
-
-
-_COLUMNS = ("row", "item", "protector", "epsilon", "release", "chain")
-
-
-def write_events(opened: sqlite3.Connection, target: Path) -> None:
-    """Write one line per release to ``target``, a .csv or .jsonl file.
-
-    The columns are the row's number, the item's hashed id, the protector's fingerprint, ε, the
-    hashed tag of a repeatable release, and the value of the hash chain; None is an empty field.
-    """
-    suffix = target.suffix.lower()
-    if suffix not in (".csv", ".jsonl"):
-        raise InvalidInputError.of(
-            "Ledger.export", "path", "a file that ends in .csv or .jsonl", f"the ending {suffix!r}"
-        )
-    with (
-        atomic_path(target) as temporary,
-        temporary.open("w", encoding="utf-8", newline="") as file,
-    ):
-        if suffix == ".csv":
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(_COLUMNS)
-            writer.writerows(_events(opened))
-        else:
-            for event in _events(opened):
-                record = dict(zip(_COLUMNS, event, strict=True))
-                file.write(json.dumps(record, allow_nan=False) + "\n")
-
-
-def _events(opened: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
-    for event in opened.execute(f"SELECT {', '.join(_COLUMNS)} FROM events ORDER BY row"):
-        yield tuple(value.hex() if isinstance(value, bytes) else value for value in event)
-
-
-LARGEST_CAP = 10**9
-_FINGERPRINT = re.compile(r"[\w.:+/=@-]{1,200}", re.ASCII)
-
-
 class Ledger:
     """Counts releases per item in an append-only file and refuses what would exceed a cap.
 
-    Ids are str, int or bytes, and ``"7"``, ``7`` and ``b"7"`` are three items. Whoever has the file
-    can test guesses of ids (its salt is in it); it does not list them. The chain shows accidents and
-    careless changes; against somebody who rewrites the whole file keep `head` elsewhere.
+    Ids are str, int or bytes, and ``"7"``, ``7`` and ``b"7"`` are three items. Checksums show accidents and
+    careless changes, not a deliberate rewriting of the file.
 
     No connection outlives a call, so a ledger may be used after a fork, by threads, and sent to
     other processes. Do not open the file by other means in a process that records.
 
     Args:
-        path: the file; made, readable by its owner alone, if there is none.
-        cap: releases that an item may have. It is stored in a ledger that is made with it; for one
-            that exists, a smaller cap binds this object alone and a larger one is refused.
+        path: the file; created, readable by its owner only, if it does not exist.
+        cap: releases that an item may have. A new ledger stores it; for an existing one a smaller cap binds
+            this object alone and a larger one is refused.
         raise_cap: store a larger cap. Every further release of an item weakens its protection.
         create: False refuses a file that does not exist.
 
@@ -365,19 +137,19 @@ class Ledger:
         if cap is not None:
             self._cap = check_count(cap, owner="Ledger", param="cap", maximum=LARGEST_CAP)
         self._closed = False
-        self._salt: bytes | None = None
-        self._seen: End | None = None
+        self._salt = b""  # of the file, as soon as it was opened
+        self._last = (0, b"")
         if create:
             create_file(self._path, cap=self._cap)
         with self._transaction() as opened:
-            stored = stored_cap(opened)
+            stored = _stored_cap(opened)
         if self._cap is not None and stored is not None and self._cap > stored:
             if not raise_cap:
                 raise LedgerError.of("Ledger", "cap", f"at most the stored cap of {stored}", self._cap,
                                      "Every further release of an item weakens its protection.",
                                      "Store the larger cap with raise_cap=True (--raise-cap).")  # fmt: skip
             with self._transaction(write=True) as opened:
-                append_cap(opened, self._known_salt(), self._cap)
+                _append_cap(opened, self._salt, self._cap)
 
     def __repr__(self) -> str:
         return f"Ledger({self._path.name!r}, cap={self._cap})"
@@ -397,8 +169,6 @@ class Ledger:
         """Refuse any further use of this object; the file needs no closing."""
         self._closed = True
 
-    # Recording -----------------------------------------------------------------------------------
-
     def record(
         self,
         ids: Iterable[str | int | bytes],
@@ -410,7 +180,7 @@ class Ledger:
         """Record one release of every item of ``ids``, or nothing; call it before the release.
 
         Args:
-            ids: one id for each release; an id that stands there twice is released twice.
+            ids: one id for each release; an id that occurs twice is released twice.
             protector: fingerprint of the protector.
             epsilon: ε of one release, per unit of the protector's own metric; None if it has no
                 formal guarantee.
@@ -424,34 +194,35 @@ class Ledger:
         """
         owner = "Ledger.record"
         if isinstance(ids, str | bytes) or not hasattr(ids, "__iter__"):
-            raise InvalidInputError.of(owner, "ids", "a sequence of ids", type(ids).__name__,
-                                       fix="Pass a list, even for a single id.")  # fmt: skip
+            fix = "Pass a list, even for a single id."
+            raise wrong_type(owner, "ids", "a sequence of ids", ids, fix=fix)
         if not isinstance(protector, str) or not _FINGERPRINT.fullmatch(protector):
-            raise InvalidInputError.of(owner, "protector",
-                                       "a fingerprint of 1 to 200 letters, digits and .:+/=@_-",
-                                       "something else", fix="Pass the protector's fingerprint.")  # fmt: skip
+            constraint = "a fingerprint of 1 to 200 letters, digits and .:+/=@_-"
+            raise InvalidInputError.of(owner, "protector", constraint, "something else")
         if epsilon is not None:
             epsilon = check_positive(epsilon, owner=owner, param="epsilon", allow_zero=True)
-        items = [self._hashed(item, owner, i) for i, item in enumerate(ids)]
-        tags: list[bytes | None] = [None] * len(items)
+        items = list(ids)
+        tags: list[Any] = [None] * len(items)
         if releases is not None:
-            given = list(releases)
-            check_same_length(owner, releases=given, ids=items)
-            tags = [
-                hashed_release(self._known_salt(), tag, owner=owner, position=i)
-                for i, tag in enumerate(given)
-            ]
+            tags = list(releases)
+            check_same_length(owner, releases=tags, ids=items)
+        salt = self._salt
+        batch = [
+            (_hashed_item(salt, item, owner, i), _hashed_tag(salt, tag, owner, i))
+            for i, (item, tag) in enumerate(zip(items, tags, strict=True))
+        ]
         with self._transaction(write=True) as opened:
-            append_events(
-                opened,
-                self._known_salt(),
-                list(zip(items, tags, strict=True)),
-                protector=protector,
-                epsilon=epsilon,
-                cap=self._binding_cap(opened),
-            )
-
-    # Reading -------------------------------------------------------------------------------------
+            fresh = _without_repetitions(opened, batch, protector)
+            _check_cap(opened, self._binding_cap(opened), Counter(item for item, _ in fresh))
+            first = _last_row(opened)[0] + 1
+            opened.executemany(
+                "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)",
+                [
+                    (row, item, protector, epsilon, tag,
+                     event_checksum(salt, row, item, protector, epsilon, tag))
+                    for row, (item, tag) in enumerate(fresh, first)
+                ],
+            )  # fmt: skip
 
     @property
     def cap(self) -> int | None:
@@ -461,25 +232,19 @@ class Ledger:
 
     @property
     def total(self) -> int:
-        """Releases of all items."""
+        """Number of releases of all items."""
         with self._transaction() as opened:
-            return end_of(opened, self._known_salt()).row
-
-    @property
-    def head(self) -> str:
-        """The end of the hash chain, in hexadecimal."""
-        with self._transaction() as opened:
-            return end_of(opened, self._known_salt()).chain.hex()
+            return _last_row(opened)[0]
 
     def hashed_id(self, item: str | int | bytes) -> str:
-        """Return what stands for an id in this ledger's file, counts and exports."""
-        return self._hashed(item, "Ledger.hashed_id", 0).hex()
+        """Return the hash that replaces an id in this ledger's file, counts and exports."""
+        return _hashed_item(self._salt, item, "Ledger.hashed_id", 0).hex()
 
     def count(self, item: str | int | bytes) -> int:
         """Return the number of releases of an item."""
-        key = self._hashed(item, "Ledger.count", 0)
+        key = _hashed_item(self._salt, item, "Ledger.count", 0)
         with self._transaction() as opened:
-            return count_of(opened, key)
+            return _count(opened, key)
 
     def counts(self) -> dict[str, int]:
         """Return the number of releases by `hashed_id`."""
@@ -495,10 +260,10 @@ class Ledger:
 
         Args:
             item: its id.
-            protector: count the releases of this one alone.
+            protector: count only the releases of this protector.
         """
-        key = self._hashed(item, "Ledger.spent", 0)
         query = "SELECT epsilon FROM events WHERE item = ? AND ifnull(?, protector) = protector"
+        key = _hashed_item(self._salt, item, "Ledger.spent", 0)
         with self._transaction() as opened:
             spent = [epsilon for (epsilon,) in opened.execute(query, (key, protector))]
         return math.inf if None in spent else math.fsum(spent)
@@ -506,66 +271,202 @@ class Ledger:
     def summary(self) -> LedgerSummary:
         """Return the ledger in numbers."""
         with self._transaction() as opened:
-            head = end_of(opened, self._known_salt()).chain.hex()
-            return summarise(opened, cap=self._binding_cap(opened), head=head)
+            histogram = dict(opened.execute(_HISTOGRAM))
+            protectors = tuple(
+                ProtectorReleases(name, items, releases, most, epsilon if formal else None)
+                for name, items, releases, most, epsilon, formal in opened.execute(_PROTECTORS)
+            )
+            return LedgerSummary(
+                items=sum(histogram.values()),
+                releases=sum(count * items for count, items in histogram.items()),
+                most_releases=max(histogram, default=0),
+                cap=self._binding_cap(opened),
+                histogram=histogram,
+                protectors=protectors,
+            )
 
     def export(self, path: str | os.PathLike[str]) -> None:
-        """Write every release to a .csv or .jsonl file, whole or not at all, with hashed ids only."""
-        target = Path(path)
+        """Write one line per release to a .csv or .jsonl file, whole or not at all.
+
+        The columns are the row's number, the item's hashed id, the protector's fingerprint, ε, the
+        hashed tag of a repeatable release, and the row's checksum; None is an empty field.
+        """
+        target, owner = Path(path), "Ledger.export"
         if target.exists() and target.samefile(self._path):
-            raise InvalidInputError.of(
-                "Ledger.export", "path", "another file than the ledger", "the ledger"
+            raise InvalidInputError.of(owner, "path", "another file than the ledger", "the ledger")
+        suffix = target.suffix.lower()
+        if suffix not in (".csv", ".jsonl"):
+            constraint = "a file that ends in .csv or .jsonl"
+            raise InvalidInputError.of(owner, "path", constraint, f"the ending {suffix!r}")
+        query = "SELECT row, item, protector, epsilon, release, chain FROM events ORDER BY row"
+        with (
+            self._transaction() as opened,
+            atomic_path(target) as temporary,
+            temporary.open("w", encoding="utf-8", newline="") as file,
+        ):
+            events = (
+                [value.hex() if isinstance(value, bytes) else value for value in event]
+                for event in opened.execute(query)
             )
-        with self._transaction() as opened:
-            write_events(opened, target)
+            if suffix == ".csv":
+                writer = csv.writer(file, lineterminator="\n")
+                writer.writerow(_COLUMNS)
+                writer.writerows(events)
+            else:
+                for event in events:
+                    record = dict(zip(_COLUMNS, event, strict=True))
+                    file.write(json.dumps(record, allow_nan=False) + "\n")
 
-    def verify(self, *, head: str | None = None) -> None:
-        """Check the file and its hash chain.
-
-        Args:
-            head: a former `head` of this ledger that was kept elsewhere; rows that are missing at
-                the end, and a ledger that was written anew, are found with it alone.
+    def verify(self) -> None:
+        """Check the file and the checksum of every row.
 
         Raises:
             LedgerError: the file is damaged, or a row was changed, inserted or removed; the message
-                has the number of the first bad row.
+                has the number of the first bad row. Rows missing at the end go unnoticed.
         """
+        caps = "SELECT row, chain, cap FROM caps ORDER BY row"
+        events = "SELECT row, chain, item, protector, epsilon, release FROM events ORDER BY row"
         with self._transaction() as opened:
-            verify_chain(opened, self._path.name, self._known_salt(), head)
+            for noun, query, checksum in (
+                ("cap", caps, cap_checksum),
+                ("row", events, event_checksum),
+            ):
+                bad = _first_bad_row(opened.execute(query), self._salt, checksum)
+                if bad is not None:
+                    raise self._damaged("a ledger whose rows match their checksums",
+                                        f"one that breaks at {noun} {bad}",
+                                        "A row was changed, inserted or removed there.")  # fmt: skip
+            if opened.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
+                raise self._damaged("an intact ledger", "one whose pages or indexes are damaged")
 
-    # Inside --------------------------------------------------------------------------------------
+    def _damaged(self, constraint: str, got: str, why: str = "") -> LedgerError:
+        got = f"{got} ({self._path.name!r})"
+        fix = "Restore the ledger from a copy."
+        return LedgerError.of("Ledger.verify", "path", constraint, got, why, fix)
 
     @contextlib.contextmanager
     def _transaction(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
-        """Yield a connection to the same ledger that this object has seen so far."""
+        """Yield a connection to the ledger that this object has seen so far."""
         if self._closed:
-            raise LedgerError("Ledger: it was closed. Open it anew with Ledger(path).")
+            raise LedgerError("Ledger: it was closed. Open it again with Ledger(path).")
         with transaction(self._path, write=write) as opened:
-            salts = opened.execute("SELECT salt FROM ledger").fetchall()
-            self._check_same(opened, [salt for (salt,) in salts])
-            self._salt, self._seen = salts[0][0], end_of(opened, salts[0][0])
+            salts = [salt for (salt,) in opened.execute("SELECT salt FROM ledger")]
+            query = "SELECT row, chain FROM events WHERE row = ?"
+            # Another file, or an older copy of this one, would forget releases.
+            same = len(salts) == 1 and isinstance(salts[0], bytes) and self._salt in (b"", salts[0])
+            if not same or (
+                self._last[0] and opened.execute(query, self._last[:1]).fetchone() != self._last
+            ):
+                raise LedgerError.of("Ledger", "path", "the ledger that it was so far",
+                                     f"another or an older one ({self._path.name!r})",
+                                     "Releases recorded since would be forgotten. Nothing was recorded.",
+                                     "Put the former file back, or open the new one with Ledger(path).")  # fmt: skip
+            self._salt, self._last = salts[0], _last_row(opened)
             yield opened
 
-    def _check_same(self, opened: sqlite3.Connection, salts: list[bytes]) -> None:
-        """Refuse a file that was exchanged for another ledger, or for an older copy of this one."""
-        if len(salts) == 1 and isinstance(salts[0], bytes) and self._salt in (None, salts[0]):
-            if self._seen is None or self._seen.row == 0:
-                return
-            row = opened.execute("SELECT chain FROM events WHERE row = ?", (self._seen.row,))
-            if row.fetchone() == (self._seen.chain,):
-                return
-        raise LedgerError.of("Ledger", "path", "the ledger that it was so far",
-                             f"another or an older one ({self._path.name!r})",
-                             "Releases recorded since would be forgotten. Nothing was recorded.",
-                             "Put the former file back, or open the new one with Ledger(path).")  # fmt: skip
-
-    def _known_salt(self) -> bytes:
-        if self._salt is None:
-            raise LedgerError("Ledger: it was not opened.")
-        return self._salt
-
-    def _hashed(self, item: Any, owner: str, position: int) -> bytes:
-        return hashed_item(self._known_salt(), item, owner=owner, position=position)
-
     def _binding_cap(self, opened: sqlite3.Connection) -> int | None:
-        return min((c for c in (self._cap, stored_cap(opened)) if c is not None), default=None)
+        return min((c for c in (self._cap, _stored_cap(opened)) if c is not None), default=None)
+
+
+def _hashed_item(salt: bytes, item: Any, owner: str, position: int) -> bytes:
+    """Return the 32 bytes that replace an id. Texts are compared as they are, without Unicode normalisation."""
+    if isinstance(item, str):
+        return hmac.digest(salt, b"s" + item.encode("utf-8", "surrogatepass"), "sha256")
+    if isinstance(item, bytes):
+        return hmac.digest(salt, b"b" + item, "sha256")
+    if isinstance(item, int | np.integer) and not isinstance(item, bool):
+        number = int(item)
+        content = number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)
+        return hmac.digest(salt, b"i" + content, "sha256")
+    got = f"{type(item).__name__} at position {position}"
+    raise InvalidInputError.of(owner, "ids", "a sequence of str, int or bytes", got)
+
+
+def _hashed_tag(salt: bytes, tag: Any, owner: str, position: int) -> bytes | None:
+    if tag is None:
+        return None
+    if not isinstance(tag, bytes):
+        got = f"{type(tag).__name__} at position {position}"
+        raise InvalidInputError.of(owner, "releases", "a sequence of bytes", got)
+    return hmac.digest(salt, b"r" + tag, "sha256")
+
+
+def _last_row(opened: sqlite3.Connection) -> tuple[int, bytes]:
+    """Return number and checksum of the last event, (0, b"") of an empty ledger."""
+    last = opened.execute("SELECT row, chain FROM events ORDER BY row DESC LIMIT 1").fetchone()
+    if last is None:
+        return 0, b""
+    if not isinstance(last[1], bytes):
+        raise sqlite3.DatabaseError("damaged checksum")
+    return last[0], last[1]
+
+
+def _stored_cap(opened: sqlite3.Connection) -> int | None:
+    """Return the cap that the file holds, or None; a damaged one is an error, not None."""
+    row = opened.execute("SELECT cap FROM caps ORDER BY row DESC LIMIT 1").fetchone()
+    if row is None:
+        return None
+    if not isinstance(row[0], int) or row[0] < 1:
+        raise sqlite3.DatabaseError("damaged cap")
+    return row[0]
+
+
+def _count(opened: sqlite3.Connection, item: bytes) -> int:
+    query = "SELECT count(*) FROM events WHERE item = ?"
+    return int(opened.execute(query, (item,)).fetchone()[0])
+
+
+def _append_cap(opened: sqlite3.Connection, salt: bytes, cap: int) -> None:
+    """Store ``cap`` if it is larger than the stored one: another process may have been faster."""
+    query = "SELECT row, cap FROM caps ORDER BY row DESC LIMIT 1"
+    row, stored = opened.execute(query).fetchone() or (0, 0)
+    if cap > stored:
+        checksum = cap_checksum(salt, row + 1, cap)
+        opened.execute("INSERT INTO caps VALUES (?, ?, ?)", (row + 1, cap, checksum))
+
+
+def _without_repetitions(
+    opened: sqlite3.Connection, batch: Iterable[tuple[bytes, bytes | None]], protector: str
+) -> list[tuple[bytes, bytes | None]]:
+    query = "SELECT 1 FROM events WHERE item = ? AND protector = ? AND release = ?"
+    fresh: list[tuple[bytes, bytes | None]] = []
+    met: set[tuple[bytes, bytes]] = set()
+    for item, tag in batch:
+        if tag is not None:
+            if (item, tag) in met or opened.execute(query, (item, protector, tag)).fetchone():
+                continue
+            met.add((item, tag))
+        fresh.append((item, tag))
+    return fresh
+
+
+def _check_cap(opened: sqlite3.Connection, cap: int | None, more: Counter[bytes]) -> None:
+    if cap is None:
+        return
+    beyond = sum(_count(opened, item) + number > cap for item, number in more.items())
+    if beyond:
+        raise LedgerCapError(
+            message("Ledger.record", "ids", f"items with at most {cap} releases each",
+                    f"{beyond} of {len(more)} items that would have more", "Nothing was recorded.",
+                    "Leave these items out (Ledger.count tells which), or raise the cap."),
+            beyond,
+        )  # fmt: skip
+
+
+def _first_bad_row(
+    rows: Iterable[tuple[Any, ...]], salt: bytes, checksum: Callable[..., bytes]
+) -> int | None:
+    before, expected = None, 1
+    for row, stored, *values in rows:
+        try:
+            # Older versions hashed each row over the one before it: either form is right.
+            fits = row == expected and stored in (
+                checksum(salt, row, *values),
+                checksum(salt, row, *values, before=before),
+            )
+        except (TypeError, AttributeError, struct.error):  # a damaged value of another type
+            fits = False
+        if not fits:
+            return expected
+        before, expected = stored, expected + 1
+    return None

@@ -11,81 +11,48 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import hmac
 import os
 import secrets
 import sqlite3
 import stat
 import struct
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from vecveil.errors import InvalidInputError, LedgerError, message
+from vecveil.errors import LedgerError
 from vecveil.io import remove_left_over, sync_folder, temporary_beside
 
 __all__ = [
     "BUSY_SECONDS",
     "SCHEMA_VERSION",
-    "cap_link",
+    "cap_checksum",
     "create_file",
-    "event_link",
-    "first_link",
-    "hashed_item",
-    "hashed_release",
+    "event_checksum",
     "transaction",
 ]
 
 SALT_BYTES = 32
 
 
-def hashed_item(salt: bytes, item: Any, *, owner: str, position: int) -> bytes:
-    """Return the 32 bytes that stand for an id: a str, bytes or int, each type apart.
-
-    ``"7"``, ``b"7"`` and ``7`` are three ids. NumPy's integers and strings count as int and str. Text
-    is taken as it is: two Unicode spellings of one word are two ids.
-    """
-    if isinstance(item, str):
-        return hmac.digest(salt, b"s" + item.encode("utf-8", "surrogatepass"), "sha256")
-    if isinstance(item, bytes):
-        return hmac.digest(salt, b"b" + item, "sha256")
-    if isinstance(item, int | np.integer) and not isinstance(item, bool):
-        number = int(item)
-        content = number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)
-        return hmac.digest(salt, b"i" + content, "sha256")
-    raise InvalidInputError.of(owner, "ids", "a sequence of str, int or bytes",
-                               f"{type(item).__name__} at position {position}",
-                               fix="Convert the ids, always in the same way.")  # fmt: skip
-
-
-def hashed_release(salt: bytes, release: Any, *, owner: str, position: int) -> bytes:
-    """Return the 32 bytes that stand for a release's tag."""
-    if not isinstance(release, bytes):
-        raise InvalidInputError.of(owner, "releases", "a sequence of bytes",
-                                   f"{type(release).__name__} at position {position}")  # fmt: skip
-    return hmac.digest(salt, b"r" + release, "sha256")
-
-
-def first_link(salt: bytes) -> bytes:
-    """Return what the chains of a ledger begin with."""
-    return hashlib.sha256(b"vecveil ledger 1" + salt).digest()
-
-
-def event_link(
-    before: bytes,
+def event_checksum(
+    salt: bytes,
     row: int,
     item: bytes,
     protector: str,
     epsilon: float | None,
     release: bytes | None,
+    *,
+    before: bytes | None = None,
 ) -> bytes:
-    """Return the chain value of one event, from that of the event before it."""
+    """Return the SHA-256 of one event under the ledger's salt.
+
+    Args:
+        before: checksum of the row before, which earlier versions of vecveil hashed in; None leaves it out.
+    """
     name = protector.encode("utf-8", "surrogatepass")
-    parts: Iterable[bytes] = (
-        before,
+    parts = (
+        before or _first(salt),
         struct.pack(">qI", row, len(name)),
         name,
         item,
@@ -95,9 +62,13 @@ def event_link(
     return hashlib.sha256(b"".join(parts)).digest()
 
 
-def cap_link(before: bytes, row: int, cap: int) -> bytes:
-    """Return the chain value of one cap, from that of the cap before it."""
-    return hashlib.sha256(before + struct.pack(">qq", row, cap)).digest()
+def cap_checksum(salt: bytes, row: int, cap: int, *, before: bytes | None = None) -> bytes:
+    """Return the SHA-256 of one cap; see `event_checksum`."""
+    return hashlib.sha256((before or _first(salt)) + struct.pack(">qq", row, cap)).digest()
+
+
+def _first(salt: bytes) -> bytes:
+    return hashlib.sha256(b"vecveil ledger 1" + salt).digest()
 
 
 APPLICATION = 0x7663766C
@@ -168,7 +139,7 @@ def create_file(path: Path, *, cap: int | None) -> None:
                 salt = secrets.token_bytes(SALT_BYTES)
                 made.execute("INSERT INTO ledger VALUES (?)", (salt,))
                 if cap is not None:
-                    first = cap_link(first_link(salt), 1, cap)
+                    first = cap_checksum(salt, 1, cap)
                     made.execute("INSERT INTO caps VALUES (1, ?, ?)", (cap, first))
                 made.execute("COMMIT")
             with contextlib.suppress(FileExistsError):
@@ -297,4 +268,4 @@ def _system_explained(path: Path) -> Iterator[None]:
 
 
 def _refusal(path: Path, constraint: str, got: str, why: str = "", fix: str = "") -> LedgerError:
-    return LedgerError(message("Ledger", "path", constraint, f"{got} ({path.name!r})", why, fix))
+    return LedgerError.of("Ledger", "path", constraint, f"{got} ({path.name!r})", why, fix)

@@ -1,9 +1,13 @@
-"""A lower bound on the privacy parameter from samples: what an attack proves to be leaking.
+"""Lower bounds on the privacy parameter from attack scores.
 
 If a mechanism is (ε, δ)-DP for a pair of inputs, no event may have P(E) > e^ε Q(E) + δ. Scores of an
 attack, drawn under either input, make events: a score at or above a threshold, or below it. With
 Clopper–Pearson bounds on both probabilities, ε ≥ log((P_low − δ) / Q_high) holds at the stated
 confidence (Jagielski, Ullman & Oprea 2020). The bound says nothing about better attacks.
+
+`CanaryScoreAuditor` has the interface of ``jax_privacy.auditing.CanaryScoreAuditor``, written on NumPy and SciPy. Two
+things differ: the Bonferroni correction counts all thresholds that the scores offer, not the corners of the observed
+ROC curve (whose number depends on the scores), and δ may be 0 in `epsilon_one_run`.
 """
 
 from __future__ import annotations
@@ -13,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from scipy import optimize, special
+from scipy import special
 
-from vecveil.errors import InvalidInputError
+from vecveil.errors import InvalidInputError, wrong_type
 from vecveil.types import Vector
 from vecveil.validation import check_count, check_probability
 
@@ -35,14 +39,14 @@ _THRESHOLDS = 1000
 
 @dataclass(frozen=True)
 class LowerBound:
-    """What the scores prove, both figures together at the stated confidence.
+    """The bounds that scores prove; both hold together at the stated confidence.
 
     Attributes:
         epsilon_lower_bound: the pair is not (ε, δ)-DP for any smaller ε.
         advantage_low: the total variation of the pair is at least this.
         threshold: of the score, for the bound on ε.
-        direction: the event and the two sides of the bound on ε, as in ``x≥``: scores of x that are
-            at or above the threshold, against those of y.
+        direction: event and sides of the bound on ε: ``x≥`` compares the scores of x at or above the
+            threshold with those of y.
         advantage_threshold: the threshold for the advantage.
         delta: δ of the bound.
         confidence: chance that both bounds hold, at least.
@@ -84,12 +88,11 @@ def epsilon_lower_bound(
     confidence: float = 0.999999,
     seed: int = 0,
 ) -> LowerBound:
-    """Return what the scores of releases of x and of y prove about ε and about the advantage.
+    """Return the bounds on ε and on the advantage that scores of releases of x and of y prove.
 
-    One half of the scores, chosen at random, picks thresholds and direction; the other half gives the
-    bounds, so that no correction for the choice is due. All four directions are tried: scores above
-    and below, x against y and y against x. A log-likelihood ratio gives the strongest bound; any
-    score gives a true one.
+    A random half of the scores selects thresholds and direction; the other half gives the bounds, so no
+    correction for the selection is due. Four directions are tried: scores above and below, x against y and
+    y against x. A log-likelihood ratio gives the strongest bound; any score gives a valid one.
 
     Args:
         scores_x: (N,) scores of independent releases of x; no NaN.
@@ -134,9 +137,7 @@ def check_scores(value: Any, *, owner: str, param: str, minimum: int = 1) -> Vec
     try:
         scores = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InvalidInputError.of(
-            owner, param, "an array of numbers", type(value).__name__
-        ) from None
+        raise wrong_type(owner, param, "an array of numbers", value) from None
     if scores.ndim != 1 or len(scores) < minimum or np.isnan(scores).any():
         nan = ", with NaN" if np.isnan(scores).any() else ""
         raise InvalidInputError.of(owner, param, f"of shape (N,) with N ≥ {minimum} and without NaN",
@@ -168,7 +169,7 @@ def _epsilons(
     """Return the bound on ε at each threshold, by direction."""
     above = {"x": _counts(x, thresholds), "y": _counts(y, thresholds)}
     trials = {"x": len(x), "y": len(y)}
-    found = {}
+    bounds = {}
     for name, other in (("x", "y"), ("y", "x")):
         for sign in ("≥", "<"):
             event = {k: above[k] if sign == "≥" else trials[k] - above[k] for k in above}
@@ -176,8 +177,8 @@ def _epsilons(
             _, high = clopper_pearson(event[other], trials[other], significance=significance)
             with np.errstate(divide="ignore"):
                 bound = np.log(np.maximum(low - delta, 0.0)) - np.log(high)
-            found[f"{name}{sign}"] = np.maximum(bound, 0.0)
-    return found
+            bounds[f"{name}{sign}"] = np.maximum(bound, 0.0)
+    return bounds
 
 
 def _advantage(x: Vector, y: Vector, threshold: float, significance: float) -> float:
@@ -221,7 +222,7 @@ Strategy: TypeAlias = Bonferroni | Explicit | Split
 
 
 class CanaryScoreAuditor:
-    """Privacy figures from attack scores of canaries; a score at or above a threshold says "in".
+    """Lower bounds of ε from attack scores of canaries; a score at or above a threshold says "in".
 
     Args:
         in_scores: (N,) scores of held-in canaries.
@@ -300,54 +301,6 @@ class CanaryScoreAuditor:
                 tried = len(self._in) + len(self._out)
                 return self._one_run(self._thresholds(), level / tried, delta)[0]
 
-    def epsilon_raw_counts(
-        self, min_count: int = 50, delta: float = 0.0, one_sided: bool = True
-    ) -> float:
-        """Return the largest log((TPR − δ)/FPR) with ``min_count`` false positives: no bound.
-
-        An estimate without a confidence: the maximum over thresholds is biased upwards.
-
-        Args:
-            min_count: false positives that a threshold must have.
-            delta: δ of (ε, δ)-DP.
-            one_sided: False also tries TNR/FNR.
-        """
-        owner = f"{type(self).__name__}.epsilon_raw_counts"
-        least = check_count(min_count, owner=owner, param="min_count")
-        delta = check_probability(delta, owner=owner, param="delta")
-        at = self._thresholds()
-        tp, fp = _above(self._in, at), _above(self._out, at)
-        n, m = len(self._in), len(self._out)
-        ratios = [(tp / n, fp / m, fp)]
-        if not one_sided:
-            ratios.append((1 - fp / m, 1 - tp / n, n - tp))
-        best = 0.0
-        for rate, false_rate, false_count in ratios:
-            enough = (false_count >= least) & (rate > delta)
-            if enough.any():
-                best = max(best, float(np.log((rate[enough] - delta) / false_rate[enough]).max()))
-        return best
-
-    def attack_auroc(self) -> float:
-        """Return the area under the ROC curve: P(in > out) + P(in = out)/2."""
-        below = np.searchsorted(self._out, self._in, side="left")
-        tied = np.searchsorted(self._out, self._in, side="right") - below
-        return float((below + tied / 2).sum() / (len(self._in) * len(self._out)))
-
-    def roc(self) -> tuple[Vector, Vector]:
-        """Return FPR and TPR at every threshold, both rising from 0 to 1."""
-        at = np.concatenate([[np.inf], self._thresholds()[::-1], [-np.inf]])
-        fpr, tpr = _above(self._out, at) / len(self._out), _above(self._in, at) / len(self._in)
-        return np.concatenate([[0.0], fpr]), np.concatenate([[0.0], tpr])
-
-    def tpr_at_fpr(self, fpr: float) -> float:
-        """Return the largest TPR at that FPR, by a test that may draw lots between two thresholds."""
-        target = check_probability(fpr, owner=f"{type(self).__name__}.tpr_at_fpr", param="fpr")
-        x, y = _upper_hull(*self.roc())
-        return float(np.interp(target, x, y))
-
-    # Inside --------------------------------------------------------------------------------------
-
     def _level(self, significance: float, delta: float, method: str) -> float:
         owner = f"{type(self).__name__}.{method}"
         check_probability(delta, owner=owner, param="delta")
@@ -377,7 +330,7 @@ class CanaryScoreAuditor:
         """Return the bound on ε at each threshold, each wrong with chance ``level`` at most."""
         at = np.asarray(thresholds, dtype=np.float64)
         n, m = len(self._in), len(self._out)
-        tp, fp = _above(self._in, at), _above(self._out, at)
+        tp, fp = _counts(self._in, at), _counts(self._out, at)
         sides = [(tp, n, fp, m)] if one_sided else [(tp, n, fp, m), (m - fp, m, n - tp, n)]
         share = level / (2 * len(sides))
         best = np.zeros(len(at))
@@ -390,9 +343,11 @@ class CanaryScoreAuditor:
 
     def _one_run(self, thresholds: Any, level: float, delta: float) -> tuple[float, float]:
         """Return the largest bound over the thresholds, and the threshold."""
+        from scipy import optimize  # slow to import
+
         at = np.asarray(thresholds, dtype=np.float64)
-        correct, canaries = _above(self._in, at), len(self._in) + len(self._out)
-        guesses = correct + _above(self._out, at)
+        correct, canaries = _counts(self._in, at), len(self._in) + len(self._out)
+        guesses = correct + _counts(self._out, at)
         best, where = 0.0, float(at[0])
         open_ = np.ones(len(at), dtype=bool)
         while True:
@@ -432,22 +387,3 @@ def _at_least(successes: Any, trials: Any, q: Any) -> Any:
     k, n = np.asarray(successes, dtype=np.float64), np.asarray(trials, dtype=np.float64)
     with np.errstate(invalid="ignore"):
         return np.where(k > 0, special.betainc(np.maximum(k, 1e-300), n - k + 1, q), 1.0)[()]
-
-
-def _above(scores: Any, thresholds: Any) -> Any:
-    return len(scores) - np.searchsorted(scores, thresholds, side="left")
-
-
-def _upper_hull(x: Any, y: Any) -> tuple[Any, Any]:
-    """Return the corners of the least concave function above the points; x rises."""
-    corners: list[tuple[float, float]] = []
-    for point in zip(x.tolist(), y.tolist(), strict=True):
-        while corners and corners[-1][0] == point[0] and corners[-1][1] <= point[1]:
-            corners.pop()
-        while len(corners) > 1:
-            (ax, ay), (bx, by) = corners[-2:]
-            if (bx - ax) * (point[1] - ay) < (by - ay) * (point[0] - ax):
-                break
-            corners.pop()
-        corners.append(point)
-    return np.array([c[0] for c in corners]), np.array([c[1] for c in corners])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from vecveil.accounting.lower_bound import LowerBound, epsilon_lower_bound
 from vecveil.accounting.lower_bound_declared import DeclaredPair
@@ -30,7 +30,11 @@ _RESOLUTION = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 2e-7}
 
 @dataclass(frozen=True)
 class Ties:
-    """Lengths that agree, and how many a continuous law allows.
+    """Lengths of the noise that agree, and how many a continuous law allows.
+
+    A radius drawn in float32 takes one of a few million values, so that among thousands of releases some
+    agree to all digits, which a float64 radius does once in a billion pairs. A generator that is seeded
+    anew for each call repeats itself outright.
 
     Attributes:
         observed: neighbours among the sorted lengths that agree within the resolution.
@@ -62,6 +66,8 @@ def count_ties(lengths: Vector, *, dtype: object, significance: float, offset: f
         significance: chance of a false rejection.
         offset: length of the inputs; y − x loses the digits that x takes.
     """
+    from scipy import stats  # slow to import
+
     ordered = np.sort(np.asarray(lengths, dtype=np.float64))
     middle, spread = float(np.median(ordered)), float(ordered.std())
     resolution = _RESOLUTION[np.dtype(dtype)] * (1 + offset / middle if middle > 0 else 1.0)  # type: ignore[call-overload]
@@ -262,6 +268,8 @@ def _advantage(bound: LowerBound, declared: DeclaredPair) -> AuditCheck:
 
 def _privacy_loss(draws: _Draws, declared: DeclaredPair, significance: float) -> AuditCheck:
     """Compare shares of scores above thresholds, which the declared total variation fixes."""
+    from scipy import stats
+
     mu = 2 * float(special.ndtri(min((1 + declared.total_variation) / 2, 1 - 1e-9)))
     reach = min(mu, 0.9 * declared.worst_case)
     thresholds = reach * np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
@@ -289,6 +297,8 @@ def _privacy_loss(draws: _Draws, declared: DeclaredPair, significance: float) ->
 
 
 def _noise(draws: _Draws, declared: DeclaredPair, significance: float) -> AuditCheck:
+    from scipy import stats
+
     scores = np.concatenate([declared.normal_score(lengths) for lengths in draws.lengths])
     M = len(scores)
     mean = float(scores.mean())

@@ -1,9 +1,9 @@
-"""What a mechanism declares about one pair of inputs, in the form that an audit can test.
+"""The laws that a mechanism declares for one pair of inputs, in the form that an audit can test.
 
 Each declaration has the log-likelihood ratio of an output, the law of that ratio, and the law of the
 noise's length. All three mechanisms are symmetric: a reflection swaps the inputs, so the ratio under x
-is the negative of the ratio under x′. The laws are integrated here on their own, apart from the
-package's privacy loss, so that an audit does not repeat its errors.
+is the negative of the ratio under x′. The integrals here share no code with the package's privacy
+losses, so that an audit does not repeat their errors.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from scipy import special
-from scipy.linalg import solve_triangular
 
 from vecveil.errors import InvalidInputError
 from vecveil.types import Embeddings, Matrix, Vector
@@ -22,8 +21,6 @@ from vecveil.validation import check_embeddings, check_positive
 
 __all__ = ["DeclaredPair", "declared_gaussian", "declared_laplace", "declared_purkayastha"]
 
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(400)
-_QUANTILES, _SHARES = (_NODES + 1) / 2, _WEIGHTS / 2
 _ANGLES = 1 << 16
 
 
@@ -85,14 +82,15 @@ def declared_laplace(
     def length(Y: Embeddings, centre: Vector) -> Vector:
         return np.asarray(np.linalg.norm(white(Y - centre), axis=1))
 
-    radii = special.gammaincinv(n, _QUANTILES) / eps
+    nodes, weights = np.polynomial.legendre.leggauss(400)
+    radii, shares = special.gammaincinv(n, (nodes + 1) / 2) / eps, weights / 2
 
     def tail(t: float) -> float:
         tau = t / eps
         if not -rho < tau < rho:  # ‖z + d‖ − ‖z‖ is between −ρ and ρ
             return float(tau <= -rho)
         cosines = ((radii + tau) ** 2 - radii**2 - rho**2) / (2 * radii * rho)
-        return float(_SHARES @ np.where(radii + tau < 0, 1.0, _cosine_above(cosines, n)))
+        return float(shares @ np.where(radii + tau < 0, 1.0, _cosine_above(cosines, n)))
 
     return DeclaredPair(
         name="elliptical Laplace",
@@ -216,6 +214,8 @@ def _whitener(covariance: Matrix | None, n: int, owner: str) -> Callable[[Embedd
         raise InvalidInputError.of(
             owner, "covariance", f"positive definite and of shape ({n}, {n})", "another"
         ) from None
+    from scipy.linalg import solve_triangular  # slow to import
+
     return lambda V: np.asarray(solve_triangular(root, V.T, lower=True).T)
 
 

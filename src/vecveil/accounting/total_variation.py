@@ -1,9 +1,16 @@
-"""Total variation of many pairs of inputs at once, for Laplace noise and on the sphere."""
+"""Total variation of many pairs of inputs at once, and its distribution over pairs with and without a concept.
+
+The total variation is the largest advantage of any attacker at telling two inputs apart from one release. Over the
+pairs D+ and D− it bounds what one release reveals about the concept itself, whatever the attacker knows: no attack is
+run, and none can do better.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -14,6 +21,11 @@ from vecveil.types import Vector
 from vecveil.validation import check_count, check_positive
 
 __all__ = [
+    "ConceptLevel",
+    "Quantiles",
+    "check_distances",
+    "concept_level",
+    "gaussian_total_variation",
     "laplace_total_variation",
     "over_many_pairs",
     "purkayastha_total_variation",
@@ -64,6 +76,35 @@ _BENT = _S**3 * (10 - 15 * _S + 6 * _S**2)
 _BENT_WEIGHTS = 15 * _S**2 * (1 - _S) ** 2 * _WEIGHTS
 
 
+def check_distances(value: Any, *, owner: str, scalar: bool = False) -> Array:
+    """Return ``value`` as finite distances ≥ 0 of shape (N,), N ≥ 1; with ``scalar`` also a number, or N = 0."""
+    distances = np.asarray(value, dtype=np.float64)
+    if scalar:
+        distances = np.atleast_1d(distances)
+    empty = not distances.size and not scalar
+    if distances.ndim != 1 or empty or not np.isfinite(distances).all() or (distances < 0).any():
+        constraint = "finite and ≥ 0, " + (
+            "a number or of shape (N,)" if scalar else "of shape (N,), N ≥ 1"
+        )
+        got = "no pairs" if empty else f"shape {distances.shape} with other values"
+        raise InvalidInputError.of(owner, "distances", constraint, got)
+    return distances
+
+
+def gaussian_total_variation(distances: Vector | float, *, sigma: float) -> Vector:
+    """Return the total variation 2Φ(ρ/(2σ)) − 1 at each distance ρ ≥ 0, scalar or (N,).
+
+    Args:
+        distances: ρ in the noise's own norm.
+        sigma: σ > 0, the noise's standard deviation in that norm.
+    """
+    owner = "gaussian_total_variation"
+    scale = check_positive(sigma, owner=owner, param="sigma")
+    rho = check_distances(distances, owner=owner, scalar=True)
+    with np.errstate(over="ignore"):
+        return np.asarray(special.erf(rho / scale / math.sqrt(8)))
+
+
 def laplace_total_variation(distances: Vector | float, *, dimension: int, epsilon: float) -> Vector:
     """Return the total variation at each distance: 0 is indistinguishable, 1 told apart for sure.
 
@@ -78,14 +119,19 @@ def laplace_total_variation(distances: Vector | float, *, dimension: int, epsilo
     owner = "laplace_total_variation"
     n = check_count(dimension, owner=owner, param="dimension")
     eps = check_positive(epsilon, owner=owner, param="epsilon")
-    rho = np.atleast_1d(np.asarray(distances, dtype=np.float64))
-    if rho.ndim != 1 or not np.isfinite(rho).all() or (rho < 0).any():
-        raise InvalidInputError.of(owner, "distances", "finite and ≥ 0, a number or of shape (N,)",
-                                   f"shape {rho.shape} with other values")  # fmt: skip
+    rho = check_distances(distances, owner=owner, scalar=True)
     return over_many_pairs(lambda some: _laplace_total_variation(some, n, eps), rho, epsilon=eps)
 
 
 def _laplace_total_variation(rho: Array, n: int, eps: float) -> Array:
+    """Return the total variation at distances ρ > 0.
+
+    For noise with density ∝ exp(−ε‖z‖) in n dimensions and two inputs at distance ρ, the likelihood
+    ratio exceeds 1 exactly where the projection of z on the difference is below ρ/2. So the total
+    variation is P(|s| ≤ ρ/2) with s that one-dimensional projection: s = Y·(2B − 1), Y ~ Gamma(n, 1/ε),
+    B ~ Beta((n−1)/2, (n−1)/2). Below Y = ρ/2 the event is certain; above it one integral over Y is
+    left, done by Gauss–Legendre in the quantiles of Y, bent so that both ends are smooth.
+    """
     half = eps * rho / 2
     certain = special.gammainc(n, half)
     if n == 1:
@@ -127,6 +173,16 @@ def purkayastha_total_variation(angles: Vector | float, *, n: int, epsilon: floa
 
 
 def _sphere_total_variation(psi: Array, n: int, epsilon: float) -> Array:
+    """Return the total variation at angles ψ > 0.
+
+    The likelihood ratio of two inputs at the angle ψ exceeds 1 on the half sphere nearer to the first. With
+    h = ψ/2, y at the angle θ from x and its direction uniform around x, y lies there if cos θ sin h +
+    sin θ cos h·c > 0, c a coordinate of a uniform direction in n − 1 dimensions, c² ~ Beta(1/2, n/2 − 1).
+    Taking θ and π − θ together leaves one integral of a positive function:
+
+        TV = ∫₀^{π/2} ω(θ) P(|c| ≤ tan h / tan θ) dθ / ∫₀^π e^(−εθ) sin^(n−2) θ dθ,
+        ω(θ) = e^(−εθ) sin^(n−2) θ (1 − e^(−ε(π − 2θ))).
+    """
     half = psi / 2
 
     def log_law(theta: Array) -> Array:
@@ -158,3 +214,93 @@ def _sphere_total_variation(psi: Array, n: int, epsilon: float) -> Array:
         )
         value[open_] = np.logaddexp(value[open_], more)
     return np.asarray(np.exp(np.minimum(value - total, 0.0)))
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """Quantiles over pairs: a pair in twenty lies above ``p95``."""
+
+    p5: float
+    p25: float
+    p50: float
+    p75: float
+    p95: float
+    largest: float
+
+    @classmethod
+    def of(cls, values: Vector) -> Quantiles:
+        """Return the quantiles of ``values`` (N,), interpolated linearly."""
+        return cls(*(float(q) for q in np.quantile(values, [0.05, 0.25, 0.5, 0.75, 0.95, 1.0])))
+
+
+@dataclass(frozen=True)
+class ConceptLevel:
+    """How far the concept moves the vectors, and what the best possible attacker makes of it.
+
+    Attributes:
+        pairs: number of pairs.
+        distances: quantiles of the distance between the two inputs of a pair, in the mechanism's norm.
+        advantages: quantiles of the largest advantage that any attacker can have: 0 is guessing, 1 is
+            certainty; a balanced guess is right with probability (1 + advantage)/2.
+        mean_advantage: the mean of it over the pairs.
+        exact: True if it is attained by some attacker; False if it is an upper bound (a release through
+            a map that cannot be inverted, counted at the quotient distance).
+    """
+
+    pairs: int
+    distances: Quantiles
+    advantages: Quantiles
+    mean_advantage: float
+    exact: bool
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the figures as JSON-ready values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        bound = "exactly" if self.exact else "at most"
+        median, high = self.advantages.p50, self.advantages.p95
+        if self.mean_advantage >= 0.995:
+            telling = (
+                "an attacker can tell"
+                if self.exact
+                else "this bound excludes no attacker who tells"
+            )
+            return (
+                f"Over {self.pairs} pairs with and without the concept, {telling} from one release which of "
+                f"the two it was: the advantage is {bound} {self.mean_advantage:.3g} on average (0 is guessing, "
+                "1 is certainty). Only an audit says what attackers find."
+            )
+        return (
+            f"Over {self.pairs} pairs with and without the concept, no attacker can tell from one release "
+            f"which of the two it was with an advantage above {self.mean_advantage:.3g} on average: "
+            f"{bound} {median:.3g} for the median pair, {high:.3g} at the 95 % quantile, "
+            f"{self.advantages.largest:.3g} for the worst pair (0 is guessing, 1 is certainty)."
+        )
+
+
+def concept_level(
+    distances: Vector, *, advantage: Callable[[Vector], Vector], exact: bool = True
+) -> ConceptLevel:
+    """Return the distribution over pairs of their distance and of the largest possible advantage.
+
+    Args:
+        distances: (N,), ≥ 0: of the pairs' two inputs in the mechanism's own metric.
+        advantage: total variation at each distance, such as ``laplace_total_variation`` with its
+            parameters bound; it must return (N,) values in [0, 1].
+        exact: False if the distances are quotient distances under a map that cannot be inverted.
+    """
+    owner = "concept_level"
+    checked = check_distances(distances, owner=owner)
+    values = np.asarray(advantage(checked), dtype=np.float64)
+    if values.shape != checked.shape or not ((values >= 0) & (values <= 1)).all():
+        raise InvalidInputError.of(owner, "advantage",
+                                   "a function that returns one value in [0, 1] per distance",
+                                   f"shape {values.shape} for {checked.shape}, or values out of range")  # fmt: skip
+    return ConceptLevel(
+        pairs=int(checked.size),
+        distances=Quantiles.of(checked),
+        advantages=Quantiles.of(values),
+        mean_advantage=float(values.mean()),
+        exact=bool(exact),
+    )

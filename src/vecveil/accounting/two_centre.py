@@ -233,7 +233,21 @@ def _furthest(reach: float) -> float:
 class LaplacePrivacyLoss(TwoCentreLoss):
     """The exact privacy loss of noise with density ∝ exp(−ε‖z‖), for one pair of inputs.
 
-    It depends on n and on the product of ε and distance only. δ keeps 12 digits however small it is,
+    y = x + z, the density of z ∝ exp(−ε‖z‖) in n dimensions, two inputs at distance ρ: the loss is
+    L = ε(‖z + d‖ − ‖z‖), ‖d‖ = ρ. With ξ = (‖z + d‖ + ‖z‖)/ρ and η = (‖z + d‖ − ‖z‖)/ρ the volume element is
+    proportional to
+
+        (ξ² − η²) [(ξ² − 1)(1 − η²)]^((n−3)/2) dξ dη,   ξ² − η² = (ξ² − 1) + (1 − η²),
+
+    and exp(−ε‖z‖) = exp(−a(ξ − η)), a = ερ/2. The integrals over ξ ≥ 1 are modified Bessel functions
+    (DLMF 10.32.8), so that with ν = n/2 − 1 the density of L = ερη is, up to a constant,
+
+        e^(aη) (1 − η²)^((n−3)/2) [κ + 1 − η²],   κ = (n − 1) K_{ν+1}(a) / (a K_ν(a)).
+
+    For n = 1 it is constant times e^(aη), with half of the mass at η = 1. Logarithms of 1 − η² and of
+    κ + 1 − η² are concave in η², so for n = 1 and n ≥ 3 μ-GDP follows from the total variation alone.
+
+    The loss depends on n and on the product of ε and distance only. δ keeps 12 digits however small it is,
     for n ≤ 4096 and losses below 1e6; beyond that its absolute error stays below 1e-9. Immutable.
 
     Args:
@@ -300,6 +314,24 @@ def _bessel_ratio(n: int, a: float) -> float:
 
 class PurkayasthaPrivacyLoss(TwoCentreLoss):
     """The exact privacy loss of the density ∝ exp(−ε·angle) on the sphere, for one pair of inputs.
+
+    x, y on the unit sphere of n dimensions, the density of y ∝ exp(−ε θ), θ = arccos(xᵀy); two inputs at the
+    angle ψ: the loss is L = ε(θ' − θ). The uniform measure over the pair (θ, θ') is proportional to
+    sin θ sin θ' G^((n−4)/2) dθ dθ', G the Gram determinant of x, x', y. With u = (θ + θ')/2, v = (θ' − θ)/2
+    and b = sin(ψ/2) both factors come apart:
+
+        G = 4 (sin² u − b²)(b² − sin² v),   sin θ sin θ' = (sin² u − b²) + (b² − sin² v),
+
+    with u between ψ/2 and π − ψ/2. So the density of L = 2εv is, up to a constant,
+
+        e^(εv) g^((n−4)/2) [κ + g],   g = b² − sin² v = sin(ψ/2 − v) sin(ψ/2 + v),
+
+    κ the ratio of ∫ e^(−εu) (sin² u − b²)^p du for p = n/2 − 1 to that for p = n/2 − 2. With v' = u − π/2
+    these are integrals of the same form, of half width (π − ψ)/2. For n = 2 (a circle) the density is
+    e^(εv) times a constant, with atoms at ±εψ.
+
+    log g is concave in v²: by the product for the sine it is log(ψ²/4 − v²) plus a sum of log(c² − v²); and
+    κ + g = sin² H − sin² v for some H ≥ ψ/2. So for n = 2 and n ≥ 4 μ-GDP follows from the total variation.
 
     The absolute error of δ is below 1e-10. Immutable.
 

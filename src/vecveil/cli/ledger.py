@@ -1,4 +1,4 @@
-"""``vecveil ledger``: what a ledger of releases holds."""
+"""``vecveil ledger``: show and export a ledger of releases."""
 
 from __future__ import annotations
 
@@ -33,22 +33,21 @@ Example:
 def command() -> None:
     """Show or export a ledger: how often each item was released, and what that has spent.
 
-    A ledger holds salted hashes in place of ids. Both commands first check its hash chain; show
-    takes --json.
+    A ledger holds salted hashes in place of ids. Both commands first check the checksum of every
+    row; show takes --json.
     """
 
 
 @command.command("show", epilog=SHOW_EXAMPLE)
 @click.argument("ledger", type=shared.FILE)
-@click.option("--head", metavar="HEX", help="A former head of the chain that it must still hold.")
 @shared.json_option
-def show(ledger: Path, head: str | None, as_json: bool) -> None:
+def show(ledger: Path, as_json: bool) -> None:
     """Check LEDGER and print it in numbers."""
     from vecveil.accounting.ledger import Ledger
     from vecveil.cli.printing import data, data_json
 
     with Ledger(ledger, create=False) as opened:
-        opened.verify(head=head)
+        opened.verify()
         summary = opened.summary()
     if as_json:
         data_json(summary.to_record())
@@ -89,7 +88,7 @@ def _lines(summary: LedgerSummary) -> list[str]:
         f"{'releases':<24}{summary.releases}",
         f"{'most of one item':<24}{summary.most_releases}",
         f"{'cap':<24}{number(summary.cap)}",
-        f"{'hash chain':<24}holds; head {summary.head}",
+        f"{'checksums':<24}right",
     ]
     if summary.histogram:
         lines += ["", f"{'releases of an item':<24}items"]

@@ -1,4 +1,4 @@
-"""What every mechanism shares: one public method that checks, draws, rounds and checks again.
+"""Base class of mechanisms: one public method that checks, draws, rounds and checks again.
 
 Finite precision. Noise is drawn with 53 significant bits and a release is rounded to a grid that is 2¹⁶
 times finer than the noise and 2³⁶ times coarser than what the noise is drawn with, less by the ratio of the
@@ -24,7 +24,16 @@ from vecveil.runtime import in_chunks
 from vecveil.types import Embeddings, Matrix, RandomSource, Vector
 from vecveil.validation import check_embeddings
 
-__all__ = ["BLOCK_ROWS", "GRID_BITS", "Arrays", "Mechanism", "grid_step", "not_finite"]
+__all__ = [
+    "BLOCK_ROWS",
+    "GRID_BITS",
+    "Arrays",
+    "Mechanism",
+    "certain_advantage",
+    "euclidean_distances",
+    "grid_step",
+    "not_finite",
+]
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
@@ -58,7 +67,7 @@ class Mechanism(ABC):
 
     @property
     def blocks_ahead(self) -> int:
-        """Return how many blocks of words each row begins with, which may be drawn before it is there; 0 for none."""
+        """Blocks of words that each row begins with, which may be drawn before its vector arrives; 0 for none."""
         return 0
 
     @final
@@ -137,13 +146,13 @@ class Mechanism(ABC):
     def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
         """Return what is promised of y = T(x + z), T given by its (m, n) matrix ``down``."""
 
-    @abstractmethod
     def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the arrays that a protector file stores."""
+        """Return the arrays that a protector file stores: none by default."""
+        return {}
 
-    @abstractmethod
     def parameters(self) -> dict[str, float]:
-        """Return the scalar parameters that a protector file stores."""
+        """Return the scalar parameters that a protector file stores: none by default."""
+        return {}
 
     @classmethod
     @abstractmethod
@@ -158,6 +167,18 @@ def not_finite(X: Embeddings, owner: str) -> ReleaseError:
         f"{owner}: the noise left the range of {X.dtype}, or the vectors are so long that it is lost beside "
         "them, so nothing was released. Use less noise, float64, or vectors of ordinary length."
     )
+
+
+def euclidean_distances(first: Embeddings, second: Embeddings) -> Vector:
+    """Return the Euclidean distance of each pair of rows, (N,)."""
+    differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
+    norms: Vector = np.linalg.norm(differences, axis=1)
+    return norms
+
+
+def certain_advantage(distances: Vector) -> Vector:
+    """Return 1 for every two inputs that differ: where a release tells any two of them apart."""
+    return np.where(np.asarray(distances) > 0, 1.0, 0.0)
 
 
 def chunk_rows(dimension: int) -> int:

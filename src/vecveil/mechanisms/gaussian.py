@@ -4,27 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.accounting import Guarantee, gaussian_guarantee
+from vecveil.accounting import (
+    Guarantee,
+    analytic_gaussian_sigma,
+    gaussian_guarantee,
+    gaussian_total_variation,
+)
 from vecveil.errors import InvalidInputError
-from vecveil.mechanisms.base import Arrays, Mechanism, grid_step
-from vecveil.mechanisms.elliptical import quotient_distances, release_elliptical, words_of_a_row
+from vecveil.mechanisms.base import Arrays
+from vecveil.mechanisms.elliptical import EllipticalMechanism, saved_shape
 from vecveil.mechanisms.steps import unit_rows
 from vecveil.randomness import WordStream
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Embeddings, Matrix, Vector
-from vecveil.validation import check_count, check_positive, check_probability
+from vecveil.validation import check_positive, check_probability
 
 __all__ = ["Gaussian", "LdpGaussian"]
 
 
 @dataclass(frozen=True, eq=False)
-class Gaussian(Mechanism):
+class Gaussian(EllipticalMechanism):
     """x + Z, Z ~ N(0, σ²Σ): μ-Gaussian DP with μ = ‖x − x'‖_Σ/σ (Dong, Roth & Su 2022).
 
     Guarantee:
@@ -43,45 +47,29 @@ class Gaussian(Mechanism):
     name: ClassVar[str] = "gaussian"
 
     def __post_init__(self) -> None:
-        owner = type(self).__name__
-        object.__setattr__(self, "sigma", check_positive(self.sigma, owner=owner, param="sigma"))
-        check_count(self.splits, owner=owner, param="splits", maximum=16)
+        sigma = check_positive(self.sigma, owner=type(self).__name__, param="sigma")
+        object.__setattr__(self, "sigma", sigma)
+        super().__post_init__()
 
     @property
-    def dimension(self) -> int:
-        """Return n."""
-        return self.shape.dimension
+    def _laplace_epsilon(self) -> None:
+        return None
 
-    @cached_property
-    def step(self) -> float:
-        """Return 2⁻¹⁶ of the least standard deviation of the noise in any direction."""
-        return grid_step(self.sigma * float(np.sqrt(self.shape.smallest_eigenvalue)))
+    @property
+    def _deviation(self) -> float:
+        return self.sigma
 
-    @cached_property
-    def blocks_ahead(self) -> int:
-        """How many blocks of words each row begins with."""
-        return words_of_a_row(self.shape, laplace=False, splits=self.splits)
-
-    def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
-        return release_elliptical(
-            X, stream, out,
-            shape=self.shape, step=self.step, sigma=self.sigma, splits=self.splits,
-        )  # fmt: skip
+    @property
+    def _local(self) -> tuple[float, float] | None:
+        """(ε, δ) that σ was calibrated to."""
+        return None
 
     def noise_covariance(self) -> Matrix:
         """Return σ²Σ."""
         return self.sigma**2 * self.shape.covariance()
 
-    def distances(
-        self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None
-    ) -> Vector:
-        """Return the Mahalanobis distance of each pair of rows, or its quotient behind T."""
-        return quotient_distances(first, second, self.shape, down)
-
     def advantage(self, distances: Vector) -> Vector:
         """Return 2Φ(d/2σ) − 1."""
-        from vecveil.accounting.gaussian import gaussian_total_variation
-
         return gaussian_total_variation(distances, sigma=self.sigma)
 
     def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
@@ -92,11 +80,8 @@ class Gaussian(Mechanism):
             down=down,
             fitted_on=fitted_on,
             step=self.step,
+            local=self._local,
         )
-
-    def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return Σ, unless it is the identity."""
-        return {} if self.shape.is_isotropic else self.shape.to_arrays()
 
     def parameters(self) -> dict[str, float]:
         """Return σ and the number of splits."""
@@ -105,13 +90,7 @@ class Gaussian(Mechanism):
     @classmethod
     def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
         """Return the mechanism of a protector file."""
-        isotropic = not any(name.startswith("shape.") for name in arrays)
-        shape = (
-            NoiseShape.isotropic(dimension)
-            if isotropic
-            else NoiseShape.from_arrays(arrays, dimension)
-        )
-        made = cls(shape, float(parameters["sigma"]), parameters["splits"])
+        made = cls(saved_shape(arrays, dimension), float(parameters["sigma"]), parameters["splits"])
         if not 1e-300 < made.sigma < 1e300:
             raise ValueError("sigma")
         return made
@@ -142,11 +121,13 @@ class LdpGaussian(Gaussian):
         delta = check_probability(delta, owner=owner, param="delta", open_interval=True)
         object.__setattr__(self, "epsilon", epsilon)
         object.__setattr__(self, "delta", delta)
-        from vecveil.accounting.gaussian import analytic_gaussian_sigma
-
         sensitivity = self.SENSITIVITY * self.LARGEST_NORM
         sigma = analytic_gaussian_sigma(epsilon=epsilon, delta=delta, sensitivity=sensitivity)
         super().__init__(NoiseShape.isotropic(dimension), sigma, splits)
+
+    @property
+    def _local(self) -> tuple[float, float]:
+        return self.epsilon, self.delta
 
     def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
         if not np.isfinite(X).all():
@@ -165,17 +146,6 @@ class LdpGaussian(Gaussian):
             raise InvalidInputError.of("LdpGaussian.protect", "X", "of rows with norm at most 1",
                                        f"{len(outside)} longer rows", "The guarantee speaks of the unit ball.",
                                        "Normalise or clip the rows first.")  # fmt: skip
-
-    def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
-        """Return the (ε, δ) guarantee."""
-        return gaussian_guarantee(
-            sigma=self.sigma,
-            covariance=self.shape.covariance(),
-            down=down,
-            fitted_on=fitted_on,
-            step=self.step,
-            local=(self.epsilon, self.delta),
-        )
 
     def parameters(self) -> dict[str, float]:
         """Return ε, δ, the σ that follows, and the number of splits."""

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from vecveil.accounting import (
-    Guarantee,
-    elliptical_laplace_guarantee,
-    laplace_total_variation,
-)
-from vecveil.mechanisms.base import Arrays, Mechanism, grid_step
-from vecveil.mechanisms.elliptical import quotient_distances, release_elliptical, words_of_a_row
-from vecveil.randomness import WordStream
+from vecveil.accounting import Guarantee, elliptical_laplace_guarantee, laplace_total_variation
+from vecveil.mechanisms.base import Arrays
+from vecveil.mechanisms.elliptical import EllipticalMechanism
 from vecveil.sensitivity.shapes import NoiseShape
-from vecveil.types import Embeddings, Matrix, Vector
-from vecveil.validation import check_count, check_positive
+from vecveil.types import Matrix, Vector
+from vecveil.validation import check_positive
 
 __all__ = ["Laplace", "Mahalanobis"]
 
 
 @dataclass(frozen=True, eq=False)
-class Mahalanobis(Mechanism):
+class Mahalanobis(EllipticalMechanism):
     """x + Z, Z with density ∝ exp(−ε‖z‖_Σ): ε·‖x − x'‖_Σ metric-LDP (SPARSE, Theorem 1).
 
     Guarantee:
@@ -36,7 +30,7 @@ class Mahalanobis(Mechanism):
     Attributes:
         shape: Σ, trace n.
         epsilon: ε > 0 per unit of Mahalanobis distance; the noise's mean norm is about n/ε.
-        splits: each normal variate is made of so many; see `vecveil.mechanisms.base.standard_normals`.
+        splits: independent variates in each normal one; see `vecveil.mechanisms.base.standard_normals`.
     """
 
     shape: NoiseShape
@@ -46,44 +40,21 @@ class Mahalanobis(Mechanism):
     name: ClassVar[str] = "mahalanobis"
 
     def __post_init__(self) -> None:
-        owner = type(self).__name__
-        object.__setattr__(
-            self, "epsilon", check_positive(self.epsilon, owner=owner, param="epsilon")
-        )
-        check_count(self.splits, owner=owner, param="splits", maximum=16)
+        epsilon = check_positive(self.epsilon, owner=type(self).__name__, param="epsilon")
+        object.__setattr__(self, "epsilon", epsilon)
+        super().__post_init__()
 
-    @cached_property
-    def dimension(self) -> int:
-        """The dimension n."""
-        return self.shape.dimension
+    @property
+    def _laplace_epsilon(self) -> float:
+        return self.epsilon
 
-    @cached_property
-    def step(self) -> float:
-        """Return 2⁻¹⁶ of the least standard deviation of the noise in any direction."""
-        smallest = np.sqrt(self.shape.smallest_eigenvalue)
-        with np.errstate(over="ignore", under="ignore"):
-            return grid_step(float(np.sqrt(self.dimension + 1.0) / self.epsilon * smallest))
-
-    @cached_property
-    def blocks_ahead(self) -> int:
-        """How many blocks of words each row begins with."""
-        return words_of_a_row(self.shape, laplace=True, splits=self.splits)
-
-    def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
-        return release_elliptical(
-            X, stream, out,
-            shape=self.shape, step=self.step, epsilon=self.epsilon, splits=self.splits,
-        )  # fmt: skip
+    @property
+    def _deviation(self) -> float:
+        return float(np.sqrt(self.dimension + 1.0) / self.epsilon)
 
     def noise_covariance(self) -> Matrix:
         """Return (n + 1)/ε² · Σ, the covariance of Z."""
         return (self.dimension + 1) / self.epsilon**2 * self.shape.covariance()
-
-    def distances(
-        self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None
-    ) -> Vector:
-        """Return the Mahalanobis distance of each pair of rows, or its quotient behind T."""
-        return quotient_distances(first, second, self.shape, down)
 
     def advantage(self, distances: Vector) -> Vector:
         """Return the total variation; behind a map with a kernel an upper bound."""

@@ -20,10 +20,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.accounting import Guarantee, purkayastha_guarantee
+from vecveil.accounting import Guarantee, purkayastha_guarantee, purkayastha_total_variation
 from vecveil.errors import InvalidInputError
 from vecveil.mechanisms.base import Arrays, Mechanism, add_noise, grid_step
-from vecveil.mechanisms.elliptical import angles
 from vecveil.mechanisms.steps import unit_rows
 from vecveil.randomness import WordStream, kernel
 from vecveil.randomness.elementary import Words
@@ -31,7 +30,7 @@ from vecveil.randomness.stream import GAMMA_BLOCKS, TRIES
 from vecveil.types import Embeddings, Matrix, Vector
 from vecveil.validation import check_count, check_positive
 
-__all__ = ["Purkayastha", "angle_moments", "draw_angles"]
+__all__ = ["Purkayastha", "angle_moments", "angles", "draw_angles"]
 
 
 def _log_sinc(theta: Vector) -> Vector:
@@ -120,6 +119,14 @@ def angle_moments(dimension: int, epsilon: float) -> tuple[float, float]:
     return min(float(weights @ np.cos(theta)), 1.0), float(weights @ np.sin(theta) ** 2)
 
 
+def angles(first: Embeddings, second: Embeddings) -> Vector:
+    """Return the angle in radians between each pair of rows, accurate for small ones."""
+    A, B = (np.asarray(X, dtype=np.float64) for X in (first, second))
+    A = A / np.linalg.norm(A, axis=1, keepdims=True)
+    B = B / np.linalg.norm(B, axis=1, keepdims=True)
+    return np.asarray(2 * np.arctan2(np.linalg.norm(A - B, axis=1), np.linalg.norm(A + B, axis=1)))
+
+
 @dataclass(frozen=True, eq=False)
 class Purkayastha(Mechanism):
     """A random point y of the unit sphere with density ∝ exp(−ε·angle(x, y)); rows are normalised first.
@@ -194,8 +201,6 @@ class Purkayastha(Mechanism):
 
     def advantage(self, distances: Vector) -> Vector:
         """Return the total variation at these angles."""
-        from vecveil.accounting.over_pairs import purkayastha_total_variation
-
         return purkayastha_total_variation(distances, n=self.n, epsilon=self.epsilon)
 
     def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
@@ -203,10 +208,6 @@ class Purkayastha(Mechanism):
         return purkayastha_guarantee(
             epsilon=self.epsilon, dimension=self.n, down=down, fitted_on=fitted_on, step=self.step
         )
-
-    def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return nothing."""
-        return {}
 
     def parameters(self) -> dict[str, float]:
         """Return ε."""

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.accounting import Guarantee, obfuscation_guarantee
-from vecveil.mechanisms.base import Arrays, Mechanism
-from vecveil.mechanisms.elliptical import certain_advantage, euclidean_distances
+from vecveil.mechanisms.base import Arrays, Mechanism, certain_advantage, euclidean_distances
 from vecveil.randomness import WordStream
 from vecveil.types import Embeddings, Matrix, Vector
 from vecveil.validation import check_count
@@ -92,10 +91,6 @@ class Shuffle(Mechanism):
     def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return the permutation: the file is the secret."""
         return {"permutation": self.permutation.astype(np.float64)}
-
-    def parameters(self) -> dict[str, float]:
-        """Return nothing."""
-        return {}
 
     @classmethod
     def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:

@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from vecveil.accounting import Guarantee, distortion_guarantee
 from vecveil.errors import InvalidInputError, message
-from vecveil.mechanisms.base import Arrays, Mechanism
-from vecveil.mechanisms.elliptical import certain_advantage, euclidean_distances
+from vecveil.mechanisms.base import Arrays, Mechanism, certain_advantage, euclidean_distances
 from vecveil.mechanisms.policy import PolicyWeights
 from vecveil.mechanisms.steps import unit_rows
 from vecveil.randomness import WordStream, kernel

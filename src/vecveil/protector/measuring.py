@@ -8,7 +8,7 @@ import numpy as np
 
 from vecveil.accounting.calibration import epsilon_meaning
 from vecveil.accounting.guarantee import WEAK_EPSILON
-from vecveil.accounting.over_pairs import concept_level
+from vecveil.accounting.total_variation import concept_level
 from vecveil.mechanisms import Laplace, LdpGaussian, Mechanism, Purkayastha, TextCrafter
 from vecveil.mechanisms.purkayastha import angle_moments
 from vecveil.metrics import NeighbourTask, SimilarityTask, UtilityTask

@@ -11,8 +11,7 @@ import numpy as np
 from vecveil.accounting import Guarantee, rewriting_guarantee
 from vecveil.errors import InvalidInputError, message
 from vecveil.mechanisms import Mechanism
-from vecveil.mechanisms.base import Arrays
-from vecveil.mechanisms.elliptical import certain_advantage, euclidean_distances
+from vecveil.mechanisms.base import Arrays, certain_advantage, euclidean_distances
 from vecveil.randomness import WordStream
 from vecveil.types import Embeddings, Matrix, Vector
 

@@ -11,6 +11,13 @@ inputs are seen to be equal; the guarantee holds against attackers who cannot br
 whoever has the key removes the noise from every release made with it.
 
 Counters of N items of b blocks overlap with a chance of about b·N²/2¹²⁸: 2⁻³⁸ for 2⁴⁰ items of 2¹⁰ blocks.
+
+A key file is JSON, written by `NoiseKeys.create` with permissions for its owner alone::
+
+    {"schema": "vecveil.keys/1", "current": "2026-11", "keys": {"2026-11": "<base64 of 32 bytes>"}}
+
+Rotation adds a key and makes it current; older keys stay in the file as long as releases made with them
+must be repeatable. An environment variable holds the same JSON.
 """
 
 from __future__ import annotations

@@ -17,8 +17,11 @@ from vecveil.accounting.calibration import (
     expected_cosine,
     sigma_of_advantage,
 )
-from vecveil.accounting.over_pairs import concept_level, gaussian_total_variation
-from vecveil.accounting.total_variation import laplace_total_variation
+from vecveil.accounting.total_variation import (
+    concept_level,
+    gaussian_total_variation,
+    laplace_total_variation,
+)
 from vecveil.accounting.two_centre import LaplacePrivacyLoss
 from vecveil.errors import CalibrationError, InvalidInputError
 

@@ -12,8 +12,8 @@ from scipy import stats
 from vecveil.accounting.gaussian import (
     GaussianPrivacyLoss,
     analytic_gaussian_sigma,
-    gaussian_total_variation,
 )
+from vecveil.accounting.total_variation import gaussian_total_variation
 from vecveil.errors import InvalidInputError
 
 

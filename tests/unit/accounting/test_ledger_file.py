@@ -17,6 +17,7 @@ from vecveil.accounting.ledger import Ledger
 from vecveil.errors import LedgerError
 
 P = "a1b2c3"
+GOLDEN = Path(__file__).parents[2] / "golden"
 
 
 @pytest.fixture
@@ -103,21 +104,19 @@ def test_a_ledger_without_its_triggers_is_refused(path: Path) -> None:
         Ledger(path)
 
 
-def test_a_cut_end_is_found_with_a_head_that_was_kept(path: Path) -> None:
-    ledger = Ledger(path)
-    former = ledger.head
-    ledger.record(["c"], protector=P, epsilon=1.0)
-    kept = ledger.head
-    ledger.verify(head=former)
-    ledger.verify(head=kept)
+def test_a_ledger_with_the_former_hash_chain_still_opens_and_grows(tmp_path: Path) -> None:
+    path = tmp_path / "chained.ledger"
+    shutil.copy(GOLDEN / "chained.ledger", path)
+    path.chmod(0o600)
+    with Ledger(path) as ledger:
+        ledger.verify()
+        assert (ledger.total, ledger.cap, ledger.count("a"), ledger.spent("b")) == (4, 4, 2, 0.5)
+        ledger.record(["a", "d"], protector=P, epsilon=1.0)
+        ledger.verify()
     with without_triggers(path) as connection:
-        connection.execute("DELETE FROM events WHERE row = 7")
-    again = Ledger(path)
-    again.verify()  # control: the chain alone cannot see it
-    again.verify(head=former)
-    for head in (kept, "nonsense", ""):
-        with pytest.raises(LedgerError, match="Rows at its end were removed"):
-            again.verify(head=head)
+        connection.execute("UPDATE events SET epsilon = 0.25 WHERE row = 3")
+    with pytest.raises(LedgerError, match="breaks at row 3"):
+        Ledger(path).verify()
 
 
 def test_an_older_copy_or_another_ledger_put_in_place_is_refused(path: Path) -> None:

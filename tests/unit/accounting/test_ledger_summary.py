@@ -45,7 +45,6 @@ def test_the_summary_counts_what_was_recorded(path: Path) -> None:
     summary = ledger.summary()
     assert (summary.items, summary.releases, summary.most_releases, summary.cap) == (3, 5, 3, 9)
     assert summary.histogram == {1: 2, 3: 1}
-    assert summary.head == ledger.head
     first, second = summary.protectors
     assert first.to_record() == {
         "protector": P, "items": 2, "releases": 3, "most_releases": 2, "most_epsilon": 1.0,
@@ -70,7 +69,7 @@ def test_the_export_has_one_line_per_release(path: Path, suffix: str) -> None:
         rows = list(csv.DictReader(text.splitlines()))
         assert [row["epsilon"] for row in rows] == ["2.0", "2.0", ""]
     assert [row["item"] for row in rows] == [ledger.hashed_id(i) for i in ("a", CANARY, "a")]
-    assert rows[-1]["chain"] == ledger.head
+    assert all(len(row["checksum"]) == 64 for row in rows)
     assert CANARY not in text
     assert sorted(p.name for p in path.parent.iterdir()) == sorted([path.name, target.name])
 

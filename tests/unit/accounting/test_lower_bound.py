@@ -100,30 +100,6 @@ def test_bad_arguments_are_refused(arguments: Any, options: dict[str, Any], says
 # Canaries ----------------------------------------------------------------------------------------
 
 
-def test_the_example_of_jax_privacy() -> None:
-    """Its AUROC is under the hull of the curve: 0.595."""
-    auditor = CanaryScoreAuditor(np.arange(100) + 9.5, np.arange(100))
-    assert auditor.tpr_at_fpr(0.01) == pytest.approx(0.11)
-    grid = np.linspace(0, 1, 1001)
-    hull = np.trapezoid([auditor.tpr_at_fpr(f) for f in grid], grid)
-    assert hull == pytest.approx(0.595, abs=1e-3)
-    assert auditor.attack_auroc() == pytest.approx(0.5905)
-
-
-def test_auroc_and_roc_against_brute_force() -> None:
-    x, y = RNG.integers(0, 9, 60) + 2, RNG.integers(0, 9, 70)
-    auditor = CanaryScoreAuditor(x, y)
-    pairs = [(a > b) + (a == b) / 2 for a in x for b in y]
-    assert auditor.attack_auroc() == pytest.approx(np.mean(pairs))
-    fpr, tpr = auditor.roc()
-    assert np.trapezoid(tpr, fpr) == pytest.approx(np.mean(pairs))
-    assert (fpr[0], tpr[0], fpr[-1], tpr[-1]) == (0, 0, 1, 1)
-    grid = np.linspace(0, 1, 23)
-    at = [auditor.tpr_at_fpr(f) for f in grid]
-    assert (np.array(at) >= np.interp(grid, fpr, tpr) - 1e-12).all()
-    assert (np.diff(at, 2) <= 1e-12).all()  # concave: lots may be drawn
-
-
 def test_clopper_pearson_at_an_explicit_threshold() -> None:
     auditor = CanaryScoreAuditor(np.r_[np.ones(80), np.zeros(20)], np.r_[np.ones(5), np.zeros(95)])
     low = stats.beta(80, 21).ppf(0.025)
@@ -167,9 +143,6 @@ def test_strategies_and_sides_agree_on_a_strong_signal() -> None:
     mirrored = CanaryScoreAuditor(-y, -x)
     both = [a.epsilon_clopper_pearson(0.01, one_sided=False) for a in (auditor, mirrored)]
     assert both[0] == pytest.approx(both[1], abs=0.01)
-    assert auditor.epsilon_raw_counts(50) > found[0]
-    assert auditor.epsilon_raw_counts(6000) == 0.0
-    assert auditor.epsilon_raw_counts(50, one_sided=False) >= auditor.epsilon_raw_counts(50)
     assert "5000 in" in repr(auditor)
 
 
@@ -180,7 +153,6 @@ def test_strategies_and_sides_agree_on_a_strong_signal() -> None:
         (lambda: CanaryScoreAuditor([1.0], [np.nan]), "`out_scores`"),
         (lambda: CanaryScoreAuditor([1.0], [1.0]).epsilon_one_run(0.0), "`significance`"),
         (lambda: CanaryScoreAuditor([1.0], [1.0]).epsilon_clopper_pearson(0.1, -1), "`delta`"),
-        (lambda: CanaryScoreAuditor([1.0], [1.0]).tpr_at_fpr(1.1), "`fpr`"),
         (
             lambda: CanaryScoreAuditor([1.0], [1.0]).epsilon_one_run(
                 0.1, threshold_strategy=Split()
