@@ -12,7 +12,7 @@ from scipy import special
 from vecveil.accounting.quadrature import Array
 from vecveil.accounting.total_variation import check_distances
 from vecveil.accounting.two_centre import LaplacePrivacyLoss
-from vecveil.errors import CalibrationError, message
+from vecveil.errors import CalibrationError
 from vecveil.types import Vector
 from vecveil.validation import check_count, check_positive, check_probability
 
@@ -233,6 +233,6 @@ def _root(f: Callable[[float], float], guess: float) -> float | None:
 
 
 def _unreachable(owner: str, param: str, target: float) -> CalibrationError:
-    return CalibrationError(
-        message(owner, param, "far enough from 0 and 1 to be reached in floating point", target)
+    return CalibrationError.of(
+        owner, param, "far enough from 0 and 1 to be reached in floating point", target
     )

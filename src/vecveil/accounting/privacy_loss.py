@@ -22,7 +22,7 @@ from typing import Any, overload
 import numpy as np
 
 from vecveil.accounting.quadrature import Array
-from vecveil.errors import InvalidInputError
+from vecveil.errors import InvalidInputError, wrong_type
 from vecveil.types import Vector
 from vecveil.validation import check_probability
 
@@ -141,7 +141,7 @@ def _numbers(
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InvalidInputError.of(owner, param, constraint, type(value).__name__) from None
+        raise wrong_type(owner, param, constraint, value) from None
     bad = ~np.isfinite(array) | (array < low) | (array > high)
     if bad.any():
         raise InvalidInputError.of(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vecveil.concepts.matching import Span, check_range
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError, wrong_type
 
 __all__ = [
     "AnnotatedSpans",
@@ -32,9 +32,7 @@ class AnnotatedSpans:
         self, rows: Sequence[Any], *, column: str | None = None, owner: str = "AnnotatedSpans"
     ) -> None:
         if isinstance(rows, str | bytes | Mapping) or not hasattr(rows, "__iter__"):
-            raise InvalidInputError.of(
-                owner, "spans", "a list of spans for each text", type(rows).__name__
-            )
+            raise wrong_type(owner, "spans", "a list of spans for each text", rows)
         self.column = column
         self._owner = owner
         self._rows = [self._row(i, row) for i, row in enumerate(rows)]
@@ -93,15 +91,13 @@ class AnnotatedSpans:
         return Span(int(start), int(end), label)
 
     def _wrong(self, constraint: str, got: str, row: int) -> InvalidInputError:
-        return InvalidInputError(message(self._owner, "spans", constraint, f"{got} in row {row}"))
+        return InvalidInputError.of(self._owner, "spans", constraint, f"{got} in row {row}")
 
 
 def checked_labels(labels: Sequence[Any], *, owner: str) -> tuple[str | None, ...]:
     """Return one string or None for each text; an empty string counts as None."""
     if isinstance(labels, str | bytes | Mapping) or not hasattr(labels, "__iter__"):
-        raise InvalidInputError.of(
-            owner, "labels", "a sequence, one label a text", type(labels).__name__
-        )
+        raise wrong_type(owner, "labels", "a sequence, one label a text", labels)
     values = labels.tolist() if hasattr(labels, "tolist") else list(labels)
     for i, value in enumerate(values):
         if value is not None and (isinstance(value, bool) or not isinstance(value, str | int)):

@@ -15,7 +15,7 @@ from vecveil.concepts.matching import Detector, Span, detect_all, remove, remove
 from vecveil.concepts.pairs import ConceptMatches, build_matches
 from vecveil.concepts.patterns import PatternDetector
 from vecveil.concepts.terms import TermDetector
-from vecveil.errors import ConceptError, DataFileError, InvalidInputError, message
+from vecveil.errors import ConceptError, DataFileError, InvalidInputError
 from vecveil.validation import check_count, check_texts
 
 __all__ = [
@@ -291,10 +291,8 @@ class Concept:
 
     def _require_columns(self, owner: str) -> None:
         if self.columns:
-            raise InvalidInputError(
-                message(owner, "concept", f"given its column {self.columns[0]!r}", "none",
-                        fix="Call concept.with_columns({...}) with the values of the table.")
-            )  # fmt: skip
+            raise InvalidInputError.of(owner, "concept", f"given its column {self.columns[0]!r}", "none",
+                        fix="Call concept.with_columns({...}) with the values of the table.")  # fmt: skip
 
 
 LONGEST_TIME_LIMIT = 60.0
@@ -308,11 +306,9 @@ def concept_record(concept: Concept, *, owner: str) -> dict[str, Any]:
     """
     detectors = [_record(detector) for detector in concept.detectors]
     if concept.columns or concept.labels is not None or None in detectors:
-        raise ConceptError(
-            message(owner, "concept", "of terms, patterns, or entities of Presidio without a model, to be saved",
-                    "one with other detectors",
-                    "A file holds no code, names no model, and given spans belong to their own texts.")
-        )  # fmt: skip
+        raise ConceptError.of(owner, "concept", "of terms, patterns, or Presidio's entities without a model",
+                              "one with other detectors",
+                              "A file holds no code and names no model, and spans belong to their texts.")  # fmt: skip
     return {"name": concept.name, "detectors": detectors}
 
 

@@ -23,12 +23,9 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from vecveil.errors import DataFileError, InvalidInputError, MissingDependencyError
+from vecveil.errors import DataFileError, InvalidInputError, MissingDependencyError, wrong_type
 
-__all__ = [
-    "read_concept_file",
-    "shared_line",
-]
+__all__ = ["load_yaml", "read_concept_file", "read_text", "shared_line"]
 
 DEEPEST = 100
 _MERGE = "tag:yaml.org,2002:merge"
@@ -111,7 +108,7 @@ def _entities(value: Any) -> dict[str, Any]:
         return {"types": value}
     if not isinstance(value, dict):
         constraint = "a list of types or {engine, model, language, types}"
-        raise InvalidInputError.of(_OWNER, "entities", constraint, type(value).__name__)
+        raise wrong_type(_OWNER, "entities", constraint, value)
     _refuse_unknown(value, _ENTITY_KEYS, "entities")
     types = _typed(value, "types", list, "a list of entity types")
     if types is None:
@@ -125,50 +122,81 @@ def _entities(value: Any) -> dict[str, Any]:
 
 
 def _content(path: Path) -> dict[Any, Any]:
+    content = load_yaml(read_text(path, owner=_OWNER, most=LARGEST_FILE), path.name, owner=_OWNER)
+    if content is None:
+        raise DataFileError.of(_OWNER, "path", "a concept file", f"{path.name}, an empty one")
+    if not isinstance(content, dict):
+        raise wrong_type(_OWNER, "path", "a mapping with keys such as name", content)
+    return content
+
+
+def load_yaml(text: str, name: str, *, owner: str) -> Any:
+    """Return what YAML ``text`` holds, without anchors, aliases, merge keys and repeated keys.
+
+    Args:
+        name: of the file, for messages.
+
+    Raises:
+        DataFileError: it is no such YAML; the message gives the line.
+    """
     try:
         import yaml
     except ImportError:
-        raise MissingDependencyError("Reading a concept file", "yaml", "concepts") from None
-    _check_size(path, "path", LARGEST_FILE)
-    text = _text(path)
+        raise MissingDependencyError("Reading a YAML file", "yaml", "concepts") from None
     try:
         shared = shared_line(yaml, text)
         if shared is not None:
-            raise DataFileError.of(_OWNER, "path",
+            raise DataFileError.of(owner, "path",
                                    "a YAML file without anchors (&), aliases (*) and merge keys (<<)",
-                                   f"{path.name}, one in line {shared}",
+                                   f"{name}, one in line {shared}",
                                    fix="Write the values out; quote texts that begin with & or *.")  # fmt: skip
         loader: Any = yaml.SafeLoader(text)
         try:
             node = loader.get_single_node()
-            repeated = _repeated(node) if isinstance(node, yaml.MappingNode) else None
-            content = None if node is None else loader.construct_document(node)
+            if isinstance(node, yaml.MappingNode) and (line := _repeated(node)):
+                got = f"{name}, a second one in line {line}"
+                raise DataFileError.of(owner, "path", "a file with each key once", got)
+            return None if node is None else loader.construct_document(node)
         finally:
             loader.dispose()
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        where = "" if mark is None else f", wrong at line {mark.line + 1}"
+        got = name if mark is None else f"{name}, wrong at line {mark.line + 1}"
         fix = "Check quotes and indentation."
-        raise DataFileError.of(
-            _OWNER, "path", "a YAML file", f"{path.name}{where}", fix=fix
-        ) from None
+        raise DataFileError.of(owner, "path", "a YAML file", got, fix=fix) from None
     except DataFileError:
         raise
     except (ValueError, TypeError, RecursionError, OverflowError):
-        raise DataFileError.of(
-            _OWNER, "path", "a YAML file of strings and lists", f"{path.name}, not one"
-        ) from None
-    if content is None:
-        raise DataFileError.of(_OWNER, "path", "a concept file", f"{path.name}, an empty one")
-    if not isinstance(content, dict):
-        raise InvalidInputError.of(
-            _OWNER, "path", "a mapping with keys such as name", type(content).__name__
-        )
-    if repeated is not None:
-        raise InvalidInputError.of(
-            _OWNER, "path", "a file with each key once", f"a second one in line {repeated}"
-        )
-    return content
+        constraint = "a YAML file of strings and lists"
+        raise DataFileError.of(owner, "path", constraint, f"{name}, not one") from None
+
+
+def read_text(path: Path, *, owner: str, most: int, param: str = "path") -> str:
+    """Return the UTF-8 text of a regular file of at most ``most`` bytes.
+
+    Raises:
+        DataFileError: it is missing, too large, not UTF-8, or a device or pipe, which may never end.
+    """
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise DataFileError.of(
+                owner, param, "a readable file", f"{path.name!r}, not a regular file"
+            )
+        if found.st_size > most:
+            got = f"{path.name!r} of {found.st_size >> 20} MiB"
+            raise DataFileError.of(owner, param, f"a file of at most {most >> 20} MiB", got)
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise DataFileError.of(owner, param, "a file that exists", repr(path.name)) from None
+    except UnicodeDecodeError as error:
+        got = f"{path.name!r}, wrong at byte {error.start}"
+        raise DataFileError.of(owner, param, "a UTF-8 file", got) from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, DataFileError):
+            raise
+        got = f"{path.name!r} ({getattr(error, 'strerror', None) or 'a damaged name'})"
+        raise DataFileError.of(owner, param, "a readable file", got) from None
 
 
 def _repeated(node: Any) -> int | None:
@@ -207,39 +235,8 @@ def _typed(content: dict[Any, Any], key: str, kind: type, constraint: str) -> An
 
 
 def _lines(path: Path) -> list[str]:
-    _check_size(path, "terms_file", LARGEST_TERMS_FILE)
-    lines = [line.strip() for line in _text(path, "terms_file").splitlines()]
-    terms = [line for line in lines if line]
+    text = read_text(path, owner=_OWNER, param="terms_file", most=LARGEST_TERMS_FILE)
+    terms = [line for line in map(str.strip, text.splitlines()) if line]
     if not terms:
         raise DataFileError.of(_OWNER, "terms_file", "a file of terms", "an empty one")
     return terms
-
-
-def _check_size(path: Path, param: str, most: int) -> None:
-    """Refuse devices and pipes, which may never end, and a file that is too large."""
-    try:
-        found = path.stat()
-    except (OSError, ValueError):
-        return  # Opening it says what is wrong.
-    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
-        got = f"{path.name!r}, not a regular file"
-        raise DataFileError.of(_OWNER, param, "a readable file", got)
-    if found.st_size > most:
-        constraint = f"a file of at most {most >> 20} MiB"
-        got = f"{path.name!r} of {found.st_size >> 20} MiB"
-        raise DataFileError.of(_OWNER, param, constraint, got)
-
-
-def _text(path: Path, param: str = "path") -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise DataFileError.of(_OWNER, param, "a file that exists", repr(path.name)) from None
-    except UnicodeDecodeError as error:
-        raise DataFileError.of(
-            _OWNER, param, "a UTF-8 file", f"{path.name!r}, wrong at byte {error.start}"
-        ) from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "a damaged name"
-        got = f"{path.name!r} ({reason})"
-        raise DataFileError.of(_OWNER, param, "a readable file", got) from None

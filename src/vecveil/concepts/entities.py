@@ -7,50 +7,60 @@ classifier, or an ``AnalyzerEngine`` of the user's.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from vecveil.concepts.folding import without_surrogates
 from vecveil.concepts.matching import Span
-from vecveil.errors import InvalidInputError, MissingDependencyError, message
+from vecveil.errors import InvalidInputError, MissingDependencyError, unknown_name, wrong_type
 from vecveil.validation import check_count, check_probability
 
-__all__ = [
-    "HuggingFaceDetector",
-    "PresidioDetector",
-    "SpacyDetector",
-    "check_entities",
-    "unsupported",
-]
+__all__ = ["EntityDetector", "HuggingFaceDetector", "PresidioDetector", "SpacyDetector"]
 
 
-def check_entities(entities: Iterable[str], *, owner: str) -> tuple[str, ...]:
-    """Return the asked entity types, each once; refuses none, a bare string and non-strings."""
-    if isinstance(entities, str | bytes) or not hasattr(entities, "__iter__"):
-        raise InvalidInputError.of(
-            owner, "entities", "a sequence of entity types", type(entities).__name__
-        )
-    types = list(entities)
-    for i, entity in enumerate(types):
-        if not isinstance(entity, str) or not entity:
-            got = "an empty string" if entity == "" else type(entity).__name__
-            got += f" at position {i}"
-            raise InvalidInputError.of(owner, "entities", "non-empty strings", got)
-    if not types:
-        raise InvalidInputError.of(owner, "entities", "at least one entity type", "none")
-    return tuple(dict.fromkeys(types))
+class EntityDetector:
+    """Base class of detectors of entity types: the types, checked, and the detector's description."""
+
+    engine: ClassVar[str]
+
+    def __init__(self, entities: Iterable[str], *, owner: str) -> None:
+        if isinstance(entities, str | bytes) or not hasattr(entities, "__iter__"):
+            raise wrong_type(owner, "entities", "a sequence of entity types", entities)
+        types = list(entities)
+        for i, entity in enumerate(types):
+            if not isinstance(entity, str) or not entity:
+                got = "an empty string" if entity == "" else type(entity).__name__
+                got += f" at position {i}"
+                raise InvalidInputError.of(owner, "entities", "non-empty strings", got)
+        if not types:
+            raise InvalidInputError.of(owner, "entities", "at least one entity type", "none")
+        self.entities = tuple(dict.fromkeys(types))
+        self._owner = owner
+        self._model: str | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({list(self.entities)}, model={self._model!r})"
+
+    def describe(self) -> dict[str, Any]:
+        """Return kind, engine, model and entity types."""
+        types = list(self.entities)
+        return {"kind": "entities", "engine": self.engine, "model": self._model, "types": types}
+
+    def _check_known(self, known: Iterable[str]) -> None:
+        """Raise InvalidInputError for a type that is not among ``known``."""
+        known = set(known)
+        missing = [entity for entity in self.entities if entity not in known]
+        if missing:
+            constraint = f"among {', '.join(sorted(known))}"
+            raise InvalidInputError.of(
+                self._owner, "entities", constraint, ", ".join(sorted(missing))
+            )
 
 
-def unsupported(missing: Iterable[str], known: Iterable[str], *, owner: str) -> InvalidInputError:
-    """Return the error for entity types that the recogniser does not know."""
-    return InvalidInputError(
-        message(owner, "entities", f"among {', '.join(sorted(known))}", ", ".join(sorted(missing)))
-    )
-
-
-class PresidioDetector:
+class PresidioDetector(EntityDetector):
     """Finds entities with Presidio's recognisers.
 
     Args:
@@ -64,6 +74,8 @@ class PresidioDetector:
         owner: The name that error messages begin with.
     """
 
+    engine = "presidio"
+
     def __init__(
         self,
         entities: Iterable[str],
@@ -73,7 +85,7 @@ class PresidioDetector:
         min_score: float = 0.0,
         owner: str = "PresidioDetector",
     ) -> None:
-        self.entities = check_entities(entities, owner=owner)
+        super().__init__(entities, owner=owner)
         self.min_score = check_probability(min_score, owner=owner, param="min_score")
         self.language = language
         named = model is None or isinstance(model, str)
@@ -87,42 +99,25 @@ class PresidioDetector:
         if isinstance(model, presidio_analyzer.AnalyzerEngine):
             self._engine = model
             if language not in model.supported_languages:
-                languages = ", ".join(sorted(model.supported_languages))
-                raise InvalidInputError.of(
-                    owner, "language", f"one of the engine's: {languages}", repr(language)
-                )
+                raise unknown_name(owner, "language", sorted(model.supported_languages), language)
         elif model is None or isinstance(model, str | Path):
             self._engine = _engine(None if model is None else str(model), language, owner)
         else:
-            raise InvalidInputError.of(owner, "model",
-                                       "None, the name of a spaCy pipeline or an AnalyzerEngine",
-                                       type(model).__name__)  # fmt: skip
+            constraint = "None, the name of a spaCy pipeline or an AnalyzerEngine"
+            raise wrong_type(owner, "model", constraint, model)
         known = set(self._engine.get_supported_entities(language))
-        missing = [entity for entity in self.entities if entity not in known]
-        if missing and model is None and set(missing) & _model_entities(language):
-            wanting = ", ".join(e for e in missing if e in _model_entities(language))
-            raise InvalidInputError(
-                message(owner, "model", f"a spaCy pipeline for the types {wanting}", None,
-                        "Presidio finds these with a model, and fetches none here.",
-                        "Install one (python -m spacy download en_core_web_lg) and pass its name, "
-                        "or use engine='huggingface' and a model (extra: vecveil[huggingface]).")
-            )  # fmt: skip
-        if missing:
-            raise unsupported(missing, known, owner=owner)
-
-    def __repr__(self) -> str:
-        return f"PresidioDetector({list(self.entities)}, model={self._model!r})"
+        wanting = set(self.entities) - known
+        if model is None and (wanting := wanting & _model_entities(language)):
+            constraint = f"a spaCy pipeline for the types {', '.join(sorted(wanting))}"
+            raise InvalidInputError.of(owner, "model", constraint, None,
+                                       "Presidio finds these with a model, and fetches none here.",
+                                       "Install one (python -m spacy download en_core_web_lg) and pass its name, or use "
+                                       "engine='huggingface' and a model (extra: vecveil[huggingface]).")  # fmt: skip
+        self._check_known(known)
 
     def describe(self) -> dict[str, Any]:
-        """Return kind, engine, model and entity types."""
-        return {
-            "kind": "entities",
-            "engine": "presidio",
-            "model": self._model,
-            "language": self.language,
-            "types": list(self.entities),
-            "min_score": self.min_score,
-        }
+        """Return kind, engine, model, entity types, language and lowest score."""
+        return super().describe() | {"language": self.language, "min_score": self.min_score}
 
     def detect(self, texts: Sequence[str]) -> list[list[Span]]:
         """Return the entities of each text, labelled with their types."""
@@ -215,19 +210,15 @@ def _engine(model: str | None, language: str, owner: str) -> Any:
     return AnalyzerEngine(registry=registry, nlp_engine=engine, supported_languages=[language])
 
 
-_EXTRACTOR: list[Any] = []
-
-
+@functools.cache
 def _suffixes() -> Any:
-    """Return the one extractor of domain suffixes that never looks at the network."""
-    if not _EXTRACTOR:
-        import tldextract
+    """Return the extractor of domain suffixes that never looks at the network."""
+    import tldextract
 
-        _EXTRACTOR.append(tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None))
-    return _EXTRACTOR[0]
+    return tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None)
 
 
-class SpacyDetector:
+class SpacyDetector(EntityDetector):
     """Finds ``doc.ents`` of a spaCy pipeline.
 
     Args:
@@ -237,6 +228,8 @@ class SpacyDetector:
         owner: The name that error messages begin with.
     """
 
+    engine = "spacy"
+
     def __init__(
         self,
         entities: Iterable[str],
@@ -245,9 +238,8 @@ class SpacyDetector:
         batch_size: int = 128,
         owner: str = "SpacyDetector",
     ) -> None:
-        self.entities = check_entities(entities, owner=owner)
+        super().__init__(entities, owner=owner)
         self.batch_size = batch_size
-        self._owner = owner
         try:
             import spacy
         except ImportError:
@@ -260,51 +252,31 @@ class SpacyDetector:
             try:
                 self._pipeline = spacy.load(model)
             except (OSError, ValueError):
-                raise InvalidInputError(
-                    message(owner, "model", "a spaCy pipeline that is installed, or its folder",
+                raise InvalidInputError.of(owner, "model", "a spaCy pipeline that is installed, or its folder",
                             repr(self._model),
-                            fix="Install one with: python -m spacy download en_core_web_sm")
-                ) from None  # fmt: skip
+                            fix="Install one with: python -m spacy download en_core_web_sm") from None  # fmt: skip
         else:
-            raise InvalidInputError.of(owner, "model",
-                                       "the name or folder of a spaCy pipeline, or a loaded one",
-                                       "None" if model is None else type(model).__name__)  # fmt: skip
+            constraint = "the name or folder of a spaCy pipeline, or a loaded one"
+            raise wrong_type(owner, "model", constraint, model)
         finders = [
             name
             for name in self._pipeline.pipe_names
             if "doc.ents" in self._pipeline.get_pipe_meta(name).assigns
         ]
         if not finders:
-            raise InvalidInputError(
-                message(owner, "model", "a pipeline with ner, entity_ruler or the like",
-                        f"one with {', '.join(self._pipeline.pipe_names) or 'no component'}")
-            )  # fmt: skip
+            raise InvalidInputError.of(owner, "model", "a pipeline with ner, entity_ruler or the like",
+                        f"one with {', '.join(self._pipeline.pipe_names) or 'no component'}")  # fmt: skip
         known = {label for name in finders for label in self._pipeline.pipe_labels.get(name, [])}
-        missing = [entity for entity in self.entities if entity not in known]
-        if missing and known:
-            raise unsupported(missing, known, owner=owner)
-
-    def __repr__(self) -> str:
-        return f"SpacyDetector({list(self.entities)}, model={self._model!r})"
-
-    def describe(self) -> dict[str, Any]:
-        """Return kind, engine, model and entity types."""
-        return {
-            "kind": "entities",
-            "engine": "spacy",
-            "model": self._model,
-            "types": list(self.entities),
-        }
+        if known:  # an entity ruler may name none
+            self._check_known(known)
 
     def detect(self, texts: Sequence[str]) -> list[list[Span]]:
         """Return the entities of each text, labelled with their types."""
         for row, text in enumerate(texts):
             if len(text) > self._pipeline.max_length:
                 limit = self._pipeline.max_length
-                raise InvalidInputError(
-                    message(self._owner, "texts", f"at most {limit} characters long each",
-                            f"{len(text)} in row {row}", "The pipeline takes no longer texts.")
-                )  # fmt: skip
+                raise InvalidInputError.of(self._owner, "texts", f"at most {limit} characters long each",
+                            f"{len(text)} in row {row}", "The pipeline takes no longer texts.")  # fmt: skip
         wanted = set(self.entities)
         docs = self._pipeline.pipe(map(without_surrogates, texts), batch_size=self.batch_size)
         return [
@@ -316,7 +288,7 @@ class SpacyDetector:
 _PREFIX = re.compile(r"^[BIESLU]-")
 
 
-class HuggingFaceDetector:
+class HuggingFaceDetector(EntityDetector):
     """Finds entities with a token-classification model; the tags are joined to character spans.
 
     Texts longer than the model's window are read in overlapping windows. A span that begins or ends
@@ -331,6 +303,8 @@ class HuggingFaceDetector:
         owner: The name that error messages begin with.
     """
 
+    engine = "huggingface"
+
     def __init__(
         self,
         entities: Iterable[str],
@@ -340,7 +314,7 @@ class HuggingFaceDetector:
         min_score: float = 0.0,
         owner: str = "HuggingFaceDetector",
     ) -> None:
-        self.entities = check_entities(entities, owner=owner)
+        super().__init__(entities, owner=owner)
         self.batch_size = check_count(batch_size, owner=owner, param="batch_size")
         self.min_score = check_probability(min_score, owner=owner, param="min_score")
         try:
@@ -358,39 +332,25 @@ class HuggingFaceDetector:
             try:
                 self._pipeline = transformers.pipeline("token-classification", model=self._model)
             except (OSError, ValueError, KeyError):
-                raise InvalidInputError(
-                    message(owner, "model", "a token-classification model with its tokenizer",
+                raise InvalidInputError.of(owner, "model", "a token-classification model with its tokenizer",
                             repr(self._model), "It cannot be loaded.",
-                            "Give the folder of a saved model, or a name that can be fetched.")
-                ) from None  # fmt: skip
+                            "Give the folder of a saved model, or a name that can be fetched.") from None  # fmt: skip
         else:
-            raise InvalidInputError.of(owner, "model", "the name or folder of a model, or a loaded pipeline",
-                                       "None" if model is None else type(model).__name__)  # fmt: skip
+            constraint = "the name or folder of a model, or a loaded pipeline"
+            raise wrong_type(owner, "model", constraint, model)
         tokenizer, config = self._pipeline.tokenizer, self._pipeline.model.config
         if not getattr(tokenizer, "is_fast", False):
             raise InvalidInputError.of(owner, "model", "one with a fast tokenizer", type(tokenizer).__name__,
                                        "Only fast tokenizers say where in the text a token is.")  # fmt: skip
-        known = {_PREFIX.sub("", str(label)) for label in config.id2label.values()} - {"O"}
-        missing = [entity for entity in self.entities if entity not in known]
-        if missing:
-            raise unsupported(missing, known, owner=owner)
+        self._check_known({_PREFIX.sub("", str(x)) for x in config.id2label.values()} - {"O"})
         # Tokenizers without a limit of their own report 1e30; some models reserve two positions.
         positions = int(getattr(config, "max_position_embeddings", 514) or 514)
         limit = int(tokenizer.model_max_length)
         self._window = limit if 8 <= limit <= positions else max(positions - 2, 8)
 
-    def __repr__(self) -> str:
-        return f"HuggingFaceDetector({list(self.entities)}, model={self._model!r})"
-
     def describe(self) -> dict[str, Any]:
-        """Return kind, engine, model and entity types."""
-        return {
-            "kind": "entities",
-            "engine": "huggingface",
-            "model": self._model,
-            "types": list(self.entities),
-            "min_score": self.min_score,
-        }
+        """Return kind, engine, model, entity types and lowest score."""
+        return super().describe() | {"min_score": self.min_score}
 
     def detect(self, texts: Sequence[str]) -> list[list[Span]]:
         """Return the entities of each text, labelled with their types."""

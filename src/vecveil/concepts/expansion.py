@@ -34,7 +34,7 @@ from vecveil.concepts.member_sources import (
 )
 from vecveil.concepts.pairs import ConceptMatches, TokenVocabulary
 from vecveil.concepts.terms import TermDetector
-from vecveil.errors import ConceptError, InvalidInputError, message
+from vecveil.errors import ConceptError, InvalidInputError, wrong_type
 from vecveil.validation import check_count
 
 __all__ = [
@@ -427,8 +427,13 @@ def expand(
     started = time.perf_counter()
     chosen = _checked_sources(sources, owner)
     if isinstance(encoder, str) or not (encoder is None or hasattr(encoder, "encode")):
-        raise InvalidInputError.of(owner, "encoder", "an object with a method encode(texts)",
-                                   type(encoder).__name__, fix="vecveil.load_encoder gives one.")  # fmt: skip
+        raise wrong_type(
+            owner,
+            "encoder",
+            "an object with a method encode(texts)",
+            encoder,
+            fix="vecveil.load_encoder gives one.",
+        )
     most = check_count(members, owner=owner, param="members")
     own = min(MOST_SUBSTITUTIONS, max(LEAST_SUBSTITUTIONS, len(matches.with_concept)))
     count = own if substitutions is None else substitutions
@@ -441,10 +446,8 @@ def expand(
     context = _context(matches, counter, seed, show_progress)
     pool = gather(chosen, context, most=most)
     if not pool.groups:
-        raise ConceptError(
-            message(owner, "sources", "proposing members that are not listed", "none",
-                    fix="Give a longer list, a larger corpus, or lower min_count and min_cosine.")
-        )  # fmt: skip
+        raise ConceptError.of(owner, "sources", "proposing members that are not listed", "none",
+                    fix="Give a longer list, a larger corpus, or lower min_count and min_cosine.")  # fmt: skip
     rows = occurrences_of(matches, pool, count or own, seed) if occurrences else []
     found = len(rows)
     if count:

@@ -15,9 +15,15 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from vecveil.concepts.concept_file import load_yaml, read_text
 from vecveil.concepts.folding import canonical, words
 from vecveil.concepts.matching import Detector, checked_spans, merge_spans
-from vecveil.errors import DataFileError, InvalidInputError, MissingDependencyError, message
+from vecveil.errors import (
+    DataFileError,
+    InvalidInputError,
+    MissingDependencyError,
+    wrong_type,
+)
 from vecveil.runtime import progress
 from vecveil.validation import check_count, check_probability, check_texts
 
@@ -106,9 +112,7 @@ def checked_members(source: MemberSource, found: Any) -> dict[str, list[str]]:
     """Return what a source answered, without empty and overlong members; refuses another type."""
     owner = type(source).__name__
     if not isinstance(found, Mapping):
-        raise InvalidInputError.of(
-            owner, "members", "returning a mapping of groups to members", type(found).__name__
-        )
+        raise wrong_type(owner, "members", "returning a mapping of groups to members", found)
     checked: dict[str, list[str]] = {}
     for i, (group, members) in enumerate(found.items()):
         plain = isinstance(members, Iterable) and not isinstance(members, str | bytes)
@@ -243,26 +247,31 @@ class WordListSource:
         """
         path = Path(path)
         owner = "WordListSource.from_file"
-        text = _read_list(path, owner)
+        text = read_text(path, owner=owner, most=LARGEST_FILE)
         kind = path.suffix.lower()
         content: Any
         if kind == ".json":
             try:
                 content = json.loads(text)
             except (ValueError, RecursionError):
-                raise _wrong(owner, "a JSON file", path, "not one") from None
+                raise DataFileError.of(
+                    owner, "path", "a JSON file", f"{path.name!r}, not one"
+                ) from None
         elif kind in (".yaml", ".yml"):
-            content = _yaml(text, path, owner)
+            content = load_yaml(text, path.name, owner=owner)
         else:
             lines = (line.strip() for line in text.splitlines())
             content = [line for line in lines if line and not line.startswith("#")]
         try:
-            source = cls(content, name="word list")
+            source = cls(content)
         except InvalidInputError:
             constraint = "a list of strings, or group names mapped to lists of strings"
-            raise _wrong(owner, constraint, path, "something else") from None
+            raise DataFileError.of(
+                owner, "path", constraint, f"{path.name!r}, something else"
+            ) from None
         if not any(source._groups.values()):
-            raise _wrong(owner, "a file with at least one member", path, "without any")
+            got = f"{path.name!r}, without any"
+            raise DataFileError.of(owner, "path", "a file with at least one member", got)
         return source
 
     def __repr__(self) -> str:
@@ -286,46 +295,6 @@ def _checked_groups(content: Any, owner: str, param: str) -> dict[str, list[str]
             raise InvalidInputError.of(owner, param, constraint, got)
         groups[group] = rows
     return groups
-
-
-def _read_list(path: Path, owner: str) -> str:
-    try:
-        if not path.exists():
-            raise _wrong(owner, "a file that exists", path, "one that is not there")
-        if not path.is_file():
-            raise _wrong(owner, "a readable file", path, "not a regular file")
-        if path.stat().st_size > LARGEST_FILE:
-            limit = f"a file of at most {LARGEST_FILE >> 20} MiB"
-            raise _wrong(owner, limit, path, f"of {path.stat().st_size >> 20} MiB")
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise _wrong(owner, "a UTF-8 file", path, f"wrong at byte {error.start}") from None
-    except (OSError, ValueError) as error:
-        if isinstance(error, DataFileError):
-            raise
-        reason = getattr(error, "strerror", None) or "a damaged name"
-        raise _wrong(owner, "a readable file", path, reason) from None
-
-
-def _yaml(text: str, path: Path, owner: str) -> Any:
-    try:
-        import yaml
-    except ImportError:
-        raise MissingDependencyError("Reading a YAML file", "yaml", "concepts") from None
-    try:
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            # Nested, aliases grow exponentially.
-            if isinstance(event, yaml.AliasEvent):
-                raise _wrong(owner, "a YAML file without aliases (*)", path, "one")
-        return yaml.safe_load(text)
-    except DataFileError:
-        raise
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError):
-        raise _wrong(owner, "a YAML file", path, "not one") from None
-
-
-def _wrong(owner: str, constraint: str, path: Path, got: str) -> DataFileError:
-    return DataFileError(message(owner, "path", constraint, f"{path.name!r}, {got}"))
 
 
 DRAWS_PER_MEMBER = 5
@@ -515,9 +484,7 @@ class DetectorSource:
     ) -> None:
         owner = "DetectorSource"
         if not isinstance(detector, Detector):
-            raise InvalidInputError.of(
-                owner, "detector", "an object with a method detect(texts)", type(detector).__name__
-            )
+            raise wrong_type(owner, "detector", "an object with a method detect(texts)", detector)
         self._detector = detector
         self._texts = check_texts(texts, owner=owner)
         self.min_count = check_count(min_count, owner=owner, param="min_count")

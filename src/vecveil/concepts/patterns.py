@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from vecveil.concepts.matching import Span
-from vecveil.errors import InvalidInputError, MissingDependencyError, message
+from vecveil.errors import InvalidInputError, MissingDependencyError, wrong_type
 from vecveil.validation import check_positive
 
 __all__ = [
@@ -109,9 +109,7 @@ class PatternDetector:
         except ImportError:
             raise MissingDependencyError("Finding patterns", "regex", "concepts") from None
         if isinstance(patterns, str | bytes) or not hasattr(patterns, "__iter__"):
-            raise InvalidInputError.of(
-                owner, "patterns", "a sequence of strings", type(patterns).__name__
-            )
+            raise wrong_type(owner, "patterns", "a sequence of strings", patterns)
         self.time_limit = check_positive(time_limit, owner=owner, param="time_limit")
         self.label = label
         self._owner = owner
@@ -122,10 +120,11 @@ class PatternDetector:
                                            f"{type(pattern).__name__} at position {i}")  # fmt: skip
             # Compiling has no time limit: repetitions with a count are written out, and take gigabytes.
             if unrolled_size(pattern) > LARGEST_PATTERN:
-                raise InvalidInputError(
-                    message(owner, "patterns", f"of at most {LARGEST_PATTERN:,} elements, repetitions written out",
-                            f"a larger one at position {i}", fix="Lower the counts in braces.")
-                )  # fmt: skip
+                constraint = f"of at most {LARGEST_PATTERN:,} elements, repetitions written out"
+                got = f"a larger one at position {i}"
+                raise InvalidInputError.of(
+                    owner, "patterns", constraint, got, fix="Lower the counts in braces."
+                )
             try:
                 compiled = regex.compile(pattern)
             except (regex.error, RecursionError, OverflowError, MemoryError, ValueError) as error:
@@ -184,17 +183,13 @@ class PatternDetector:
         return spans
 
     def _matches_nothing(self, i: int) -> InvalidInputError:
-        return InvalidInputError(
-            message(self._owner, "patterns", "patterns that match at least one character",
+        return InvalidInputError.of(self._owner, "patterns", "patterns that match at least one character",
                     f"one at position {i} that matches the empty string",
-                    fix="Use + instead of *, and let lookarounds enclose something.")
-        )  # fmt: skip
+                    fix="Use + instead of *, and let lookarounds enclose something.")  # fmt: skip
 
     def _too_slow(self, i: int, row: int | None) -> InvalidInputError:
         where = "" if row is None else f" on the text in row {row}"
-        return InvalidInputError(
-            message(self._owner, "patterns", f"done with one text in {self.time_limit:g} seconds",
+        return InvalidInputError.of(self._owner, "patterns", f"done with one text in {self.time_limit:g} seconds",
                     f"more{where}, in the pattern at position {i}",
                     "It probably backtracks without end, as nested repetitions do.",
-                    "Simplify it, or make its repetitions possessive (++ and *+).")
-        )  # fmt: skip
+                    "Simplify it, or make its repetitions possessive (++ and *+).")  # fmt: skip

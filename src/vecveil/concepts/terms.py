@@ -8,7 +8,7 @@ from typing import Any
 
 from vecveil.concepts.folding import canonical, fold, is_boundary, offsets
 from vecveil.concepts.matching import Span
-from vecveil.errors import InvalidInputError, MissingDependencyError
+from vecveil.errors import InvalidInputError, MissingDependencyError, wrong_type
 
 __all__ = ["TermDetector"]
 
@@ -46,9 +46,7 @@ class TermDetector:
         owner: str = "TermDetector",
     ) -> None:
         if isinstance(terms, str | bytes) or not hasattr(terms, "__iter__"):
-            raise InvalidInputError.of(
-                owner, "terms", "a sequence of strings", type(terms).__name__
-            )
+            raise wrong_type(owner, "terms", "a sequence of strings", terms)
         folded: dict[str, str] = {}
         for i, term in enumerate(terms):
             if not isinstance(term, str):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vecveil.encoders.sentence_transformer import SentenceTransformerBackend
-from vecveil.errors import InvalidInputError, MissingDependencyError, message
+from vecveil.errors import InvalidInputError, MissingDependencyError
 
 __all__ = ["load_model"]
 
@@ -62,14 +62,12 @@ def _looks_like_path(name: str) -> bool:
 
 def _from_folder(library: Any, folder: Path, arguments: dict[str, Any]) -> Any:
     if not (folder / "modules.json").is_file() and not (folder / "config.json").is_file():
-        raise InvalidInputError(
-            message(
-                _OWNER,
-                "name",
-                "a folder of a sentence-transformers model",
-                f"the folder {folder.name!r}",
-                "It has neither modules.json nor config.json.",
-            )
+        raise InvalidInputError.of(
+            _OWNER,
+            "name",
+            "a folder of a sentence-transformers model",
+            f"the folder {folder.name!r}",
+            "It has neither modules.json nor config.json.",
         )
     try:
         return library.SentenceTransformer(str(folder), local_files_only=True, **arguments)
@@ -97,17 +95,15 @@ def _from_hub(library: Any, name: str, arguments: dict[str, Any]) -> tuple[Any, 
         else:
             return model, _cached_folder(name, arguments)
     reason = "the hub is switched off (HF_HUB_OFFLINE)" if error is None else _first_line(error)
-    raise InvalidInputError(
-        message(
-            _OWNER,
-            "name",
-            "'minilm', an existing folder or a hub model that can be loaded",
-            repr(name),
-            f"It is not in the local hub cache, and loading it failed: {reason}.",
-            _remote_code_hint(error)
-            or "Check the name and the network, or download the model elsewhere with "
-            "`hf download NAME --local-dir FOLDER` and pass the folder; 'minilm' needs no network.",
-        )
+    raise InvalidInputError.of(
+        _OWNER,
+        "name",
+        "'minilm', an existing folder or a hub model that can be loaded",
+        repr(name),
+        f"It is not in the local hub cache, and loading it failed: {reason}.",
+        _remote_code_hint(error)
+        or "Check the name and the network, or download the model elsewhere with "
+        "`hf download NAME --local-dir FOLDER` and pass the folder; 'minilm' needs no network.",
     ) from error
 
 

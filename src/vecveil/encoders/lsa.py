@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.errors import DataFileError, InvalidInputError, message
+from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.io import write_bytes
 from vecveil.types import Texts
 from vecveil.validation import check_count, check_texts
@@ -257,12 +257,10 @@ def _unit(rows: npt.NDArray[Any]) -> Floats:
 
 def _damaged(what: str) -> DataFileError:
     fix = "Copy it again or fit a new one."
-    return DataFileError(
-        message(
-            f"{_OWNER}.load",
-            "folder",
-            "one that LsaEncoder.save wrote",
-            f"one that {what}",
-            fix=fix,
-        )
+    return DataFileError.of(
+        f"{_OWNER}.load",
+        "folder",
+        "one that LsaEncoder.save wrote",
+        f"one that {what}",
+        fix=fix,
     )

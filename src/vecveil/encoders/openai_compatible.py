@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.encoders.protocol import Advance, checked_vectors
-from vecveil.errors import EncoderError, InvalidInputError, MissingDependencyError, message
+from vecveil.errors import EncoderError, InvalidInputError, MissingDependencyError
 from vecveil.validation import check_count, check_positive
 
 __all__ = ["OpenAICompatibleBackend", "is_endpoint", "parse_embeddings", "split_endpoint"]
@@ -172,7 +172,7 @@ def parse_embeddings(
         wanted = f"a server that answers with {rows} finite vectors"
         if dimension is not None:
             wanted += f" of {dimension} dimensions"
-        return EncoderError(message(owner, "endpoint", wanted, got))
+        return EncoderError.of(owner, "endpoint", wanted, got)
 
     # Raised outside the handlers: what is caught holds the answer, and with it clean vectors.
     vectors: list[Any] | None = None

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.validation import all_finite
 
 __all__ = [
@@ -83,7 +83,7 @@ def checked_vectors(
 
     def refuse(constraint: str, got: object, why: str = "") -> InvalidInputError:
         fix = "Make encode(texts) return one finite vector per text, all of one dimension."
-        return InvalidInputError(message(owner, "encode", constraint, got, why, fix))
+        return InvalidInputError.of(owner, "encode", constraint, got, why, fix)
 
     try:
         array = np.asarray(_to_numpy(value))

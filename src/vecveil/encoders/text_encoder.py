@@ -18,7 +18,7 @@ from vecveil.encoders.cache import EmbeddingCache, default_cache_folder
 from vecveil.encoders.lsa import LSA_FILE, LsaEncoder
 from vecveil.encoders.openai_compatible import OpenAICompatibleBackend, is_endpoint
 from vecveil.encoders.protocol import Advance, Backend, Encoder, checked_vectors
-from vecveil.errors import InvalidInputError, MissingDependencyError
+from vecveil.errors import InvalidInputError, MissingDependencyError, wrong_type
 from vecveil.runtime import progress
 from vecveil.types import Texts
 from vecveil.validation import check_count, check_texts
@@ -366,14 +366,15 @@ class _CallableBackend:
     ) -> None:
         encode = getattr(encoder, "encode", None) or encoder
         if not callable(encode):
-            raise InvalidInputError.of(_LOADER, "encoder",
-                                       "a model name, a folder, a callable or an object with .encode",
-                                       type(encoder).__name__)  # fmt: skip
+            raise wrong_type(
+                _LOADER,
+                "encoder",
+                "a model name, a folder, a callable or an object with .encode",
+                encoder,
+            )
         given = fingerprint if fingerprint is not None else getattr(encoder, "fingerprint", None)
         if fingerprint is not None and (not isinstance(fingerprint, str) or not fingerprint):
-            raise InvalidInputError.of(
-                _LOADER, "fingerprint", "a non-empty string", type(fingerprint).__name__
-            )
+            raise wrong_type(_LOADER, "fingerprint", "a non-empty string", fingerprint)
         self._encode = encode
         self._batch_size = check_count(batch_size, owner=_LOADER, param="batch_size")
         self.fingerprint = given if isinstance(given, str) and given else None

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.randomness.elementary import row_dots
 from vecveil.types import Embeddings, Matrix, Vector
 from vecveil.validation import check_count, check_positive
@@ -76,10 +76,8 @@ class Before:
         unit, norms = unit_rows(X)
         if self.kind == "normalise":
             if (norms == 0).any():
-                raise InvalidInputError(
-                    message(owner, "X", "of rows with a direction", "a row of zeros",
-                            "Vectors are normalised before the noise.", "Leave such rows out.")
-                )  # fmt: skip
+                raise InvalidInputError.of(owner, "X", "of rows with a direction", "a row of zeros",
+                            "Vectors are normalised before the noise.", "Leave such rows out.")  # fmt: skip
             return np.ascontiguousarray(unit.astype(X.dtype))
         assert self.radius is not None
         clipped = unit * np.minimum(norms, self.radius)[:, None]

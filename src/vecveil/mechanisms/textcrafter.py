@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.accounting import Guarantee, distortion_guarantee
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.mechanisms.base import Arrays, Mechanism, certain_advantage, euclidean_distances
 from vecveil.mechanisms.policy import PolicyWeights
 from vecveil.mechanisms.steps import unit_rows
@@ -59,12 +59,10 @@ def check_unit_rows(X: Embeddings, *, owner: str, param: str = "X") -> None:
     norms = unit_rows(X)[1]
     wrong = np.flatnonzero(np.abs(norms - 1) > UNIT_TOLERANCE)
     if len(wrong):
-        raise InvalidInputError(
-            message(owner, param, "of rows with norm 1",
+        raise InvalidInputError.of(owner, param, "of rows with norm 1",
                     f"{len(wrong)} others, the first in row {wrong[0]} with norm {norms[wrong[0]]:.4g}",
                     "The policy is learnt on the unit sphere, and the radius is counted in norms of a vector.",
-                    "Fit with before='normalise' to have rows brought to norm 1, or do so yourself.")
-        )  # fmt: skip
+                    "Fit with before='normalise' to have rows brought to norm 1, or do so yourself.")  # fmt: skip
 
 
 def check_radius(value: Any, *, owner: str) -> float:
@@ -72,10 +70,8 @@ def check_radius(value: Any, *, owner: str) -> float:
     radius = check_positive(value, owner=owner, param="radius")
     least, most = RADII
     if not least <= radius <= most:
-        raise InvalidInputError(
-            message(owner, "radius", f"between {least:g} and {most:g}", radius,
-                    "Vectors have norm 1: beyond that float32 loses the step or the vector.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "radius", f"between {least:g} and {most:g}", radius,
+                    "Vectors have norm 1: beyond that float32 loses the step or the vector.")  # fmt: skip
     return radius
 
 

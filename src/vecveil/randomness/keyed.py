@@ -173,10 +173,8 @@ class NoiseKeys:
             others = os.name == "posix" and path.stat().st_mode & 0o077
             text = "" if others else path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise KeyFileError(
-                message(owner, "path", "a key file that can be read", f"{path.name}: {_reason(error)}",
-                        fix="Make one with `vecveil key new FILE`.")
-            ) from None  # fmt: skip
+            raise KeyFileError.of(owner, "path", "a key file that can be read", f"{path.name}: {_reason(error)}",
+                        fix="Make one with `vecveil key new FILE`.") from None  # fmt: skip
         if others:
             raise KeyFileError.of(owner, "path", "readable by its owner alone", f"mode {others:o} for others",
                                   "Whoever has the key removes the noise.", f"Run: chmod 600 {path.name}")  # fmt: skip

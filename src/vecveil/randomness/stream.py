@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from vecveil.errors import IncompatibleError, InvalidInputError
+from vecveil.errors import IncompatibleError, InvalidInputError, wrong_type
 from vecveil.randomness import kernel
 from vecveil.randomness.elementary import Words
 from vecveil.types import RandomSource, Vector
@@ -48,9 +48,7 @@ def resolve_generator(
         return rng
     if isinstance(rng, int | np.integer) and not isinstance(rng, bool) and rng >= 0:
         return np.random.default_rng(int(rng))
-    raise InvalidInputError.of(
-        owner, "rng", "None, a seed ≥ 0 or a numpy.random.Generator", type(rng).__name__
-    )
+    raise wrong_type(owner, "rng", "None, a seed ≥ 0 or a numpy.random.Generator", rng)
 
 
 _AES_BLOCK = 16

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.concepts import Concept, Detector
-from vecveil.errors import ConceptError, InvalidInputError, message
+from vecveil.errors import ConceptError, InvalidInputError
 from vecveil.types import Embeddings, Texts
 from vecveil.validation import check_count, check_texts
 
@@ -133,8 +133,6 @@ def split_by_group(
     return test
 
 
-Indices = npt.NDArray[np.int64]
-
 PII_ENTITIES = (
     "CREDIT_CARD",
     "CRYPTO",
@@ -252,10 +250,8 @@ class PiiCorpus:
     def _check(self, pii: int, plain: int) -> None:
         for param, rows, name in (("pii", pii, "pii_given"), ("plain", plain, "plain_given")):
             if rows != self.counts[name]:
-                raise InvalidInputError(
-                    message("PiiCorpus", param, f"of the {self.counts[name]} rows that were labelled",
-                            f"{rows} rows")
-                )  # fmt: skip
+                raise InvalidInputError.of("PiiCorpus", param, f"of the {self.counts[name]} rows that were labelled",
+                            f"{rows} rows")  # fmt: skip
 
 
 def label_corpus(

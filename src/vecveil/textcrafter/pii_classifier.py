@@ -125,8 +125,6 @@ def doubts(figures: Mapping[str, Estimate]) -> list[str]:
     ]
 
 
-Array = npt.NDArray[Any]
-
 MIN_ROWS = 20  # of each class: below it, a fifth held out is fewer than four
 _STEPS = 2000
 

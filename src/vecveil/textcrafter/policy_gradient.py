@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.errors import DataFileError, InvalidInputError, message
+from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.mechanisms.textcrafter import REDRAWS, degenerate_below
 from vecveil.runtime import Batches, import_torch, resolve_device
 from vecveil.textcrafter.reward import Reward, RewardTerms, target_centroids
@@ -218,10 +218,8 @@ def group_numbers(groups: Any, rows: int, *, owner: str) -> Indices | None:
                                    f"shape {given.shape} of dtype {given.dtype}")  # fmt: skip
     values, numbers = np.unique(given, return_inverse=True)
     if len(values) < 2:
-        raise InvalidInputError(
-            message(owner, "groups", "of at least 2 groups", "1",
-                    "Rows of one group are held out together, and others must be left to learn from.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "groups", "of at least 2 groups", "1",
+                    "Rows of one group are held out together, and others must be left to learn from.")  # fmt: skip
     return numbers.reshape(-1).astype(np.int64)
 
 

@@ -20,7 +20,6 @@ from vecveil.errors import (
     IncompatibleError,
     InvalidInputError,
     TrainingError,
-    message,
 )
 from vecveil.io import write_bytes
 from vecveil.mechanisms.policy import PolicyWeights
@@ -127,13 +126,11 @@ class PolicyCheckpoint:
                     for name in sorted({*wanted, *other})
                     if wanted.get(name) != other.get(name)
                 )
-            raise DataFileError(
-                message(_OWNER, "checkpoint", f"one with {key} {str(wanted)[:60]}",
+            raise DataFileError.of(_OWNER, "checkpoint", f"one with {key} {str(wanted)[:60]}",
                         f"one with {key} {str(other)[:60]}",
                         "A training goes on only with the data, settings and seed that it began with.",
                         "Give another folder (on the command line: another --out), or remove "
-                        f"{str(self.folder)[:200]}.")
-            )  # fmt: skip
+                        f"{str(self.folder)[:200]}.")  # fmt: skip
 
     def save(self, arrays: Mapping[str, Array], curves: LearningCurves) -> None:
         """Replace the folder's file by this epoch's."""
@@ -159,10 +156,8 @@ class PolicyCheckpoint:
 
     def damaged(self) -> DataFileError:
         """Return the error for a file that cannot be read as one of these."""
-        return DataFileError(
-            message(_OWNER, "checkpoint", "a folder that a training has written",
-                    f"{self.folder.name}, which cannot be read as one", fix="Remove the folder.")
-        )  # fmt: skip
+        return DataFileError.of(_OWNER, "checkpoint", "a folder that a training has written",
+                    f"{self.folder.name}, which cannot be read as one", fix="Remove the folder.")  # fmt: skip
 
 
 def forget_checkpoint(folder: Path) -> None:
@@ -171,9 +166,6 @@ def forget_checkpoint(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # not empty: what else is there is somebody's own
         folder.rmdir()
-
-
-_OWNER = "train_policy"
 
 
 @dataclass(frozen=True, eq=False)

@@ -62,7 +62,7 @@ def test_only_a_terms_file_or_labels(tmp_path: Path) -> None:
         ("name: a\nterm: [secret]\n", InvalidInputError, "Did you mean 'terms'?"),
         ("name: a\nsecret: 1\nterms: [x]\n", InvalidInputError, "an unknown key at position 1"),
         ("name: a\n5: 1\nterms: [x]\n", InvalidInputError, "an unknown key at position 1"),
-        ("name: a\nterms: [secret]\nterms: [x]\n", InvalidInputError, "a second one in line 3"),
+        ("name: a\nterms: [secret]\nterms: [x]\n", DataFileError, "a second one in line 3"),
         ("terms: [secret]\n", InvalidInputError, "`name` must be given"),
         ("name: 5\nterms: [secret]\n", InvalidInputError, "`name` must be a string; got int"),
         ("name: a\n", InvalidInputError, "at least one of terms, terms_file, patterns"),

@@ -102,7 +102,7 @@ def test_a_file_that_is_no_list_is_refused(
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataFileError, match=r"'towns\.txt', one that is not there"):
+    with pytest.raises(DataFileError, match=r"a file that exists; got 'towns\.txt'"):
         WordListSource.from_file(tmp_path / "towns.txt")
     with pytest.raises(DataFileError, match="not a regular file"):
         WordListSource.from_file(tmp_path)

@@ -126,7 +126,7 @@ def test_a_users_engine_is_taken_as_it_is() -> None:
     concept = Concept.from_entities("ward", ["WARD"], model=engine)
     assert [s.label for s in concept.detect(["on ward 12 today"])[0]] == ["WARD"]
     assert concept.describe()["detectors"][0]["model"] == "AnalyzerEngine"
-    with pytest.raises(InvalidInputError, match="one of the engine's: en; got 'de'"):
+    with pytest.raises(InvalidInputError, match="one of en; got 'de'"):
         PresidioDetector(["WARD"], model=engine, language="de")
 
 
