@@ -111,8 +111,8 @@ class PresidioDetector(EntityDetector):
             constraint = f"a spaCy pipeline for the types {', '.join(sorted(wanting))}"
             raise InvalidInputError.of(owner, "model", constraint, None,
                                        "Presidio finds these with a model, and fetches none here.",
-                                       "Install one (python -m spacy download en_core_web_lg) and pass its name, or use "
-                                       "engine='huggingface' and a model (extra: vecveil[huggingface]).")  # fmt: skip
+                                       "Install one (python -m spacy download en_core_web_lg) and pass its name, "
+                                       "or use engine='huggingface' and a model (vecveil[huggingface]).")  # fmt: skip
         self._check_known(known)
 
     def describe(self) -> dict[str, Any]:
