@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.serving.local_upstream import LocalUpstream
+from vecveil.serving.upstreams import LocalUpstream
 
 DIMENSION = 384
 SPREAD = 0.25

@@ -306,9 +306,9 @@ def test_with_keys_the_page_asks_for_one(browser: Any, tmp_path: Path) -> None:
     from vecveil.release_policy import ReleasePolicy
     from vecveil.serving import Service
     from vecveil.serving.api_keys import ApiKeys
-    from vecveil.serving.local_upstream import LocalUpstream
-    from vecveil.serving.page_routes import PAGE_OPEN_PATHS, PageTexts, page_router
+    from vecveil.serving.preview_page import PAGE_OPEN_PATHS, PageTexts, page_router
     from vecveil.serving.service import ServedPolicy
+    from vecveil.serving.upstreams import LocalUpstream
 
     file = tmp_path / "keys"
     file.write_text("k" * 40 + "\n")

@@ -27,9 +27,9 @@ def main() -> int:
     from harness.serving import FakeEncoder, fake_protector, served
     from vecveil.release_policy import ReleasePolicy
     from vecveil.serving import Limits, Service
-    from vecveil.serving.local_upstream import LocalUpstream
-    from vecveil.serving.page_routes import PageTexts, page_router
+    from vecveil.serving.preview_page import PageTexts, page_router
     from vecveil.serving.service import ServedPolicy
+    from vecveil.serving.upstreams import LocalUpstream
 
     def preview(*given: Any, **named: Any) -> dict[str, Any]:
         return {}

@@ -226,7 +226,7 @@ def _pattern(data: bytes) -> None:
 
 
 def _serve_config(data: bytes) -> None:
-    from vecveil.serving.config import read_config
+    from vecveil.serving.settings import read_config
 
     with expected():
         repr(read_config(written("serve.yaml", data)))
@@ -380,7 +380,7 @@ def _lsa_files() -> tuple[bytes, bytes]:
 
 def _http_body(data: bytes) -> None:
     from vecveil.serving.errors import ApiError
-    from vecveil.serving.page_requests import PageLimits, parse_job
+    from vecveil.serving.preview_page import PageLimits, parse_job
     from vecveil.serving.requests import parse_request
 
     refusal: ApiError | None
@@ -405,7 +405,7 @@ def _http_body(data: bytes) -> None:
 
 def _upstream(data: bytes) -> None:
     from vecveil.encoders.openai_compatible import parse_embeddings
-    from vecveil.serving.http_upstream import _tokens
+    from vecveil.serving.upstreams import _tokens
 
     with expected():
         found = parse_embeddings(data, rows=2, owner="upstream", dimension=None)

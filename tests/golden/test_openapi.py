@@ -81,9 +81,9 @@ def client(*names: str) -> Iterator[httpx.Client]:
     from vecveil.release_policy import ReleasePolicy
     from vecveil.serving import Limits, Service
     from vecveil.serving.api_keys import ApiKeys
-    from vecveil.serving.local_upstream import LocalUpstream
-    from vecveil.serving.page_routes import PAGE_OPEN_PATHS, PageTexts, page_router
+    from vecveil.serving.preview_page import PAGE_OPEN_PATHS, PageTexts, page_router
     from vecveil.serving.service import ServedPolicy
+    from vecveil.serving.upstreams import LocalUpstream
 
     def preview(*given: Any, **named: Any) -> dict[str, Any]:
         return {}

@@ -16,6 +16,9 @@ import httpx
 import numpy as np
 import openai
 import pytest
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route, Router
 
 import vecveil
 from harness.serving import (
@@ -31,9 +34,8 @@ from harness.serving import (
 from vecveil.release_policy import ReleasePolicy
 from vecveil.serving import Limits, Service, UpstreamSettings
 from vecveil.serving.api_keys import ApiKeys
-from vecveil.serving.http_upstream import HttpUpstream
-from vecveil.serving.local_upstream import LocalUpstream
 from vecveil.serving.service import ServedPolicy
+from vecveil.serving.upstreams import HttpUpstream, LocalUpstream
 
 TEXTS = ["The patient takes alphamab.", "Nothing to see here."]
 
@@ -447,24 +449,15 @@ def test_a_client_that_goes_away_takes_its_work_with_it(laplace: vecveil.Protect
 
 
 def test_further_routes_stand_beside(laplace: vecveil.Protector) -> None:
-    from fastapi import APIRouter
+    def page(request: Request) -> Response:
+        if request.url.path == "/broken":
+            raise ValueError("zyxcanary")
+        return PlainTextResponse("here")
 
-    router = APIRouter()
-
-    @router.get("/")
-    def page() -> dict[str, str]:
-        return {"page": "here"}
-
-    @router.get("/broken")
-    def broken(count: int) -> None:
-        raise ValueError("zyxcanary")
-
+    router = Router([Route("/", page), Route("/broken", page)])
     with served(local(("drug", ReleasePolicy(laplace))), routers=[router]) as url:
-        assert httpx.get(url, timeout=60).json() == {"page": "here"}
-        answer = httpx.get(f"{url}/broken", params={"count": 1}, timeout=60)
+        assert httpx.get(url, timeout=60).text == "here"
+        answer = httpx.get(f"{url}/broken", timeout=60)
         assert answer.status_code == 500
         assert answer.json()["error"]["code"] == "internal_error"
-        assert "zyxcanary" not in answer.text
-        answer = httpx.get(f"{url}/broken", params={"count": "zyxcanary"}, timeout=60)
-        assert answer.status_code == 400
         assert "zyxcanary" not in answer.text

@@ -18,8 +18,8 @@ import vecveil
 from harness.serving import FakeEncoder, clean_vectors, fake_protector, served
 from vecveil.release_policy import ReleasePolicy
 from vecveil.serving import Limits, Service
-from vecveil.serving.local_upstream import LocalUpstream
 from vecveil.serving.service import ServedPolicy
+from vecveil.serving.upstreams import LocalUpstream
 
 BODIES = 400
 TEXTS = ["a", "zyxcanary", "two words", "ünïcödé", "\x00", "💊" * 50, " ", "x" * 3000]

@@ -231,8 +231,10 @@ def test_misuse_is_one_sentence(
     assert "Traceback" not in done.err
 
 
-@pytest.mark.parametrize("figures", ["", "none", "file"])
-@pytest.mark.parametrize("variable", ["PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir"])
+@pytest.mark.parametrize(
+    ("variable", "figures"),
+    [("PROMETHEUS_MULTIPROC_DIR", "none"), ("prometheus_multiproc_dir", "")],
+)
 def test_a_folder_of_figures_that_is_not_there_is_one_sentence(
     variable: str, figures: str, tmp_path: Path
 ) -> None:

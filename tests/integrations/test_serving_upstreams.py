@@ -30,9 +30,9 @@ from vecveil.errors import EncoderError, IncompatibleError
 from vecveil.release_policy import ReleasePolicy
 from vecveil.serving import Service, UpstreamSettings
 from vecveil.serving.errors import ApiError
-from vecveil.serving.http_upstream import HttpUpstream
 from vecveil.serving.requests import parse_request
 from vecveil.serving.service import ServedPolicy
+from vecveil.serving.upstreams import HttpUpstream
 
 CANARY = "zyxcanary takes alphamab"
 SETTINGS = UpstreamSettings(timeout=1.0, retries=2, max_response_bytes=200_000)
@@ -238,27 +238,6 @@ def test_indices_in_another_order_are_put_right(running: Running, policy: Releas
     np.testing.assert_array_equal(np.array(rows, dtype=np.float32), expected)
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_an_answer_too_many_is_nobodys(running: Running, policy: ReleasePolicy, late: bool) -> None:
-    """A second answer on a kept connection must not be taken for that to the next request."""
-
-    async def twice(up: Misbehaving, body: bytes, writer: asyncio.StreamWriter) -> None:
-        well(up, body, writer)
-        if late:
-            await writer.drain()
-            await asyncio.sleep(0.05)
-        respond(writer, answer_to(body, clean_vectors(["another", "client's"])))
-
-    running.up.answer = but(twice)
-    posted(running.url)
-    time.sleep(0.2)
-    running.up.answer = well
-    rows = [row["embedding"] for row in posted(running.url).json()["data"]]
-    texts = [CANARY, "b"]
-    expected = policy.documents(clean_vectors(texts), texts=texts)
-    np.testing.assert_array_equal(np.array(rows, dtype=np.float32), expected)
-
-
 @pytest.mark.parametrize(
     "failing",
     [sent("500 Oops", raw=b"{}"), sent("429 Slow", "Retry-After: 0\r\n", raw=b"{}"), close],
@@ -294,7 +273,7 @@ def test_an_upstream_that_was_away_is_checked_again(running: Running) -> None:
         assert (answer.status_code, answer.json()["error"]["code"]) == (502, "another_encoder")
     with pytest.MonkeyPatch.context() as patch:  # the refusal is remembered for half a minute
         later = SimpleNamespace(monotonic=lambda: time.monotonic() + 60)  # for that module alone
-        patch.setattr("vecveil.serving.checking.time", later)
+        patch.setattr("vecveil.encoders.upstream_verification.time", later)
         running.up.answer = well
         assert posted(running.url).status_code == 200
 

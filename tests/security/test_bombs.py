@@ -30,7 +30,7 @@ from vecveil.errors import DataFileError, InvalidInputError, ProtectorFileError,
 from vecveil.mechanisms import Laplace
 from vecveil.protector import Protector
 from vecveil.protector.files import from_bytes, to_bytes
-from vecveil.serving.config import read_config
+from vecveil.serving.settings import read_config
 
 MiB = 1 << 20
 

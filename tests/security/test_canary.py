@@ -28,8 +28,8 @@ from vecveil.databases.store import Batch
 from vecveil.encoders.lsa import LsaEncoder
 from vecveil.release_policy import ReleasePolicy
 from vecveil.serving import Service
-from vecveil.serving.local_upstream import LocalUpstream
 from vecveil.serving.service import ServedPolicy
+from vecveil.serving.upstreams import LocalUpstream
 
 HOLDS: dict[str, set[str]] = {
     "clean/notes.csv": {"text", "term", "id"},

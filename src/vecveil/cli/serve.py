@@ -119,7 +119,7 @@ def command(
         run(settings, on_listening=listening)
         return
     from vecveil.cli.serve_page import page_routers
-    from vecveil.serving.page_routes import PAGE_OPEN_PATHS
+    from vecveil.serving.preview_page import PAGE_OPEN_PATHS
 
     run(
         settings,
@@ -130,7 +130,7 @@ def command(
 
 
 def _from_options(given: dict[str, Any]) -> ServeSettings:
-    from vecveil.serving import PolicySettings, ServeSettings, UpstreamSettings
+    from vecveil.serving import ServedPolicySettings, ServeSettings, UpstreamSettings
 
     if not given["protectors"]:
         raise click.UsageError("Give -p FILE, or --config FILE.")
@@ -152,7 +152,7 @@ def _from_options(given: dict[str, Any]) -> ServeSettings:
         name = name or Path(file).stem
         if name in policies:
             raise click.UsageError(f"Two protectors are named {name!r}: give each a NAME=FILE.")
-        policies[name] = PolicySettings(file, **common)
+        policies[name] = ServedPolicySettings(file, **common)
     upstream = UpstreamSettings(encoder=given["upstream"], key=given["upstream_key"])
     return ServeSettings(
         policies,
@@ -163,7 +163,7 @@ def _from_options(given: dict[str, Any]) -> ServeSettings:
 
 
 def _from_config(path: Path, given: dict[str, Any]) -> ServeSettings:
-    from vecveil.serving.config import read_config
+    from vecveil.serving.settings import read_config
 
     changes = _set(given, "host", "port", "host_names", "workers")
     if given["no_access_log"]:

@@ -27,7 +27,7 @@ def page_routers(texts_file: Path | None) -> Callable[[Service], Sequence[APIRou
     """
     from vecveil.auditing.preview import FEWEST_TEXTS, MOST_WORDS
     from vecveil.demo.corpus import load_notes
-    from vecveil.serving.page_routes import PageTexts, page_router
+    from vecveil.serving.preview_page import PageTexts, page_router
 
     notes = load_notes()
     samples = [note.text for note in notes if note.has_concept][:_SAMPLES]

@@ -1,197 +1,222 @@
-"""The application: OpenAI's routes, health and metrics."""
+"""Build the ASGI application: OpenAI's routes, health and metrics, behind one guard."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from vecveil.errors import MissingDependencyError
 from vecveil.serving.api_keys import ApiKeys
-from vecveil.serving.body import read_body, unless_gone
-from vecveil.serving.errors import INVALID, ApiError, invalid
-from vecveil.serving.guard import App, Guard, Receive, Scope, Send
-from vecveil.serving.requests import POLICY_HEADER, SIDE_HEADER, parse_request, split_side
+from vecveil.serving.errors import ApiError, ClientGone, api_error_of
+from vecveil.serving.logs import event
+from vecveil.serving.requests import Admission, headers_of, parse_request, read_body, split_side
 from vecveil.serving.service import ServedPolicy, Service
 
-if TYPE_CHECKING:
-    from fastapi import APIRouter, FastAPI
+try:
+    from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
+    from starlette.middleware import Middleware
     from starlette.requests import Request
-    from starlette.responses import Response
+    from starlette.responses import JSONResponse, Response
+    from starlette.routing import Route, Router
+except ImportError:
+    raise MissingDependencyError("Serving", "starlette", "serve") from None
 
-__all__ = ["create_app"]
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_HEALTH = "/health"
-_EMBEDDINGS = "/v1/embeddings"
-_OURS = (POLICY_HEADER.encode(), SIDE_HEADER.encode())
+__all__ = ["create_app", "unless_gone"]
+
+T = TypeVar("T")
+
+_ROUTES = ("/v1/embeddings", "/v1/models", "/health", "/metrics")
+_CLIENT_GONE = 499
 
 
 def create_app(
     service: Service,
     *,
     keys: ApiKeys | None = None,
-    routers: Sequence[APIRouter] = (),
+    routers: Sequence[Router] = (),
     open_paths: Iterable[str] = (),
     hosts: frozenset[str] | None = None,
-) -> App:
+) -> Starlette:
     """Return the ASGI application.
 
     Args:
-        service: that answers; it is closed with the application.
-        keys: of which a client must show one as a bearer token; None lets everybody in.
-        routers: further routes, such as a page at ``/``. What they answer is theirs: hand in none that shows clean
-            vectors.
-        hosts: names that the header Host may have; None takes any, see `Guard`.
+        service: answers the requests; it is closed with the application.
+        keys: of which a client must show one as a bearer token; None admits everybody.
+        routers: further routes, such as a page at ``/``. They must not answer with clean vectors.
         open_paths: paths that need no key, besides ``/health``: a page that a browser opens cannot show one.
-
-    Raises:
-        MissingDependencyError: FastAPI is not installed.
+        hosts: names that the header Host may have; None takes any, see `Admission`.
     """
-    try:
-        from fastapi import FastAPI
-        from fastapi.exceptions import RequestValidationError
-        from starlette.exceptions import HTTPException
-    except ImportError as error:
-        raise MissingDependencyError("Serving", "fastapi", "serve") from error
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
         await service.start()
         yield
         await service.aclose()
 
-    quiet: Any = dict.fromkeys(
-        ("tracing", "metrics", "logs", "operation_spans", "auto_configure"), False
-    )
-    app = FastAPI(
-        title="vecveil",
-        lifespan=lifespan,
-        openapi_url=None,
-        docs_url=None,
-        redoc_url=None,
-        # FastAPI's own telemetry records messages of exceptions and what a client sent; older ones ignore this.
-        telemetry=quiet,
-    )
     routes = _Routes(service)
-    app.add_route(_EMBEDDINGS, routes.not_here, methods=["POST"])  # so that other methods are told
-    app.add_route("/v1/models", routes.models, methods=["GET"])
-    app.add_route("/v1/models/{model:path}", routes.model, methods=["GET"])
-    app.add_route(_HEALTH, routes.health, methods=["GET"])
-    app.add_route("/metrics", routes.figures, methods=["GET"])
-    for router in routers:
-        app.include_router(router)
-    app.add_exception_handler(HTTPException, _as_api_error)
-    app.add_exception_handler(RequestValidationError, _as_api_error)
-    guarded: dict[str, Any] = {
-        "service": service,
-        "keys": keys,
-        "open_paths": frozenset({_HEALTH, *open_paths}),
-        "hosts": hosts,
-    }
-    app.add_middleware(Guard, **guarded)
-    # The framework's own layers would cost embeddings as much again as protecting them does.
-    embeddings = Guard(_Embeddings(service), **guarded)
-
-    async def front(scope: Scope, receive: Receive, send: Send) -> None:
-        asked = scope["type"] == "http" and scope["path"] == _EMBEDDINGS
-        await (embeddings if asked and scope["method"] == "POST" else app)(scope, receive, send)
-
-    return front
+    admission = Admission(service.limits, keys, frozenset({"/health", *open_paths}), hosts)
+    return Starlette(
+        routes=[
+            Route("/v1/embeddings", routes.embeddings, methods=["POST"]),
+            Route("/v1/models", routes.models, methods=["GET"]),
+            Route("/v1/models/{model:path}", routes.model, methods=["GET"]),
+            Route("/health", routes.health, methods=["GET"]),
+            Route("/metrics", routes.metrics, methods=["GET"]),
+            *(route for router in routers for route in router.routes),
+        ],
+        middleware=[Middleware(_Guard, service, admission)],
+        exception_handlers={HTTPException: _as_api_error},
+        lifespan=lifespan,
+    )
 
 
-async def _as_api_error(request: Request, error: Exception) -> Response:
-    """Raise the framework's own errors on to the guard, in our words: theirs may repeat what was sent."""
-    status = int(getattr(error, "status_code", 400))
-    known = {
+def _as_api_error(request: Request, error: Exception) -> Response:
+    """Raise the framework's errors in our words: theirs may repeat what was sent."""
+    status = getattr(error, "status_code", 400)
+    texts = {
         404: ("There is no such path; embeddings are at POST /v1/embeddings.", "unknown_path"),
         405: ("The path does not take this method.", "method_not_allowed"),
-        413: ("The body is too large.", "body_too_large"),
     }
-    text, code = known.get(status, ("The request is not valid.", "invalid_request"))
-    raise ApiError(status, text, kind=INVALID, code=code) from None
+    text, code = texts.get(status, ("The request is not valid.", "invalid_request"))
+    raise ApiError(status, text, code=code)
 
 
-class _Embeddings:
-    """``POST /v1/embeddings``."""
+class _Guard:
+    """Middleware around every request: admission, a request id, error answers, metrics and one log line.
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    Whatever goes wrong inside is answered in OpenAI's shape, without details.
+    """
+
+    def __init__(self, app: ASGIApp, service: Service, admission: Admission) -> None:
+        self._app, self._service, self._admission = app, service, admission
+        self._running = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        service = self._service
-        headers = {
-            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
-        }
-        ours = [name for name, _ in scope["headers"] if name in _OURS]
-        if len(ours) > len(set(ours)):  # a gateway in front may have looked at another of them
-            raise invalid(
-                "The headers X-Vecveil-Policy and X-Vecveil-Input must be given once.",
-                code="invalid_header",
-            )
-        body = await read_body(receive, headers, service.limits)
-        asked = parse_request(
-            body, headers, max_inputs=service.limits.inputs, client_ids=service.client_ids
-        )
-        answer = await unless_gone(receive, service.answer(asked, headers))
-        said = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(answer)).encode()),
-        ]
-        await send({"type": "http.response.start", "status": 200, "headers": said})
-        await send({"type": "http.response.body", "body": answer})
-        await asyncio.sleep(0)  # it leaves before the request is counted and logged
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        route = scope["path"] if scope["path"] in _ROUTES else "other"
+        request_id = f"req-{secrets.token_hex(12)}"
+        metrics = self._service.metrics
+        status = 0
+        fields: dict[str, Any] = {}
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
+            await send(message)
+
+        self._running += 1
+        metrics.running.inc()
+        try:
+            self._admission.check(scope, running=self._running)
+            await self._app(scope, receive, answer)
+        except ClientGone:
+            status, fields["code"] = _CLIENT_GONE, "client_gone"
+            metrics.errors.labels("client_gone").inc()
+        except Exception as error:
+            shown = api_error_of(error)
+            fields["code"] = shown.code
+            metrics.errors.labels(shown.code).inc()
+            if shown.status >= 500 and not isinstance(error, ApiError):
+                name = type(error).__name__
+                event("failed", level=logging.ERROR, id=request_id, code=shown.code, exception=name)
+            if status:  # half an answer is out: close the connection, which the client sees
+                raise ConnectionAbortedError from None
+            await _send(answer, shown.status, shown.headers(), shown.body())
+        finally:
+            self._running -= 1
+            metrics.running.dec()
+            seconds = time.perf_counter() - started
+            metrics.requests.labels(route, str(status)).inc()
+            metrics.seconds.labels(route).observe(seconds)
+            method = scope["method"] if scope["method"] in ("GET", "POST", "HEAD") else "other"
+            event("request", id=request_id, method=method, route=route, status=status,
+                  ms=round(1000 * seconds, 2), **fields)  # fmt: skip
+
+
+async def _send(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+    headers = [*headers, (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 class _Routes:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def not_here(self, request: Request) -> Response:
-        raise ApiError(
-            500, "Something unexpected failed; nothing was released.", code="internal_error"
-        )
+    async def embeddings(self, request: Request) -> Response:
+        service, limits = self._service, self._service.limits
+        headers = headers_of(request.scope)
+        body = await read_body(request.receive, headers, limits)
+        parsed = parse_request(body, headers, max_inputs=limits.inputs, client_ids=service.client_ids)
+        answer = await unless_gone(request.receive, service.answer(parsed, headers))
+        return Response(answer, media_type="application/json")
 
     async def models(self, request: Request) -> Response:
-        listed = [self._model(one) for one in self._service.policies.values()]
-        return _json({"object": "list", "data": listed})
+        listed = [self._describe(served) for served in self._service.policies.values()]
+        return JSONResponse({"object": "list", "data": listed})
 
     async def model(self, request: Request) -> Response:
         name, _ = split_side(request.path_params["model"])
-        found = self._service.policies.get(name)
-        if found is None:
-            raise ApiError(
-                404, "There is no such model; GET /v1/models lists them.", code="model_not_found"
-            )
-        return _json(self._model(found))
+        if name not in self._service.policies:
+            raise ApiError(404, "There is no such model; GET /v1/models lists them.", code="model_not_found")
+        return JSONResponse(self._describe(self._service.policies[name]))
 
-    def _model(self, one: ServedPolicy) -> dict[str, Any]:
+    def _describe(self, served: ServedPolicy) -> dict[str, Any]:
         return {
-            "id": one.name,
+            "id": served.name,
             "object": "model",
             "created": self._service.created,
             "owned_by": "vecveil",
             "vecveil": {
-                "method": one.policy.protector.method,
-                "dimensions": one.policy.protector.released_dimension,
-                "query_protection": one.policy.query_protection,
-                "keyed": one.policy.key is not None,
+                "method": served.policy.protector.method,
+                "dimensions": served.policy.protector.released_dimension,
+                "query_protection": served.policy.query_protection,
+                "keyed": served.policy.key is not None,
             },
         }
 
     async def health(self, request: Request) -> Response:
-        """Say that the process answers; how many upstreams have been checked is beside it."""
         total = len(self._service.policies)
-        return _json({"status": "ok", "policies": total, "checked": self._service.checked})
+        return JSONResponse({"status": "ok", "policies": total, "checked": self._service.checked})
 
-    async def figures(self, request: Request) -> Response:
-        from starlette.responses import Response
-
+    async def metrics(self, request: Request) -> Response:
         metrics = self._service.metrics
         return Response(metrics.text(), headers={"content-type": metrics.content_type})
 
 
-def _json(content: Any) -> Response:
-    from starlette.responses import JSONResponse
+async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of ``work``, or cancel it once the client has closed the connection.
 
-    return JSONResponse(content)
+    Raises:
+        ClientGone: the client closed the connection.
+    """
+
+    async def disconnected() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    working, gone = asyncio.ensure_future(work), asyncio.ensure_future(disconnected())
+    try:
+        await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientGone
+        return working.result()
+    finally:  # also where the server ends and cancels this task
+        gone.cancel()
+        working.cancel()
+        await asyncio.wait({working})

@@ -1,7 +1,6 @@
-"""Errors as OpenAI's clients know them: ``{"error": {"message", "type", "param", "code"}}``.
+"""Errors in the shape that OpenAI's clients expect: ``{"error": {"message", "type", "param", "code"}}``.
 
-What a client reads here was written by us. No message holds a text, a vector, a key, a header, or a word that an
-upstream said.
+No message holds a text, a vector, a key, a header, or a word that an upstream said.
 """
 
 from __future__ import annotations
@@ -16,22 +15,29 @@ from vecveil.errors import (
     VecveilError,
 )
 
-__all__ = ["INVALID", "SERVER", "ApiError", "UpstreamError", "api_error_of", "invalid"]
+__all__ = ["INVALID", "SERVER", "ApiError", "ClientGone", "UpstreamError", "api_error_of", "upstream_refusal"]
 
 INVALID = "invalid_request_error"
 SERVER = "server_error"
+RATE_LIMIT = "rate_limit_error"
+# Codes of an upstream that a client may read; any other one could hold what was sent.
+_UPSTREAM_CODES = frozenset({"context_length_exceeded", "model_not_found", "insufficient_quota", "invalid_api_key"})
+
+
+class ClientGone(Exception):
+    """The client closed the connection before there was an answer."""
 
 
 class ApiError(Exception):
-    """An answer that is an error.
+    """An error that a client gets as its answer.
 
     Args:
-        status: of HTTP.
-        text: a sentence for people.
+        status: HTTP status code.
+        text: sentence for people.
         kind: OpenAI's ``type``.
-        code: for programs; also the label of the error's count.
-        param: the field of the request that is wrong.
-        retry_after: seconds after which it may be different.
+        code: for programs; also the label of the error's count in the metrics.
+        param: field of the request at fault.
+        retry_after: seconds after which a retry may succeed.
     """
 
     def __init__(
@@ -39,8 +45,8 @@ class ApiError(Exception):
         status: int,
         text: str,
         *,
-        kind: str = INVALID,
         code: str,
+        kind: str = INVALID,
         param: str | None = None,
         retry_after: float | None = None,
     ) -> None:
@@ -50,21 +56,16 @@ class ApiError(Exception):
 
     def body(self) -> bytes:
         """Return the JSON."""
-        error = {
-            "message": self.text,
-            "type": self.kind,
-            "param": self.param,
-            "code": self.code,
-        }
+        error = {"message": self.text, "type": self.kind, "param": self.param, "code": self.code}
         return json.dumps({"error": error}).encode()
 
-    def headers(self) -> dict[str, str]:
-        """Return the headers that go with it."""
-        headers = {"content-type": "application/json"}
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Return the response headers."""
+        headers = [(b"content-type", b"application/json")]
         if self.retry_after is not None:
-            headers["retry-after"] = str(max(1, round(self.retry_after)))
+            headers.append((b"retry-after", str(max(1, round(self.retry_after))).encode()))
         if self.status == 401:
-            headers["www-authenticate"] = "Bearer"
+            headers.append((b"www-authenticate", b"Bearer"))
         return headers
 
 
@@ -72,8 +73,8 @@ class UpstreamError(ApiError):
     """The upstream did not answer, or not with vectors.
 
     Args:
-        lost: whether the upstream was not there, so that another one may answer next time.
-        refused: the status with which it refused the request, if it did.
+        lost: whether the upstream could not be reached, so that another server may answer next time.
+        refused: HTTP status with which the upstream refused the request.
     """
 
     def __init__(
@@ -91,51 +92,66 @@ class UpstreamError(ApiError):
         self.lost, self.refused = lost, refused
 
 
-def invalid(text: str, *, code: str, param: str | None = None, status: int = 400) -> ApiError:
-    """Return the error of a request that cannot be."""
-    return ApiError(status, text, code=code, param=param)
-
-
-def api_error_of(error: BaseException) -> ApiError:
-    """Return what a client is told of ``error``: everything unexpected is a 500 without details."""
+def api_error_of(error: Exception) -> ApiError:
+    """Return the answer for ``error``; everything unexpected is a 500 without details."""
     match error:
         case ApiError():
             return error
         case LedgerCapError():
-            # Not 429: clients repeat that by themselves, and the cap stays.
-            return ApiError(
-                403,
-                f"Releases of {error.items} of the inputs would exceed the cap of the ledger; nothing was released "
-                "or counted.",
-                kind="permission_error",
-                code="release_cap_reached",
-            )
+            # Not 429: clients retry that by themselves, and the cap stays.
+            text = f"Releases of {error.items} of the inputs would exceed the cap of the ledger; nothing was released."
+            return ApiError(403, text, kind="permission_error", code="release_cap_reached")
         case LedgerError():
-            return _server(
-                503,
-                "The ledger of releases cannot be used; nothing was released.",
-                "ledger_unavailable",
-            )
+            text = "The ledger of releases cannot be used; nothing was released."
+            return ApiError(503, text, kind=SERVER, code="ledger_unavailable")
         case EncoderError():
             return UpstreamError(502, str(error), code="upstream_invalid")
         case IncompatibleError():
-            return _server(
-                502,
-                "The upstream's vectors are not those of the encoder that the protector was fitted for; nothing was "
-                "released.",
-                "another_encoder",
-            )
+            text = "The upstream is not the encoder that the protector was fitted for; nothing was released."
+            return ApiError(502, text, kind=SERVER, code="another_encoder")
         case VecveilError():
-            return _server(
-                500,
-                "The vectors could not be protected; nothing was released.",
-                "protection_failed",
-            )
+            text = "The vectors could not be protected; nothing was released."
+            return ApiError(500, text, kind=SERVER, code="protection_failed")
         case _:
-            return _server(
-                500, "Something unexpected failed; nothing was released.", "internal_error"
-            )
+            text = "Something unexpected failed; nothing was released."
+            return ApiError(500, text, kind=SERVER, code="internal_error")
 
 
-def _server(status: int, text: str, code: str) -> ApiError:
-    return ApiError(status, text, kind=SERVER, code=code)
+def upstream_refusal(status: int, content: bytes, retry_after: str | None) -> UpstreamError:
+    """Return the error for an upstream's answer that is not 200; of the answer it shows the status and a known code.
+
+    Args:
+        content: body of the answer, or its beginning.
+        retry_after: header of that name.
+    """
+    code = _upstream_code(content)
+    named = f" ({code})" if code else ""
+    if status == 429:
+        text = f"The upstream takes no more requests at the moment{named}."
+        return UpstreamError(429, text, code="upstream_rate_limited", kind=RATE_LIMIT,
+                             retry_after=_seconds(retry_after), refused=status)  # fmt: skip
+    if status in (401, 403):
+        text = f"The upstream refused the key{named}."
+        return UpstreamError(401, text, code="upstream_authentication", kind=INVALID, refused=status)
+    if status in (400, 404, 413, 422):
+        text = (f"The upstream refused the request with HTTP {status}{named}: is a text too long for it, or does it "
+                "not know the model?")  # fmt: skip
+        return UpstreamError(404 if status == 404 else 400, text, code="upstream_refused", kind=INVALID, refused=status)
+    wait = _seconds(retry_after) if retry_after else None
+    text = f"The upstream answered with HTTP {status}."
+    return UpstreamError(502, text, code="upstream_failed", retry_after=wait, refused=status)
+
+
+def _upstream_code(content: bytes) -> str | None:
+    try:
+        code = json.loads(content)["error"]["code"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return code if isinstance(code, str) and code in _UPSTREAM_CODES else None
+
+
+def _seconds(retry_after: str | None) -> float:
+    try:
+        return min(3600.0, max(0.0, float(retry_after or 1.0)))
+    except ValueError:  # a date
+        return 1.0

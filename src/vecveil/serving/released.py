@@ -1,7 +1,7 @@
-"""The one gate through which vectors leave: `release`, and `Released`, which nothing else makes.
+"""Release vectors: the one gate through which they leave the server.
 
-What is sent to a client is written from a `Released` and from nothing else, so a clean vector cannot get into an
-answer by a slip elsewhere: there is no way to write it.
+What a client gets is written from a `Released`, which `release` alone can make: a clean vector cannot get into an
+answer by a slip elsewhere.
 """
 
 from __future__ import annotations
@@ -12,21 +12,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vecveil.errors import ReleaseError, message
-from vecveil.randomness import WordStream
+from vecveil.errors import ReleaseError
 from vecveil.release_policy import ReleasePolicy
 from vecveil.serving.requests import Side
 from vecveil.types import Embeddings
-from vecveil.validation import all_finite
 
 __all__ = ["Released", "release"]
 
-_OWNER = "release"
 _GATE = object()
 
 
 class Released:
-    """Vectors that a policy returned and that were checked; made by `release` alone."""
+    """Vectors that a policy returned and `release` checked."""
 
     __slots__ = ("_vectors",)
 
@@ -44,19 +41,14 @@ class Released:
 
     def to_json(self, *, model: str, as_base64: bool, tokens: int) -> bytes:
         """Return the answer to ``POST /v1/embeddings``."""
-        if as_base64:  # which needs no escaping
-            rows = ['"' + b2a_base64(row, newline=False).decode() + '"' for row in self._vectors]
+        if as_base64:
+            rows = [b2a_base64(row, newline=False).decode() for row in self._vectors]
         else:
-            rows = [_number_list(row) for row in self._vectors.tolist()]
-        data = ",".join(
-            f'{{"object":"embedding","index":{i},"embedding":{row}}}' for i, row in enumerate(rows)
-        )
-        usage = f'{{"prompt_tokens":{tokens:d},"total_tokens":{tokens:d}}}'
-        return f'{{"object":"list","data":[{data}],"model":{json.dumps(model)},"usage":{usage}}}'.encode()
-
-
-def _number_list(row: list[float]) -> str:
-    return json.dumps(row, allow_nan=False, separators=(",", ":"))
+            rows = self._vectors.tolist()
+        data = [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows)]
+        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+        content = {"object": "list", "data": data, "model": model, "usage": usage}
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
 def release(
@@ -66,48 +58,42 @@ def release(
     side: Side,
     texts: Sequence[str],
     ids: Sequence[str] | None = None,
-    stream: WordStream | None = None,
 ) -> Released:
-    """Return the clean vectors (N, n) of ``texts`` as the policy lets them out.
+    """Return the clean vectors (N, n) of ``texts`` as the policy releases them.
 
     Args:
         clean: of the encoder; of the rewritten texts, for a method that rewrites texts.
         side: ``document`` or ``query``.
         texts: as the client sent them.
-        ids: that name the items; None names them by their texts.
-        stream: of the noise, from `ReleasePolicy.stream_ahead`; never given twice.
+        ids: names of the items; None names them by their texts.
 
     Raises:
-        ReleaseError: what came out of the policy is not what it must be; nothing leaves.
-        VecveilError: what the policy raises.
+        ReleaseError: the policy returned no finite vectors of its dimension, or a clean one; nothing leaves.
+        VecveilError: raised by the policy.
     """
-    protector = policy.protector
     if len(clean) != len(texts):
         raise _refused("one for each text", f"{len(clean)} for {len(texts)}")
     if policy.rewrites_texts:
-        # What was encoded is not what was sent: the rewriting was the protection.
-        vectors, may_equal = clean, True
+        # The rewriting was the protection: these are vectors of other texts than the client's.
+        vectors, may_be_clean = clean, True
     else:
         protect = policy.queries if side == "query" else policy.documents
-        vectors = protect(clean, rng=stream, ids=ids, texts=list(texts))
-        # A map leaves a vector as it is that holds nothing of what it erases.
-        may_equal = side == "query" and policy.query_protection == "map-only"
-    expected = (len(texts), protector.released_dimension)
+        vectors = protect(clean, ids=ids, texts=list(texts))
+        # A map leaves a vector as it is that holds nothing of what the map erases.
+        may_be_clean = side == "query" and policy.query_protection == "map-only"
+    expected = (len(texts), policy.protector.released_dimension)
     if not isinstance(vectors, np.ndarray) or vectors.shape != expected:
         raise _refused("of the shape that the protector releases", "another shape")
-    if vectors.dtype != np.float32:
-        with np.errstate(over="ignore"):
-            vectors = vectors.astype(np.float32)
-    if not all_finite(vectors):
+    with np.errstate(over="ignore"):  # beyond float32 is infinite, and refused next
+        vectors = vectors.astype(np.float32)
+    if not np.isfinite(vectors).all():
         raise _refused("finite", "NaN or infinity")
-    if not may_equal and vectors.shape == clean.shape:
-        # A row with no value that differs is equal: np.not_equal and np.logical_or take no detour through Python.
-        differs = np.logical_or.reduce(vectors != np.asarray(clean, dtype=np.float32), axis=1)
-        if not np.logical_and.reduce(differs):
-            same = ~differs
-            raise _refused("different from the clean vectors", f"{int(same.sum())} equal rows")
+    if not may_be_clean and vectors.shape == clean.shape:
+        equal = (vectors == np.asarray(clean, dtype=np.float32)).all(axis=1)
+        if equal.any():
+            raise _refused("different from the clean vectors", f"{int(equal.sum())} equal rows")
     return Released(vectors, _GATE)
 
 
-def _refused(wanted: str, got: str) -> ReleaseError:
-    return ReleaseError(message(_OWNER, "vectors", wanted, got, "Nothing was released."))
+def _refused(constraint: str, got: str) -> ReleaseError:
+    return ReleaseError.of("release", "vectors", constraint, got, "Nothing was released.")

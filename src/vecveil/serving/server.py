@@ -1,36 +1,60 @@
-"""Running the application under uvicorn: logs, signals, a graceful end."""
+"""Run the application under uvicorn, in one process or several."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
+import hashlib
+import inspect
 import ipaddress
+import json
 import logging
 import math
 import os
 import socket
 import sys
+import tempfile
+import time
+import warnings
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from vecveil.errors import InvalidInputError, MissingDependencyError
+from vecveil.errors import (
+    IncompatibleError,
+    InvalidInputError,
+    MissingDependencyError,
+    VecveilError,
+)
+from vecveil.randomness import NoiseKeys
+from vecveil.runtime import inherited_variables, thread_count
 from vecveil.serving.api_keys import ApiKeys
 from vecveil.serving.app import create_app
 from vecveil.serving.logs import configure_logging, event
-from vecveil.serving.opening import open_service
+from vecveil.serving.metrics import MULTIPROCESS_FOLDER, drop_ended_processes
+from vecveil.serving.service import Service, open_service
 from vecveil.serving.settings import ServeSettings
 
+try:
+    import uvicorn
+    from uvicorn.supervisors import Multiprocess
+except ImportError:
+    raise MissingDependencyError("Serving", "uvicorn", "serve") from None
+
 if TYPE_CHECKING:
-    from fastapi import APIRouter
+    from starlette.applications import Starlette
+    from starlette.routing import Router
 
-    from vecveil.serving.service import Service
+    Routers = Callable[[Service], Sequence[Router]]
 
-    Routers = Callable[[Service], Sequence[APIRouter]]
+__all__ = ["listen", "run"]
 
-__all__ = ["bound", "run", "serve_on"]
-
-_KEEP_ALIVE = 65
-"""Seconds: longer than clients keep a connection, so that none of them writes into one that is being closed."""
+# Longer than clients keep a connection, so that no client writes into one that is being closed.
+_KEEP_ALIVE_SECONDS = 65
+_BACKLOG = 2048
+# A worker that loads an encoder on a busy machine takes long to answer its supervisor.
+_HEALTHCHECK_SECONDS = 15
+# uvicorn starts a worker again at once; this is the pause between attempts of one that cannot start.
+_RESTART_SECONDS = 5
 
 
 def run(
@@ -40,170 +64,198 @@ def run(
     open_paths: Iterable[str] = (),
     on_listening: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until a signal says to stop; requests that are being answered then get their answer.
+    """Serve until a signal ends the server; requests that are being answered then get their answer.
 
-    With ``settings.workers`` above 1 a program of one's own calls this below ``if __name__ == "__main__":``, as the
-    processes that it starts import that program's file.
+    With ``settings.workers`` above 1 a program calls this below ``if __name__ == "__main__":``, as the worker
+    processes import that program's file.
 
     Args:
         settings: see `ServeSettings`.
-        routers: gives further routes, once the service is open. They are for one worker: what such routes keep from
-            one request to the next is in one process.
+        routers: gives further routes once the service is open. They need one worker: they keep state in one process.
         open_paths: see `create_app`.
-        on_listening: told the base URL once requests are taken.
+        on_listening: called with the base URL once the server takes requests.
 
     Raises:
         VecveilError: something that cannot be used; nothing was served.
-        MissingDependencyError: FastAPI, uvicorn or httptools is not installed.
     """
     if settings.workers > 1 and sys.platform == "win32":
         raise InvalidInputError.of("serve", "workers", "1 on Windows", settings.workers)
     if settings.workers > 1 and routers is not None:
         raise InvalidInputError.of("serve", "routers", "left out with several workers", "some",
-                                   "What they keep from one request to the next is in one process.")  # fmt: skip
-    fill_standard_streams()
+                                   "They keep state in one process.")  # fmt: skip
+    if settings.api_keys is not None:
+        ApiKeys(settings.api_keys)  # refused before an encoder is loaded
     configure_logging(access=settings.access_log)
-    listening = False
+    with listen(settings.host, settings.port) as listening:
+        if settings.api_keys is None and not _is_local(settings):
+            event("warning", level=logging.WARNING, message="Reachable from other machines without a key: set "
+                  "api_keys, and put TLS in front.")  # fmt: skip
+        host, port = listening.getsockname()[:2]
+        url = f"http://[{host}]:{port}/v1" if ":" in host else f"http://{host}:{port}/v1"
 
-    def told(url: str, policies: int) -> None:
-        nonlocal listening
-        several = {"workers": settings.workers} if settings.workers > 1 else {}
-        event("listening", url=url, policies=policies, **several)
-        listening = True
-        if on_listening is not None:
-            on_listening(url)
+        def announce() -> None:
+            several = {"workers": settings.workers} if settings.workers > 1 else {}
+            event("listening", url=url, policies=len(settings.policies), **several)
+            if on_listening is not None:
+                on_listening(url)
 
+        if settings.workers > 1:
+            _run_workers(settings, listening, announce)
+        else:
+            _run_here(settings, listening, announce, routers, open_paths)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket: a port in use is refused before an encoder is loaded.
+
+    Clients that connect meanwhile wait until the server is ready.
+
+    Raises:
+        InvalidInputError: the address cannot be listened on.
+    """
     try:
-        with bound(settings.host, settings.port) as address:
-            _warn_if_open(settings)
-            if settings.workers > 1:
-                from vecveil.serving.workers import run_workers
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = found[0]
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        return socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=both)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+    raise InvalidInputError.of("serve", "host and port", "an address to listen on", f"{host}:{port} ({reason})",
+                               fix="Choose another --port, or 0 for a free one.")  # fmt: skip
 
-                run_workers(settings, address, on_listening=told)
-            else:
-                serve_on(
-                    address, settings, routers=routers, open_paths=open_paths, on_listening=told
-                )
-    finally:
-        if listening:
+
+def _run_here(
+    settings: ServeSettings,
+    listening: socket.socket,
+    announce: Callable[[], None],
+    routers: Routers | None,
+    open_paths: Iterable[str],
+) -> None:
+    """Serve in this process."""
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            announce()  # from here on signals end the server in order
+
+    service = open_service(settings)
+    app = _application(service, settings, () if routers is None else routers(service), open_paths)
+    config = _uvicorn_config(settings, app)
+
+    async def serve() -> None:
+        await _start(service)  # here, where what it raises reaches the caller
+        await Server(config).serve(sockets=[listening])
+
+    with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+        try:
+            runner.run(serve())
+        finally:
             event("stopped")
 
 
-def serve_on(
-    listening: socket.socket,
-    settings: ServeSettings,
-    *,
-    routers: Routers | None = None,
-    open_paths: Iterable[str] = (),
-    on_opened: Callable[[Service], None] | None = None,
-    on_listening: Callable[[str, int], None],
-) -> None:
-    """Serve on a bound socket in this process; see `run`.
+def _run_workers(settings: ServeSettings, listening: socket.socket, announce: Callable[[], None]) -> None:
+    """Serve in several processes that accept from one socket; uvicorn replaces those that end."""
+    identity = _verified_identity(settings)
+    with tempfile.TemporaryDirectory(prefix="vecveil-metrics-", ignore_cleanup_errors=True) as folder:
+        variables = {MULTIPROCESS_FOLDER: folder}
+        if "OMP_NUM_THREADS" not in os.environ:  # the encoder of each worker would take all cores
+            variables["OMP_NUM_THREADS"] = str(max(1, thread_count() // settings.workers))
+        with inherited_variables(variables):
+            config = _uvicorn_config(settings, partial(_worker_app, settings, identity), factory=True)
+            given: dict[str, Any] = {"sockets": [listening]}
+            if "target" in inspect.signature(Multiprocess).parameters:  # an older uvicorn
+                given["target"] = uvicorn.Server(config).run
+            supervisor = Multiprocess(config, **given)  # takes over the signals
+            announce()
+            supervisor.run()
+            event("stopped")
 
-    Args:
-        listening: it listens as soon as there is somebody to answer.
-        on_opened: given the service before it asks or answers anybody; what it raises ends the server.
-        on_listening: told the base URL and the number of policies.
-    """
-    try:
-        import uvicorn
-    except ImportError as error:
-        raise MissingDependencyError("Serving", "uvicorn", "serve") from error
-    try:
-        from vecveil.serving.joined_writes import JoinedWrites
-    except ImportError as error:
-        raise MissingDependencyError("Serving", "httptools", "serve") from error
-    from vecveil.serving.announcing import AnnouncingServer
 
-    keys = None if settings.api_keys is None else ApiKeys(settings.api_keys)
+def _verified_identity(settings: ServeSettings) -> str:
+    """Verify everything once, so that it is refused with one error, and return the identity of the service."""
     service = open_service(settings)
-    if on_opened is not None:
-        on_opened(service)
-    app = create_app(
-        service,
-        keys=keys,
-        routers=() if routers is None else routers(service),
-        open_paths=open_paths,
-        hosts=_host_names(settings),
-    )
-    config = uvicorn.Config(
+    _application(service, settings, (), ())
+
+    async def verify() -> None:
+        await _start(service)
+        await service.aclose()
+
+    asyncio.run(verify())
+    return _identity(service)
+
+
+async def _start(service: Service) -> None:
+    try:
+        await service.start()
+    except BaseException:
+        await service.aclose()
+        raise
+
+
+def _worker_app(settings: ServeSettings, identity: str) -> Starlette:
+    """Return the application of one worker process."""
+    configure_logging(access=settings.access_log)
+    warnings.simplefilter("ignore")  # the parent has shown ours; those of libraries may hold data
+    try:
+        drop_ended_processes()
+        service = open_service(settings)
+        if _identity(service) != identity:
+            # Another protector or key on the same port: equal texts would no longer get equal vectors.
+            raise IncompatibleError(
+                "serve: a protector, key or upstream is no longer what the server was started with. Restart the "
+                "server to take the new one, or put the old one back."
+            )
+        return _application(service, settings, (), ())
+    except VecveilError as error:
+        event("worker not started", level=logging.ERROR, message=str(error))
+    except Exception as error:  # its message and traceback may hold data
+        event("worker not started", level=logging.ERROR, exception=type(error).__name__)
+    time.sleep(_RESTART_SECONDS)
+    os._exit(1)  # without finalisation, during which the supervisor would wait for an answer to its health check
+
+
+def _identity(service: Service) -> str:
+    """Return a digest of what decides the released vectors: protectors, their use, keys and upstreams; no secret."""
+    policies = []
+    for name, served in sorted(service.policies.items()):
+        policy, protector = served.policy, served.policy.protector
+        key = policy.key.key() if isinstance(policy.key, NoiseKeys) else policy.key
+        policies.append(
+            [
+                name,
+                protector.fingerprint,
+                protector.encoder_info.fingerprint,
+                policy.query_protection,
+                policy.query_noise,
+                served.upstream.name,
+                key and [key.key_id, key.check_value],
+            ]
+        )
+    return hashlib.sha256(json.dumps(policies).encode()).hexdigest()
+
+
+def _application(
+    service: Service, settings: ServeSettings, routers: Sequence[Router], open_paths: Iterable[str]
+) -> Starlette:
+    keys = None if settings.api_keys is None else ApiKeys(settings.api_keys)
+    return create_app(service, keys=keys, routers=routers, open_paths=open_paths, hosts=_host_names(settings))
+
+
+def _uvicorn_config(settings: ServeSettings, app: Any, *, factory: bool = False) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
+        factory=factory,
+        workers=settings.workers,
         log_config=None,
         access_log=False,  # its lines hold paths and queries as clients wrote them
         lifespan="on",
         ws="none",
-        http=JoinedWrites,
         server_header=False,
         proxy_headers=False,
-        timeout_keep_alive=_KEEP_ALIVE,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=math.ceil(settings.limits.shutdown_seconds),
+        timeout_worker_healthcheck=_HEALTHCHECK_SECONDS,
     )
-
-    def started() -> None:
-        gc.collect()
-        gc.freeze()  # what is loaded by now stays: looking through it again and again costs every request
-        host, port = listening.getsockname()[:2]
-        shown = f"[{host}]" if ":" in host else host
-        on_listening(f"http://{shown}:{port}/v1", len(service.policies))
-
-    server = AnnouncingServer(config, started)
-
-    async def serve() -> None:
-        await service.start()  # before anybody is let in
-        await server.serve(sockets=[listening])
-
-    with asyncio.Runner(loop_factory=_loop_factory(config)) as runner:
-        runner.run(serve())
-
-
-def _loop_factory(config: Any) -> Any:
-    factory = getattr(config, "get_loop_factory", None)  # uvicorn before 0.36 has none
-    return None if factory is None else factory()
-
-
-def fill_standard_streams() -> None:
-    """Open what is closed of stdin, stdout and stderr: else a socket takes its number, and gets what is said."""
-    if sys.platform != "win32":
-        while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
-            os.set_inheritable(number, True)
-        os.close(number)
-
-
-def bound(host: str, port: int) -> socket.socket:
-    """Return a socket bound to the address, so that a port in use is told before an encoder is loaded."""
-    failed: str
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
-        listening = socket.socket(family, kind, protocol)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind(address)
-            _claim(listening, chosen=port == 0)
-        except OSError:
-            listening.close()
-            raise
-        listening.set_inheritable(False)
-        return listening
-    except OSError as error:
-        failed = error.strerror or type(error).__name__
-    raise InvalidInputError.of("serve", "host and port", "an address to listen on", f"{host}:{port} ({failed})",
-                               fix="Choose another --port, or 0 for a free one.")  # fmt: skip
-
-
-def _claim(address: socket.socket, *, chosen: bool) -> None:
-    """Make sure that nobody else gets the address before we listen, which takes as long as encoders take to load.
-
-    Sockets with SO_REUSEADDR may share an address until one listens, and with SO_REUSEPORT on both even then: so it
-    listens for a moment, which only one can, and is then neither. Of a port that the system has just ``chosen`` nobody
-    knows, and it would be given back.
-    """
-    if sys.platform == "linux":
-        if not chosen:
-            address.listen(1)
-        address.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
-        if not chosen:
-            address.shutdown(socket.SHUT_RDWR)
 
 
 def _is_local(settings: ServeSettings) -> bool:
@@ -219,12 +271,3 @@ def _host_names(settings: ServeSettings) -> frozenset[str] | None:
     if settings.host_names is not None:
         return frozenset(own | {name.strip().lower() for name in settings.host_names.split(",")})
     return frozenset(own) if _is_local(settings) and settings.api_keys is None else None
-
-
-def _warn_if_open(settings: ServeSettings) -> None:
-    if settings.api_keys is None and not _is_local(settings):
-        event(
-            "warning",
-            level=logging.WARNING,
-            message="Reachable from other machines without a key: set api_keys, and put TLS in front.",
-        )

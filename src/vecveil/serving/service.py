@@ -1,42 +1,45 @@
-"""What answers a request for embeddings: which policy, whose vectors, protected how."""
+"""Answer requests for embeddings: choose the policy, get clean vectors, and release them protected."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import TypeVar
 
-from vecveil.errors import EncoderError, VecveilError
-from vecveil.randomness import WordStream
+from vecveil.encoders import load_encoder
+from vecveil.encoders.openai_compatible import is_endpoint, split_endpoint
+from vecveil.errors import EncoderError, InvalidInputError, VecveilError
+from vecveil.protector import Protector, load
 from vecveil.release_policy import ReleasePolicy
-from vecveil.serving.ahead import Ahead
-from vecveil.serving.checking import EncoderCheck
-from vecveil.serving.errors import ApiError, UpstreamError, invalid
-from vecveil.serving.local_upstream import LocalUpstream
+from vecveil.serving.api_keys import read_noise_keys, read_secret
+from vecveil.serving.errors import ApiError, UpstreamError
 from vecveil.serving.logs import event
 from vecveil.serving.metrics import Metrics
-from vecveil.serving.released import Released, release
+from vecveil.serving.released import release
 from vecveil.serving.requests import EmbeddingRequest
-from vecveil.serving.settings import Limits
-from vecveil.serving.upstream import Encoded, Upstream
+from vecveil.serving.settings import Limits, ServedPolicySettings, ServeSettings, UpstreamSettings
+from vecveil.serving.upstreams import (
+    Encoded,
+    HttpUpstream,
+    LocalUpstream,
+    Upstream,
+    VerifiedUpstream,
+)
 
-__all__ = ["ServedPolicy", "Service"]
+__all__ = ["ServedPolicy", "Service", "open_service", "upstream_key"]
 
-T = TypeVar("T")
-
-_INLINE_VALUES = 16_384
-"""Vectors of so few values are protected at once: a thread would cost more than they do."""
-_POSTPONED = frozenset({"upstream_timeout", "upstream_rate_limited", "upstream_failed"})
+_OWNER = "serve"
+_OPENAI_KEY = "OPENAI_API_KEY"
+# Errors of an upstream that may go by themselves: the server starts, and the first request verifies it.
+_TRANSIENT = frozenset({"upstream_timeout", "upstream_rate_limited", "upstream_failed", "upstream_authentication"})
 
 
 @dataclass(frozen=True, eq=False)
 class ServedPolicy:
-    """A policy under its name, and where its clean vectors come from."""
+    """A policy under its name, and the upstream of its clean vectors."""
 
     name: str
     policy: ReleasePolicy
@@ -44,7 +47,7 @@ class ServedPolicy:
 
 
 class Service:
-    """Answers requests; one for each server.
+    """Answers the requests of one server.
 
     Args:
         policies: at least one, under different names.
@@ -59,33 +62,26 @@ class Service:
         limits: Limits | None = None,
         client_ids: bool = False,
     ) -> None:
-        self.policies = {one.name: one for one in policies}
+        self.policies = {served.name: served for served in policies}
         self.limits = limits or Limits()
         self.client_ids = client_ids
         self.created = int(time.time())
-        self.running = 0  # requests that are being answered, for their limit
         self.metrics = Metrics()
-        self._checks = {
-            one.name: EncoderCheck(one.name, one.policy.protector, one.upstream) for one in policies
+        self._upstreams = {
+            served.name: VerifiedUpstream(served.name, served.policy.protector, served.upstream)
+            for served in policies
         }
-        # An encoder in this process would have to stand still for it.
-        self._ahead = {
-            one.name: Ahead(one.policy)
-            for one in policies
-            if not isinstance(one.upstream, LocalUpstream)
-        }
-        self._threads = ThreadPoolExecutor(2, thread_name_prefix="vecveil-protect")
         self._started = False
 
     @property
     def checked(self) -> int:
-        """How many policies have an upstream that is known to be their encoder."""
-        return sum(check.passed for check in self._checks.values())
+        """Number of policies whose upstream is verified."""
+        return sum(upstream.verified for upstream in self._upstreams.values())
 
     async def start(self) -> None:
-        """Check what can be checked now.
+        """Verify the upstreams that can be verified now.
 
-        An upstream that is not there yet, or that wants a client's key, is checked with the first request.
+        An upstream that is not there yet, or that wants a client's key, is verified with the first request.
 
         Raises:
             IncompatibleError: an upstream is another encoder.
@@ -93,176 +89,177 @@ class Service:
         """
         if self._started:
             return
-        for one in self.policies.values():
-            _warn(one)
-            if one.upstream.takes_models:
-                event("encoder is checked for each model that clients name", policy=one.name)
+        for name, served in self.policies.items():
+            _warn(served)
+            if served.upstream.takes_models:
+                event("encoder is checked for each model that clients name", policy=name)
                 continue
             try:
-                await self._checks[one.name].ensure("", {})
+                await self._upstreams[name].ensure("", {})
             except UpstreamError as error:
-                if not (error.lost or error.code in _POSTPONED or error.status == 401):
-                    raise EncoderError(
-                        f"serve: upstream of the policy {one.name!r}: {error.text}"
-                    ) from None
-                event(
-                    "upstream not checked yet",
-                    level=logging.WARNING,
-                    policy=one.name,
-                    upstream=one.upstream.name,
-                    code=error.code,
-                    message="The first request checks it; nothing is released before.",
-                )
+                if not error.lost and error.code not in _TRANSIENT:
+                    raise EncoderError(f"serve: upstream of the policy {name!r}: {error.text}") from None
+                event("upstream not checked yet", level=logging.WARNING, policy=name, upstream=served.upstream.name,
+                      code=error.code, message="The first request checks it; nothing is released before.")  # fmt: skip
         self._started = True
 
     async def aclose(self) -> None:
         """Release threads and connections."""
-        for check in self._checks.values():
-            check.close()
-        for upstream in {id(one.upstream): one.upstream for one in self.policies.values()}.values():
+        for verified in self._upstreams.values():
+            verified.close()
+        for upstream in {id(served.upstream): served.upstream for served in self.policies.values()}.values():
             await upstream.aclose()
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def choose(self, request: EmbeddingRequest) -> ServedPolicy:
         """Return the policy: by header, by the model's name, or the only one.
 
         Raises:
-            ApiError: 404, none of that name.
+            ApiError: 404, no policy of that name.
         """
         if request.policy is not None:
-            found = self.policies.get(request.policy)
-            if found is None:
-                raise invalid(
-                    "The header X-Vecveil-Policy names no policy; GET /v1/models lists them.",
-                    code="policy_not_found",
-                    status=404,
-                )
-            return found
+            if request.policy in self.policies:
+                return self.policies[request.policy]
+            text = "The header X-Vecveil-Policy names no policy; GET /v1/models lists them."
+            raise ApiError(404, text, code="policy_not_found")
         if request.model in self.policies:
             return self.policies[request.model]
         if len(self.policies) == 1:
             return next(iter(self.policies.values()))
-        raise invalid(
-            "`model` names no policy; GET /v1/models lists them. Or name one in the header X-Vecveil-Policy.",
-            code="model_not_found",
-            param="model",
-            status=404,
-        )
+        text = "`model` names no policy; GET /v1/models lists them. Or name one in the header X-Vecveil-Policy."
+        raise ApiError(404, text, code="model_not_found", param="model")
 
     async def answer(self, request: EmbeddingRequest, headers: Mapping[str, str]) -> bytes:
-        """Return the answer to a request, in which every vector has passed `release`.
+        """Return the JSON answer to a request, in which every vector has passed `release`.
 
         Args:
-            headers: of the client, lower-case.
+            headers: of the client, by lower-case name.
 
         Raises:
             ApiError, VecveilError: see `vecveil.serving.errors.api_error_of`.
         """
         served = self.choose(request)
-        policy = served.policy
-        dimension = policy.protector.released_dimension
-        if request.dimensions is not None and request.dimensions != dimension:
-            raise invalid(
-                f"`dimensions` must be {dimension} or left out: that is what the protector releases.",
-                code="invalid_dimensions",
-                param="dimensions",
-            )
+        protector = served.policy.protector
+        dimension = protector.released_dimension
+        if request.dimensions not in (None, dimension):
+            text = f"`dimensions` must be {dimension} or left out: that is what the protector releases."
+            raise ApiError(400, text, code="invalid_dimensions", param="dimensions")
         texts = request.texts
-        if policy.rewrites_texts:
-            texts = await self._thread(partial(policy.protector.rewrite, texts))
-        drawn: list[WordStream] = []
-        ahead = self._ahead.get(served.name)
-        if ahead is None or len(texts) * policy.protector.dimension > _INLINE_VALUES:
-            encoded = await self._encode(served, request.model, texts, headers)
-        else:
-            with ahead.working(len(texts), request.side, alone=lambda: self.running < 2) as drawn:
-                encoded = await self._encode(served, request.model, texts, headers)
-        work = partial(self._protect, served, request, encoded, drawn.pop() if drawn else None)
-        small = encoded.vectors.size <= _INLINE_VALUES and policy.ledger is None
-        body = work() if small else await self._thread(work)
-        self.metrics.note(self.metrics.vectors, len(request.texts), served.name, request.side)
+        if served.policy.rewrites_texts:
+            texts = await asyncio.to_thread(protector.rewrite, texts)
+        with self.metrics.upstream.time():
+            encoded = await self._upstreams[served.name].embed(texts, model=request.model, headers=headers)
+        body = await asyncio.to_thread(self._release, served, request, encoded)
+        self.metrics.vectors.labels(served.name, request.side).inc(len(request.texts))
         return body
 
-    async def _encode(
-        self, served: ServedPolicy, model: str, texts: list[str], headers: Mapping[str, str]
-    ) -> Encoded:
-        check = self._checks[served.name]
-        started = time.perf_counter()
+    def _release(self, served: ServedPolicy, request: EmbeddingRequest, encoded: Encoded) -> bytes:
         try:
-            await check.ensure(model, headers)
-            before = _losses(served.upstream)
-            encoded = await served.upstream.embed(
-                texts, model=model, dimension=served.policy.protector.dimension, headers=headers
-            )
-            if _losses(served.upstream) != before:  # away, and back before it was given up
-                self._forget(served.upstream)
-                await check.ensure(model, headers)
-            return encoded
-        except UpstreamError as error:
-            if error.lost:
-                self._forget(served.upstream)
-            raise
-        finally:
-            self.metrics.note(self.metrics.upstream, time.perf_counter() - started)
-
-    def _forget(self, upstream: Upstream) -> None:
-        for one in self.policies.values():
-            if one.upstream is upstream:
-                self._checks[one.name].forget()
-
-    def _protect(
-        self,
-        served: ServedPolicy,
-        request: EmbeddingRequest,
-        encoded: Encoded,
-        stream: WordStream | None,
-    ) -> bytes:
-        started = time.perf_counter()
-        try:
-            released: Released = release(
-                served.policy,
-                encoded.vectors,
-                side=request.side,
-                texts=request.texts,
-                ids=request.ids,
-                stream=stream,
-            )
+            with self.metrics.protection.time():
+                released = release(
+                    served.policy, encoded.vectors, side=request.side, texts=request.texts, ids=request.ids
+                )
         except VecveilError as error:
             # Our own sentence; it holds neither text nor vector nor key.
             event("not released", level=logging.ERROR, policy=served.name, message=str(error))
             raise
-        finally:
-            self.metrics.note(self.metrics.protection, time.perf_counter() - started)
-        return released.to_json(
-            model=request.named, as_base64=request.base64, tokens=encoded.tokens
-        )
-
-    async def _thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-
-    def error_of(self, error: ApiError) -> ApiError:
-        """Count an error that is answered, and return it."""
-        self.metrics.note(self.metrics.errors, 1, error.code)
-        return error
+        return released.to_json(model=request.named, as_base64=request.base64, tokens=encoded.tokens)
 
 
-def _losses(upstream: Upstream) -> int:
-    return getattr(upstream, "losses", 0)
-
-
-def _warn(one: ServedPolicy) -> None:
-    said = []
-    if one.policy.gives_clean_queries:
-        said.append(
-            "map-only for a method without a map: the vectors of queries are the encoder's own, unprotected."
-        )
-    elif one.policy.query_protection == "map-only":
-        said.append(
-            "map-only: the vectors of queries pass the map without noise and are not protected."
-        )
-    name = one.upstream.name
+def _warn(served: ServedPolicy) -> None:
+    messages = []
+    if served.policy.gives_clean_queries:
+        messages.append("map-only for a method without a map: the vectors of queries are the encoder's own, "
+                        "unprotected.")  # fmt: skip
+    elif served.policy.query_protection == "map-only":
+        messages.append("map-only: the vectors of queries pass the map without noise and are not protected.")
+    name = served.upstream.name
     local = ("http://127.", "http://localhost", "http://[::1]")
     if name.startswith("http://") and not name.startswith(local):
-        said.append("Texts and clean vectors cross the network to the upstream without TLS.")
-    for message in said:
-        event("warning", level=logging.WARNING, policy=one.name, message=message)
+        messages.append("Texts and clean vectors cross the network to the upstream without TLS.")
+    for message in messages:
+        event("warning", level=logging.WARNING, policy=served.name, message=message)
+
+
+def open_service(settings: ServeSettings) -> Service:
+    """Return the service that ``settings`` describe; its upstreams are not verified yet.
+
+    Raises:
+        VecveilError: a file, key or encoder that cannot be used.
+    """
+    upstreams: dict[str, Upstream] = {}  # policies of one encoder share it
+    served = []
+    for name, given in settings.policies.items():
+        policy = _open_policy(given)
+        encoder = given.upstream or settings.upstream.encoder or _fitted_encoder(policy.protector)
+        # The precision that the protector was fitted with, where it is one of the package's encoders.
+        precision = policy.protector.encoder_info.precision or ""
+        precision = precision if precision in ("fp32", "bf16") else "auto"
+        shared = encoder if is_endpoint(encoder) else f"{encoder} {precision}"
+        if shared not in upstreams:
+            if is_endpoint(encoder):
+                authenticated = settings.api_keys is not None
+                upstreams[shared] = _http_upstream(encoder, settings.upstream, authenticated)
+            else:
+                # No cache: it would keep the clean vectors of every request on disk.
+                loaded = load_encoder(encoder, precision=precision, cache=None, show_progress=False)
+                upstreams[shared] = LocalUpstream(loaded)
+        served.append(ServedPolicy(name, policy, upstreams[shared]))
+    return Service(served, limits=settings.limits, client_ids=settings.client_ids)
+
+
+def _open_policy(given: ServedPolicySettings) -> ReleasePolicy:
+    from vecveil.accounting import Ledger
+
+    return ReleasePolicy(
+        load(given.protector),
+        query_protection=given.query_protection,
+        query_noise=given.query_noise,
+        key=read_noise_keys(given.key),
+        ledger=None if given.ledger is None else Ledger(given.ledger, create=False),
+    )
+
+
+def _fitted_encoder(protector: Protector) -> str:
+    info = protector.encoder_info
+    if info.name is None or info.precision == "native":
+        raise InvalidInputError.of(_OWNER, "upstream", "given for a protector whose encoder has no name", "none",
+                                   "It was fitted on vectors alone, or with an encoder of your own.",
+                                   "Name the encoder or its server: --upstream NAME|URL#MODEL.")  # fmt: skip
+    return info.name
+
+
+def _http_upstream(encoder: str, settings: UpstreamSettings, authenticated: bool) -> HttpUpstream:
+    named = "#" in encoder
+    url, model = split_endpoint(encoder if named else f"{encoder}#any", owner=_OWNER)
+    key, forward = upstream_key(settings.key, authenticated=authenticated, environment=os.environ)
+    if forward:
+        event("clients' keys are sent to the upstream", upstream=url)
+    return HttpUpstream(url, model if named else None, settings, key=key, forward_key=forward)
+
+
+def upstream_key(
+    given: str | None, *, authenticated: bool, environment: Mapping[str, str]
+) -> tuple[str | None, bool]:
+    """Return the server's own key for its upstream, and whether clients' keys are sent on instead.
+
+    Args:
+        given: ``forward``, ``none``, ``env:NAME``, a file, or None for the default.
+        authenticated: whether clients show a key of this server, which the upstream must not see.
+        environment: of the process.
+
+    Raises:
+        InvalidInputError: keys of this server would be sent on.
+        KeyFileError: no key where one was named.
+    """
+    if given == "forward" and authenticated:
+        raise InvalidInputError.of(_OWNER, "upstream.key", "env:NAME, a file or none beside api_keys", "'forward'",
+                                   "Clients show a key of this server, which the upstream must not see.")  # fmt: skip
+    if given == "none":
+        return None, False
+    if given is None and authenticated:
+        key = environment.get(_OPENAI_KEY)
+        event("own key for the upstream", found=bool(key), variable=_OPENAI_KEY)
+        return key or None, False
+    if given is None or given == "forward":
+        return None, True
+    return read_secret(given, "upstream.key"), False

@@ -8,7 +8,7 @@ import pytest
 
 from vecveil.errors import InvalidInputError, KeyFileError
 from vecveil.serving.api_keys import ApiKeys, read_secret
-from vecveil.serving.opening import upstream_key
+from vecveil.serving.service import upstream_key
 
 ONE, OTHER = "one-key-of-a-client", "another-key-of-a-client"
 

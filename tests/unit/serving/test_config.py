@@ -8,8 +8,7 @@ import pytest
 
 from harness.documents import ROOT, blocks
 from vecveil.errors import DataFileError, InvalidInputError, VecveilError
-from vecveil.serving.config import read_config
-from vecveil.serving.settings import Limits, PolicySettings, ServeSettings
+from vecveil.serving.settings import Limits, ServedPolicySettings, ServeSettings, read_config
 
 SECRET = "sk-zyxsecret"
 
@@ -49,7 +48,7 @@ policies:
     assert found.api_keys == str(tmp_path / "keys.txt")
     assert found.limits == Limits(inputs=16, body_seconds=5)
     assert found.upstream.key == "env:OPENAI_API_KEY"
-    assert found.policies["drug"] == PolicySettings(str(tmp_path / "drug.vecveil"))
+    assert found.policies["drug"] == ServedPolicySettings(str(tmp_path / "drug.vecveil"))
     names = found.policies["names"]
     assert (names.protector, names.key) == ("/srv/names.vecveil", "env:VECVEIL_KEYS")
     assert names.ledger == str(tmp_path / "names.ledger")
@@ -102,9 +101,9 @@ def test_no_file(tmp_path: Path) -> None:
 
 def test_settings_refuse_what_cannot_be() -> None:
     with pytest.raises(InvalidInputError, match="port"):
-        ServeSettings({"a": PolicySettings("a")}, port=70_000)
+        ServeSettings({"a": ServedPolicySettings("a")}, port=70_000)
     with pytest.raises(InvalidInputError, match="ASCII"):
-        ServeSettings({"ä": PolicySettings("a")})
+        ServeSettings({"ä": ServedPolicySettings("a")})
 
 
 def test_the_file_of_the_page_is_one(tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
-"""Kept connections: which are used again, and what answers on them is asked who it is."""
+"""Upstream connections are pooled, and an upstream that may have been replaced is verified again."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import time
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -20,30 +20,12 @@ from harness.serving import (
 )
 from vecveil.release_policy import ReleasePolicy
 from vecveil.serving import Service, UpstreamSettings
-from vecveil.serving.connection_count import ConnectionCount
-from vecveil.serving.http_upstream import HttpUpstream
 from vecveil.serving.service import ServedPolicy
+from vecveil.serving.upstreams import HttpUpstream
 
 
 def well(up: Misbehaving, body: bytes, writer: asyncio.StreamWriter) -> None:
     respond(writer, answer_to(body))
-
-
-def test_one_connection_more_than_requests_tells_that_one_was_lost() -> None:
-    count = ConnectionCount()
-
-    def made(connections: int, requests: int) -> int:
-        with contextlib.ExitStack() as running:
-            for _ in range(requests):
-                running.enter_context(count.request())
-            for _ in range(connections):
-                count.created()
-        return count.losses
-
-    assert made(1, 1) == 0
-    assert made(2, 3) == 0  # three at once: three connections are as they should be
-    assert made(1, 1) == 1
-    assert made(5, 1) == 1  # once a minute
 
 
 def test_connections_are_kept() -> None:
@@ -79,26 +61,25 @@ def check(answer: httpx.Response, *, same: bool) -> None:
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_what_was_replaced_while_nobody_asked_is_checked(same: bool) -> None:
-    """The connection ended silently; what answers on the next one may be another encoder."""
+def test_an_upstream_is_verified_again_after_a_minute(same: bool) -> None:
+    """It may have been replaced while nobody asked, without any request failing."""
 
-    def last(up: Misbehaving, body: bytes, writer: asyncio.StreamWriter) -> None:
-        respond(writer, answer_to(body))
-        asyncio.get_running_loop().call_later(0.2, writer.close)
-
-    def another(up: Misbehaving, body: bytes, writer: asyncio.StreamWriter) -> None:
+    def replaced(up: Misbehaving, body: bytes, writer: asyncio.StreamWriter) -> None:
         X = clean_vectors(json.loads(body)["input"])
         respond(writer, answer_to(body, X if same else X[:, ::-1] ** 2))
 
-    with Misbehaving(last).running() as up:
+    with Misbehaving(well).running() as up:
         upstream = HttpUpstream(up.url, "up", UpstreamSettings(timeout=5.0, retries=0))
         service = Service([ServedPolicy("drug", ReleasePolicy(fake_protector()), upstream)])
-        with served(service) as url:
+        with served(service) as url, pytest.MonkeyPatch.context() as patch:
             assert posted(url).status_code == 200
-            time.sleep(1.0)
-            up.answer = another
-            answer = posted(url)
-    check(answer, same=same)
+            assert len(up.bodies) == 2  # the probe and the text
+            assert posted(url).status_code == 200
+            assert len(up.bodies) == 3
+            up.answer = replaced
+            later = SimpleNamespace(monotonic=lambda: time.monotonic() + 61)  # for that module alone
+            patch.setattr("vecveil.encoders.upstream_verification.time", later)
+            check(posted(url), same=same)
 
 
 @pytest.mark.parametrize("same", [True, False])

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from vecveil.serving.body import unless_gone
-from vecveil.serving.guard import ClientGone
+from vecveil.serving.app import unless_gone
+from vecveil.serving.errors import ClientGone
 
 
 async def stays() -> dict[str, Any]:

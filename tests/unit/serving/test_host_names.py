@@ -9,14 +9,14 @@ import pytest
 
 from harness.serving import FakeEncoder, fake_protector, served
 from vecveil.release_policy import ReleasePolicy
-from vecveil.serving.local_upstream import LocalUpstream
 from vecveil.serving.server import _host_names
 from vecveil.serving.service import ServedPolicy, Service
-from vecveil.serving.settings import PolicySettings, ServeSettings
+from vecveil.serving.settings import ServedPolicySettings, ServeSettings
+from vecveil.serving.upstreams import LocalUpstream
 
 
 def settings(**given: Any) -> ServeSettings:
-    return ServeSettings({"a": PolicySettings("a.vecveil")}, **given)
+    return ServeSettings({"a": ServedPolicySettings("a.vecveil")}, **given)
 
 
 def test_a_server_for_this_machine_goes_by_its_names_alone() -> None:

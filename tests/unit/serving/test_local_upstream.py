@@ -12,7 +12,7 @@ import pytest
 from harness.serving import clean_vectors
 from vecveil.errors import IncompatibleError
 from vecveil.serving.errors import UpstreamError
-from vecveil.serving.local_upstream import LocalUpstream
+from vecveil.serving.upstreams import LocalUpstream
 
 
 class Recording:

@@ -25,11 +25,16 @@ from vecveil.release_policy import ReleasePolicy
 from vecveil.serving import Service
 from vecveil.serving.api_keys import ApiKeys
 from vecveil.serving.errors import UpstreamError
-from vecveil.serving.local_upstream import LocalUpstream
-from vecveil.serving.page_jobs import PageJobs
-from vecveil.serving.page_requests import PageLimits, parse_job
-from vecveil.serving.page_routes import PAGE_OPEN_PATHS, PageTexts, page_router
+from vecveil.serving.preview_page import (
+    PAGE_OPEN_PATHS,
+    PageLimits,
+    PageTexts,
+    PreviewJobs,
+    page_router,
+    parse_job,
+)
 from vecveil.serving.service import ServedPolicy
+from vecveil.serving.upstreams import LocalUpstream
 
 CANARY = "zyxcanary"
 LIMITS = PageLimits(
@@ -171,7 +176,7 @@ def test_another_visitors_job_cannot_be_seen_or_stopped(
 
 
 def test_a_job_that_nobody_watches_is_stopped_and_its_result_forgotten() -> None:
-    jobs = PageJobs(abandoned=0.05, kept=0.05)
+    jobs = PreviewJobs(abandoned=0.05, kept=0.05)
     stopped = threading.Event()
 
     def work(report: Callable[[float, str], None]) -> dict[str, Any]:

@@ -1,0 +1,515 @@
+"""The page at ``/``: people see what an attacker reads of a few texts, before and after protection.
+
+Its HTML, CSS and JavaScript lie in the folder ``page`` beside this module. The command passes in the function that
+attacks: serving knows no attacks. The page keeps protectors that visitors load and one job, in memory alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import tempfile
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from vecveil.errors import (
+    InvalidInputError,
+    MissingDependencyError,
+    ProtectorFileError,
+    VecveilError,
+)
+from vecveil.protector import Protector, load
+from vecveil.serving.errors import RATE_LIMIT, ApiError
+from vecveil.serving.logs import event
+from vecveil.serving.requests import is_unicode, parse_object, read_body
+from vecveil.serving.settings import Limits
+from vecveil.serving.upstreams import Upstream, VerifiedUpstream
+from vecveil.types import Embeddings
+from vecveil.validation import check_count
+
+try:
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse, Response
+    from starlette.routing import Route, Router
+except ImportError:
+    raise MissingDependencyError("Serving", "starlette", "serve") from None
+
+__all__ = ["PAGE_OPEN_PATHS", "PageLimits", "PageTexts", "PreviewFunction", "PreviewJobs", "page_router"]
+
+Encode = Callable[[Sequence[str]], Embeddings]
+Report = Callable[[float, str], None]
+
+_FILES = {
+    "/": ("index.html", "text/html"),
+    "/page/page.css": ("page.css", "text/css"),
+    "/page/page.js": ("page.js", "text/javascript"),
+}
+PAGE_OPEN_PATHS = tuple(_FILES)
+"""Paths that a browser must get before its user can type a key; they hold nothing of the server."""
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_ENCODING_SECONDS = 120.0
+
+
+class PreviewFunction(Protocol):
+    """Attack a few texts, on a thread; return JSON-ready guesses without the texts."""
+
+    def __call__(
+        self,
+        protector: Protector,
+        texts: Sequence[str],
+        words: Sequence[str],
+        *,
+        encode: Encode,
+        encoder: str,
+        report: Report,
+    ) -> dict[str, Any]:
+        """Return the guesses; ``report`` is called between steps and raises to end the work."""
+        ...
+
+
+@dataclass(frozen=True, repr=False)
+class PageTexts:
+    """Initial content of the page.
+
+    Attributes:
+        words: to guess.
+        samples: texts to attack.
+        background: description of the attacker's training texts: "400 of ...".
+    """
+
+    words: Sequence[str]
+    samples: Sequence[str]
+    background: str
+
+
+@dataclass(frozen=True)
+class PageLimits:
+    """Limits of the page.
+
+    Attributes:
+        texts, words: number in one job.
+        text_characters, word_characters: length of each.
+        file_bytes: size of a protector's file.
+        files: loaded protectors that are kept in memory.
+    """
+
+    texts: int = 20
+    text_characters: int = 2000
+    words: int = 200
+    word_characters: int = 60
+    file_bytes: int = 64 * 2**20
+    files: int = 4
+
+    def __post_init__(self) -> None:
+        for param, value in vars(self).items():
+            check_count(value, owner="page limits", param=param)
+
+    @property
+    def job_bytes(self) -> int:
+        """The largest body of a job: each character at its longest in JSON."""
+        return 12 * (self.texts * self.text_characters + self.words * self.word_characters) + 4096
+
+
+@dataclass(frozen=True, repr=False)
+class JobRequest:
+    """A protector, texts to attack, and words to guess from."""
+
+    protector: str
+    texts: tuple[str, ...]
+    words: tuple[str, ...]
+
+
+def parse_job(body: bytes, limits: PageLimits) -> JobRequest:
+    """Return the job in a body.
+
+    Raises:
+        ApiError: 400, with the field at fault.
+    """
+    content = parse_object(body)
+    protector = content.get("protector")
+    if not isinstance(protector, str) or not 0 < len(protector) <= 200:
+        raise ApiError(400, "Choose a protector.", code="no_protector", param="protector")
+    texts = _lines(content, "texts", 1, limits.texts, limits.text_characters)
+    return JobRequest(protector, texts, _lines(content, "words", 2, limits.words, limits.word_characters))
+
+
+def _lines(content: dict[str, Any], name: str, fewest: int, most: int, longest: int) -> tuple[str, ...]:
+    def refuse(text: str) -> ApiError:
+        return ApiError(400, text, code=f"invalid_{name}", param=name)
+
+    value = content.get(name)
+    if not isinstance(value, list) or not all(isinstance(line, str) for line in value):
+        raise refuse(f"`{name}` must be a list of strings.")
+    lines = tuple(line.strip() for line in value if line.strip())
+    if not fewest <= len(lines) <= most:
+        raise refuse(f"Give {fewest} to {most} {name}, one a line; there are {len(lines)}.")
+    for i, line in enumerate(lines, 1):
+        if len(line) > longest:
+            raise refuse(f"Line {i} of the {name} has {len(line)} characters; {longest} are the most.")
+        if not is_unicode(line):
+            raise refuse(f"Line {i} of the {name} is no valid Unicode.")
+    return lines
+
+
+class _StoppedError(Exception):
+    """Raised by a report of progress to end the job's work."""
+
+
+@dataclass(eq=False, repr=False)
+class PreviewJob:
+    """A preview that runs or has ended."""
+
+    id: str
+    state: Literal["running", "done", "failed", "cancelled"] = "running"
+    share: float = 0.0
+    what: str = "waiting"
+    result: dict[str, Any] | None = None
+    error: str | None = None
+    code: str | None = None
+    polled: float = field(default_factory=time.monotonic)
+    stop: bool = False
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the page polls."""
+        shown = ("id", "state", "share", "what", "error", "code", "result")
+        return {name: getattr(self, name) for name in shown}
+
+
+class PreviewJobs:
+    """Runs one job at a time on a thread; keeps its result until it is fetched or too old.
+
+    Args:
+        abandoned: seconds without a poll after which a job is stopped; browsers let a hidden page poll once a minute.
+        kept: seconds that a result waits to be fetched.
+    """
+
+    def __init__(self, *, abandoned: float = 150.0, kept: float = 300.0) -> None:
+        self._abandoned, self._kept = abandoned, kept
+        self._lock = threading.Lock()
+        self._job: PreviewJob | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self, work: Callable[[Report], dict[str, Any]]) -> PreviewJob:
+        """Start ``work`` and return its job.
+
+        Raises:
+            ApiError: 429, another job is running.
+        """
+        with self._lock:
+            if self._thread is not None and self._thread.is_alive():
+                raise _busy("Another preview is running on this server, which does one at a time.")
+            job = self._job = PreviewJob(secrets.token_urlsafe(16))
+            self._thread = threading.Thread(target=self._run, args=(job, work), name="vecveil-page", daemon=True)
+            self._thread.start()
+        return job
+
+    def poll(self, id: str) -> dict[str, Any]:
+        """Return the state of a job; the end of a job is returned once.
+
+        Raises:
+            ApiError: 404, no job of that id (any more).
+        """
+        with self._lock:
+            job = self._find(id)
+            job.polled = time.monotonic()
+            if job.state != "running":
+                self._job = None
+            return job.describe()
+
+    def cancel(self, id: str) -> None:
+        """Stop a job at its next step and drop its result; raises as `poll`."""
+        with self._lock:
+            job = self._find(id)
+            job.stop = True
+            if job.state != "running":
+                self._job = None
+
+    def _find(self, id: str) -> PreviewJob:
+        if self._job is None or self._job.id != id:
+            raise ApiError(404, "There is no such job (any more).", code="no_such_job")
+        return self._job
+
+    def _run(self, job: PreviewJob, work: Callable[[Report], dict[str, Any]]) -> None:
+        def report(share: float, what: str) -> None:
+            if job.stop or time.monotonic() - job.polled > self._abandoned:
+                raise _StoppedError
+            job.share, job.what = share, what
+
+        try:
+            result = work(report)
+            report(1.0, "done")  # a job that was stopped in its last step has no result
+            job.result, job.state = result, "done"
+        except _StoppedError:
+            job.state = "cancelled"
+        except ApiError as error:
+            job.error, job.code, job.state = error.text, error.code, "failed"
+        except VecveilError as error:
+            job.error, job.state = str(error), "failed"
+        except Exception as error:  # its message may hold a text
+            job.error, job.state = "Something unexpected failed.", "failed"
+            event("preview failed", level=logging.ERROR, exception=type(error).__name__)
+        timer = threading.Timer(self._kept, self._drop, (job,))
+        timer.daemon = True
+        timer.start()
+
+    def _drop(self, job: PreviewJob) -> None:
+        with self._lock:
+            if self._job is job:
+                self._job = None
+
+
+def _busy(text: str) -> ApiError:
+    return ApiError(429, f"{text} Try again in a few seconds.", kind=RATE_LIMIT, code="page_busy", retry_after=5)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PageProtector:
+    """A protector on the page, and the upstream of its clean vectors.
+
+    Attributes:
+        id: of a served one its name; of a loaded one a random word that only its visitor knows.
+        model: name under which the upstream is asked.
+    """
+
+    id: str
+    name: str
+    protector: Protector
+    upstream: Upstream
+    model: str
+    served: bool
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the page shows of it."""
+        protector, guarantee = self.protector, self.protector.guarantee
+        return {
+            "id": self.id,
+            "name": self.name,
+            "served": self.served,
+            "method": protector.method,
+            "concept": protector.concept,
+            "encoder": protector.encoder_info.name,
+            "encoder_known": protector.encoder_info.fingerprint is not None,
+            "dimension": protector.dimension,
+            "kind": guarantee.kind,
+            "statement": guarantee.statement,
+            "guarantee": str(guarantee),
+        }
+
+
+class _Shelf:
+    """Served protectors, and the latest ``most`` that visitors have loaded, which are listed to nobody."""
+
+    def __init__(self, served: Mapping[str, tuple[Protector, Upstream]], most: int) -> None:
+        self.served = {}
+        for name, (protector, upstream) in served.items():
+            # An upstream that lets clients choose is asked for the model of the fit, if it is known.
+            _, _, model = str(protector.encoder_info.name or "").partition("#")
+            self.served[name] = PageProtector(name, name, protector, upstream, model or name, served=True)
+        self._loaded: OrderedDict[str, PageProtector] = OrderedDict()
+        self._most = most
+
+    def get(self, id: str) -> PageProtector:
+        """Return the protector of that id; raises ApiError 404."""
+        found = self._loaded.get(id) or self.served.get(id)
+        if found is None:
+            text = "There is no such protector here (any more): load the file again."
+            raise ApiError(404, text, code="no_such_protector")
+        return found
+
+    def add(self, content: bytes, name: str) -> PageProtector:
+        """Return the protector in a file; nothing in the file is run.
+
+        Raises:
+            ApiError: no protector, or one for another encoder.
+        """
+        protector = _read(content)
+        partner = self._partner(protector)
+        id = secrets.token_urlsafe(16)
+        added = PageProtector(id, name, protector, partner.upstream, partner.model, served=False)
+        self._loaded[id] = added
+        while len(self._loaded) > self._most:
+            self._loaded.popitem(last=False)
+        return added
+
+    def remove(self, id: str) -> None:
+        """Drop a loaded protector."""
+        self._loaded.pop(id, None)
+
+    def _partner(self, protector: Protector) -> PageProtector:
+        """Return a served protector of the same encoder: an encoder that a file names is never loaded."""
+        info = protector.encoder_info
+        for served in self.served.values():
+            own = served.protector.encoder_info.fingerprint
+            same = None in (info.fingerprint, own) or info.fingerprint == own
+            if same and served.protector.dimension == protector.dimension:
+                return served
+        names = sorted({str(one.protector.encoder_info.name or "unnamed") for one in self.served.values()})
+        raise ApiError(400, f"The protector is for another encoder ({info.name or 'unnamed'}, {protector.dimension} "
+                       f"dimensions) than this server has ({', '.join(names)}). Start a server with that protector "
+                       "and encoder.", code="another_encoder")  # fmt: skip
+
+
+def _read(content: bytes) -> Protector:
+    # The reader needs a file: it is removed before the answer.
+    with tempfile.TemporaryDirectory(prefix="vecveil-page-") as folder:
+        path = Path(folder) / "protector.vecveil"
+        path.touch(mode=0o600)
+        path.write_bytes(content)
+        try:
+            return load(path)
+        except ProtectorFileError:
+            text = "The file is no protector: it is damaged, cut off, of a later version, or something else."
+        except (InvalidInputError, OSError, MemoryError):
+            text = "The file could not be loaded."
+    raise ApiError(400, text, code="not_a_protector")
+
+
+def page_router(
+    served: Mapping[str, tuple[Protector, Upstream]],
+    preview: PreviewFunction,
+    texts: PageTexts,
+    *,
+    limits: PageLimits | None = None,
+    server_limits: Limits | None = None,
+) -> Router:
+    """Return the routes of the page: ``/``, and its requests under ``/page/``.
+
+    Args:
+        served: protectors by the names of their policies, with their upstreams.
+        preview: attack.
+        texts: initial content.
+        limits: of texts, words and files.
+        server_limits: of the time that a body may take.
+    """
+    page = _Page(served, preview, texts, limits or PageLimits(), server_limits or Limits())
+    return Router(
+        [
+            *(Route(path, page.file, methods=["GET"]) for path in _FILES),
+            Route("/page/state", page.state, methods=["GET"]),
+            Route("/page/protectors", page.load, methods=["POST"]),
+            Route("/page/protectors/{id}", page.forget, methods=["DELETE"]),
+            Route("/page/jobs", page.start, methods=["POST"]),
+            Route("/page/jobs/{id}", page.poll, methods=["GET"]),
+            Route("/page/jobs/{id}", page.cancel, methods=["DELETE"]),
+        ]
+    )
+
+
+class _Page:
+    def __init__(
+        self,
+        served: Mapping[str, tuple[Protector, Upstream]],
+        preview: PreviewFunction,
+        texts: PageTexts,
+        limits: PageLimits,
+        server_limits: Limits,
+    ) -> None:
+        self._shelf = _Shelf(served, limits.files)
+        self._jobs = PreviewJobs()
+        self._loading = False
+        self._preview, self._texts, self._limits = preview, texts, limits
+        self._server_limits = server_limits
+        folder = files("vecveil.serving").joinpath("page")
+        self._files = {path: (folder.joinpath(name).read_bytes(), kind) for path, (name, kind) in _FILES.items()}
+
+    async def file(self, request: Request) -> Response:
+        content, kind = self._files[request.url.path]
+        return Response(content, media_type=kind, headers=_HEADERS)
+
+    async def state(self, request: Request) -> Response:
+        _refuse_other_sites(request)
+        limits = {name: value for name, value in vars(self._limits).items() if name != "files"}
+        return _json(
+            {
+                "protectors": [protector.describe() for protector in self._shelf.served.values()],
+                "words": list(self._texts.words),
+                "samples": list(self._texts.samples),
+                "background": self._texts.background,
+                "limits": limits,
+            }
+        )
+
+    async def load(self, request: Request) -> Response:
+        """Load a protector's file; nothing in it is run, and its encoder is never loaded."""
+        if self._loading:  # each takes memory, and a large one a processor for a while
+            raise _busy("Another file is being loaded.")
+        self._loading = True
+        try:
+            content = await self._body(request, "application/octet-stream", self._limits.file_bytes)
+            given = request.headers.get("x-file-name", "")[:80]
+            name = "".join(c for c in given if c.isascii() and (c.isalnum() or c in " ._-")) or "file"
+            # Its description is computed from n × n numbers: not on the thread that serves.
+            described = await asyncio.to_thread(lambda: self._shelf.add(content, name).describe())
+            return _json(described, status=201)
+        finally:
+            self._loading = False
+
+    async def forget(self, request: Request) -> Response:
+        _refuse_other_sites(request)
+        self._shelf.remove(request.path_params["id"])
+        return _json({})
+
+    async def start(self, request: Request) -> Response:
+        body = await self._body(request, "application/json", self._limits.job_bytes)
+        parsed = parse_job(body, self._limits)
+        protector = self._shelf.get(parsed.protector)
+        job = self._jobs.start(self._work(protector, parsed, dict(request.headers)))
+        return _json({"id": job.id}, status=202)
+
+    async def poll(self, request: Request) -> Response:
+        _refuse_other_sites(request)
+        return _json(self._jobs.poll(request.path_params["id"]))
+
+    async def cancel(self, request: Request) -> Response:
+        _refuse_other_sites(request)
+        self._jobs.cancel(request.path_params["id"])
+        return _json({})
+
+    def _work(
+        self, chosen: PageProtector, parsed: JobRequest, headers: Mapping[str, str]
+    ) -> Callable[[Report], dict[str, Any]]:
+        loop = asyncio.get_running_loop()
+        upstream = VerifiedUpstream("page", chosen.protector, chosen.upstream)
+
+        def encode(texts: Sequence[str]) -> Embeddings:
+            # Through the upstream, in turn with the requests that are served.
+            work = upstream.embed(list(texts), model=chosen.model, headers=headers)
+            return asyncio.run_coroutine_threadsafe(work, loop).result(timeout=_ENCODING_SECONDS).vectors
+
+        encoder = f"{chosen.upstream.name} {chosen.model} {chosen.protector.encoder_info.fingerprint}"
+        return lambda report: self._preview(
+            chosen.protector, parsed.texts, parsed.words, encode=encode, encoder=encoder, report=report
+        )
+
+    async def _body(self, request: Request, kind: str, most: int) -> bytes:
+        _refuse_other_sites(request)
+        limits = replace(self._server_limits, body_bytes=most)
+        return await read_body(request.receive, request.headers, limits, kind=kind)
+
+
+def _refuse_other_sites(request: Request) -> None:
+    """Refuse what another site's page requests through the user's browser."""
+    if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        raise ApiError(403, "The request comes from another site.", code="other_site")
+
+
+def _json(content: Any, *, status: int = 200) -> Response:
+    return JSONResponse(content, status_code=status, headers=_HEADERS)

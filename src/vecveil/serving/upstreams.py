@@ -1,0 +1,451 @@
+"""Upstream encoders: an encoder in this process, or a server that speaks OpenAI's API; both verified before use."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+import random
+import re
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NoReturn, Protocol
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import numpy as np
+
+from vecveil.encoders.openai_compatible import parse_embeddings
+from vecveil.encoders.protocol import PROBE_SENTENCES, checked_vectors
+from vecveil.encoders.upstream_verification import UpstreamVerification, matches_probe
+from vecveil.errors import IncompatibleError, MissingDependencyError
+from vecveil.protector import Protector
+from vecveil.serving.errors import UpstreamError, upstream_refusal
+from vecveil.serving.logs import event
+from vecveil.serving.settings import UpstreamSettings
+from vecveil.types import Embeddings
+from vecveil.version import __version__
+
+try:
+    import aiohttp
+except ImportError:
+    raise MissingDependencyError("Serving", "aiohttp", "serve") from None
+
+__all__ = ["Encoded", "HttpUpstream", "LocalUpstream", "Upstream", "VerifiedUpstream"]
+
+_RETRIED = frozenset({408, 409, 429, 500, 502, 503, 504})
+_FORWARDED = ("authorization", "openai-organization", "openai-project")
+_MAX_PAUSE = 5.0
+_TOKENS = re.compile(rb'"prompt_tokens"\s*:\s*(\d{1,12})')
+_ERROR_BYTES = 65_536
+_IDLE_SECONDS = 30.0
+# A server may be replaced between two requests without any of them failing.
+_VERIFIED_SECONDS = 60.0
+
+
+@dataclass(frozen=True, repr=False)
+class Encoded:
+    """Clean vectors, never shown and never sent.
+
+    Attributes:
+        vectors: (N, n) float32, finite.
+        tokens: number that the upstream counted, 0 if it counted none.
+    """
+
+    vectors: Embeddings
+    tokens: int = 0
+
+
+class Upstream(Protocol):
+    """Source of the clean vectors of texts.
+
+    Attributes:
+        name: for logs: a model's name, or a URL without secrets.
+        takes_models: whether the model that the client names decides which encoder answers.
+        losses: number of times that the upstream could not be reached, after which it may be another encoder.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def takes_models(self) -> bool: ...
+
+    @property
+    def losses(self) -> int: ...
+
+    async def embed(
+        self, texts: Sequence[str], *, model: str, dimension: int | None, headers: Mapping[str, str]
+    ) -> Encoded:
+        """Return the vectors of ``texts``.
+
+        Args:
+            model: name that the client gave.
+            dimension: dimension that the vectors must have; None takes any.
+            headers: of the client, by lower-case name.
+
+        Raises:
+            UpstreamError, EncoderError: no answer, or not one finite vector for each text.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Release threads and connections."""
+        ...
+
+
+class VerifiedUpstream:
+    """An upstream that is verified to be the protector's encoder before it encodes.
+
+    Each model is verified once; a server again after a minute, and after it could not be reached.
+
+    Args:
+        policy: name for logs and errors.
+        protector: protector whose encoder the upstream must be.
+        upstream: upstream to verify.
+    """
+
+    def __init__(self, policy: str, protector: Protector, upstream: Upstream) -> None:
+        self._policy, self._protector, self._upstream = policy, protector, upstream
+        local = isinstance(upstream, LocalUpstream)
+        self._verification = UpstreamVerification(seconds=math.inf if local else _VERIFIED_SECONDS)
+        self._losses = upstream.losses
+
+    @property
+    def verified(self) -> bool:
+        """Whether a model was verified since the upstream was last lost."""
+        return self._verification.verified
+
+    async def embed(
+        self, texts: Sequence[str], *, model: str, headers: Mapping[str, str]
+    ) -> Encoded:
+        """Return the vectors of ``texts``; raises as `ensure` and `Upstream.embed`."""
+        await self.ensure(model, headers)
+        encoded = await self._upstream.embed(
+            texts, model=model, dimension=self._protector.dimension, headers=headers
+        )
+        await self.ensure(model, headers)  # a retry may have reached another server
+        return encoded
+
+    async def ensure(self, model: str, headers: Mapping[str, str]) -> None:
+        """Verify ``model`` unless it is verified; concurrent requests share one verification.
+
+        Raises:
+            IncompatibleError: the model is another encoder.
+            UpstreamError, EncoderError: the upstream did not answer.
+        """
+        if self._losses != self._upstream.losses:
+            self._losses = self._upstream.losses
+            self._verification.invalidate()
+        await self._verification.ensure_async(
+            model if self._upstream.takes_models else "",
+            partial(self._verify, model, headers),
+            credential=headers.get("authorization", ""),
+        )
+
+    def close(self) -> None:
+        """Cancel pending verification requests."""
+        self._verification.close()
+
+    async def _verify(self, model: str, headers: Mapping[str, str]) -> None:
+        try:
+            await self._compare(model, headers)
+        except IncompatibleError:
+            event("another encoder", level=logging.ERROR, policy=self._policy, upstream=self._upstream.name)
+            raise
+
+    async def _compare(self, model: str, headers: Mapping[str, str]) -> None:
+        """Compare the fingerprint of an encoder in this process, the probe of a server, or the dimension alone."""
+        protector, upstream = self._protector, self._upstream
+        info = protector.encoder_info
+        compared = "dimension"
+        if isinstance(upstream, LocalUpstream):
+            await asyncio.to_thread(protector.check_encoder, upstream.encoder)
+            if info.fingerprint and getattr(upstream.encoder, "fingerprint", None):
+                compared = "fingerprint"
+        vectors = await self._probe(model, headers)
+        if vectors.shape[1] != protector.dimension:
+            self._refuse(f"vectors of {vectors.shape[1]} dimensions instead of {protector.dimension}")
+        if compared == "dimension" and info.probe:
+            compared = "probe"
+            if not matches_probe(vectors, info.probe, owner="upstream"):
+                self._refuse("vectors of another model")
+        event("encoder checked", policy=self._policy, upstream=upstream.name, by=compared)
+        if compared == "dimension":
+            event("encoder known by its dimension alone", level=logging.WARNING, policy=self._policy,
+                  message="The protector holds nothing else to compare. Another encoder of that dimension would pass, "
+                  "and its vectors would be protected badly.")  # fmt: skip
+
+    async def _probe(self, model: str, headers: Mapping[str, str]) -> Embeddings:
+        upstream = self._upstream
+        embed = partial(upstream.embed, PROBE_SENTENCES, model=model, dimension=None, headers=headers)
+        try:
+            return (await embed()).vectors
+        except UpstreamError as error:
+            base64 = isinstance(upstream, HttpUpstream) and upstream.encoding_format == "base64"
+            if not base64 or error.refused not in (400, 422):
+                raise
+        # The server may know no base64.
+        assert isinstance(upstream, HttpUpstream)
+        upstream.encoding_format = "float"
+        try:
+            encoded = await embed()
+        except BaseException:
+            upstream.encoding_format = "base64"
+            raise
+        event("upstream asked for lists of numbers", upstream=upstream.name)
+        return encoded.vectors
+
+    def _refuse(self, got: str) -> NoReturn:
+        known = self._protector.encoder_info.name or "unnamed"
+        raise IncompatibleError.of("serve", "upstream", f"the encoder of the policy {self._policy!r} ({known})",
+                                   got, "Map and noise fit the vectors of that encoder only.",
+                                   "Name its encoder as the upstream, or fit a new protector.")  # fmt: skip
+
+
+@dataclass(eq=False, repr=False)
+class _Waiting:
+    texts: list[str]
+    vectors: asyncio.Future[Embeddings]
+
+
+class LocalUpstream:
+    """Encode on one thread; requests that wait meanwhile are encoded together in the next batch.
+
+    Args:
+        encoder: anything with ``encode``.
+        name: for logs.
+        max_texts: texts of several requests in one call of the encoder. Larger gives more throughput under load and
+            lets a small request wait longer for a large one.
+    """
+
+    takes_models = False
+    losses = 0
+
+    def __init__(self, encoder: Any, *, name: str | None = None, max_texts: int = 128) -> None:
+        self.encoder = encoder
+        self.name = str(name or getattr(encoder, "name", None) or type(encoder).__name__)
+        self._max_texts = max_texts
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="vecveil-encoder")
+        self._queue: deque[_Waiting] = deque()
+        self._runner: asyncio.Task[None] | None = None
+
+    async def embed(
+        self, texts: Sequence[str], *, model: str, dimension: int | None, headers: Mapping[str, str]
+    ) -> Encoded:
+        """Return the vectors of ``texts``; see `Upstream`."""
+        waiting = _Waiting(list(texts), asyncio.get_running_loop().create_future())
+        self._queue.append(waiting)
+        if self._runner is None or self._runner.done():
+            self._runner = asyncio.create_task(self._run())
+        vectors = await waiting.vectors  # cancelled with the request: then it is not encoded
+        if dimension is not None and vectors.shape[1] != dimension:
+            got = vectors.shape[1]
+            raise IncompatibleError.of("LocalUpstream", "encoder", f"one of {dimension} dimensions", got)
+        return Encoded(vectors)
+
+    async def aclose(self) -> None:
+        """Stop the thread; waiting requests are cancelled."""
+        if self._runner is not None:
+            self._runner.cancel()
+        for waiting in self._queue:
+            waiting.vectors.cancel()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _run(self) -> None:
+        while batch := self._next_batch():
+            try:
+                await self._encode(batch)
+            except UpstreamError as error:
+                if len(batch) == 1:
+                    _fail(batch[0], error)
+                    continue
+                for waiting in batch:  # one client's text must not fail another client's request
+                    try:
+                        await self._encode([waiting])
+                    except UpstreamError as own:
+                        _fail(waiting, own)
+
+    def _next_batch(self) -> list[_Waiting]:
+        batch: list[_Waiting] = []
+        rows = 0
+        while self._queue and (not batch or rows + len(self._queue[0].texts) <= self._max_texts):
+            waiting = self._queue.popleft()
+            if not waiting.vectors.done():  # else the client went away
+                batch.append(waiting)
+                rows += len(waiting.texts)
+        return batch
+
+    async def _encode(self, batch: list[_Waiting]) -> None:
+        texts = [text for waiting in batch for text in waiting.texts]
+        try:
+            X = await asyncio.get_running_loop().run_in_executor(self._thread, self._vectors, texts)
+        except Exception:
+            X = None
+        if X is None:  # raised here, so that no chain keeps the encoder's exception: its message may hold a text
+            raise UpstreamError(502, "The encoder failed; nothing was released.", code="upstream_failed")
+        start = 0
+        for waiting in batch:
+            stop = start + len(waiting.texts)
+            if not waiting.vectors.done():
+                waiting.vectors.set_result(X[start:stop])
+            start = stop
+
+    def _vectors(self, texts: list[str]) -> Embeddings:
+        return np.asarray(checked_vectors(self.encoder.encode(texts), rows=len(texts), owner="LocalUpstream"))
+
+
+def _fail(waiting: _Waiting, error: UpstreamError) -> None:
+    if not waiting.vectors.done():
+        waiting.vectors.set_exception(error)
+
+
+class HttpUpstream:
+    """One model of an OpenAI-compatible server, or any that a client names.
+
+    The server gets the texts and is trusted with nothing else: its answer is checked as a whole, bounded in size, and
+    never shown to a client. Redirects are not followed.
+
+    Args:
+        url: base URL, such as ``https://api.openai.com/v1``.
+        model: None passes on the client's.
+        settings: timeouts, retries, limits.
+        key: sent as a bearer token; None sends none.
+        forward_key: send the client's own ``Authorization`` on.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str | None,
+        settings: UpstreamSettings,
+        *,
+        key: str | None = None,
+        forward_key: bool = False,
+    ) -> None:
+        self._url = url.rstrip("/") + "/embeddings"
+        self._proxy = _proxy(url)
+        self._model = model
+        self._settings = settings
+        self._forward = forward_key and key is None
+        self.name = url if model is None else f"{url}#{model}"
+        self.takes_models = model is None
+        self.losses = 0
+        self.encoding_format = settings.encoding_format
+        self._headers = {
+            "Content-Type": "application/json",
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",  # a small answer must not unpack to a huge one
+            "User-Agent": f"vecveil/{__version__}",
+        }
+        if key is not None:
+            self._headers["Authorization"] = f"Bearer {key}"
+        self._session: aiohttp.ClientSession | None = None
+
+    def __repr__(self) -> str:
+        return f"HttpUpstream({self.name!r})"
+
+    async def embed(
+        self, texts: Sequence[str], *, model: str, dimension: int | None, headers: Mapping[str, str]
+    ) -> Encoded:
+        """Return the vectors of ``texts``; see `Upstream`."""
+        content: dict[str, Any] = {"model": self._model or model, "input": list(texts)}
+        if self.encoding_format == "base64":
+            content["encoding_format"] = "base64"
+        if self._settings.dimensions is not None:
+            content["dimensions"] = self._settings.dimensions
+        body = json.dumps(content, ensure_ascii=False).encode()
+        forwarded = {}
+        if self._forward:
+            given = ((name, headers.get(name, "")) for name in _FORWARDED)
+            forwarded = {name: value for name, value in given if value and value.isascii()}
+        answer = await self._post(body, forwarded)
+        # On a thread: decoding many vectors would hold up every other request.
+        parse = partial(parse_embeddings, rows=len(texts), dimension=dimension, owner="upstream")
+        return Encoded(await asyncio.to_thread(parse, answer), _tokens(answer))
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            settings = self._settings
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=settings.connections, keepalive_timeout=_IDLE_SECONDS),
+                timeout=aiohttp.ClientTimeout(settings.timeout, sock_connect=settings.connect_timeout),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+            )
+        return self._session
+
+    async def _post(self, body: bytes, headers: dict[str, str]) -> bytes:
+        attempt = 0
+        while True:
+            try:
+                return await self._post_once(body, headers)
+            except UpstreamError as error:
+                self.losses += error.lost
+                backoff = min(_MAX_PAUSE, 0.1 * 2**attempt * (1 + random.random()))
+                pause = max(backoff, error.retry_after or 0.0)
+                retried = error.lost or error.refused in _RETRIED
+                if not retried or pause > _MAX_PAUSE or attempt == self._settings.retries:
+                    raise
+            attempt += 1
+            await asyncio.sleep(pause)
+
+    async def _post_once(self, body: bytes, headers: dict[str, str]) -> bytes:
+        # The errors are raised outside the handlers: an exception of aiohttp holds the headers, and so the key.
+        try:
+            return await self._exchange(body, headers)
+        except aiohttp.ClientError as error:
+            text = f"The upstream cannot be reached, or closed the connection ({type(error).__name__})."
+            failure = UpstreamError(502, text, code="upstream_unreachable", lost=True)
+        except TimeoutError:
+            text = f"The upstream did not answer within {self._settings.timeout:g} seconds."
+            failure = UpstreamError(504, text, code="upstream_timeout")
+        raise failure
+
+    async def _exchange(self, body: bytes, headers: dict[str, str]) -> bytes:
+        # A key and texts must not follow a redirect to another host.
+        async with self._opened().post(
+            self._url, data=body, headers={**self._headers, **headers}, allow_redirects=False, proxy=self._proxy
+        ) as answer:
+            if answer.headers.get("content-encoding", "identity").lower() != "identity":
+                text = "The upstream's answer is compressed, against the request."
+                raise UpstreamError(502, text, code="upstream_invalid")
+            limit = self._settings.max_response_bytes if answer.status == 200 else _ERROR_BYTES
+            content = bytearray()
+            async for chunk in answer.content.iter_any():
+                content += chunk
+                if len(content) > limit:
+                    break
+            if answer.status != 200:
+                raise upstream_refusal(answer.status, bytes(content), answer.headers.get("retry-after"))
+            if len(content) > limit:
+                text = f"The upstream's answer is larger than {limit:,} bytes."
+                raise UpstreamError(502, text, code="upstream_invalid")
+            return bytes(content)
+
+
+def _proxy(url: str) -> str | None:
+    """Return the proxy that the environment names for ``url`` (HTTPS_PROXY, NO_PROXY, ...)."""
+    # Not aiohttp's trust_env, which also sends passwords of ~/.netrc.
+    parts = urlsplit(url)
+    if proxy_bypass(parts.hostname or ""):
+        return None
+    known = getproxies()
+    return known.get(parts.scheme) or known.get("all")
+
+
+def _tokens(content: bytes) -> int:
+    """Return the tokens that the upstream counted, found from the end without parsing the vectors again."""
+    start = content.rfind(b'"prompt_tokens"')
+    match = _TOKENS.match(content, start) if start >= 0 else None
+    return int(match[1]) if match else 0
