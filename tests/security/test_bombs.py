@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import vecveil
+from harness.errors import raises
 from harness.protector_files import built, parts
 from research.specification import Spec, parse_spec
 from vecveil.bulk import verify
@@ -25,7 +26,8 @@ from vecveil.cli.inputs import read_labels
 from vecveil.concepts import Concept
 from vecveil.concepts.patterns import LARGEST_PATTERN, PatternDetector, unrolled_size
 from vecveil.data import read_table, read_texts
-from vecveil.data.parquet import largest_values, read_footer
+from vecveil.data.files import find_input
+from vecveil.data.parquet import ParquetSource
 from vecveil.errors import DataFileError, InvalidInputError, ProtectorFileError, VecveilError
 from vecveil.mechanisms import Laplace
 from vecveil.protector import Protector
@@ -77,16 +79,17 @@ def parquet(table: pa.Table, path: Path, **options: Any) -> Path:
 
 
 def test_one_row_that_is_a_list_of_millions(tmp_path: Path) -> None:
-    n = 18_000_000
+    n = 2_000_000
     zeros = pa.array(np.zeros(n, np.float32))
     lists = pa.ListArray.from_arrays(pa.array([0, n], pa.int32()), zeros)
     path = parquet(pa.table({"embedding": lists}), tmp_path / "a.parquet")
-    del zeros, lists
     assert path.stat().st_size < 10_000
-    before = grown()
-    with pytest.raises(DataFileError, match="as many values as it has room for"):
+    with raises("E-DATA-FILE", "embedding_column"):
         read_table(path)
-    assert grown() < before + 50
+    fixed = pa.FixedSizeListArray.from_arrays(zeros, n)
+    path = parquet(pa.table({"embedding": fixed}), tmp_path / "b.parquet")
+    with raises("E-MEMORY-TABLE", "max_memory"):
+        next(iter(read_table(path, max_memory=MiB)))
 
 
 def test_more_rows_than_a_file_has_room_for(
@@ -94,35 +97,82 @@ def test_more_rows_than_a_file_has_room_for(
 ) -> None:
     monkeypatch.setattr("vecveil.data.parquet.FREELY", 1000)
     path = parquet(pa.table({"text": ["a"] * 2_000_000}), tmp_path / "a.parquet")
-    with pytest.raises(DataFileError, match="as many values as it has room for"):
+    with raises("E-DATA-FILE", "path"):
         read_texts(path)
     path = parquet(pa.table({"text": [f"n {i}" for i in range(20_000)]}), tmp_path / "b.parquet")
     assert len(read_texts(path).texts) == 20_000
 
 
 @pytest.mark.parametrize("codec", ["zstd", "snappy", "gzip", "brotli", "lz4", "none"])
-def test_the_longest_text_of_a_dictionary_is_known(codec: str) -> None:
-    file = io.BytesIO()
-    table = pa.table({"text": ["x" * 70_000, "y", "y"], "n": [1, 2, 3], "a.b": ["z" * 9, "z", "z"]})
-    pq.write_table(table, file, compression=codec)
-    footer, size = read_footer(file)
-    assert size == len(file.getvalue())
-    assert largest_values(file, footer, [0], ["text", "n"]) == 70_000
-    assert largest_values(file, footer, [0], ["a.b"]) == 9
-    assert largest_values(file, footer, [0], ["n"]) == 0
+def test_the_longest_text_of_a_dictionary_is_known(tmp_path: Path, codec: str) -> None:
+    path = tmp_path / "a.parquet"
+    table = pa.table(
+        {
+            "text": [None, "x" * 70_000, "y"],
+            "n": [1, 2, 3],
+            "a.b": ["z" * 9, "z", "z"],
+            "spans": [[], [{"label": "w" * 80}], []],
+        }
+    )
+    pq.write_table(table, path, compression=codec)
+    source = ParquetSource(find_input(path))
+    assert source._longest_entry(["text", "n"]) == 70_000
+    assert source._longest_entry(["a.b"]) == 9
+    assert source._longest_entry(["spans"]) == 80
+    assert source._longest_entry(["n"]) == 0
+
+
+def test_a_delta_encoding_bounds_a_text_by_its_row_group(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    options = {"use_dictionary": False, "column_encoding": {"text": "DELTA_BYTE_ARRAY"}}
+    pq.write_table(pa.table({"text": ["x" * 70_000] * 100}), path, **options)
+    source = ParquetSource(find_input(path))
+    assert source._longest_entry(["text"]) >= 70_000
+    assert read_texts(path).texts == ["x" * 70_000] * 100
+
+
+def shared_text(path: Path, size: int, rows: int) -> Path:
+    """Write a file of ``rows`` rows that are one text of ``size`` bytes; it takes a few KB."""
+    indices = pa.array(np.zeros(rows, np.int32))
+    texts = pa.DictionaryArray.from_arrays(indices, pa.array(["x" * size]))
+    return parquet(pa.table({"text": texts}), path, store_schema=False)
 
 
 def test_a_long_text_that_all_rows_share_is_read_in_small_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    long = "x" * (2 * MiB)
-    rows = pa.DictionaryArray.from_arrays(pa.array(np.zeros(400, np.int32)), pa.array([long]))
-    path = parquet(pa.table({"text": rows}), tmp_path / "a.parquet", store_schema=False)
+    path = shared_text(tmp_path / "a.parquet", 2 * MiB, 400)
     assert path.stat().st_size < 10_000
     monkeypatch.setattr("vecveil.data.parquet.EXPANDED_BYTES", 20 * MiB)
     sizes = [chunk.rows for chunk in read_table(path)]
     assert sum(sizes) == 400
     assert max(sizes) <= 10
+
+
+def test_decoded_texts_beyond_the_limit_are_refused_in_one_row_group(tmp_path: Path) -> None:
+    """40 MiB of texts in a file of a few KB: streamed under a limit of 8 MiB, refused where all are held."""
+    path = shared_text(tmp_path / "a.parquet", 1000, 40 * MiB // 1000)
+    assert pq.ParquetFile(path).num_row_groups == 1
+    before = grown()
+    assert sum(chunk.rows for chunk in read_table(path, max_memory=8 * MiB)) == 40 * MiB // 1000
+    with raises("E-MEMORY-TABLE", "max_memory"):
+        read_texts(path, max_memory=8 * MiB)
+    assert grown() < before + 30
+    assert len(read_texts(path, limit=5000, max_memory=8 * MiB).texts) == 5000
+    assert len(read_texts(path, max_memory=80 * MiB).texts) == 40 * MiB // 1000
+
+
+def test_a_text_beyond_the_limit_is_refused_before_it_is_expanded(tmp_path: Path) -> None:
+    path = shared_text(tmp_path / "a.parquet", 4 * MiB, 400)
+    with raises("E-MEMORY-TABLE", "max_memory"):
+        next(iter(read_table(path, max_memory=2 * MiB)))
+
+
+def test_compressed_lines_count_too(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(gzip.compress(b"abcdefghi\n" * 200_000))
+    with raises("E-MEMORY-TABLE", "max_memory"):
+        read_texts(path, max_memory=4 * MiB)
 
 
 def test_a_damaged_footer_does_not_end_the_process(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,60 +11,62 @@ import numpy as np
 
 from vecveil.bulk.manifest import PartResult
 from vecveil.bulk.places import Folder, Part, open_input, source_of, unchanged
-from vecveil.data import RowItems
-from vecveil.data.columns import Batch, Source, check_names, import_pyarrow, undictionaried
+from vecveil.data import RowItems, TableReader, open_writer
+from vecveil.data.columns import (
+    ColumnBatch,
+    TableSource,
+    check_names,
+    import_pyarrow,
+    undictionaried,
+)
 from vecveil.data.files import NoRowsError
-from vecveil.data.parquet import METADATA_KEY, metadata_in
+from vecveil.data.parquet import metadata_in
 from vecveil.data.pipeline import TableProtection
-from vecveil.data.reading import TableReader, read_input
-from vecveil.data.writing import ArrowWriter, open_writer
+from vecveil.data.reading import read_input
+from vecveil.data.writing import ArrowWriter
 from vecveil.errors import (
     DataFileError,
     IncompatibleError,
     InvalidInputError,
     LedgerCapError,
-    message,
+    wrong_type,
 )
-from vecveil.protector import Protector
+from vecveil.protector import Protector, load
 from vecveil.protector.files import from_bytes, to_bytes
 from vecveil.protector.lengths import check_lengths
 from vecveil.protector.own_encoder import encoder_for
 from vecveil.randomness import NoiseKey, NoiseKeys
 from vecveil.types import Embeddings
+from vecveil.version import __version__
 
 if TYPE_CHECKING:
     from vecveil.accounting import Ledger
     from vecveil.encoders import TextEncoder
 
 __all__ = [
-    "TEXT_ROWS",
-    "ArrowProtection",
-    "BulkJob",
-    "PartWorker",
-    "already_protected",
-    "reader_of",
-    "row_protection",
-    "table_protection",
-]
+    "ArrowProtection", "BulkJob", "OpenJob", "PartWorker", "already_protected", "metadata_of", "reader_of",
+    "row_protection", "table_protection",
+]  # fmt: skip
 
+TEXT_ROWS = 2048
+"""Texts that are encoded at once."""
 _ENVIRONMENT = "env:"
-_NOT_OF_ROWS = ("protector", "key", "key_id", "check_lengths", "cache")
-"""Secrets, what has a name in the metadata, and what is refused: nothing of that changes what a row becomes."""
+_NOT_RECORDED = ("protector", "key", "key_id", "check_lengths", "cache", "max_memory")
+"""Secrets, what the metadata names, and options that refuse rows: none of them changes what a row becomes."""
 
 
 @dataclass(frozen=True)
 class BulkJob:
-    """A protector and how tables are read.
+    """A protector and how tables are read, in a form that travels to workers: names of keys, never keys.
 
     Args:
         protector: bytes of a protector's file; see `BulkJob.of`.
         text_column: None takes ``text``, or the only column.
         embedding_column: None takes ``embedding`` if it holds vectors; without one, texts are encoded.
-        carry: other columns to write as they are; None carries all but the text, and refuses what may hold vectors.
+        carry: other columns to write unchanged; None carries all but the text, and refuses what may hold vectors.
         keep_text: also write the texts.
         id_column: names the item of each row, for keyed noise.
-        key: where the key is, as each worker finds it: ``env:NAME`` or the path of a key file. The key itself travels
-            nowhere.
+        key: where each worker finds the key: ``env:NAME`` or the path of a key file. The key itself is not sent.
         key_id: which key of the file; None is the current one.
         noise: False applies the map alone.
         check_lengths: refuse vectors longer than those of the fit.
@@ -76,6 +76,7 @@ class BulkJob:
         encoding: of text files.
         delimiter: of CSV files.
         cache: keep clean vectors of texts in the cache of this machine.
+        max_memory: bytes that decoded Parquet columns of a chunk may take; see `vecveil.data.read_table`.
 
     Raises:
         InvalidInputError: keyed noise without a column of ids, or options that exclude each other.
@@ -97,13 +98,14 @@ class BulkJob:
     encoding: str = "utf-8"
     delimiter: str | None = None
     cache: bool = False
+    max_memory: int | None = None
 
     def __post_init__(self) -> None:
         if self.key is not None and self.id_column is None:
-            raise InvalidInputError(
-                message("protect", "id_column", "given for keyed noise", "None",
-                        "A row's number would do until somebody sorts or splits the files: then every row is a further "
-                        "release.", "Name the column that names the item of each row.")
+            raise InvalidInputError.of(
+                "protect", "id_column", "given for keyed noise", "None",
+                "Row numbers change when somebody sorts or splits the files: then every row is a further release.",
+                "Name the column that names the item of each row.",
             )  # fmt: skip
         if self.key is not None and not self.noise:
             raise InvalidInputError.of("protect", "key", "left out without noise", "a key")
@@ -115,35 +117,34 @@ class BulkJob:
         Raises:
             ProtectorFileError, InvalidInputError: see `vecveil.load` and the class.
         """
-        if not isinstance(protector, Protector):
-            from vecveil.protector import load
-
-            protector = load(protector)
-        return cls(to_bytes(protector), **options)
+        return cls(to_bytes(protector if isinstance(protector, Protector) else load(protector)), **options)
 
     def pinned(self) -> BulkJob:
-        """Return the job with the key that is the current one now named: a later one would make other releases."""
+        """Return the job with the current key's id: a key added later would make other releases."""
         if self.key is None or self.key_id is not None:
             return self
-        key = _key(self)
+        key = self.noise_key()
         return self if key is None else replace(self, key_id=key.key_id)
+
+    def noise_key(self) -> NoiseKey | None:
+        """Return the key, read from where the job says, or None for fresh noise."""
+        if self.key is None:
+            return None
+        if self.key.startswith(_ENVIRONMENT):
+            return NoiseKeys.from_environment(self.key.removeprefix(_ENVIRONMENT)).key(self.key_id)
+        return NoiseKeys.from_file(self.key).key(self.key_id)
 
     def opened(self) -> OpenJob:
         """Return the job with its protector loaded; a worker does that once."""
         return OpenJob(self)
 
     def to_record(self) -> dict[str, Any]:
-        """Return what is done as JSON values, for manifests: no key and no protector, but their names."""
+        """Return the job as JSON values, for manifests: names of key and protector, not their contents."""
         opened = self.opened()
-        protector = opened.protector
-        about = {k: v for k, v in vars(self).items() if k not in _NOT_OF_ROWS}
+        about = {name: value for name, value in vars(self).items() if name not in _NOT_RECORDED}
         about["carry"] = None if self.carry is None else list(self.carry)
-        key = opened.key
-        return {
-            **about,
-            "key_check": None if key is None else key.check_value,
-            **metadata_of(protector, key, noise=self.noise),
-        }
+        about["key_check"] = None if opened.key is None else opened.key.check_value
+        return {**about, **metadata_of(opened.protector, opened.key, noise=self.noise)}
 
 
 class OpenJob:
@@ -158,37 +159,31 @@ class OpenJob:
     def __init__(self, job: BulkJob) -> None:
         self.job = job
         self.protector = from_bytes(job.protector)
-        self.key = _key(job)
+        self.key = job.noise_key()
         self._encoder: TextEncoder | None = None
 
     def encoder(self) -> TextEncoder:
         """Return the encoder, loaded and compared with the protector's."""
         if self._encoder is None:
-            self._encoder = encoder_for(
-                self.protector, self.job.encoder, self.job.precision, self.job.cache
-            )
+            self._encoder = encoder_for(self.protector, self.job.encoder, self.job.precision, self.job.cache)
         return self._encoder
 
-
-def _key(job: BulkJob) -> NoiseKey | None:
-    if job.key is None:
-        return None
-    if job.key.startswith(_ENVIRONMENT):
-        return NoiseKeys.from_environment(job.key.removeprefix(_ENVIRONMENT)).key(job.key_id)
-    return NoiseKeys.from_file(job.key).key(job.key_id)
+    def check_clean(self, reader: TableReader, name: str) -> TableReader:
+        """Return ``reader`` in chunks of a good size; refuse a table that is protected already."""
+        if reader.metadata.get("protected") and self.job.check_lengths:
+            raise already_protected(name)
+        return reader.in_chunks(TEXT_ROWS) if reader.embedding_column is None else reader
 
 
 def metadata_of(protector: Protector, key: NoiseKey | None, *, noise: bool) -> Mapping[str, Any]:
-    """Return what a file of protected vectors says about itself."""
-    from vecveil.version import __version__
-
+    """Return the metadata of a file of protected vectors."""
     guarantee = protector.guarantee if key is None else protector.guarantee.with_keyed_noise()
-    rewrites = protector.rewriter is not None
+    noisy = noise and protector.rewriter is None
     return {
         "vecveil": __version__,
         "protected": noise,
-        "noise": noise and not rewrites,
-        "randomness": None if not noise or rewrites else "secure" if key is None else "keyed",
+        "noise": noisy,
+        "randomness": None if not noisy else "secure" if key is None else "keyed",
         "key_id": None if key is None else key.key_id,
         "method": protector.method,
         "concept": protector.concept,
@@ -200,6 +195,13 @@ def metadata_of(protector: Protector, key: NoiseKey | None, *, noise: bool) -> M
     }
 
 
+def already_protected(name: str) -> DataFileError:
+    """Return the error for a table that is protected already."""
+    return DataFileError.of(name, "path", "a table of clean vectors or texts", "one that vecveil has protected",
+                            "More noise on top of noise protects worse than it costs.",
+                            "Protect the clean table, or insist with --again.")  # fmt: skip
+
+
 def row_protection(
     protector: Protector,
     *,
@@ -208,7 +210,7 @@ def row_protection(
     noise: bool = True,
     lengths: bool = True,
 ) -> Callable[[Embeddings, RowItems], Embeddings]:
-    """Return what protects a chunk of rows.
+    """Return the function that protects a chunk of rows.
 
     Args:
         key: for keyed noise; None draws fresh noise.
@@ -218,23 +220,19 @@ def row_protection(
     """
     if protector.rewriter is not None:
         return lambda X, rows: X if rows.texts is not None else protector.protect(X)
-    named = key is not None or ledger is not None
-    known = key is not None and protector.encoder_info.fingerprint is not None
+    takes_ids = key is not None or ledger is not None
+    takes_texts = key is not None and protector.encoder_info.fingerprint is not None
     counted = 0
 
     def protect(X: Embeddings, rows: RowItems) -> Embeddings:
         nonlocal counted
         if lengths:
             check_lengths(protector, X, owner="protect")
+        ids, texts = rows.ids if takes_ids else None, rows.texts if takes_texts else None
         try:
+            # lengths=False: they were checked above, or need not be.
             released = protector.protect(
-                X,
-                noise=noise,
-                ids=rows.ids if named else None,
-                key=key,
-                texts=rows.texts if known else None,
-                ledger=ledger,
-                lengths=False,  # that was judged above, or need not be
+                X, noise=noise, ids=ids, key=key, texts=texts, ledger=ledger, lengths=False
             )
         except LedgerCapError as error:
             if not counted:
@@ -249,32 +247,25 @@ def row_protection(
     return protect
 
 
-TEXT_ROWS = 2048
-"""Texts that are encoded at once."""
-_CHUNK = 1 << 20
-
-
 def table_protection(opened: OpenJob, ledger: Ledger | None = None) -> TableProtection:
-    """Return what a job does to a table."""
+    """Return how a job protects a table."""
     job, protector = opened.job, opened.protector
 
     def encode(texts: list[str]) -> Embeddings:
-        written = texts if protector.rewriter is None else protector.rewrite(texts)
-        vectors: Embeddings = opened.encoder().encode(written, show_progress=False)
+        rewritten = texts if protector.rewriter is None else protector.rewrite(texts)
+        vectors: Embeddings = opened.encoder().encode(rewritten, show_progress=False)
         return vectors
 
-    return TableProtection(
-        row_protection(
-            protector, key=opened.key, ledger=ledger, noise=job.noise, lengths=job.check_lengths
-        ),
-        encode=encode,
-        dimension=protector.dimension,
-        carry=job.carry,
-        keep_text=job.keep_text,
-        with_items=True,
-        id_column=job.id_column,
-        owned=True,
+    protect = row_protection(
+        protector, key=opened.key, ledger=ledger, noise=job.noise, lengths=job.check_lengths
     )
+    return TableProtection(
+        protect, encode=encode, dimension=protector.dimension, carry=job.carry, keep_text=job.keep_text,
+        with_items=True, id_column=job.id_column, owned=True,
+    )  # fmt: skip
+
+
+# Parts of files ----------------------------------------------------------------------------------
 
 
 class PartWorker:
@@ -289,12 +280,7 @@ class PartWorker:
     """
 
     def __init__(
-        self,
-        job: BulkJob,
-        out: Folder,
-        run: str,
-        inputs: Mapping[str, Any],
-        ledger: Ledger | None = None,
+        self, job: BulkJob, out: Folder, run: str, inputs: Mapping[str, Any], ledger: Ledger | None = None
     ) -> None:
         self._opened = job.opened()
         self._out, self._run, self._inputs = out, run, inputs
@@ -302,26 +288,21 @@ class PartWorker:
         self._about = metadata_of(self._opened.protector, self._opened.key, noise=job.noise)
 
     def __call__(self, part: Part) -> PartResult:
-        """Return what was written; a part that is there already is left as it is.
+        """Return the result of ``part``; one whose file exists is left as it is.
 
         A task that is tried again after its file appeared must not release its rows a second time.
 
         Raises:
             DataFileError: the input changed, or a row of it cannot be used; or the output cannot be written.
         """
-        kept = finished(self._out, part, self._run)
-        if kept is not None:
-            return kept
-        job = self._opened.job
+        if (done := _finished(self._out, part, self._run)) is not None:
+            return done
         try:
-            reader = reader_of(job, part, self._inputs)
+            reader = reader_of(self._opened.job, part, self._inputs)
         except NoRowsError:
             self._check_input(part, 0, 0)
-            return PartResult(part.index, 0, 0, hashlib.sha256().hexdigest())
-        if reader.embedding_column is None:
-            reader = reader.in_chunks(TEXT_ROWS)
-        if reader.metadata.get("protected") and job.check_lengths:
-            raise already_protected(part.input.name)
+            return PartResult.of(part.index, 0, None)
+        reader = self._opened.check_clean(reader, part.input.name)
         try:
             prepared = self._protection.of(reader)
         except IncompatibleError as error:
@@ -331,34 +312,22 @@ class PartWorker:
         about = {**self._about, "run": self._run, "part": part.index}
         try:
             with self._out.writing(part.output) as path:
-                with open_writer(
-                    path, types=prepared.types, metadata=about, only_new=True
-                ) as writer:
+                with open_writer(path, types=prepared.types, metadata=about, only_new=True) as writer:
                     counts = prepared.write(writer)
                     self._check_input(part, counts.rows, reader.rows)
                 with open(path, "rb") as written:
-                    return _result(part, counts.rows, written)
-        except FileExistsError:  # another worker has released these rows just now: theirs counts
-            kept = finished(self._out, part, self._run)
-            assert kept is not None
-            return kept
+                    return PartResult.of(part.index, counts.rows, written)
+        except FileExistsError:  # another worker has released these rows just now: its file counts
+            done = _finished(self._out, part, self._run)
+            assert done is not None
+            return done
 
     def _check_input(self, part: Part, rows: int, expected: int) -> None:
         same = unchanged(part.input, self._inputs)
         if not same or rows != expected or part.rows not in (None, rows):
             got = "one that changed" if rows == expected else f"{rows} rows in place of {expected}"
-            raise DataFileError.of(
-                part.input.name, "path", "a file that stays the same while it is read", got
-            )
-
-
-def already_protected(name: str) -> DataFileError:
-    """Return the error for rows that are protected already."""
-    return DataFileError(
-        message(name, "path", "a table of clean vectors or texts", "one that vecveil has protected",
-                "More noise on top of noise protects worse than it costs.",
-                "Protect the clean table, or insist with --again.")
-    )  # fmt: skip
+            constraint = "a file that stays the same while it is read"
+            raise DataFileError.of(part.input.name, "path", constraint, got)
 
 
 def reader_of(job: BulkJob, part: Part, inputs: Mapping[str, Any]) -> TableReader:
@@ -369,17 +338,14 @@ def reader_of(job: BulkJob, part: Part, inputs: Mapping[str, Any]) -> TableReade
     """
     file = open_input(part.input, inputs, format=job.format)
     return read_input(
-        file,
-        source_of(part, file),
-        text_column=job.text_column,
-        embedding_column=job.embedding_column,
-        encoding=job.encoding,
-        delimiter=job.delimiter,
-    )
+        file, source_of(part, file, job.max_memory), text_column=job.text_column,
+        embedding_column=job.embedding_column, encoding=job.encoding, delimiter=job.delimiter,
+        max_memory=job.max_memory,
+    )  # fmt: skip
 
 
-def finished(out: Folder, part: Part, run: str) -> PartResult | None:
-    """Return the result of a part whose file is there, or None.
+def _finished(out: Folder, part: Part, run: str) -> PartResult | None:
+    """Return the result of a part whose file exists, or None.
 
     Raises:
         DataFileError: the file is of another run.
@@ -390,28 +356,17 @@ def finished(out: Folder, part: Part, run: str) -> PartResult | None:
     with out.open(part.output) as file:
         try:
             parquet = pa.parquet.ParquetFile(file)
-            about = json.loads((parquet.schema_arrow.metadata or {}).get(METADATA_KEY, b"{}"))
-            rows = parquet.metadata.num_rows
+            about, rows = metadata_in(parquet.schema_arrow.metadata), parquet.metadata.num_rows
         except (pa.ArrowException, OSError, ValueError):
             about, rows = {}, 0
-        if (
-            about.get("run") != run
-            or about.get("part") != part.index
-            or part.rows not in (None, rows)
-        ):
-            raise DataFileError.of("protect", "out", "a folder of this run alone",
-                                   f"another file named {part.output}", "It was not written by this run.",
-                                   "Give another folder.")  # fmt: skip
+        if (about.get("run"), about.get("part")) != (run, part.index) or part.rows not in (None, rows):
+            raise DataFileError.of("protect", "out", "a folder of this run alone", f"another file named {part.output}",
+                                   "It was not written by this run.", "Give another folder.")  # fmt: skip
         file.seek(0)
-        return _result(part, rows, file)
+        return PartResult.of(part.index, rows, file)
 
 
-def _result(part: Part, rows: int, file: Any) -> PartResult:
-    digest, size = hashlib.sha256(), 0
-    while chunk := file.read(_CHUNK):
-        digest.update(chunk)
-        size += len(chunk)
-    return PartResult(part.index, rows, size, digest.hexdigest())
+# Batches of Arrow rows ---------------------------------------------------------------------------
 
 
 class ArrowProtection:
@@ -442,41 +397,31 @@ class ArrowProtection:
         if isinstance(rows, pa.RecordBatch):
             rows = pa.Table.from_batches([rows])
         if not isinstance(rows, pa.Table):
-            raise InvalidInputError.of(
-                "protect", "rows", "a pyarrow.Table or RecordBatch", type(rows).__name__
-            )
+            raise wrong_type("protect", "rows", "a pyarrow.Table or RecordBatch", rows)
         if self._ready is None:
             opened = self.job.opened()
             about = metadata_of(opened.protector, opened.key, noise=self.job.noise)
             self._ready = opened, table_protection(opened), about
         opened, protection, about = self._ready
         reader = TableReader(
-            _ArrowSource(rows),
-            text_column=self.job.text_column,
-            embedding_column=self.job.embedding_column,
-            columns=[],
-            chunk_rows=None,
-        )
-        if reader.embedding_column is None:
-            reader = reader.in_chunks(TEXT_ROWS)
-        if reader.metadata.get("protected") and self.job.check_lengths:
-            raise already_protected("rows")
-        prepared = protection.of(reader)
+            _ArrowSource(rows), text_column=self.job.text_column, embedding_column=self.job.embedding_column,
+            columns=[], chunk_rows=None,
+        )  # fmt: skip
+        prepared = protection.of(opened.check_clean(reader, "rows"))
         writer = ArrowWriter("protect", prepared.types, about)
         if rows.num_rows:
             prepared.write(writer)
         kind = reader.types.get(reader.embedding_column or "")
-        wide = "double" in str(kind)  # texts are encoded in float32
-        dtype = np.dtype(np.float64 if wide else np.float32)
-        return writer.table(dimension=opened.protector.released_dimension, dtype=dtype)
+        dtype = np.float64 if "double" in str(kind) else np.float32  # texts are encoded in float32
+        return writer.table(dimension=opened.protector.released_dimension, dtype=np.dtype(dtype))
 
     def schema(self, rows: Any) -> Any:
-        """Return the ``pyarrow.Schema`` of what rows of the schema ``rows`` become."""
+        """Return the ``pyarrow.Schema`` that protected rows of the schema ``rows`` have."""
         return self(rows.empty_table()).schema
 
 
-class _ArrowSource(Source):
-    """Rows that are in memory."""
+class _ArrowSource(TableSource):
+    """Rows in memory."""
 
     def __init__(self, table: Any) -> None:
         self.name, self.format = "rows", "parquet"
@@ -487,13 +432,10 @@ class _ArrowSource(Source):
         self.rows = table.num_rows
         self._table = table
 
-    def batches(self, columns: Sequence[str], chunk_rows: int) -> Iterator[tuple[int, Batch]]:
+    def batches(self, columns: Sequence[str], chunk_rows: int) -> Iterator[tuple[int, ColumnBatch]]:
         for batch in self._table.select(list(columns)).to_batches(max_chunksize=chunk_rows):
             if batch.num_rows:
-                found: Mapping[str, Any] = {
-                    name: self._plain(name, batch.column(name)) for name in columns
-                }
-                yield batch.num_rows, found
+                yield batch.num_rows, {name: self._plain(name, batch.column(name)) for name in columns}
 
     def _plain(self, name: str, values: Any) -> Any:
         kind = self.types[name]

@@ -1,4 +1,7 @@
-"""The manifest of an output folder: what was protected how, resuming and verification."""
+"""The manifest of an output folder: its parts, whether a run may go on in it, and its verification.
+
+One folder is one release: its rows were protected by one job, and a released row is not released again.
+"""
 
 from __future__ import annotations
 
@@ -7,32 +10,32 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import IO, Any
 
 from vecveil.bulk.places import Folder, Part
-from vecveil.errors import DataFileError, VecveilError, message
+from vecveil.errors import DataFileError, VecveilError
 from vecveil.io import is_temporary_of, write_bytes
 from vecveil.runtime import progress
 
 __all__ = [
-    "LOCK",
-    "MANIFEST",
-    "SCHEMA",
-    "Manifest",
-    "PartResult",
-    "check_files",
-    "check_same",
-    "columns_of",
-    "forget_gone",
-    "further_files",
-    "of_a_start",
-    "verify",
-]
+    "LOCK", "MANIFEST", "SCHEMA", "Manifest", "PartResult", "check_files", "check_same", "columns_of", "forget_gone",
+    "left_by_a_start", "verify",
+]  # fmt: skip
 
 MANIFEST = "_manifest.json"
-"""Names that begin with an underscore are no data to readers of folders of Parquet files."""
+"""Readers of folders of Parquet files skip names that begin with an underscore."""
+LOCK = "_lock"
 SCHEMA = "vecveil.manifest/1"
 _LARGEST = 2**28
+_CHUNK = 1 << 20
+_OPTIONS = {
+    "key_check": "noise key", "key_id": "noise key", "randomness": "kind of noise", "noise": "kind of noise",
+    "protected": "kind of noise", "protector": "protector", "vecveil": "version of vecveil",
+    "carry": "choice of columns to carry", "keep_text": "choice of --keep-text", "text_column": "column of texts",
+    "embedding_column": "column of vectors", "id_column": "column of ids",
+}  # fmt: skip
+_OF_A_PROTECTOR = {"method", "concept", "encoder", "guarantee", "conditional_on", "not_promised"}
+"""Fields of a job that follow from its protector and key."""
 
 
 @dataclass(frozen=True)
@@ -51,16 +54,25 @@ class PartResult:
     bytes: int
     sha256: str
 
+    @classmethod
+    def of(cls, index: int, rows: int, file: IO[bytes] | None) -> PartResult:
+        """Return the result of a part whose file is open for reading; None for a part without rows."""
+        digest, size = hashlib.sha256(), 0
+        while chunk := file.read(_CHUNK) if file is not None else b"":
+            digest.update(chunk)
+            size += len(chunk)
+        return cls(index, rows, size, digest.hexdigest())
+
 
 @dataclass
 class Manifest:
-    """What a run does, and what of it is done.
+    """The job of a run, its parts, and those that are finished.
 
     Attributes:
         job: what is done to each row; see `BulkJob.to_record`.
         parts: the records of all parts, in order.
-        results: of those that are finished, by index.
-        resumed: how many parts were there when this run began; not in the record.
+        results: of the finished parts, by index.
+        resumed: number of parts that existed when this run began; not in the record.
     """
 
     job: dict[str, Any]
@@ -91,20 +103,17 @@ class Manifest:
 
     def to_record(self) -> dict[str, Any]:
         """Return the manifest as JSON values."""
-        finished = {index: vars(result) for index, result in self.results.items()}
+        finished = {
+            index: {"rows": result.rows, "bytes": result.bytes, "sha256": result.sha256}
+            for index, result in self.results.items()
+        }
         return {
             "schema": SCHEMA,
             "run": self.run,
             "complete": self.complete,
             "rows": self.rows,
             "job": self.job,
-            "parts": [
-                {
-                    **part,
-                    **{k: v for k, v in finished.get(part["index"], {}).items() if k != "index"},
-                }
-                for part in self.parts
-            ],
+            "parts": [{**part, **finished.get(part["index"], {})} for part in self.parts],
         }
 
     def write(self, folder: Folder) -> None:
@@ -115,7 +124,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Folder) -> Manifest | None:
-        """Return the manifest of ``folder``, or None if there is none.
+        """Return the manifest of ``folder``, or None if it has none.
 
         Raises:
             DataFileError: it is damaged, or of another schema.
@@ -133,48 +142,24 @@ class Manifest:
             for part in record["parts"]:
                 result = {key: part.pop(key, None) for key in ("rows", "bytes", "sha256")}
                 if result["sha256"] is not None:
-                    results[int(part["index"])] = PartResult(
-                        int(part["index"]), int(result["rows"]), int(result["bytes"]), str(result["sha256"])
-                    )  # fmt: skip
+                    rows, size = int(result["rows"]), int(result["bytes"])
+                    results[int(part["index"])] = PartResult(int(part["index"]), rows, size, str(result["sha256"]))
                 # A name that leads out of the folder is in no listing of it; another type is in none either.
                 if type(part["index"]) is not int or not isinstance(part["output"], str):
                     raise TypeError
                 parts.append(part)
             return cls(dict(record["job"]), parts, results)
         except (ValueError, KeyError, TypeError, RecursionError, AttributeError, OverflowError):
-            raise DataFileError.of("protect", "out", f"a folder whose {MANIFEST} is of schema {SCHEMA}",
-                                   "another one", "It says which rows stand in which file.",
-                                   "Give another folder.") from None  # fmt: skip
+            raise DataFileError.of("protect", "out", f"a folder whose {MANIFEST} is of schema {SCHEMA}", "another one",
+                                   "It lists the rows of each file.", "Give another folder.") from None  # fmt: skip
 
 
-LOCK = "_lock"
-_NAMES = {
-    "key_check": "another noise key",
-    "key_id": "another noise key",
-    "randomness": "noise of another kind",
-    "noise": "noise of another kind",
-    "protected": "noise of another kind",
-    "protector": "another protector",
-    "vecveil": "another version of vecveil",
-    "carry": "another choice of columns to carry",
-    "keep_text": "another choice of --keep-text",
-    "text_column": "another column of texts",
-    "embedding_column": "another column of vectors",
-    "id_column": "another column of ids",
-}
-_OF_A_PROTECTOR = {"method", "concept", "encoder", "guarantee", "conditional_on", "not_promised"}
-"""What a protector, or a key, changes by itself."""
+# Going on ----------------------------------------------------------------------------------------
 
 
-def of_a_start(name: str) -> bool:
-    """Return whether a run that was killed before its manifest was there may have left this file."""
+def left_by_a_start(name: str) -> bool:
+    """Return whether a run that was killed before it wrote its manifest may have left this file."""
     return name == LOCK or is_temporary_of(MANIFEST, name)
-
-
-def further_files(names: Iterable[str], manifest: Manifest) -> list[str]:
-    """Return the data files among ``names`` that the manifest does not know."""
-    found = set(names) - {part["output"] for part in manifest.parts}
-    return sorted(name for name in found if not name.startswith(("_", ".")))
 
 
 def check_same(known: Manifest, now: Manifest) -> None:
@@ -182,7 +167,7 @@ def check_same(known: Manifest, now: Manifest) -> None:
     if known.run == now.run:
         return
     names = sorted(key for key in {*known.job, *now.job} if known.job.get(key) != now.job.get(key))
-    got = _told(names, known.job, now.job) if names else "other inputs, or inputs that changed"
+    got = _difference(names, known.job, now.job) if names else "other inputs, or inputs that changed"
     fix = "Give another folder."
     if not known.results:
         fix = f"Nothing is in it yet: remove its {MANIFEST}, or give another folder."
@@ -192,57 +177,61 @@ def check_same(known: Manifest, now: Manifest) -> None:
                            "Rows of both would stand side by side.", fix)  # fmt: skip
 
 
-def _told(names: list[str], former: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Return in words which options differ."""
+def _difference(names: list[str], former: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return in words the options that differ."""
     if former.get("key_check") is None or now.get("key_check") is None:  # with a key, and without
         names = [name for name in names if name not in ("key_check", "key_id")] or names
-    own = [name for name in names if name not in _OF_A_PROTECTOR] or names
-    known = dict.fromkeys(_NAMES[name] for name in own if name in _NAMES)
-    others = [name for name in own if name not in _NAMES]
-    if others:
-        known[f"another value of {', '.join(others)}"] = None
-    return ", ".join(known)
+    names = [name for name in names if name not in _OF_A_PROTECTOR] or names
+    unnamed = ", ".join(name for name in names if name not in _OPTIONS)
+    words = [_OPTIONS[name] for name in names if name in _OPTIONS] + ([f"value of {unnamed}"] if unnamed else [])
+    return ", ".join(f"another {word}" for word in dict.fromkeys(words))
+
+
+def _further_files(names: Iterable[str], manifest: Manifest) -> list[str]:
+    """Return the data files among ``names`` that the manifest does not list."""
+    unknown = set(names) - {part["output"] for part in manifest.parts}
+    return sorted(name for name in unknown if not name.startswith(("_", ".")))
 
 
 def check_files(manifest: Manifest, here: Mapping[str, int]) -> None:
-    """Refuse a folder with files that are not of the run, or with parts that are not as they were written.
+    """Refuse a folder with files that are not of the run, or with parts of another size.
 
     Args:
         here: names of its files, with their bytes.
     """
-    if strange := further_files(here, manifest):
+    if further := _further_files(here, manifest):
         raise DataFileError.of("protect", "out", "a folder of this run alone",
-                               f"one with other files, such as {strange[0]!r}",
-                               "Whoever reads the folder would take their rows for protected ones.",
+                               f"one with other files, such as {further[0]!r}",
+                               "Readers of the folder would take their rows for protected ones.",
                                "Move them elsewhere.")  # fmt: skip
     for index, result in manifest.results.items():
         name = Part.output_of(index)
         if here.get(name, result.bytes) != result.bytes:
-            raise DataFileError(
-                message("protect", "out", "the folder with its parts as they were written", f"another {name}",
-                        "It was damaged or replaced.",
-                        "Put the right one back; or remove it, and have its rows released again with --again.")
+            raise DataFileError.of(
+                "protect", "out", "the folder with its parts as they were written", f"another {name}",
+                "It was damaged or replaced.",
+                "Put the right one back; or remove it, and release its rows a second time with --again.",
             )  # fmt: skip
 
 
 def forget_gone(manifest: Manifest, here: Mapping[str, int], *, allowed: bool) -> None:
-    """Take parts that were finished and are gone for missing ones; refuse that where it is a second release.
+    """Count finished parts whose file is gone as missing; refuse that where it is a second release.
 
     Args:
         allowed: the same release is made again, or a second one is accepted.
     """
-    gone = [i for i, one in manifest.results.items() if one.rows and Part.output_of(i) not in here]
+    gone = [i for i, result in manifest.results.items() if result.rows and Part.output_of(i) not in here]
     if gone and not allowed:
-        first = Part.output_of(gone[0])
+        names = Part.output_of(gone[0]) + (", ..." if len(gone) > 1 else "")
         raise DataFileError.of("protect", "out", "the folder with all parts that were finished",
-                               f"one without {len(gone)} of them ({first}{', ...' if len(gone) > 1 else ''})",
+                               f"one without {len(gone)} of them ({names})",
                                "With fresh noise they would be released a second time, and both together tell more.",
                                "Put them back; or accept that with --again (in Python again=True).")  # fmt: skip
     for index in gone:
         del manifest.results[index]
 
 
-_CHUNK = 1 << 20
+# Verification ------------------------------------------------------------------------------------
 
 
 def verify(
@@ -254,67 +243,47 @@ def verify(
     """Return the manifest of a folder after comparing every file with it.
 
     Raises:
-        DataFileError: no manifest, parts that are missing, files that it does not know, or one of another size or
-            checksum.
+        DataFileError: no manifest, missing parts, files that it does not list, or one of another size or checksum.
     """
     folder = Folder(os.fspath(out), dict(storage_options or {}))
     manifest = Manifest.read(folder)
     if manifest is None:
         raise DataFileError.of("verify", "out", f"a folder with a {MANIFEST}", "one without")
+
+    def wrong(got: str, fix: str) -> DataFileError:
+        return DataFileError.of("verify", "out", f"a folder with what its {MANIFEST} says", got, fix=fix)
+
     names = set(folder.sizes())
-    if strange := further_files(names, manifest):
-        raise _wrong(
-            f"{len(strange)} further files, such as {strange[0]}",
-            "Whoever reads the folder takes their rows for protected ones: move them elsewhere.",
-        )
-    for part in progress(
-        manifest.parts, "Verifying", total=len(manifest.parts), show=show_progress, unit="part"
-    ):
-        result = manifest.results.get(part["index"])
-        if result is not None and not result.rows and part["output"] not in names:
-            continue
+    if further := _further_files(names, manifest):
+        raise wrong(f"{len(further)} further files, such as {further[0]}",
+                    "Readers of the folder take their rows for protected ones: move them elsewhere.")  # fmt: skip
+    parts = manifest.parts
+    for part in progress(parts, "Verifying", total=len(parts), show=show_progress, unit="part"):
+        result, name = manifest.results.get(part["index"]), part["output"]
         if result is None:
-            raise _wrong(
-                f"no {part['output']} yet",
-                "Protect again into the same folder: it does what is missing.",
-            )
-        if part["output"] not in names:
-            raise _wrong(
-                f"no {part['output']}, which was finished",
-                "Put it back. Made again with fresh noise (--again) it is a second release of its rows.",
-            )
-        digest, size = hashlib.sha256(), 0
-        with folder.open(part["output"]) as file:
-            while chunk := file.read(_CHUNK):
-                digest.update(chunk)
-                size += len(chunk)
-        if (size, digest.hexdigest()) != (result.bytes, result.sha256):
-            raise _wrong(
-                f"another {part['output']}",
-                "Protect the inputs again, into another folder: this one cannot be mended without a second release.",
-            )
+            raise wrong(f"no {name} yet", "Protect again into the same folder: it does what is missing.")
+        if name not in names:
+            if not result.rows:
+                continue
+            fix = "Put it back. Made again with fresh noise (--again) it is a second release of its rows."
+            raise wrong(f"no {name}, which was finished", fix)
+        with folder.open(name) as file:
+            if PartResult.of(result.index, result.rows, file) != result:
+                raise wrong(f"another {name}",
+                            "Protect the inputs again, into another folder: this one cannot be mended without a second "
+                            "release.")  # fmt: skip
     return manifest
 
 
 def columns_of(out: str | os.PathLike[str], manifest: Manifest) -> tuple[str, ...] | None:
-    """Return the names of the columns of the first part that has rows, or None if none has or it cannot be read."""
+    """Return the columns of the first part with rows; None if there is none or it cannot be read."""
     import pyarrow.parquet as pq
 
-    first = next((i for i, one in sorted(manifest.results.items()) if one.rows), None)
+    first = next((i for i, result in sorted(manifest.results.items()) if result.rows), None)
     if first is None:
         return None
     try:
         with Folder(os.fspath(out)).open(Part.output_of(first)) as file:
             return tuple(pq.read_schema(file).names)
-    except (
-        VecveilError,
-        OSError,
-        ValueError,
-    ):  # the run is done, whatever keeps it from being read
+    except (VecveilError, OSError, ValueError):  # the run is done, whether or not this can be read
         return None
-
-
-def _wrong(got: str, fix: str) -> DataFileError:
-    return DataFileError(
-        message("verify", "out", f"a folder with what its {MANIFEST} says", got, fix=fix)
-    )

@@ -1,11 +1,10 @@
-"""A whole run: plan, lock, the parts that are missing, manifest."""
+"""Run a job over many files: plan, lock the folder, protect the missing parts, keep the manifest."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -19,7 +18,7 @@ from vecveil.bulk.manifest import (
     check_files,
     check_same,
     forget_gone,
-    of_a_start,
+    left_by_a_start,
 )
 from vecveil.bulk.places import PART_BYTES, Folder, Part, plan
 from vecveil.data.pipeline import ROOM
@@ -31,10 +30,10 @@ from vecveil.runtime import check_room, progress
 if TYPE_CHECKING:
     from vecveil.accounting import Ledger
 
-__all__ = ["Engine", "PartFailure", "protect_files", "run_here"]
+__all__ = ["Engine", "PartFailure", "Run", "attempt", "protect_files", "run_here"]
 
 _SECONDS = 5.0
-"""Between two writings of the manifest; parts that it does not know yet are found by their files."""
+"""Between two writings of the manifest; later parts are recognised by their files."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class Run:
 
 
 Engine: TypeAlias = Callable[[Run, Sequence[Part]], Iterable[PartResult | PartFailure]]
-"""Works on parts, in any order and anywhere; what a part raises beyond a DataFileError ends the run."""
+"""Works on parts, in any order and anywhere; an exception of a part beyond a DataFileError ends the run."""
 
 
 def run_here(run: Run, parts: Sequence[Part]) -> Iterator[PartResult | PartFailure]:
@@ -81,7 +80,7 @@ def run_here(run: Run, parts: Sequence[Part]) -> Iterator[PartResult | PartFailu
 
 
 def attempt(worker: PartWorker, part: Part) -> PartResult | PartFailure:
-    """Return what ``worker`` makes of a part, or why its input cannot be used."""
+    """Return the result of a part, or the failure of one whose input cannot be used."""
     try:
         return worker(part)
     except NotWrittenError:  # no part can be written to a full disk
@@ -104,26 +103,26 @@ def protect_files(
 ) -> Manifest:
     """Write the protected rows of all ``inputs`` into the folder ``out``; return its manifest.
 
-    Each part of the inputs becomes a Parquet file that is there whole or not at all. The same call again does what is
+    Each part of the inputs becomes a Parquet file that appears whole or not at all. The same call again does what is
     missing, and nothing twice: a row is released once.
 
     Args:
         inputs: paths, URLs of any file system that fsspec speaks, folders, and patterns with ``*``.
-        out: a folder, by path or URL; made if it is not there.
+        out: a folder, by path or URL; made if it does not exist.
         job: what is done to each row.
-        engine: who works on the parts.
+        engine: works on the parts.
         ledger: counts rows before they are released. A part that was cut off is counted again when it is done again.
         storage_options: fsspec's, for inputs and output.
-        part_bytes: of a part, before compression.
-        again: release parts that were finished and are gone once more, with fresh noise. Whoever has both releases of
-            a row learns more of it than from one.
+        part_bytes: size of a part, before compression.
+        again: release finished parts whose file is gone once more, with fresh noise. Whoever has both releases of a
+            row learns more of it than from one.
         show_progress: None shows a bar on a terminal.
 
     Raises:
-        DataFileError: inputs that are missing, or cannot be used: all parts that can be done are done first; or a
-            folder that another run has begun, or is at work in.
-        MemoryLimitError: a limit on this process leaves too little memory to begin.
-        VecveilError: what a part raises beyond that ends the run; the same call goes on.
+        DataFileError: inputs that are missing, or cannot be used: all other parts are done first; or a folder of
+            another run, or one in which another process runs.
+        MemoryLimitError: too little memory to begin, or decoded rows pass the job's ``max_memory``.
+        VecveilError: any other error of a part ends the run; the same call goes on.
     """
     check_room(ROOM, owner="protect")
     options = dict(storage_options or {})
@@ -135,23 +134,19 @@ def protect_files(
                                    "Row 0 of every file would be one item.",
                                    "Name the column that names the item of each row.")  # fmt: skip
     job = job.pinned()
-    with ExitStack() as held:
-        held.enter_context(_alone(folder))
+    with _locked(folder):
         here = folder.sizes()
-        # Asked before the plan, which may take long: is this a folder of ours at all?
+        # Before the plan, which may take long: a folder of somebody else is refused at once.
         known = Manifest.read(folder)
-        if known is None and [name for name in here if not of_a_start(name)]:
+        if known is None and not all(map(left_by_a_start, here)):
             raise DataFileError.of("protect", "out", "an empty folder, a new one, or one of the same run",
                                    "one with other files", fix="Give another folder.")  # fmt: skip
-        given = [os.fspath(one) for one in inputs]
         try:
-            parts = plan(given, options, part_bytes=part_bytes, format=job.format, out=folder)
+            parts = plan(list(map(os.fspath, inputs)), options, part_bytes=part_bytes, format=job.format, out=folder)
         except DataFileError as error:
             raise DataFileError(f"{error} This run has released nothing.") from None
         if not parts:
-            raise DataFileError.of(
-                "protect", "input", "files with rows, outside the output", "none"
-            )
+            raise DataFileError.of("protect", "input", "files with rows, outside the output", "none")
         manifest = Manifest.of(job.to_record(), parts)
         if known is not None:
             check_same(known, manifest)
@@ -160,20 +155,13 @@ def protect_files(
             manifest.write(folder)
         check_files(manifest, here)
         if folder.local is not None:
-            # A part that has its name already is not written again, which would do this.
+            # A part whose file exists is not written again, which would remove its temporary files.
             remove_left_over(*(folder.local / part.output for part in parts))
         forget_gone(manifest, here, allowed=again or job.key is not None or not job.noise)
-        manifest.resumed = sum(
-            part.output in here or part.index in manifest.results for part in parts
-        )
+        manifest.resumed = sum(part.output in here or part.index in manifest.results for part in parts)
         missing = [part for part in parts if part.index not in manifest.results]
-        failures = _work(
-            engine(Run(job, folder, manifest.run, options, ledger), missing),
-            manifest,
-            folder,
-            missing,
-            show_progress,
-        )
+        outcomes = engine(Run(job, folder, manifest.run, options, ledger), missing)
+        failures = _collect(outcomes, manifest, folder, len(missing), show_progress)
         if failures and not manifest.results:
             folder.remove(MANIFEST)  # the folder is free for another try
         else:
@@ -189,19 +177,15 @@ def protect_files(
     return manifest
 
 
-def _work(
-    outcomes: Iterable[PartResult | PartFailure],
-    manifest: Manifest,
-    folder: Folder,
-    missing: Sequence[Part],
-    show: bool | None,
+def _collect(
+    outcomes: Iterable[PartResult | PartFailure], manifest: Manifest, folder: Folder, total: int, show: bool | None
 ) -> list[PartFailure]:
+    """Enter results into the manifest as they come, write it now and then, and return the failures."""
     failures: list[PartFailure] = []
     due = monotonic() + _SECONDS
     bar = progress(
-        outcomes, "Protecting", total=len(missing), show=show, unit="part",
-        note=lambda: f"{manifest.rows:,} rows",
-    )  # fmt: skip
+        outcomes, "Protecting", total=total, show=show, unit="part", note=lambda: f"{manifest.rows:,} rows"
+    )
     try:
         for outcome in bar:
             if isinstance(outcome, PartFailure):
@@ -215,10 +199,10 @@ def _work(
             if monotonic() >= due:
                 began = monotonic()
                 manifest.write(folder)
-                # A manifest of very many parts takes long to write: it must not take the time of the work.
+                # A manifest of very many parts takes long to write: at most a twentieth of the time goes there.
                 due = monotonic() + max(_SECONDS, 20 * (monotonic() - began))
     except BaseException:
-        # What is done stays known; the reason itself is more worth telling than a failure to write this.
+        # Keep what is done; the exception itself matters more than a failure to write this.
         with contextlib.suppress(Exception):
             manifest.write(folder)
         raise
@@ -226,24 +210,23 @@ def _work(
 
 
 @contextlib.contextmanager
-def _alone(folder: Folder) -> Iterator[None]:
-    """Hold a folder of this machine for one run; elsewhere nothing can be held."""
+def _locked(folder: Folder) -> Iterator[None]:
+    """Lock a folder of this machine for one run; elsewhere there are no locks."""
     local = folder.local
     if local is None:
         yield
         return
     if local.exists() and not local.is_dir():
         raise DataFileError.of("protect", "out", "a folder", "a file", fix="Give another name.")
-    with ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         try:
-            held.enter_context(exclusive(local / LOCK))
+            stack.enter_context(exclusive(local / LOCK))
         except LockedError:
             raise DataFileError.of("protect", "out", "a folder that no other run writes to",
                                    "one in which another process runs",
                                    fix="Wait for it, or give another folder.") from None  # fmt: skip
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else type(error).__name__
-            raise DataFileError.of(
-                "protect", "out", "a folder that you may write to", f"the error {reason!r}"
-            ) from None
+            constraint = "a folder that you may write to"
+            raise DataFileError.of("protect", "out", constraint, f"the error {reason!r}") from None
         yield

@@ -1,7 +1,6 @@
 """Tables in and out: CSV, TSV, JSON lines, text lines, Parquet and .npy, in chunks of bounded size.
 
-Importing this package loads neither pyarrow nor anything else beyond NumPy; Parquet needs the extra
-``files``, the text formats and .npy do not.
+Importing this package loads NumPy alone; Parquet needs pyarrow (extra ``files``), the other formats do not.
 """
 
 from vecveil.data.pipeline import ProtectionCounts, RowItems, protect_table

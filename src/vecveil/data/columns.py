@@ -14,45 +14,33 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from vecveil.data.files import NoRowsError, not_usable
-from vecveil.errors import DataFileError, MissingDependencyError, message
+from vecveil.errors import DataFileError, MissingDependencyError
 from vecveil.types import Embeddings
 
 __all__ = [
-    "Batch",
-    "ColumnType",
-    "Source",
-    "arrow_column",
-    "arrow_type",
-    "check_names",
-    "check_rows",
-    "has_number_list",
-    "import_pyarrow",
-    "is_number_list",
-    "is_plain",
-    "is_text",
-    "is_word",
-    "missing_column",
-    "python_values",
-    "row_number",
-    "shown",
-    "shown_name",
-    "texts_from_arrow",
-    "undictionaried",
-    "vector_width",
+    "WIDEST", "ColumnBatch", "ColumnType", "TableSource", "arrow_column", "arrow_type", "check_names", "check_rows",
+    "has_number_list", "import_pyarrow", "is_number_list", "is_plain", "is_text", "is_word", "missing_column",
+    "python_values", "row_number", "shown_name", "texts_from_arrow", "undictionaried", "vector_width",
     "vectors_from_arrow",
-]
+]  # fmt: skip
 
 ColumnType: TypeAlias = Any
 """A pyarrow type (Parquet), or one of "string", "int64", "float64", "bool_", "json", "vector"."""
 
-Batch: TypeAlias = Mapping[str, Any]
+ColumnBatch: TypeAlias = Mapping[str, Any]
 """Column name to values: a list (text formats), a pyarrow array (Parquet), an array (.npy)."""
 
-_NAME = re.compile(r"[^\W\d][\w./:#()\-]{0,39}")
+WIDEST = 1 << 20
+"""Most dimensions of a vector: a damaged or planted file may declare any number."""
 SHOWN = 20
+# Eight numbers in a row are taken for a vector; the first 100 texts are examined, long ones at their beginning.
+FEWEST_NUMBERS, EXAMINED_ROWS, EXAMINED_CHARACTERS = 8, 100, 2_000
+
+_NAME = re.compile(r"[^\W\d][\w./:#()\-]{0,39}")
+_PUNCTUATION = str.maketrans(dict.fromkeys("[](){},;|\"'", " "))
 
 
-class Source(ABC):
+class TableSource(ABC):
     """One checked file. ``batches`` starts from the first row each time it is called."""
 
     name: str
@@ -64,32 +52,16 @@ class Source(ABC):
     metadata: dict[str, Any]
 
     @abstractmethod
-    def batches(self, columns: Sequence[str], chunk_rows: int) -> Iterator[tuple[int, Batch]]:
-        """Yield (number of rows, the asked columns) with at most ``chunk_rows`` rows each."""
+    def batches(self, columns: Sequence[str], chunk_rows: int) -> Iterator[tuple[int, ColumnBatch]]:
+        """Yield (number of rows, the named columns) with at most ``chunk_rows`` rows each."""
+
+
+# Names -------------------------------------------------------------------------------------------
 
 
 def row_number(index: int) -> str:
     """Return how messages name the row at position ``index``; a header is not a row."""
     return f"row {index + 1} (counted from 1)"
-
-
-def shown(names: Iterable[str]) -> str:
-    """Return a sentence that lists column names, unless they look like data.
-
-    A file without a header has its first row of data where the names should be, and data must not
-    get into a message: nothing is listed as soon as one of them is not one word.
-    """
-    names = list(names)
-    if not names:
-        return "It has no columns."
-    if not all(map(is_word, names)):
-        return (
-            f"It has {len(names)} columns, not listed because some are not single words: "
-            "check that the file starts with a header."
-        )
-    listed = ", ".join(repr(name) for name in names[:SHOWN])
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"It has the columns {listed}{more}."
 
 
 def is_word(name: str) -> bool:
@@ -98,49 +70,57 @@ def is_word(name: str) -> bool:
 
 
 def shown_name(name: str, names: Iterable[str]) -> str:
-    """Return how messages give one of ``names``: by its place if it is not a single word."""
+    """Return how messages name a column: by its position if it is not a single word."""
     return repr(name) if is_word(name) else f"at position {list(names).index(name)}"
 
 
-def missing_column(
-    source: str, param: str, wanted: str | None, names: Iterable[str]
-) -> DataFileError:
-    """Return the error for a column that is not there, with those that are and the nearest name."""
+def _listed(names: Sequence[str]) -> str:
+    """Return a sentence that lists column names, unless one of them is not a single word.
+
+    The first row of a file without a header stands where the names should be, and data must not get into a message.
+    """
+    if not names:
+        return "It has no columns."
+    if not all(map(is_word, names)):
+        return (
+            f"It has {len(names)} columns, not listed because some are not single words: "
+            "check that the file starts with a header."
+        )
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"It has the columns {', '.join(map(repr, names[:SHOWN]))}{more}."
+
+
+def missing_column(source: str, param: str, missing: str | None, names: Iterable[str]) -> DataFileError:
+    """Return the error for a column that does not exist, with the existing ones and the nearest name."""
     names = list(names)
-    listed = shown(names)
+    listed = _listed(names)
+    if missing is None:
+        fix = f"Name it with {param} (--{param.replace('_', '-')})."
+        return DataFileError.of(source, param, "a column of the file", "None, and none was found", listed, fix)
     lowered = {name.lower(): name for name in names}
     nearness = 0.9 if "not listed" in listed else 0.6
-    close = get_close_matches((wanted or "").lower(), lowered, n=1, cutoff=nearness)
+    close = get_close_matches(missing.lower(), lowered, n=1, cutoff=nearness)
     fix = f"Did you mean {lowered[close[0]]!r}?" if close else ""
-    got = "None, and none was found" if wanted is None else repr(wanted)
-    if wanted is None:
-        fix = fix or f"Name it with {param} (--{param.replace('_', '-')})."
-    return DataFileError(message(source, param, "a column of the file", got, listed, fix))
+    return DataFileError.of(source, param, "a column of the file", repr(missing), listed, fix)
 
 
 def check_names(source: str, names: Sequence[str]) -> None:
     """Refuse column names that occur twice."""
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        listed = all(map(is_word, names))
-        which = f": {', '.join(map(repr, twice[:SHOWN]))}" if listed else ""
-        raise not_usable(
-            source,
-            "a table with different column names",
-            f"{len(twice)} that occur twice{which}",
-            fix="Rename them; if the first line is data, add a header line.",
-        )
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        which = f": {', '.join(map(repr, repeated[:SHOWN]))}" if all(map(is_word, names)) else ""
+        raise not_usable(source, "a table with different column names", f"{len(repeated)} that occur twice{which}",
+                         fix="Rename them; if the first line is data, add a header line.")  # fmt: skip
 
 
 def check_rows(source: str, rows: int, columns: int | None = None) -> None:
     """Refuse a table without rows."""
     if rows == 0:
-        got = (
-            "an empty one"
-            if columns is None
-            else f"one with a header ({columns} columns) and no rows"
-        )
+        got = "an empty one" if columns is None else f"one with a header ({columns} columns) and no rows"
         raise NoRowsError.of(source, "path", "a table with rows", got)
+
+
+# Types -------------------------------------------------------------------------------------------
 
 
 def import_pyarrow() -> Any:
@@ -161,23 +141,8 @@ def arrow_type(kind: ColumnType) -> Any:
     return pa.string() if kind == "json" else getattr(pa, kind)()
 
 
-def arrow_column(values: Any, kind: ColumnType, source: str) -> Any:
-    """Return ``values`` as an Arrow array of the type that ``kind`` stands for."""
-    pa = import_pyarrow()
-    if isinstance(values, pa.Array):
-        return values
-    if kind == "json":
-        values = [None if v is None else json.dumps(v, ensure_ascii=False) for v in values]
-    try:
-        return pa.array(values, arrow_type(kind))
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        raise not_usable(
-            source, "a file that stays the same while it is read", "values of another type"
-        ) from None
-
-
 def vector_width(kind: ColumnType) -> int | None:
-    """Return how long the lists of a float list type are, 0 if rows may differ; None for others."""
+    """Return the list length of a float list type, 0 if rows may differ; None for other types."""
     if isinstance(kind, str):
         return None
     pa = import_pyarrow()
@@ -191,26 +156,33 @@ def vector_width(kind: ColumnType) -> int | None:
     return width if pa.types.is_floating(kind.value_type) else None
 
 
+def is_text(kind: ColumnType) -> bool:
+    """Return whether a column of this type can hold texts."""
+    if isinstance(kind, str):
+        return kind in ("string", "json")
+    types = import_pyarrow().types
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
 def is_plain(kind: ColumnType) -> bool:
     """Return whether each value of a column of this type is one number, text or time, or null.
 
-    What is not listed here is not plain: lists of any kind, structs, maps, bytes, extensions.
+    Every other type (lists, structs, maps, bytes, extensions) may hold a vector.
     """
     if isinstance(kind, str):
         return kind in ("string", "int64", "float64", "bool_")
-    pa = import_pyarrow()
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    tests = (
-        pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating,
-        pa.types.is_decimal, pa.types.is_date, pa.types.is_time, pa.types.is_timestamp,
-        pa.types.is_duration,
-    )  # fmt: skip
-    return is_text(kind) or any(test(kind) for test in tests)
+    types = import_pyarrow().types
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    names = ("null", "boolean", "integer", "floating", "decimal", "date", "time", "timestamp", "duration")
+    return is_text(kind) or any(getattr(types, f"is_{name}")(kind) for name in names)
 
 
 def undictionaried(kind: Any) -> Any:
-    """Return an Arrow type with value types in place of dictionaries, also inside lists."""
+    """Return an Arrow type with value types in place of dictionaries, also inside lists and structs.
+
+    A dictionary may hold values that no row has, such as those of dropped rows; they would be written too.
+    """
     pa = import_pyarrow()
     if pa.types.is_dictionary(kind):
         return undictionaried(kind.value_type)
@@ -223,24 +195,32 @@ def undictionaried(kind: Any) -> Any:
     return kind
 
 
-def is_text(kind: ColumnType) -> bool:
-    """Return whether a column of this type can hold texts."""
-    if isinstance(kind, str):
-        return kind in ("string", "json")
+# Values ------------------------------------------------------------------------------------------
+
+
+def python_values(values: Any) -> Sequence[Any]:
+    """Return the values of a column as Python objects."""
+    return values if isinstance(values, list) else list(values.to_pylist())
+
+
+def arrow_column(values: Any, kind: ColumnType, source: str) -> Any:
+    """Return ``values`` as an Arrow array of the type that ``kind`` names."""
     pa = import_pyarrow()
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    return bool(
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    )
+    if isinstance(values, pa.Array):
+        return values
+    if kind == "json":
+        values = [None if v is None else json.dumps(v, ensure_ascii=False) for v in values]
+    try:
+        return pa.array(values, arrow_type(kind))
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        constraint = "a file that stays the same while it is read"
+        raise not_usable(source, constraint, "values of another type") from None
 
 
 def texts_from_arrow(values: Any) -> list[str | None]:
     """Return the strings of an Arrow column."""
     pa = import_pyarrow()
-    if not pa.types.is_string(values.type):
-        values = values.cast(pa.large_string())
-    return list(values.to_pylist())
+    return list((values if pa.types.is_string(values.type) else values.cast(pa.large_string())).to_pylist())
 
 
 def vectors_from_arrow(
@@ -254,16 +234,8 @@ def vectors_from_arrow(
     values = getattr(values, "storage", values)
 
     def refuse(index: int, constraint: str, got: str) -> DataFileError:
-        what = f"{got} in {row_number(first_row + index)}"
-        return DataFileError(
-            message(
-                source,
-                "embedding_column",
-                constraint,
-                f"{what} of {column!r}",
-                fix="Drop or repair such rows.",
-            )
-        )
+        where = f"{got} in {row_number(first_row + index)} of {column!r}"
+        return DataFileError.of(source, "embedding_column", constraint, where, fix="Drop or repair such rows.")
 
     if values.null_count:
         index = int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))
@@ -281,6 +253,8 @@ def vectors_from_arrow(
             raise refuse(int(wrong[0]), f"a column of vectors of one dimension (here {width})", got)
     if width == 0:
         raise refuse(0, "a column of vectors with at least one value", "0 values")
+    if width > WIDEST:
+        raise refuse(0, f"a column of vectors of at most {WIDEST:,} dimensions", f"{width:,} values")
     flat = values.flatten()
     if flat.null_count:
         index = int(np.argmax(flat.is_null().to_numpy(zero_copy_only=False))) // width
@@ -289,41 +263,28 @@ def vectors_from_arrow(
     return array.astype(np.float32) if array.dtype == np.float16 else array
 
 
-def python_values(values: Any) -> Sequence[Any]:
-    """Return the values of a column as Python objects."""
-    return values if isinstance(values, list) else list(values.to_pylist())
-
-
-FEWEST = 8
-ROWS = 100
-LONGEST = 2_000
-_AROUND = str.maketrans(dict.fromkeys("[](){},;|\"'", " "))
-
-
 def has_number_list(values: Any) -> bool:
     """Return whether one of the first texts of a column is a list of numbers."""
-    return any(map(is_number_list, _first(values)))
+    if not isinstance(values, list):
+        values = values.drop_null().slice(0, EXAMINED_ROWS).to_pylist()
+    texts = (text for text in values if isinstance(text, str))
+    return any(map(is_number_list, islice(texts, EXAMINED_ROWS)))
 
 
 def is_number_list(text: str) -> bool:
-    """Return whether ``text`` is at least eight numbers with nothing but punctuation around.
+    """Return whether ``text`` consists of at least eight numbers and punctuation.
 
-    After an opening bracket at its beginning, or behind one word such as ``array(``, eight numbers
-    are enough, whatever follows them. Long texts are judged by their beginning.
+    After an opening bracket at the beginning, or behind one word such as ``array(``, eight numbers are enough,
+    whatever follows them. Long texts are judged by their beginning.
     """
-    start = text[:LONGEST]
+    start = text[:EXAMINED_CHARACTERS]
     opening = start.find("[", 0, 20)
-    numbers = start[opening + 1 :].translate(_AROUND).split()
-    if len(text) > LONGEST:
-        numbers = numbers[:-1]
+    numbers = start[opening + 1 :].translate(_PUNCTUATION).split()
+    if len(text) > EXAMINED_CHARACTERS:
+        numbers = numbers[:-1]  # it may be cut in two
     if opening >= 0:
-        numbers = numbers[:FEWEST]
-    return len(numbers) >= FEWEST and all(map(_is_number, numbers))
-
-
-def _first(values: Any) -> Iterator[str]:
-    texts = values if isinstance(values, list) else values.drop_null().slice(0, ROWS).to_pylist()
-    return islice((text for text in texts if isinstance(text, str)), ROWS)
+        numbers = numbers[:FEWEST_NUMBERS]
+    return len(numbers) >= FEWEST_NUMBERS and all(map(_is_number, numbers))
 
 
 def _is_number(token: str) -> bool:

@@ -1,4 +1,8 @@
-"""Open input files: format by suffix, gzip, pipes, and strictly decoded lines."""
+"""Open input files: format by suffix, gzip, pipes, and strictly decoded lines.
+
+Text formats may be compressed with gzip. Standard input (``-``) and pipes are text formats too and are
+held in memory, because the readers go through a text file twice. No error message holds a line of a file.
+"""
 
 from __future__ import annotations
 
@@ -16,103 +20,57 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, BinaryIO, TypeVar, cast
 
-from vecveil.errors import DataFileError, InvalidInputError, message
+from vecveil.errors import DataFileError, InvalidInputError, unknown_name
 
 __all__ = [
-    "INPUT_SUFFIXES",
-    "LONGEST",
-    "InputFile",
-    "NoRowsError",
-    "check_encoding",
-    "find_input",
-    "format_of",
-    "in_groups",
-    "input_file",
-    "not_usable",
-    "read_lines",
-    "readable",
-]
+    "INPUT_SUFFIXES", "LONGEST", "InputFile", "NoRowsError", "check_encoding", "find_input", "format_of", "in_groups",
+    "input_file", "not_usable", "read_lines", "readable",
+]  # fmt: skip
+
+T = TypeVar("T")
 
 INPUT_SUFFIXES: dict[str, tuple[str, ...]] = {
-    "csv": (".csv",),
-    "tsv": (".tsv", ".tab"),
-    "jsonl": (".jsonl", ".ndjson"),
-    "txt": (".txt",),
-    "parquet": (".parquet", ".pq"),
-    "npy": (".npy",),
-}
+    "csv": (".csv",), "tsv": (".tsv", ".tab"), "jsonl": (".jsonl", ".ndjson"), "txt": (".txt",),
+    "parquet": (".parquet", ".pq"), "npy": (".npy",),
+}  # fmt: skip
 TEXT_FORMATS = ("csv", "tsv", "jsonl", "txt")
 PIPE_LIMIT = 1 << 30
+# A gzip file may unpack to UNZIPPED_FREELY bytes, beyond that to UNZIPPED_RATIO times its size: texts shrink 3 to 20
+# times, but gzip can shrink a planted file 1,000 times.
 UNZIPPED_FREELY = 1 << 28
-"""Bytes that a compressed file may hold whatever its own size is."""
 UNZIPPED_RATIO = 200
-_GZIP = b"\x1f\x8b"
+LONGEST = 1 << 24
+"""Most characters of a line or of a quoted field."""
+GROUP_CHARACTERS = 1 << 25
+"""Characters that end a group of rows, even if it has fewer rows than requested."""
 
-
-@dataclass(frozen=True, slots=True)
-class InputFile:
-    """A file that exists and can be read: its name for messages, its format, and how to open it."""
-
-    name: str
-    format: str
-    opener: Callable[[], IO[bytes]] = field(repr=False)
-    compressed: bool = False
-
-    def open(self) -> BinaryIO:
-        """Return the bytes of the file from the start, decompressed."""
-        raw = cast(BinaryIO, self.opener())
-        return cast(BinaryIO, _Unzipped(raw, self.name)) if self.compressed else raw
-
-
-class _Unzipped(gzip.GzipFile):
-    """What closes the compressed file with itself, and refuses one that grows beyond all measure.
-
-    Texts become some 3 to 20 times smaller; gzip can do 1,000, and a small file then fills memory and hours.
-    """
-
-    def __init__(self, raw: BinaryIO, name: str) -> None:
-        self._raw, self._name, self._given = raw, name, 0
-        super().__init__(fileobj=raw, mode="rb")
-
-    def read1(self, size: int = -1) -> bytes:
-        block = super().read1(size)
-        self._given += len(block)
-        if self._given > UNZIPPED_FREELY and self._given > UNZIPPED_RATIO * self._raw.tell():
-            raise not_usable(
-                self._name,
-                f"gzip data at most {UNZIPPED_RATIO} times smaller than its content",
-                "data that grows further",
-                fix="If you trust it, decompress it first.",
-            )
-        return block
-
-    def close(self) -> None:
-        super().close()
-        self._raw.close()
-
-
-def not_usable(
-    name: str, constraint: str, got: object, why: str = "", fix: str = ""
-) -> DataFileError:
-    """Return the error for a file as a whole: ``name: `path` must be constraint; got …``."""
-    return DataFileError(message(name, "path", constraint, got, why, fix))
+_BINARY_FORMATS = {b"PAR1": "parquet", b"\x93NUMPY": "npy"}
+_FIXES = {
+    ".json": "If each line is one JSON object, give format='jsonl' (--format jsonl).",
+    ".npz": "Save the array that you need with numpy.save.",
+    ".xlsx": "Save the sheet as CSV (UTF-8).",
+    ".xls": "Save the sheet as CSV (UTF-8).",
+}
 
 
 class NoRowsError(DataFileError):
-    """A whole and readable file without rows, such as the header alone; among many files that is no fault."""
+    """A readable file without rows, such as a header alone. Among many files it is skipped."""
+
+
+def not_usable(name: str, constraint: str, got: object, why: str = "", fix: str = "") -> DataFileError:
+    """Return the error for a file as a whole: ``name: `path` must be constraint; got …``."""
+    return DataFileError.of(name, "path", constraint, got, why, fix)
 
 
 @contextmanager
 def readable(name: str) -> Iterator[None]:
-    """Turn what the operating system refuses inside the block into one DataFileError."""
+    """Turn an OSError inside the block into one DataFileError."""
     try:
         yield
     except FileNotFoundError:
         raise not_usable(name, "an existing file", "a path where there is none") from None
     except PermissionError:
-        raise not_usable(
-            name, "a readable file", "one that you may not read", fix="Check its permissions."
-        ) from None
+        raise not_usable(name, "a readable file", "one that you may not read", fix="Check its permissions.") from None
     except IsADirectoryError:
         raise not_usable(name, "a file", "a folder", fix="Name a file inside it.") from None
     except OSError as error:
@@ -120,8 +78,43 @@ def readable(name: str) -> Iterator[None]:
         raise not_usable(name, "a readable file", f"the error {reason!r} while reading") from None
 
 
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """An existing, readable file: its name for messages, its format, and how to open it."""
+
+    name: str
+    format: str
+    opener: Callable[[], IO[bytes]] = field(repr=False)
+    compressed: bool = False
+
+    def open(self) -> BinaryIO:
+        """Return the decompressed bytes of the file from the start."""
+        raw = cast(BinaryIO, self.opener())
+        return cast(BinaryIO, _Unzipped(raw, self.name)) if self.compressed else raw
+
+
+class _Unzipped(gzip.GzipFile):
+    """A gzip reader that closes the raw file too and refuses data that expands too far."""
+
+    def __init__(self, raw: BinaryIO, name: str) -> None:
+        self._raw, self._name, self._expanded = raw, name, 0
+        super().__init__(fileobj=raw, mode="rb")
+
+    def read1(self, size: int = -1) -> bytes:
+        block = super().read1(size)
+        self._expanded += len(block)
+        if self._expanded > max(UNZIPPED_FREELY, UNZIPPED_RATIO * self._raw.tell()):
+            raise not_usable(self._name, f"gzip data at most {UNZIPPED_RATIO} times smaller than its content",
+                             "data that grows further", fix="If you trust it, decompress it first.")  # fmt: skip
+        return block
+
+    def close(self) -> None:
+        super().close()
+        self._raw.close()
+
+
 def find_input(path: str | os.PathLike[str], format: str | None = None) -> InputFile:
-    """Return the file at ``path`` with its format, after checking that it is there and not empty.
+    """Return the file at ``path`` with its format, after checking that it exists and is not empty.
 
     Args:
         path: a file, or ``-`` for standard input.
@@ -132,8 +125,7 @@ def find_input(path: str | os.PathLike[str], format: str | None = None) -> Input
         InvalidInputError: the suffix or the format is not known.
     """
     if format is not None and format not in INPUT_SUFFIXES:
-        known = ", ".join(INPUT_SUFFIXES)
-        raise InvalidInputError.of("read_table", "format", f"one of {known}", repr(format))
+        raise unknown_name("read_table", "format", INPUT_SUFFIXES, format)
     if os.fspath(path) == "-":
         return _pipe("standard input", None, format or "txt")
     path = Path(path)
@@ -143,25 +135,23 @@ def find_input(path: str | os.PathLike[str], format: str | None = None) -> Input
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
             raise IsADirectoryError
-    named, zipped = _by_suffix(path)
-    chosen = format or named
-    if chosen is None:
+    by_suffix, zipped = _by_suffix(path)
+    format = format or by_suffix
+    if format is None:
         raise _unknown_suffix(path)
     if not stat.S_ISREG(mode):
-        return _pipe(path.name, path, chosen)
-    return input_file(path.name, chosen, lambda: open(path, "rb"), zipped=zipped)
+        return _pipe(path.name, path, format)
+    return input_file(path.name, format, lambda: open(path, "rb"), zipped=zipped)
 
 
-def input_file(
-    name: str, format: str, opener: Callable[[], IO[bytes]], *, zipped: bool = False
-) -> InputFile:
-    """Return a file that ``opener`` opens, local or not, after a look at its first bytes.
+def input_file(name: str, format: str, opener: Callable[[], IO[bytes]], *, zipped: bool = False) -> InputFile:
+    """Return a local or remote file, after a look at its first bytes.
 
     Args:
         name: for messages.
         format: csv, tsv, jsonl, txt, parquet or npy.
-        opener: returns its bytes from the start each time; they can be read at random.
-        zipped: its name says gzip.
+        opener: returns its bytes from the start each time, with random access.
+        zipped: its name ends in .gz.
     """
     with readable(name), opener() as file:
         head = file.read(8)
@@ -169,7 +159,7 @@ def input_file(
 
 
 def format_of(name: str) -> tuple[str, bool]:
-    """Return the format that a file's name tells, and whether it says gzip.
+    """Return the format that a file's suffix names, and whether it says gzip.
 
     Raises:
         InvalidInputError: the suffix is not known.
@@ -190,112 +180,74 @@ def _by_suffix(path: Path) -> tuple[str | None, bool]:
 
 
 def _unknown_suffix(path: Path) -> InvalidInputError:
-    known = ", ".join(suffix for suffixes in INPUT_SUFFIXES.values() for suffix in suffixes)
-    fixes = {
-        ".json": "If each line is one JSON object, give format='jsonl' (--format jsonl).",
-        ".npz": "Save the one array that is wanted with numpy.save.",
-        ".xlsx": "Save the sheet as CSV (UTF-8).",
-        ".xls": "Save the sheet as CSV (UTF-8).",
-    }
-    fix = fixes.get(path.suffix.lower(), "Rename it, or name the format: format= (--format).")
+    known = ", ".join(f"*{suffix}" for suffixes in INPUT_SUFFIXES.values() for suffix in suffixes)
     got = f"the suffix {path.suffix!r}" if path.suffix else "a name without a suffix"
-    return InvalidInputError(
-        message(
-            path.name,
-            "path",
-            f"a file named *{known.replace(', ', ', *')} (text also .gz)",
-            got,
-            fix=fix,
-        )
-    )
+    fix = _FIXES.get(path.suffix.lower(), "Rename it, or name the format: format= (--format).")
+    return InvalidInputError.of(path.name, "path", f"a file named {known} (text also .gz)", got, fix=fix)
 
 
 def _pipe(name: str, path: Path | None, format: str) -> InputFile:
     if format not in TEXT_FORMATS:
         raise InvalidInputError.of(name, "format", f"one of {', '.join(TEXT_FORMATS)} for a pipe", repr(format),
-                                   "A pipe cannot be read at random.", "Save it to a file first.")  # fmt: skip
+                                   "A pipe has no random access.", "Save it to a file first.")  # fmt: skip
     with readable(name):
         if path is None:
-            held = sys.stdin.buffer.read(PIPE_LIMIT + 1)
+            content = sys.stdin.buffer.read(PIPE_LIMIT + 1)
         else:
             with open(path, "rb") as file:
-                held = file.read(PIPE_LIMIT + 1)
-    if len(held) > PIPE_LIMIT:
+                content = file.read(PIPE_LIMIT + 1)
+    if len(content) > PIPE_LIMIT:
         raise not_usable(name, "at most 1 GiB for a pipe", "more", fix="Save it to a file first.")
-    return input_file(name, format, partial(io.BytesIO, held))
+    return input_file(name, format, partial(io.BytesIO, content))
 
 
 def _check_head(name: str, format: str, head: bytes, zipped: bool) -> bool:
-    """Return whether the first bytes say gzip; refuses what is plainly of another format."""
+    """Return whether the first bytes say gzip; refuse a file that is plainly of another format."""
+    binary = format in _BINARY_FORMATS.values()
     if not head:
-        error = not_usable(name, "a file with rows", "an empty file")
-        raise error if format in ("parquet", "npy") else NoRowsError(str(error))
-    binary = {b"PAR1": "parquet", b"\x93NUMPY": "npy"}
-    for magic, kind in binary.items():
-        if head.startswith(magic):
-            if format != kind:
-                raise not_usable(
-                    name,
-                    f"a {format} file",
-                    f"a {kind} file",
-                    fix=f"Give format={kind!r} (--format {kind}).",
-                )
-            return False
-    if format == "parquet":
-        raise not_usable(name, "a Parquet file", "a file of another format")
-    if format == "npy":
-        raise not_usable(
-            name, "a .npy file", "a file of another format", fix="Write it with numpy.save."
-        )
+        raise (DataFileError if binary else NoRowsError).of(name, "path", "a file with rows", "an empty file")
+    actual = next((kind for magic, kind in _BINARY_FORMATS.items() if head.startswith(magic)), None)
+    if actual is not None and actual != format:
+        fix = f"Give format={actual!r} (--format {actual})."
+        raise not_usable(name, f"a {format} file", f"a {actual} file", fix=fix)
+    if binary and actual is None:
+        kind, fix = ("a .npy file", "Write it with numpy.save.") if format == "npy" else ("a Parquet file", "")
+        raise not_usable(name, kind, "a file of another format", fix=fix)
     if head.startswith(b"PK\x03\x04"):
-        raise not_usable(
-            name,
-            f"a {format} file",
-            "a zip archive or a spreadsheet",
-            fix="Save the table as CSV (UTF-8).",
-        )
-    compressed = head.startswith(_GZIP)
+        fix = "Save the table as CSV (UTF-8)."
+        raise not_usable(name, f"a {format} file", "a zip archive or a spreadsheet", fix=fix)
+    compressed = head.startswith(b"\x1f\x8b")
     if zipped and not compressed:
-        raise not_usable(
-            name, "gzip data, as its name says", "something else", fix="Drop .gz from its name."
-        )
+        raise not_usable(name, "gzip data, as its name says", "something else", fix="Drop .gz from its name.")
     return compressed
 
 
-LONGEST = 1 << 24
-"""Characters that one line, or one quoted field, may have."""
-
-GROUP_CHARACTERS = 1 << 25
-"""Characters after which a group of rows ends, even if it has fewer rows than asked."""
-
-T = TypeVar("T")
+# Lines ---------------------------------------------------------------------------------------
 
 
 def check_encoding(encoding: str) -> str:
-    """Return the codec for ``encoding``; UTF-8 also takes a byte order mark."""
+    """Return the codec for ``encoding``; UTF-8 also accepts a byte order mark."""
     try:
         codec = codecs.lookup(encoding)
         "".encode(codec.name)
     except (LookupError, TypeError, ValueError):
-        raise InvalidInputError(
-            message(
-                "read_table",
-                "encoding",
-                "the name of a text encoding such as utf-8 or latin1",
-                "an unknown name",
-            )
-        ) from None
+        raise InvalidInputError.of("read_table", "encoding", "the name of a text encoding such as utf-8 or latin1",
+                                   "an unknown name") from None  # fmt: skip
     return "utf-8-sig" if codec.name == "utf-8" else codec.name
 
 
 def read_lines(file: InputFile, encoding: str, newline: str | None = "") -> Iterator[str]:
-    """Yield the lines of ``file`` with their ends; ``newline`` as in :class:`io.TextIOWrapper`."""
+    """Yield the lines of ``file`` with their ends; ``newline`` as in :class:`io.TextIOWrapper`.
+
+    Memory is bounded by LONGEST, whatever the file holds.
+
+    Raises:
+        DataFileError: a byte that the encoding does not allow (named by line and offset), or too long a line.
+    """
     codec = check_encoding(encoding)
     with (
-        _Counted(file) as source,
-        io.TextIOWrapper(
-            cast(Any, source), encoding=codec, errors="strict", newline=newline
-        ) as text,
+        _CountedBytes(file) as source,
+        io.TextIOWrapper(cast(Any, source), encoding=codec, errors="strict", newline=newline) as text,
     ):
         number = 0
         while True:
@@ -307,12 +259,8 @@ def read_lines(file: InputFile, encoding: str, newline: str | None = "") -> Iter
                 return
             number += 1
             if len(line) > LONGEST:
-                raise not_usable(
-                    file.name,
-                    f"lines of at most {LONGEST} characters",
-                    f"a longer one at line {number}",
-                    fix="Check that the file has the format that its name says.",
-                )
+                raise not_usable(file.name, f"lines of at most {LONGEST} characters", f"a longer one at line {number}",
+                                 fix="Check that the file has the format that its name says.")  # fmt: skip
             yield line.removeprefix("\ufeff") if number == 1 else line
 
 
@@ -330,14 +278,11 @@ def in_groups(rows: Iterable[T], count: int, size: Callable[[T], int]) -> Iterat
         yield group
 
 
-class _Counted(io.BufferedIOBase):
-    """The bytes of a file; knows how many were taken, so that a wrong one can be located."""
+class _CountedBytes(io.BufferedIOBase):
+    """The bytes of a file, counted as they are read so that an error can give line and offset."""
 
     def __init__(self, file: InputFile) -> None:
-        self._name = file.name
-        self._offset = 0
-        self._line_ends = 0
-        self._head = b""
+        self._name, self._offset, self._line_ends, self._head = file.name, 0, 0, b""
         with readable(file.name):
             self._raw = file.open()
 
@@ -349,12 +294,8 @@ class _Counted(io.BufferedIOBase):
             try:
                 block: bytes = self._raw.read1(size)  # type: ignore[attr-defined]
             except (EOFError, zlib.error, gzip.BadGzipFile):
-                raise not_usable(
-                    self._name,
-                    "a whole gzip file",
-                    "a truncated or damaged one",
-                    fix="Copy or compress it again.",
-                ) from None
+                raise not_usable(self._name, "a whole gzip file", "a truncated or damaged one",
+                                 fix="Copy or compress it again.") from None  # fmt: skip
         self._head = self._head or block[:2]
         self._offset += len(block)
         self._line_ends += block.count(b"\n")
@@ -362,28 +303,19 @@ class _Counted(io.BufferedIOBase):
 
     def wrong_bytes(self, error: UnicodeError, encoding: str) -> DataFileError:
         """Return the error for bytes that ``encoding`` does not allow, with line and offset."""
-        utf16 = self._head in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and "16" not in encoding
         where = ""
         if isinstance(error, UnicodeDecodeError):
             rest = bytes(error.object)[error.start :]
             line = self._line_ends - rest.count(b"\n") + 1
             where = f" at line {line} (byte offset {self._offset - len(rest)})"
-        if utf16:
-            fix = "The file is UTF-16: pass --encoding utf-16 (encoding='utf-16')."
-        else:
-            fix = (
-                "Convert it with iconv -f latin1 -t utf-8, or pass --encoding latin1 "
-                "(encoding='latin1') if all of it is in that encoding."
-            )
-        return DataFileError(
-            message(
-                self._name,
-                "encoding",
-                "the encoding of the whole file",
-                f"bytes that are not {encoding}{where}",
-                fix=fix,
-            )
+        fix = (
+            "Convert it with iconv -f latin1 -t utf-8, or pass --encoding latin1 (encoding='latin1') if all of it is "
+            "in that encoding."
         )
+        if self._head in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and "16" not in encoding:
+            fix = "The file is UTF-16: pass --encoding utf-16 (encoding='utf-16')."
+        return DataFileError.of(self._name, "encoding", "the encoding of the whole file",
+                                f"bytes that are not {encoding}{where}", fix=fix)  # fmt: skip
 
     def close(self) -> None:
         if not self.closed:

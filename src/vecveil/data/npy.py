@@ -1,7 +1,7 @@
 """Vectors from a .npy file, read in pieces.
 
-The file is read, not mapped: pages of a mapped file count as memory of the process, and a mapped
-file that shrinks kills it.
+The file is read, not mapped: pages of a mapped file count as memory of the process, and a mapped file that shrinks
+ends it.
 """
 
 from __future__ import annotations
@@ -12,18 +12,15 @@ from typing import IO
 
 import numpy as np
 
-from vecveil.data.columns import Batch, Source, check_rows
+from vecveil.data.columns import WIDEST, ColumnBatch, TableSource, check_rows
 from vecveil.data.files import InputFile, not_usable, readable
-from vecveil.errors import DataFileError, message
+from vecveil.errors import DataFileError
 from vecveil.types import Embeddings
 
-__all__ = ["WIDEST", "NpySource"]
-
-WIDEST = 1 << 20
-"""Dimensions: one row is read at once, and a file with holes in it may declare any length."""
+__all__ = ["NpySource"]
 
 
-class NpySource(Source):
+class NpySource(TableSource):
     """A two-dimensional array of float32, float64 or float16 (read as float32), in either order."""
 
     def __init__(self, file: InputFile, span: tuple[int, int] | None = None) -> None:
@@ -36,36 +33,30 @@ class NpySource(Source):
             self._start = opened.tell()
             size = opened.seek(0, 2)
         if self._dtype.kind != "f" or self._dtype.itemsize not in (2, 4, 8):
-            raise self._unfit(
-                "float32 or float64 vectors",
-                f"dtype {self._dtype}",
-                "Convert it with .astype(numpy.float32).",
-            )
+            raise self._unfit("float32 or float64 vectors", f"dtype {self._dtype}",
+                              "Convert it with .astype(numpy.float32).")  # fmt: skip
         if len(shape) != 2 or min(shape) < 0:
             raise self._unfit("an array of shape (N, n)", f"shape {shape}")
         check_rows(self.name, shape[0])
         if shape[1] == 0:
             raise self._unfit("an array of shape (N, n) with n >= 1", f"shape {shape}")
+        # One row is read at once, and a file with holes in it may declare any length.
         if shape[1] > WIDEST:
             raise self._unfit(f"vectors of at most {WIDEST:,} dimensions", f"shape {shape}")
         self._all, self.dimension = shape
-        self.first_row, behind = (0, self._all) if span is None else span
-        self.rows = behind - self.first_row
-        needed = self._start + self._all * self.dimension * self._dtype.itemsize
+        self.first_row, stop = (0, self._all) if span is None else span
+        self.rows = stop - self.first_row
+        needed = self._start + self._all * self.row_bytes
         if size < needed:
-            raise not_usable(
-                self.name,
-                f"a whole .npy file of {needed} bytes",
-                f"a truncated one of {size} bytes",
-                fix="Copy or write it again.",
-            )
+            raise not_usable(self.name, f"a whole .npy file of {needed} bytes", f"a truncated one of {size} bytes",
+                             fix="Copy or write it again.")  # fmt: skip
 
     @property
     def row_bytes(self) -> int:
         """Bytes of a row."""
         return self.dimension * self._dtype.itemsize
 
-    def batches(self, columns: Sequence[str], chunk_rows: int) -> Iterator[tuple[int, Batch]]:
+    def batches(self, columns: Sequence[str], chunk_rows: int) -> Iterator[tuple[int, ColumnBatch]]:
         with readable(self.name), self._open() as file:
             for start in range(0, self.rows, chunk_rows):
                 count = min(chunk_rows, self.rows - start)
@@ -81,31 +72,24 @@ class NpySource(Source):
             for column in range(self.dimension):
                 self._fill(file, piece[column], column * self._all + start)
             piece = np.ascontiguousarray(piece.T)
-        wanted = np.float32 if self._dtype.itemsize == 2 else self._dtype.newbyteorder("=")
-        return piece.astype(wanted, copy=False)
+        dtype = np.float32 if self._dtype.itemsize == 2 else self._dtype.newbyteorder("=")
+        return piece.astype(dtype, copy=False)
 
     def _fill(self, file: IO[bytes], piece: np.ndarray, position: int) -> None:
         file.seek(self._start + position * self._dtype.itemsize)
         if file.readinto(piece.reshape(-1).view(np.uint8).data) != piece.nbytes:  # type: ignore[attr-defined]
-            raise not_usable(
-                self.name, "a file that stays the same while it is read", "one that got shorter"
-            )
+            raise not_usable(self.name, "a file that stays the same while it is read", "one that got shorter")
 
     def _header(self, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                version = np.lib.format.read_magic(file)
-                if version == (1, 0):
+                if np.lib.format.read_magic(file) == (1, 0):
                     return np.lib.format.read_array_header_1_0(file)
                 return np.lib.format.read_array_header_2_0(file)
         except Exception:  # the header is Python source: a damaged one fails in any way
-            raise not_usable(
-                self.name,
-                "a .npy file",
-                "one with a damaged header",
-                fix="Write it again with numpy.save.",
-            ) from None
+            raise not_usable(self.name, "a .npy file", "one with a damaged header",
+                             fix="Write it again with numpy.save.") from None  # fmt: skip
 
     def _unfit(self, constraint: str, got: str, fix: str = "") -> DataFileError:
-        return DataFileError(message(self.name, "embeddings", constraint, got, fix=fix))
+        return DataFileError.of(self.name, "embeddings", constraint, got, fix=fix)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ import numpy as np
 
 from vecveil.data.columns import (
     ColumnType,
-    Source,
+    TableSource,
     is_text,
     is_word,
     missing_column,
@@ -23,17 +24,17 @@ from vecveil.data.columns import (
     vectors_from_arrow,
 )
 from vecveil.data.files import InputFile, check_encoding, find_input
+from vecveil.data.memory import MemoryAccount
 from vecveil.data.npy import NpySource
 from vecveil.data.parquet import ParquetSource
 from vecveil.data.text_formats import DelimitedSource, JsonLinesSource, TextLinesSource
-from vecveil.errors import DataFileError, message
+from vecveil.errors import DataFileError
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
 
-__all__ = ["Chunk", "TableReader", "TextRows", "read_input", "read_table", "read_texts"]
+__all__ = ["EMBEDDING", "Chunk", "TableReader", "TextRows", "read_input", "read_table", "read_texts"]
 
-EMBEDDING = "embedding"
-TEXT = "text"
+EMBEDDING, TEXT = "embedding", "text"
 CHUNK_ROWS = 16_384
 CHUNK_BYTES = 1 << 25
 TEXT_CHUNK_ROWS = 4_096
@@ -58,20 +59,19 @@ class TableReader:
     Attributes:
         name: the file's name, as messages give it.
         format: csv, tsv, jsonl, txt, parquet or npy.
-        rows: how many there are.
-        types: column name to type: a pyarrow type, or "string", "int64", "float64", "bool_",
-            "json", "vector".
+        rows: number of rows.
+        types: column name to type: a pyarrow type, or "string", "int64", "float64", "bool_", "json", "vector".
         text_column: the column of texts, or None.
         embedding_column: the column of vectors, or None.
         dimension: of the vectors, or None.
         others: the further columns that chunks hold.
         metadata: what vecveil wrote into a protected Parquet file, else empty.
-        chunk_rows: the most rows that a chunk has.
+        chunk_rows: most rows of a chunk.
     """
 
     def __init__(
         self,
-        source: Source,
+        source: TableSource,
         *,
         text_column: str | None,
         embedding_column: str | None,
@@ -87,85 +87,79 @@ class TableReader:
         roles = (self.text_column, self.embedding_column)
         if columns is None:
             columns = [name for name in self.types if name not in roles]
-        for name in columns:
-            if name not in self.types:
-                raise missing_column(self.name, "columns", name, self.types)
+        self._check_columns("columns", columns)
         self.others = tuple(dict.fromkeys(columns))
         self.dimension = self._find_dimension()
-        self.chunk_rows = self._fitting() if chunk_rows is None else chunk_rows
+        if chunk_rows is not None:
+            self.chunk_rows = chunk_rows
+        elif self.dimension is None:
+            self.chunk_rows = TEXT_CHUNK_ROWS
+        else:
+            self.chunk_rows = max(1, min(CHUNK_ROWS, CHUNK_BYTES // (8 * self.dimension)))
 
     def __repr__(self) -> str:
         return f"TableReader(name={self.name!r}, format={self.format!r}, rows={self.rows})"
 
     def __iter__(self) -> Iterator[Chunk]:
-        roles = [name for name in (self.text_column, self.embedding_column) if name is not None]
+        text, embedding = self.text_column, self.embedding_column
+        roles = [name for name in (text, embedding) if name is not None]
         first = self._source.first_row
-        for rows, batch in self._source.batches(
-            tuple(dict.fromkeys([*roles, *self.others])), self.chunk_rows
-        ):
-            texts = (
-                None if self.text_column is None else self._texts(batch[self.text_column], first)
-            )
-            vectors = (
-                None
-                if self.embedding_column is None
-                else self._vectors(batch[self.embedding_column], first)
-            )
+        for rows, batch in self._source.batches(tuple(dict.fromkeys([*roles, *self.others])), self.chunk_rows):
+            texts = None if text is None else self._texts(batch[text], first)
+            vectors = None if embedding is None else self._vectors(batch[embedding], first)
             yield Chunk(first, rows, texts, vectors, {name: batch[name] for name in self.others})
             first += rows
 
-    def select(
-        self, columns: Sequence[str], *, texts: bool = True, vectors: bool = True
-    ) -> TableReader:
-        """Return a reader of the same file whose chunks hold ``columns`` and the roles asked."""
-        other: TableReader = object.__new__(TableReader)
-        other.__dict__.update(self.__dict__)
+    def select(self, columns: Sequence[str], *, texts: bool = True, vectors: bool = True) -> TableReader:
+        """Return a reader of the same file whose chunks hold ``columns``, and texts and vectors if requested."""
+        other = copy.copy(self)
         other.others = tuple(columns)
-        if not texts:
-            other.text_column = None
-        if not vectors:
-            other.embedding_column = None
+        other.text_column = self.text_column if texts else None
+        other.embedding_column = self.embedding_column if vectors else None
         return other
 
     def in_chunks(self, rows: int) -> TableReader:
         """Return a reader of the same rows in chunks of at most ``rows``."""
-        other = self.select(self.others)
+        other = copy.copy(self)
         other.chunk_rows = rows
         return other
 
-    def _find_embedding(self, wanted: str | None) -> str | None:
-        if wanted is None:
+    def _check_columns(self, param: str, names: Sequence[str | None]) -> None:
+        for name in names:
+            if name is not None and name not in self.types:
+                raise missing_column(self.name, param, name, self.types)
+
+    def _find_embedding(self, given: str | None) -> str | None:
+        if given is None:
             return EMBEDDING if EMBEDDING in self.types and self._holds_vectors(EMBEDDING) else None
-        if wanted not in self.types:
-            raise missing_column(self.name, "embedding_column", wanted, self.types)
-        if not self._holds_vectors(wanted):
+        self._check_columns("embedding_column", [given])
+        if not self._holds_vectors(given):
             raise DataFileError.of(self.name, "embedding_column", "a column of lists of float32 or float64",
-                                   f"{wanted!r} of type {self.types[wanted]}",
+                                   f"{given!r} of type {self.types[given]}",
                                    fix="Vectors are read from Parquet or .npy.")  # fmt: skip
-        return wanted
+        return given
 
     def _holds_vectors(self, name: str) -> bool:
         kind = self.types[name]
         return kind == "vector" if isinstance(kind, str) else vector_width(kind) is not None
 
-    def _find_text(self, wanted: str | None) -> str | None:
-        if wanted is None:
-            if TEXT in self.types and is_text(self.types[TEXT]):
-                return TEXT
-            if self.embedding_column is not None:
-                return None
-            names = list(self.types)
-            # The only "name" of a delimited file without a header is its first text.
-            named = self.format not in ("csv", "tsv") or is_word(names[0])
-            if len(names) == 1 and named and is_text(self.types[names[0]]):
-                return names[0]
-            raise missing_column(self.name, "text_column", None, names)
-        if wanted not in self.types:
-            raise missing_column(self.name, "text_column", wanted, self.types)
-        if not is_text(self.types[wanted]):
-            raise DataFileError.of(self.name, "text_column", "a column of texts",
-                                   f"{wanted!r} of type {self.types[wanted]}")  # fmt: skip
-        return wanted
+    def _find_text(self, given: str | None) -> str | None:
+        if given is not None:
+            self._check_columns("text_column", [given])
+            if not is_text(self.types[given]):
+                got = f"{given!r} of type {self.types[given]}"
+                raise DataFileError.of(self.name, "text_column", "a column of texts", got)
+            return given
+        if TEXT in self.types and is_text(self.types[TEXT]):
+            return TEXT
+        if self.embedding_column is not None:
+            return None
+        names = list(self.types)
+        # The only "name" of a delimited file without a header is its first text.
+        has_header = self.format not in ("csv", "tsv") or is_word(names[0])
+        if len(names) == 1 and has_header and is_text(self.types[names[0]]):
+            return names[0]
+        raise missing_column(self.name, "text_column", None, names)
 
     def _find_dimension(self) -> int | None:
         if self.embedding_column is None:
@@ -179,61 +173,41 @@ class TableReader:
             return int(self._arrow_vectors(batch[self.embedding_column], 0, None).shape[1])
         return None
 
-    def _fitting(self) -> int:
-        if self.dimension is None:
-            return TEXT_CHUNK_ROWS
-        return max(1, min(CHUNK_ROWS, CHUNK_BYTES // (8 * self.dimension)))
-
     def _texts(self, values: Any, first: int) -> list[str]:
         texts: list[Any] = values if isinstance(values, list) else texts_from_arrow(values)
         missing = [i for i, text in enumerate(texts) if text is None]
         if missing:
-            raise DataFileError(
-                message(
-                    self.name,
-                    "text_column",
-                    "a text in each row",
-                    f"{len(missing)} empty (null) among the first {first + len(texts)} rows, "
-                    f"the first is {row_number(first + missing[0])}",
-                    fix=f"Drop these rows, with dropna(subset=[{self.text_column!r}]) of pandas.",
-                )
+            got = (
+                f"{len(missing)} empty (null) among the first {first + len(texts)} rows, "
+                f"the first is {row_number(first + missing[0])}"
             )
+            fix = f"Drop these rows, with dropna(subset=[{self.text_column!r}]) of pandas."
+            raise DataFileError.of(self.name, "text_column", "a text in each row", got, fix=fix)
         for i, text in enumerate(texts):
             if not isinstance(text, str):
-                raise DataFileError.of(self.name, "text_column", "a text in each row",
-                                       f"a {type(text).__name__} in {row_number(first + i)}")  # fmt: skip
+                got = f"a {type(text).__name__} in {row_number(first + i)}"
+                raise DataFileError.of(self.name, "text_column", "a text in each row", got)
         return texts
 
     def _vectors(self, values: Any, first: int) -> Embeddings:
-        vectors = (
-            values
-            if isinstance(values, np.ndarray)
-            else self._arrow_vectors(values, first, self.dimension)
-        )
+        arrow = not isinstance(values, np.ndarray)
+        vectors: Embeddings = self._arrow_vectors(values, first, self.dimension) if arrow else values
+        # A sum is finite only if every value is; the exact test runs where it is not (or overflows).
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(vectors.sum(dtype=np.float64)):
                 return vectors
         bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
         if bad.size:
-            raise DataFileError(
-                message(
-                    self.name,
-                    "embeddings",
-                    "finite",
-                    f"{bad.size} with NaN or infinity among the first {first + len(vectors)} rows, "
-                    f"the first is {row_number(first + int(bad[0]))}",
-                    fix="Drop or repair these rows.",
-                )
+            got = (
+                f"{bad.size} with NaN or infinity among the first {first + len(vectors)} rows, "
+                f"the first is {row_number(first + int(bad[0]))}"
             )
+            raise DataFileError.of(self.name, "embeddings", "finite", got, fix="Drop or repair these rows.")
         return vectors
 
     def _arrow_vectors(self, values: Any, first: int, dimension: int | None) -> Embeddings:
         return vectors_from_arrow(
-            values,
-            source=self.name,
-            column=str(self.embedding_column),
-            first_row=first,
-            dimension=dimension,
+            values, source=self.name, column=str(self.embedding_column), first_row=first, dimension=dimension
         )
 
 
@@ -247,42 +221,40 @@ def read_table(
     format: str | None = None,
     encoding: str = "utf-8",
     delimiter: str | None = None,
+    max_memory: int | None = None,
 ) -> TableReader:
     """Return a checked reader of the table at ``path``, which yields it in chunks of bounded size.
 
-    Text files are read through once here: the rows are counted and a broken one is found before any
-    work starts.
+    A text file is read through once here, so that a broken row is found before any work starts.
 
     Args:
-        path: CSV, TSV, JSON lines or text lines (each also gzipped), Parquet or .npy; ``-`` is
-            standard input (text formats; held in memory).
-        text_column: None takes ``text``, or the only column; of CSV and TSV only if its name is a
-            single word, as it may be the first text of a file without a header.
+        path: CSV, TSV, JSON lines or text lines (each also gzipped), Parquet or .npy; ``-`` is standard input (text
+            formats; held in memory).
+        text_column: None takes ``text``, or the only column; of CSV and TSV only if its name is a single word, as it
+            may be the first text of a file without a header.
         embedding_column: None takes the Parquet column ``embedding`` if it holds lists of floats.
         columns: the further columns that chunks hold; None takes all.
-        chunk_rows: the most rows of a chunk; None chooses by size.
+        chunk_rows: most rows of a chunk; None chooses by size.
         format: csv, tsv, jsonl, txt, parquet or npy; None goes by the suffix.
         encoding: of text formats.
-        delimiter: of CSV; None tells ``,``, ``;`` and tab apart by the header.
+        delimiter: of CSV; None chooses among ``,``, ``;`` and tab by the header.
+        max_memory: bytes that decoded Parquet columns of a chunk may take; None is the smaller of 1 GiB and a quarter
+            of the machine's memory.
 
     Raises:
         DataFileError: the file is missing, empty, damaged, in another encoding, or lacks a column.
+        MemoryLimitError: decoded rows pass ``max_memory`` (code ``E-MEMORY-TABLE``).
         InvalidInputError: an argument is wrong or the suffix is not known.
     """
     return read_input(
-        find_input(path, format),
-        text_column=text_column,
-        embedding_column=embedding_column,
-        columns=columns,
-        chunk_rows=chunk_rows,
-        encoding=encoding,
-        delimiter=delimiter,
-    )
+        find_input(path, format), text_column=text_column, embedding_column=embedding_column, columns=columns,
+        chunk_rows=chunk_rows, encoding=encoding, delimiter=delimiter, max_memory=max_memory,
+    )  # fmt: skip
 
 
 def read_input(
     file: InputFile,
-    source: Source | None = None,
+    source: TableSource | None = None,
     *,
     text_column: str | None = None,
     embedding_column: str | None = None,
@@ -290,22 +262,20 @@ def read_input(
     chunk_rows: int | None = None,
     encoding: str = "utf-8",
     delimiter: str | None = None,
+    max_memory: int | None = None,
 ) -> TableReader:
     """Return a checked reader of ``file``; ``source`` reads some of its rows, None all. See `read_table`."""
     check_encoding(encoding)
     if chunk_rows is not None:
         chunk_rows = check_count(chunk_rows, owner="read_table", param="chunk_rows")
-    source = _source(file, encoding, delimiter) if source is None else source
+    if source is None:
+        source = _source(file, encoding, delimiter, max_memory)
     return TableReader(
-        source,
-        text_column=text_column,
-        embedding_column=embedding_column,
-        columns=columns,
-        chunk_rows=chunk_rows,
+        source, text_column=text_column, embedding_column=embedding_column, columns=columns, chunk_rows=chunk_rows
     )
 
 
-def _source(file: InputFile, encoding: str, delimiter: str | None) -> Source:
+def _source(file: InputFile, encoding: str, delimiter: str | None, max_memory: int | None) -> TableSource:
     match file.format:
         case "csv" | "tsv":
             return DelimitedSource(file, encoding, delimiter)
@@ -314,14 +284,14 @@ def _source(file: InputFile, encoding: str, delimiter: str | None) -> Source:
         case "txt":
             return TextLinesSource(file, encoding)
         case "parquet":
-            return ParquetSource(file)
+            return ParquetSource(file, max_memory=max_memory)
         case _:
             return NpySource(file)
 
 
 @dataclass(frozen=True, slots=True)
 class TextRows:
-    """Texts of a file with the columns that were asked for. Its repr shows no contents."""
+    """Texts of a file with the requested columns. Its repr shows no contents."""
 
     texts: list[str] = field(repr=False)
     spans: list[list[tuple[int, int, str]]] | None = field(repr=False)
@@ -331,7 +301,7 @@ class TextRows:
     columns: dict[str, list[Any]] = field(repr=False)
     text_column: str
     total: int
-    """Rows that the file has; more than ``len(texts)`` where a limit cut it."""
+    """Rows of the file; more than ``len(texts)`` where a limit cut it."""
 
 
 def read_texts(
@@ -347,59 +317,51 @@ def read_texts(
     format: str | None = None,
     encoding: str = "utf-8",
     delimiter: str | None = None,
+    max_memory: int | None = None,
 ) -> TextRows:
     """Return the texts of a file, at most ``limit``, with spans, labels and further columns.
 
     Args:
-        spans_column: a list of objects with start, end and label per row (JSON lines, a Parquet
-            column of structs, or JSON text in a CSV cell). Null and empty mean none.
+        spans_column: a list of objects with start, end and label per row (JSON lines, a Parquet column of structs, or
+            JSON text in a CSV cell). Null and empty mean none.
         labels_column: any values; JSON text that holds a list is read as that list.
         columns: further columns, as Python values.
         embeddings: also return the vectors of ``embedding_column``, if the file has them.
+        max_memory: bytes that all texts, columns and vectors together may take; None as in `read_table`.
 
     The other arguments are those of :func:`read_table`.
     """
     if limit is not None:
         limit = check_count(limit, owner="read_texts", param="limit")
-    named = [name for name in (spans_column, labels_column) if name is not None]
     reader = read_table(
-        path,
-        text_column=text_column,
-        embedding_column=embedding_column,
-        columns=[],
-        format=format,
-        encoding=encoding,
-        delimiter=delimiter,
-    )
+        path, text_column=text_column, embedding_column=embedding_column, columns=[], format=format,
+        encoding=encoding, delimiter=delimiter, max_memory=max_memory,
+    )  # fmt: skip
     if reader.text_column is None:
         raise missing_column(reader.name, "text_column", None, reader.types)
-    for param, names in (
-        ("spans_column", [spans_column]),
-        ("labels_column", [labels_column]),
-        ("columns", columns),
-    ):
-        for name in names:
-            if name is not None and name not in reader.types:
-                raise missing_column(reader.name, param, name, reader.types)
-    wanted = list(dict.fromkeys([*named, *columns]))
+    reader._check_columns("spans_column", [spans_column])
+    reader._check_columns("labels_column", [labels_column])
+    reader._check_columns("columns", columns)
+    account = MemoryAccount(reader.name, max_memory)
     texts: list[str] = []
     vectors: list[Embeddings] = []
-    values: dict[str, list[Any]] = {name: [] for name in wanted}
-    for chunk in reader.select(wanted, vectors=embeddings):
+    read = dict.fromkeys(name for name in (spans_column, labels_column, *columns) if name is not None)
+    values: dict[str, list[Any]] = {name: [] for name in read}
+    for chunk in reader.select(tuple(read), vectors=embeddings):
         take = chunk.rows if limit is None else min(chunk.rows, limit - len(texts))
+        account.add(chunk.texts, *chunk.columns.values())
         texts += (chunk.texts or [])[:take]
         if chunk.vectors is not None:
+            account.add(chunk.vectors)
             vectors.append(chunk.vectors[:take])
-        for name in wanted:
+        for name in read:
             values[name] += python_values(chunk.columns[name])[:take]
         if limit is not None and len(texts) >= limit:
             break
     return TextRows(
         texts=texts,
         spans=None if spans_column is None else _spans(values[spans_column], texts, reader.name),
-        labels=None
-        if labels_column is None
-        else [_from_json(value) for value in values[labels_column]],
+        labels=None if labels_column is None else [_from_json(value) for value in values[labels_column]],
         embeddings=np.concatenate(vectors) if vectors else None,
         columns={name: values[name] for name in columns},
         text_column=reader.text_column,
@@ -418,49 +380,29 @@ def _from_json(value: Any) -> Any:
 
 
 def _spans(column: list[Any], texts: list[str], source: str) -> list[list[tuple[int, int, str]]]:
-    return [
-        [_span(item, len(text), index, source) for item in _span_list(value, index, source)]
-        for index, (value, text) in enumerate(zip(column, texts, strict=True))
-    ]
+    def wrong(row: int, got: str, why: str = "") -> DataFileError:
+        constraint = "a list of {start, end, label} in each row"
+        return DataFileError.of(source, "spans_column", constraint, f"{got} in {row_number(row)}", why)
 
+    def span(item: Any, row: int, length: int) -> tuple[int, int, str]:
+        if isinstance(item, dict):
+            item = [item.get("start"), item.get("end"), item.get("label")]
+        if not isinstance(item, list | tuple) or len(item) != 3:
+            raise wrong(row, "something else")
+        start, end, label = item
+        if type(start) is not int or type(end) is not int:
+            raise wrong(row, "an offset that is not an integer")
+        if not isinstance(label, str):
+            raise wrong(row, "a label that is not a text")
+        if not 0 <= start < end <= length:
+            raise wrong(row, f"offsets {start}:{end} in a text of {length} characters",
+                        "Offsets count characters, not bytes, and the end is exclusive.")  # fmt: skip
+        return start, end, label
 
-def _span_list(value: Any, index: int, source: str) -> list[Any]:
-    if value is None or value == "":
-        return []
-    value = _from_json(value)
-    if not isinstance(value, list):
-        raise _wrong_span(source, index, "something else")
-    return value
-
-
-def _span(item: Any, length: int, index: int, source: str) -> tuple[int, int, str]:
-    if isinstance(item, dict):
-        item = [item.get("start"), item.get("end"), item.get("label")]
-    if not isinstance(item, list | tuple) or len(item) != 3:
-        raise _wrong_span(source, index, "something else")
-    start, end, label = item
-    for offset in (start, end):
-        if isinstance(offset, bool) or not isinstance(offset, int):
-            raise _wrong_span(source, index, "an offset that is not an integer")
-    if not isinstance(label, str):
-        raise _wrong_span(source, index, "a label that is not a text")
-    if not 0 <= start < end <= length:
-        raise _wrong_span(
-            source,
-            index,
-            f"offsets {start}:{end} in a text of {length} characters",
-            "Offsets count characters, not bytes, and the end is exclusive.",
-        )
-    return start, end, label
-
-
-def _wrong_span(source: str, index: int, got: str, why: str = "") -> DataFileError:
-    return DataFileError(
-        message(
-            source,
-            "spans_column",
-            "a list of {start, end, label} in each row",
-            f"{got} in {row_number(index)}",
-            why,
-        )
-    )
+    spans = []
+    for row, (value, text) in enumerate(zip(column, texts, strict=True)):
+        items = [] if value is None or value == "" else _from_json(value)
+        if not isinstance(items, list):
+            raise wrong(row, "something else")
+        spans.append([span(item, row, len(text)) for item in items])
+    return spans

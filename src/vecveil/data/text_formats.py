@@ -1,4 +1,8 @@
-"""CSV, TSV, JSON lines and text lines as table sources."""
+"""CSV, TSV, JSON lines and text lines as table sources.
+
+A text file is read through once when it is opened: that counts its rows, finds the types of JSON fields, and refuses
+a broken row before any work starts.
+"""
 
 from __future__ import annotations
 
@@ -7,37 +11,61 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from vecveil.data.columns import Batch, Source, check_names, check_rows
+from vecveil.data.columns import ColumnBatch, TableSource, check_names, check_rows
 from vecveil.data.files import LONGEST, InputFile, in_groups, not_usable, read_lines
 from vecveil.errors import DataFileError, InvalidInputError
 
 __all__ = ["DelimitedSource", "JsonLinesSource", "TextLinesSource"]
 
+DEEPEST = 100
+MOST_FIELDS = 10_000
+_EXACT, _WORD = 1 << 53, 1 << 63
+_KINDS: dict[type, str] = {str: "string", bool: "bool_", float: "float64", type(None): "null"}
 
-class DelimitedSource(Source):
-    """A table with a header line; quoted fields may hold delimiters, quotes ("") and line breaks.
 
-    The file is read through once when it is opened, which counts its rows and finds a broken one
-    before any work starts.
+class _TextSource(TableSource):
+    def __init__(self, file: InputFile, encoding: str) -> None:
+        self.name, self.format, self.metadata = file.name, file.format, {}
+        self._file, self._encoding = file, encoding
+
+
+class TextLinesSource(_TextSource):
+    """Lines of text in the column ``text``. A blank line is an empty text, so that row i is always line i."""
+
+    def __init__(self, file: InputFile, encoding: str) -> None:
+        super().__init__(file, encoding)
+        self.types = {"text": "string"}
+        self.rows = sum(1 for _ in self._texts())
+        check_rows(self.name, self.rows)
+
+    def batches(self, columns: Sequence[str], chunk_rows: int) -> Iterator[tuple[int, ColumnBatch]]:
+        for group in in_groups(self._texts(), chunk_rows, len):
+            yield len(group), dict.fromkeys(columns, group)
+
+    def _texts(self) -> Iterator[str]:
+        for line in read_lines(self._file, self._encoding, newline=None):
+            yield line.removesuffix("\n")
+
+
+class DelimitedSource(_TextSource):
+    """A table with a header line. Every column is text, so that an id such as 007 stays what it is.
+
+    Quoted fields may hold delimiters, quotes ("") and line breaks.
     """
 
     def __init__(self, file: InputFile, encoding: str, delimiter: str | None) -> None:
-        self.name, self.format, self.metadata = file.name, file.format, {}
-        self._file, self._encoding = file, encoding
-        self._delimiter = _check_delimiter(delimiter) or (
-            "\t" if file.format == "tsv" else self._detect()
-        )
+        super().__init__(file, encoding)
+        self._delimiter = _check_delimiter(delimiter) or ("\t" if file.format == "tsv" else self._detect())
         header = next(self._records(), None)
         if header is None:
             check_rows(self.name, 0)
-            raise AssertionError  # pragma: no cover
-        self._names = [name.strip() or f"unnamed_{i + 1}" for i, name in enumerate(header)]
+        self._names = [name.strip() or f"unnamed_{i + 1}" for i, name in enumerate(header or [])]
         check_names(self.name, self._names)
         self.types = dict.fromkeys(self._names, "string")
         self.rows = sum(1 for _ in self._rows())
         check_rows(self.name, self.rows, len(self._names))
 
-    def batches(self, columns: Sequence[str], chunk_rows: int) -> Iterator[tuple[int, Batch]]:
+    def batches(self, columns: Sequence[str], chunk_rows: int) -> Iterator[tuple[int, ColumnBatch]]:
         places = [(name, self._names.index(name)) for name in columns]
         for group in in_groups(self._rows(), chunk_rows, lambda row: sum(map(len, row))):
             yield len(group), {name: [row[place] for row in group] for name, place in places}
@@ -46,15 +74,13 @@ class DelimitedSource(Source):
         records = self._records()
         next(records, None)
         width = len(self._names)
-        for index, record in enumerate(records):
+        for number, record in enumerate(records, start=1):
             if len(record) != width:
                 raise not_usable(
-                    self.name,
-                    f"a table with {width} fields in each row, as in its header",
-                    f"{len(record)} fields in row {index + 1} (counted from 1)",
-                    f"The delimiter is {self._delimiter!r}.",
+                    self.name, f"a table with {width} fields in each row, as in its header",
+                    f"{len(record)} fields in row {number} (counted from 1)", f"The delimiter is {self._delimiter!r}.",
                     "Quote fields that hold a delimiter or a line break, or name it: delimiter= (--delimiter).",
-                )
+                )  # fmt: skip
             yield record
 
     def _records(self) -> Iterator[list[str]]:
@@ -68,11 +94,9 @@ class DelimitedSource(Source):
                 record = next(reader, None)
             except csv.Error:
                 raise not_usable(
-                    self.name,
-                    "a table with closed quotes",
-                    f"a record that breaks off (it starts at line {number})",
+                    self.name, "a table with closed quotes", f"a record that breaks off (it starts at line {number})",
                     "A quoted field ends with a quote; a quote inside it is written twice.",
-                ) from None
+                ) from None  # fmt: skip
             if record is None:
                 return
             number = reader.line_num + 1
@@ -95,28 +119,20 @@ class DelimitedSource(Source):
 
 
 def _check_delimiter(delimiter: str | None) -> str | None:
-    if delimiter is None:
-        return None
-    if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n ':
-        raise InvalidInputError.of(
-            "read_table", "delimiter", "one character such as , or ;", "something else"
-        )
+    if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n '):
+        raise InvalidInputError.of("read_table", "delimiter", "one character such as , or ;", "something else")
     return delimiter
 
 
-DEEPEST = 100
-MOST_FIELDS = 10_000
-_EXACT = 1 << 53
-_WORD = 1 << 63
-_KINDS: dict[type, str] = {str: "string", bool: "bool_", float: "float64", type(None): "null"}
+class JsonLinesSource(_TextSource):
+    """JSON objects, one a line; blank lines are skipped, and a field that a row lacks is null there.
 
-
-class JsonLinesSource(Source):
-    """JSON objects, one a line; blank lines are skipped."""
+    A field whose values are all numbers, all booleans or all texts keeps that type. Anything else (lists such as
+    ``spans``, objects, mixtures) is kept as a value and written as JSON text.
+    """
 
     def __init__(self, file: InputFile, encoding: str) -> None:
-        self.name, self.format, self.metadata = file.name, file.format, {}
-        self._file, self._encoding = file, encoding
+        super().__init__(file, encoding)
         kinds: dict[str, set[str]] = {}
         self.rows = 0
         for _, row in self._objects():
@@ -124,27 +140,23 @@ class JsonLinesSource(Source):
             for key, value in row.items():
                 kinds.setdefault(key, set()).add(_kind(value))
             if len(kinds) > MOST_FIELDS:
-                raise not_usable(
-                    self.name,
-                    f"objects with at most {MOST_FIELDS} different fields",
-                    "more",
-                    fix="Keep values that differ from row to row out of the field names.",
-                )
+                raise not_usable(self.name, f"objects with at most {MOST_FIELDS} different fields", "more",
+                                 fix="Keep values that differ from row to row out of the field names.")  # fmt: skip
         check_rows(self.name, self.rows)
-        self.types = {key: _merged(found) for key, found in kinds.items()}
+        self.types = {key: _merged(values) for key, values in kinds.items()}
 
-    def batches(self, columns: Sequence[str], chunk_rows: int) -> Iterator[tuple[int, Batch]]:
+    def batches(self, columns: Sequence[str], chunk_rows: int) -> Iterator[tuple[int, ColumnBatch]]:
         for group in in_groups(self._objects(), chunk_rows, lambda item: item[0]):
             yield len(group), {name: [row.get(name) for _, row in group] for name in columns}
 
     def _objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield (length of the line, the object on it)."""
         for number, line in enumerate(read_lines(self._file, self._encoding), start=1):
-            if line.isspace():
-                continue
-            yield len(line), self._parse(line, number)
+            if not line.isspace():
+                yield len(line), self._parse(line, number)
 
     def _parse(self, line: str, number: int) -> dict[str, Any]:
+        fix = ""
         try:
             if _too_deep(line):
                 raise RecursionError
@@ -156,7 +168,6 @@ class JsonLinesSource(Source):
         except RecursionError:
             raise self._wrong(number, f"more than {DEEPEST} nested brackets") from None
         except ValueError:
-            fix = ""
             if number == 1 and line.startswith("["):
                 fix = "The file looks like one JSON array: convert it with jq -c '.[]'."
             raise self._wrong(number, "something that is not JSON", fix) from None
@@ -166,13 +177,12 @@ class JsonLinesSource(Source):
         return value
 
     def _wrong(self, number: int, got: str, fix: str = "") -> DataFileError:
-        return not_usable(
-            self.name, "a file with one JSON object a line", f"{got} at line {number}", fix=fix
-        )
+        return not_usable(self.name, "a file with one JSON object a line", f"{got} at line {number}", fix=fix)
 
 
 def _kind(value: Any) -> str:
     if type(value) is int:
+        # Integers above 2^53 are not exact as float64, and above 2^63 do not fit into int64.
         size = abs(value)
         return "int64" if size <= _EXACT else "long" if size < _WORD else "json"
     return _KINDS.get(type(value), "json")
@@ -182,10 +192,10 @@ def _merged(kinds: set[str]) -> str:
     kinds = kinds - {"null"}
     if not kinds:
         return "string"
-    if len(kinds) == 1:
-        return "int64" if kinds == {"long"} else next(iter(kinds))
-    if kinds == {"int64", "long"}:
+    if kinds <= {"int64", "long"}:
         return "int64"
+    if len(kinds) == 1:
+        return next(iter(kinds))
     return "float64" if kinds == {"int64", "float64"} else "json"
 
 
@@ -196,12 +206,8 @@ def _too_deep(line: str) -> bool:
     depth, quoted, escaped = 0, False, False
     for character in line:
         if quoted:
-            if escaped:
-                escaped = False
-            elif character == "\\":
-                escaped = True
-            elif character == '"':
-                quoted = False
+            quoted = escaped or character != '"'
+            escaped = character == "\\" and not escaped
         elif character == '"':
             quoted = True
         elif character in "[{":
@@ -211,22 +217,3 @@ def _too_deep(line: str) -> bool:
         elif character in "]}":
             depth -= 1
     return False
-
-
-class TextLinesSource(Source):
-    """Lines of text. A blank line is an empty text, so that row i is always line i."""
-
-    def __init__(self, file: InputFile, encoding: str) -> None:
-        self.name, self.format, self.metadata = file.name, file.format, {}
-        self._file, self._encoding = file, encoding
-        self.types = {"text": "string"}
-        self.rows = sum(1 for _ in self._texts())
-        check_rows(self.name, self.rows)
-
-    def batches(self, columns: Sequence[str], chunk_rows: int) -> Iterator[tuple[int, Batch]]:
-        for group in in_groups(self._texts(), chunk_rows, len):
-            yield len(group), dict.fromkeys(columns, group)
-
-    def _texts(self) -> Iterator[str]:
-        for line in read_lines(self._file, self._encoding, newline=None):
-            yield line.removesuffix("\n")

@@ -16,24 +16,24 @@ import numpy as np
 from vecveil.data.columns import ColumnType, arrow_column, arrow_type, import_pyarrow
 from vecveil.data.files import not_usable
 from vecveil.data.parquet import METADATA_KEY
-from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError, message
+from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError
 from vecveil.io import atomic_path
 from vecveil.types import Embeddings
 from vecveil.validation import check_embeddings
 
 __all__ = [
-    "ArrowWriter",
-    "EmbeddingWriter",
-    "FileWriter",
-    "NotWrittenError",
-    "NpyWriter",
-    "ParquetWriter",
-    "check_output",
+    "ArrowWriter", "EmbeddingWriter", "FileWriter", "NotWrittenError", "NpyWriter", "ParquetWriter", "check_output",
     "open_writer",
-]
+]  # fmt: skip
 
 GROUP_ROWS = 65_536
 GROUP_BYTES = 1 << 25
+OUTPUT_SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".npy": "npy"}
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class NotWrittenError(DataFileError):
+    """An output cannot be written, whatever the input holds: a full disk, a folder without permission."""
 
 
 class EmbeddingWriter(ABC):
@@ -55,11 +55,7 @@ class EmbeddingWriter(ABC):
         self.dtype: np.dtype = np.dtype(np.float32)
 
     def write(
-        self,
-        vectors: Embeddings,
-        columns: Mapping[str, Any] | None = None,
-        *,
-        given_away: bool = False,
+        self, vectors: Embeddings, columns: Mapping[str, Any] | None = None, *, given_away: bool = False
     ) -> None:
         """Append ``vectors`` (N, n) with the other columns; all calls agree on n and dtype.
 
@@ -81,26 +77,19 @@ class EmbeddingWriter(ABC):
         if set(columns) != set(self._types):
             raise InvalidInputError.of(self._name, "columns", f"the {len(self._types)} columns declared",
                                        f"{len(columns)} others")  # fmt: skip
-        if len(vectors) == 0:
-            return
-        self._append(vectors, columns, given_away)
-        self.rows += len(vectors)
+        if len(vectors):
+            self._append(vectors, columns, given_away)
+            self.rows += len(vectors)
 
     @abstractmethod
-    def _append(
-        self, vectors: Embeddings, columns: Mapping[str, Any], given_away: bool
-    ) -> None: ...
+    def _append(self, vectors: Embeddings, columns: Mapping[str, Any], given_away: bool) -> None: ...
 
 
 class FileWriter(EmbeddingWriter):
     """Appends to a file that :func:`open_writer` has opened."""
 
     def __init__(
-        self,
-        file: BinaryIO,
-        name: str,
-        types: Mapping[str, ColumnType],
-        metadata: Mapping[str, Any],
+        self, file: BinaryIO, name: str, types: Mapping[str, ColumnType], metadata: Mapping[str, Any]
     ) -> None:
         super().__init__(name, types, metadata)
         self._file = file
@@ -110,26 +99,26 @@ class FileWriter(EmbeddingWriter):
         """Write what completes the file; :func:`open_writer` calls it."""
 
     def abandon(self) -> None:
-        """Let go of the file without completing it."""
+        """Release the file without completing it."""
 
 
 class NpyWriter(FileWriter):
     """A .npy file of shape (N, n) whose header is written again once N is known. Vectors only."""
 
-    _header = 0
+    _header_end = 0
 
     def _append(self, vectors: Embeddings, columns: Mapping[str, Any], given_away: bool) -> None:
         if self.rows == 0:
-            self._header = self._write_header(0)
+            self._header_end = self._write_header(0)
         self._file.write(vectors.data)
 
     def finish(self) -> None:
         self._file.seek(0)
-        if self._write_header(self.rows) != self._header:
+        if self._write_header(self.rows) != self._header_end:
             raise DataFileError(f"{self._name}: the .npy header does not fit {self.rows} rows.")
 
     def _write_header(self, rows: int) -> int:
-        """Write the header and return where it ends; NumPy leaves room for N to grow."""
+        """Write the header and return its end; NumPy leaves room for N to grow."""
         header = {
             "descr": np.lib.format.dtype_to_descr(self.dtype),
             "fortran_order": False,
@@ -143,25 +132,20 @@ class _ArrowBatches:
     """Record batches of the other columns, then ``embedding``."""
 
     def __init__(
-        self,
-        types: Mapping[str, ColumnType],
-        metadata: Mapping[str, Any],
-        dimension: int,
-        dtype: np.dtype,
+        self, types: Mapping[str, ColumnType], metadata: Mapping[str, Any], dimension: int, dtype: np.dtype
     ) -> None:
         pa = import_pyarrow()
         self._types, self._dimension = types, dimension
         fields = [pa.field(name, arrow_type(kind)) for name, kind in types.items()]
         fields.append(pa.field("embedding", pa.list_(pa.from_numpy_dtype(dtype), dimension)))
-        about = json.dumps({"protected": True, **metadata}) if metadata else None
-        self.schema = pa.schema(fields, metadata={METADATA_KEY: about} if about else None)
+        about = {METADATA_KEY: json.dumps({"protected": True, **metadata})} if metadata else None
+        self.schema = pa.schema(fields, metadata=about)
 
     def of(self, vectors: Embeddings, columns: Mapping[str, Any], source: str) -> Any:
         """Return a batch; it refers to ``vectors``, which must not change."""
         pa = import_pyarrow()
         arrays = [arrow_column(columns[name], kind, source) for name, kind in self._types.items()]
-        flat = pa.array(vectors.reshape(-1))
-        arrays.append(pa.FixedSizeListArray.from_arrays(flat, self._dimension))
+        arrays.append(pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), self._dimension))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
@@ -174,17 +158,14 @@ class ArrowWriter(EmbeddingWriter):
         if self._batches is None:
             self._batches = _ArrowBatches(self._types, self._metadata, self.dimension, self.dtype)
             self._written: list[Any] = []
-        self._written.append(
-            self._batches.of(vectors if given_away else vectors.copy(), columns, self._name)
-        )
+        self._written.append(self._batches.of(vectors if given_away else vectors.copy(), columns, self._name))
 
     def table(self, *, dimension: int, dtype: np.dtype) -> Any:
         """Return the ``pyarrow.Table``; of ``dimension`` and ``dtype`` if no row was written."""
         pa = import_pyarrow()
         if self._batches is not None:
             return pa.Table.from_batches(self._written, self._batches.schema)
-        schema = _ArrowBatches(self._types, self._metadata, dimension, dtype).schema
-        return schema.empty_table()
+        return _ArrowBatches(self._types, self._metadata, dimension, dtype).schema.empty_table()
 
 
 class ParquetWriter(FileWriter):
@@ -194,11 +175,10 @@ class ParquetWriter(FileWriter):
     _bytes = 0
 
     def _append(self, vectors: Embeddings, columns: Mapping[str, Any], given_away: bool) -> None:
-        pa = import_pyarrow()
         if self._writer is None:
             self._waiting: list[Any] = []
             self._batches = _ArrowBatches(self._types, self._metadata, self.dimension, self.dtype)
-            self._writer = pa.parquet.ParquetWriter(
+            self._writer = import_pyarrow().parquet.ParquetWriter(
                 self._file, self._batches.schema, use_dictionary=list(self._types)
             )
         batch = self._batches.of(vectors if given_away else vectors.copy(), columns, self._name)
@@ -208,9 +188,8 @@ class ParquetWriter(FileWriter):
             self._flush()
 
     def _flush(self) -> None:
-        pa = import_pyarrow()
         if self._waiting:
-            table = pa.Table.from_batches(self._waiting, self._batches.schema)
+            table = import_pyarrow().Table.from_batches(self._waiting, self._batches.schema)
             self._waiting, self._bytes = [], 0
             self._writer.write_table(table, row_group_size=GROUP_ROWS)
 
@@ -225,18 +204,10 @@ class ParquetWriter(FileWriter):
             self._writer.is_open = False
 
 
-OUTPUT_SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".npy": "npy"}
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-class NotWrittenError(DataFileError):
-    """An output cannot be written, whatever the input holds: a full disk, a folder without permission."""
-
-
 def check_output(
     path: str | os.PathLike[str], *, overwrite: bool, source: str | os.PathLike[str] | None = None
 ) -> type[FileWriter]:
-    """Return the writer for ``path``; refuses other suffixes, links, existing files and the input."""
+    """Return the writer for ``path``; refuse other suffixes, links, existing files and the input."""
     path = Path(path)
     kind = OUTPUT_SUFFIXES.get(path.suffix.lower())
     if kind is None:
@@ -244,17 +215,12 @@ def check_output(
         raise InvalidInputError.of(path.name, "output", "a file named *.parquet or *.npy", got)
     if path.is_dir():
         raise not_usable(path.name, "a file", "a folder")
-    if (
-        path.exists()
-        and source is not None
-        and os.fspath(source) != "-"
-        and Path(source).exists()
-        and path.samefile(source)
-    ):
+    is_file = source is not None and os.fspath(source) != "-" and path.exists() and Path(source).exists()
+    if is_file and path.samefile(source):  # type: ignore[arg-type]
         raise InvalidInputError.of(path.name, "output", "another file than the input", "the input itself",
                                    fix="Choose another name.")  # fmt: skip
     if path.is_symlink():
-        # Also one that leads nowhere: whoever placed it could choose where the vectors go.
+        # Also a dangling one: whoever placed it could choose where the vectors go.
         raise DataFileError.of(path.name, "output", "a file of its own", "a symbolic link",
                                fix="Choose another name, or remove the link.")  # fmt: skip
     if path.exists() and not overwrite:
@@ -275,67 +241,52 @@ def open_writer(
     overwrite: bool = False,
     only_new: bool = False,
 ) -> Iterator[FileWriter]:
-    """Yield a writer for ``path`` (.parquet or .npy); the file is there after a clean exit only.
+    """Yield a writer for ``path`` (.parquet or .npy); the file appears after a clean exit only.
 
     On any exception, Ctrl-C included, the unfinished file is removed and an existing one stays.
 
     Args:
         types: the other columns with their types (Parquet only), in the order of the file.
-        metadata: JSON values about the protection, kept in the Parquet schema under the key
-            ``vecveil`` together with ``"protected": true``.
+        metadata: JSON values about the protection, kept in the Parquet schema under the key ``vecveil`` together with
+            ``"protected": true``.
         overwrite: replace an existing file.
         only_new: of several writers at once the first wins, and the others raise FileExistsError.
 
     Raises:
-        DataFileError: the file exists, the folder cannot be written, the disk is full, or nothing
-            was written.
+        DataFileError: the file exists, the folder cannot be written, the disk is full, or nothing was written.
     """
     writer_class = check_output(path, overwrite=overwrite)
     target = Path(path)
-    failed: BaseException | None = None
-    rows = 0
+    writer: FileWriter | None = None
+    raised_inside: BaseException | None = None
     try:
         with atomic_path(target, only_new=only_new) as temporary, open(temporary, "wb") as file:
             writer = writer_class(file, target.name, types or {}, metadata or {})
             try:
-                yield writer
-                if writer.rows == 0:
-                    raise not_usable(target.name, "a file with rows", "none to write")
-                rows = writer.rows
-            except BaseException as error:
-                failed = error
-                rows = writer.rows
-                writer.abandon()
-                raise
-            try:
+                try:
+                    yield writer
+                    if writer.rows == 0:
+                        raise not_usable(target.name, "a file with rows", "none to write")
+                except BaseException as error:
+                    raised_inside = error
+                    raise
                 writer.finish()
             except BaseException:
                 writer.abandon()
                 raise
     except OSError as error:
-        if error is failed and error.errno not in _FULL:
+        # An OSError of the caller's block is the caller's, unless it says that the disk is full.
+        if error is raised_inside and error.errno not in DISK_FULL:
             raise
         if only_new and isinstance(error, FileExistsError):
             raise
-        raise _cannot_write(target.name, error, rows) from None
+        raise _not_written(target.name, error, 0 if writer is None else writer.rows) from None
 
 
-def _cannot_write(name: str, error: OSError, rows: int) -> NotWrittenError:
+def _not_written(name: str, error: OSError, rows: int) -> NotWrittenError:
     nothing = "The unfinished file was removed; a file that was there before is unchanged."
-    if error.errno in _FULL:
-        return NotWrittenError(
-            message(
-                name,
-                "output",
-                "on a disk with enough space",
-                f"a full disk after {rows} rows",
-                nothing,
-                "Free some space or write to another disk.",
-            )
-        )
+    if error.errno in DISK_FULL:
+        return NotWrittenError.of(name, "output", "on a disk with enough space", f"a full disk after {rows} rows",
+                                  nothing, "Free some space or write to another disk.")  # fmt: skip
     reason = os.strerror(error.errno) if error.errno else type(error).__name__
-    return NotWrittenError(
-        message(
-            name, "output", "in a folder that you may write to", f"the error {reason!r}", nothing
-        )
-    )
+    return NotWrittenError.of(name, "output", "in a folder that you may write to", f"the error {reason!r}", nothing)

@@ -1,0 +1,60 @@
+"""The limit on decoded data: a table of a few KB may stand for gigabytes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from vecveil.errors import MemoryLimitError
+from vecveil.validation import check_count
+
+__all__ = ["MemoryAccount", "default_max_memory"]
+
+DEFAULT_LIMIT = 1 << 30
+CODE = "E-MEMORY-TABLE"
+
+
+def default_max_memory() -> int:
+    """Return the smaller of 1 GiB and a quarter of the machine's memory, bytes."""
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Windows
+        return DEFAULT_LIMIT
+    return min(DEFAULT_LIMIT, memory // 4)
+
+
+class MemoryAccount:
+    """Adds up the bytes of decoded columns of one file and refuses more than a limit.
+
+    Args:
+        source: name of the file, for messages.
+        limit: bytes; None takes `default_max_memory`.
+    """
+
+    def __init__(self, source: str, limit: int | None = None) -> None:
+        self.limit = (
+            default_max_memory() if limit is None else check_count(limit, owner="read_table", param="max_memory")
+        )
+        self.held = 0
+        self._source = source
+
+    def add(self, *columns: Any) -> None:
+        """Count columns that stay in memory: arrays, or lists of Python values.
+
+        Raises:
+            MemoryLimitError: all of them together pass the limit.
+        """
+        for values in columns:
+            arrow_or_numpy = hasattr(values, "nbytes")
+            self.held += int(values.nbytes if arrow_or_numpy else sum(map(sys.getsizeof, values)))
+        self.check(self.held)
+
+    def check(self, size: int) -> None:
+        """Refuse to hold ``size`` bytes at once if that passes the limit."""
+        if size > self.limit:
+            raise MemoryLimitError.of(
+                self._source, "max_memory", "at least the size of the decoded columns", f"{self.limit >> 20:,} MiB",
+                "The file expands to more than that in memory.",
+                "Give fewer rows, or raise the limit with --max-memory (max_memory=) if you trust the file.", code=CODE,
+            )  # fmt: skip
