@@ -20,7 +20,7 @@ import numpy as np
 from vecveil.errors import InvalidInputError, message
 from vecveil.protector import Protector
 from vecveil.protector.lengths import check_lengths
-from vecveil.randomness import ItemId, NoiseKey, NoiseKeys, WordStream, content_ids
+from vecveil.randomness import ItemId, NoiseKey, NoiseKeys, content_ids
 from vecveil.types import Embeddings, RandomSource, Texts
 from vecveil.validation import check_embeddings, check_texts
 
@@ -102,7 +102,7 @@ class ReleasePolicy:
     def documents(
         self,
         X: Embeddings,
-        rng: RandomSource | WordStream = None,
+        rng: RandomSource = None,
         *,
         ids: Sequence[ItemId] | None = None,
         texts: Texts | None = None,
@@ -110,7 +110,7 @@ class ReleasePolicy:
         """Return the clean vectors ``X`` (N, n) as they are stored: (N, m), same dtype.
 
         Args:
-            rng: None for secure noise; a seed is repeatable and insecure; or what `stream_ahead` returned, once.
+            rng: None for secure noise; a seed is repeatable and insecure.
             ids: one for each row.
             texts: what was encoded; with a key or a ledger and no ids they name the items.
         """
@@ -119,7 +119,7 @@ class ReleasePolicy:
     def queries(
         self,
         X: Embeddings,
-        rng: RandomSource | WordStream = None,
+        rng: RandomSource = None,
         *,
         ids: Sequence[ItemId] | None = None,
         texts: Texts | None = None,
@@ -130,22 +130,11 @@ class ReleasePolicy:
             return self.protector.protect(X, noise=False)
         return self._release(self._for_queries, X, rng, ids, texts)
 
-    def stream_ahead(self, rows: int, *, query: bool = False) -> WordStream | None:
-        """Return secure noise for ``rows`` vectors, drawn before they are there; None where that cannot be.
-
-        It is for one call of `documents` or `queries`; a second one with it is refused.
-        """
-        given = self._for_queries if query else self.protector
-        blocks = given.mechanism.blocks_ahead
-        if self.key is not None or blocks == 0 or (query and self.query_protection == "map-only"):
-            return None
-        return WordStream.drawn_ahead(rows, blocks)
-
     def _release(
         self,
         protector: Protector,
         X: Embeddings,
-        rng: RandomSource | WordStream,
+        rng: RandomSource,
         ids: Sequence[ItemId] | None,
         texts: Texts | None,
     ) -> Embeddings:

@@ -169,36 +169,3 @@ def test_clean_queries_are_told():
     assert not ReleasePolicy(protector(), "map-only").gives_clean_queries
     with pytest.warns(CleanQueryWarning, match="laplace|subspace"):
         open_policy(protector(None, None), query_protection="map-only")
-
-
-def test_noise_drawn_ahead_is_fresh_each_time(X):
-    policy = ReleasePolicy(protector())
-    streams = [policy.stream_ahead(3), policy.stream_ahead(3), policy.stream_ahead(3, query=True)]
-    assert all(streams)
-    released = [policy.documents(X[:3], stream) for stream in streams]
-    assert not np.isclose(released[0], released[1]).all(axis=1).any()
-    assert not np.isclose(released[0], released[2]).all(axis=1).any()
-
-
-def test_noise_drawn_ahead_is_used_once(X):
-    """Twice, the difference of two releases would be that of the clean vectors."""
-    policy = ReleasePolicy(protector())
-    stream = policy.stream_ahead(3)
-    policy.documents(X[:3], stream)
-    with pytest.raises(InvalidInputError, match="not used yet"):
-        policy.documents(X[3:6], stream)
-    with pytest.raises(InvalidInputError, match="not used yet"):
-        policy.queries(X[3:6], stream)
-
-
-def test_noise_is_not_drawn_ahead_where_it_is_not_fresh_or_not_known(keys):
-    assert ReleasePolicy(protector(), key=keys).stream_ahead(3) is None
-    assert ReleasePolicy(protector(), "map-only").stream_ahead(3, query=True) is None
-    assert ReleasePolicy(protector(), "map-only").stream_ahead(3) is not None
-    assert ReleasePolicy(protector(Shuffle(N))).stream_ahead(3) is None
-
-
-def test_noise_for_other_rows_is_refused(X):
-    policy = ReleasePolicy(protector())
-    with pytest.raises(IncompatibleError, match="rng"):
-        policy.documents(X[:3], policy.stream_ahead(2))

@@ -65,11 +65,6 @@ class Mechanism(ABC):
     def step(self) -> float:
         """Return the grid that releases are rounded to."""
 
-    @property
-    def blocks_ahead(self) -> int:
-        """Blocks of words that each row begins with, which may be drawn before its vector arrives; 0 for none."""
-        return 0
-
     @final
     def protect(self, X: Embeddings, *, rng: RandomSource | WordStream = None) -> Embeddings:
         """Return ``X`` (N, n) with noise, in the same dtype, on the grid of `step`.

@@ -71,13 +71,6 @@ class EllipticalMechanism(Mechanism):
         with np.errstate(over="ignore", under="ignore"):
             return grid_step(float(self._deviation * np.sqrt(self.shape.smallest_eigenvalue)))
 
-    @cached_property
-    def blocks_ahead(self) -> int:
-        """Blocks of words that each row begins with; 0 where a row takes them in parts."""
-        if not self.shape.is_diagonal or self.splits > 1:
-            return 0
-        return (self.dimension + 1) // 2 + (GAMMA_BLOCKS if self._laplace_epsilon else 0)
-
     def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
         shape, epsilon, step, n = self.shape, self._laplace_epsilon, self.step, self.dimension
         at = (n + 1) // 2 * self.splits  # the blocks behind the normals

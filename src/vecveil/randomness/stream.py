@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from vecveil.errors import IncompatibleError, InvalidInputError, wrong_type
+from vecveil.errors import IncompatibleError, wrong_type
 from vecveil.randomness import kernel
 from vecveil.randomness.elementary import Words
 from vecveil.types import RandomSource, Vector
@@ -93,13 +93,11 @@ class WordStream:
         starts: as given.
     """
 
-    __slots__ = ("_ahead", "_cipher", "_first", "_uses_left", "rows", "starts")
+    __slots__ = ("_cipher", "_first", "rows", "starts")
 
     def __init__(self, key: bytes | BlockCipher, rows: int, starts: Words | None = None) -> None:
         self._cipher = key if isinstance(key, BlockCipher) else BlockCipher(key)
         self._first = 0
-        self._ahead: Words | None = None
-        self._uses_left: int | None = None
         self.rows = rows
         self.starts = starts
 
@@ -109,7 +107,6 @@ class WordStream:
     def _other(self, rows: int, first: int, starts: Words | None) -> WordStream:
         other = object.__new__(WordStream)
         other._cipher, other._first, other.rows, other.starts = self._cipher, first, rows, starts
-        other._ahead = other._uses_left = None
         return other
 
     def part(self, start: int, stop: int) -> WordStream:
@@ -123,38 +120,8 @@ class WordStream:
         """Return the stream of the given rows."""
         return self._other(len(rows), 0, self._starts()[rows])
 
-    @classmethod
-    def drawn_ahead(cls, rows: int, blocks: int) -> WordStream:
-        """Return a stream under a fresh key, for one release, with the first ``blocks`` blocks of each row drawn."""
-        stream = cls(secrets.token_bytes(32), rows)
-        stream.draw_ahead(blocks)
-        stream._uses_left = 1
-        return stream
-
-    def draw_ahead(self, blocks: int) -> None:
-        """Draw the first ``blocks`` blocks of each row now: `words` then has them at hand."""
-        self._ahead = self.words(blocks)
-
-    def used(self) -> WordStream:
-        """Return this stream for a release.
-
-        Raises:
-            InvalidInputError: it was for one, and that has been.
-        """
-        if self._uses_left is not None:
-            if not self._uses_left:
-                raise InvalidInputError.of("WordStream", "rng", "noise that was not used yet",
-                                           "noise of another release",
-                                           "Two releases with one noise show how their vectors differ.",
-                                           "Draw it again.")  # fmt: skip
-            self._uses_left -= 1
-        return self
-
     def words(self, blocks: int, first_block: int = 0) -> Words:
         """Return (rows, 2·blocks) words, the blocks from ``first_block`` on of each row."""
-        ahead = self._ahead
-        if ahead is not None and first_block == 0 and ahead.shape[1] == 2 * blocks:
-            return ahead
         plain = kernel.counters(self._starts(), blocks, first_block)
         drawn = np.empty(plain.nbytes + _AES_BLOCK - 1, dtype=np.uint8)
         self._cipher.encrypt(plain.data.cast("B"), drawn.data)
@@ -204,6 +171,5 @@ def resolve_stream(
     if isinstance(rng, WordStream):
         if rng.rows != rows:
             raise IncompatibleError.of(owner, "rng", f"a stream of {rows} rows", rng.rows)
-        return rng.used()
-
+        return rng
     return WordStream(resolve_generator(rng, owner=owner).bytes(32), rows)
