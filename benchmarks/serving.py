@@ -52,7 +52,7 @@ from serving_upstream import Hashed
 import vecveil
 from vecveil.demo.corpus import load_notes
 from vecveil.io import write_text
-from vecveil.release_policy import ReleasePolicy
+from vecveil.protector.policy import ReleasePolicy
 
 RESULTS = Path(__file__).parent / "results" / "serving.json"
 ROUNDS = 6

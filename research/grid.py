@@ -14,7 +14,7 @@ from research.scales import parse_scale
 from research.specification import Spec
 from vecveil.errors import InvalidInputError
 from vecveil.protector.methods import METHODS
-from vecveil.sensitivity.hard_concrete_options import MaskOptions
+from vecveil.sensitivity.hard_concrete import MaskOptions
 
 
 @dataclass(frozen=True, kw_only=True)

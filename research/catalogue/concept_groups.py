@@ -24,7 +24,7 @@ from vecveil.concepts import Concept
 from vecveil.concepts.folding import canonical, words
 from vecveil.errors import InvalidInputError
 from vecveil.protector import Protector, fit_pairs
-from vecveil.protector.fitting import MIN_PAIRS
+from vecveil.protector.pairs import MIN_PAIRS
 from vecveil.records.experiment import Cell as TableCell
 from vecveil.records.experiment import (
     Column,

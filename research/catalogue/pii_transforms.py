@@ -24,7 +24,7 @@ from vecveil.concepts.rewriting import Rewriter
 from vecveil.errors import InvalidInputError
 from vecveil.metrics import Estimate
 from vecveil.metrics.trade_off import trade_off_rate
-from vecveil.protector.text_methods import TEXT_METHODS
+from vecveil.protector.methods import TEXT_METHODS
 from vecveil.records.experiment import Cell as TableCell
 from vecveil.records.experiment import Column, Summary, Table, number
 

@@ -24,7 +24,7 @@ from vecveil.concepts.matching import Span, remove
 from vecveil.errors import InvalidInputError
 from vecveil.records.experiment import Cell as TableCell
 from vecveil.records.experiment import Column, Figure, Finding, Series, Summary, Table, number
-from vecveil.sensitivity.differences import difference_sensitivity
+from vecveil.sensitivity.closed_forms import difference_sensitivity
 from vecveil.types import Embeddings, Vector
 
 NOISE_PAIRS = 500

@@ -41,7 +41,7 @@ def source(tmp_path_factory: pytest.TempPathFactory, vectors: np.ndarray) -> str
 
 @pytest.fixture(scope="module")
 def warm_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmProcess]:
-    modules = ["vecveil.cli.migrate", "vecveil.databases.migrating", "vecveil.release_policy",
+    modules = ["vecveil.cli.migrate", "vecveil.databases.migrating", "vecveil.protector.policy",
                "vecveil.databases.chroma", "faiss", "vecveil.protector", "tqdm"]  # fmt: skip
     modules += [name for name, _ in STORES.values() if importlib.util.find_spec(name)]
     with WarmProcess(tmp_path_factory.mktemp("said"), modules) as process:

@@ -110,10 +110,10 @@ def _use(protector: Any) -> None:
 
 
 def _protector(data: bytes) -> None:
-    from vecveil.protector.files import from_bytes
+    from vecveil.protector import Protector
 
     with expected(ProtectorFileError):
-        _use(from_bytes(data))
+        _use(Protector.from_bytes(data))
 
 
 def _forged(data: bytes) -> None:
@@ -136,8 +136,7 @@ def _protector_files() -> tuple[bytes, ...]:
     from vecveil.concepts.terms import TermDetector
     from vecveil.mechanisms import Laplace, Mahalanobis, Purkayastha, Step
     from vecveil.protector import Protector
-    from vecveil.protector.files import to_bytes
-    from vecveil.protector.texts_only import TextsOnly
+    from vecveil.protector.methods.text_level import TextPlaceholder
     from vecveil.sensitivity import LinearMap, NoiseShape
 
     rng = np.random.default_rng(0)
@@ -150,9 +149,9 @@ def _protector_files() -> tuple[bytes, ...]:
         Protector("sparse", Mahalanobis(shape, 3.0)),
         Protector("subspace", Laplace(6, 9.0), map=LinearMap(down=half.T.copy(), up=half)),
         Protector("purkayastha", Purkayastha(6, 9.0), after=(Step("normalise"),)),
-        Protector("redact", TextsOnly(6, "redact"), rewriter=Redacting(concept, 0)),
+        Protector("redact", TextPlaceholder(6, "redact"), rewriter=Redacting(concept, 0)),
     ]
-    return tuple(map(to_bytes, made))
+    return tuple(protector.to_bytes() for protector in made)
 
 
 def _forged_seeds() -> list[bytes]:

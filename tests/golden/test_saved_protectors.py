@@ -21,7 +21,7 @@ from golden.write_golden import FILES, IDS, KEY, TEXTS, vectors
 from vecveil.mechanisms import MECHANISMS
 from vecveil.mechanisms.steps import STEP_KINDS
 from vecveil.protector import METHODS, TEXT_METHODS
-from vecveil.protector.files import SCHEMA
+from vecveil.protector.serialisation import SCHEMA
 
 HERE = Path(__file__).parent
 EXPECTED = json.loads((HERE / "releases.json").read_text(encoding="utf-8"))
@@ -102,10 +102,10 @@ def test_what_is_written_now_has_the_parts_of_the_golden_file(name: str, tmp_pat
 
 
 def test_a_part_that_is_added_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from vecveil.protector import files
+    from vecveil.protector import serialisation
 
     protector = vecveil.load(HERE / "laplace.vecveil")
-    monkeypatch.setattr(files, "SCHEMA", "vecveil.protector/3")
+    monkeypatch.setattr(serialisation, "SCHEMA", "vecveil.protector/3")
     protector.save(tmp_path / "again.vecveil")
     assert shape_of(tmp_path / "again.vecveil") != shape_of(HERE / "laplace.vecveil")
 

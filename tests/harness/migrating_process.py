@@ -11,7 +11,7 @@ from pathlib import Path
 import vecveil
 from harness.folder_store import FolderStore
 from vecveil.databases.migrating import migrate
-from vecveil.release_policy import ReleasePolicy
+from vecveil.protector.policy import ReleasePolicy
 
 
 def main(given: dict[str, object]) -> None:

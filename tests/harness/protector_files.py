@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
-from vecveil.protector.files import _checksum
+from vecveil.protector.serialisation import checksum
 
 VALUES: list[Any] = [
     None, True, False, 0, -1, 1, 1.5, 7, -9.0, 1e308, float("nan"), float("inf"), 10**400, "", "x",
@@ -38,7 +38,7 @@ def built(record: Any, arrays: dict[str, np.ndarray], *, sealed: bool = True) ->
     """Return a file of these parts; ``sealed`` with a checksum that fits, as a forger would."""
     if sealed and isinstance(record, dict):
         doubles = all(a.dtype == np.float64 for a in arrays.values())
-        record = {**record, "checksum": _checksum(record, arrays) if doubles else "0"}
+        record = {**record, "checksum": checksum(record, arrays) if doubles else "0"}
     whole = {name: np.array(a, order="C") for name, a in arrays.items()}
     return save(whole, metadata={"vecveil": json.dumps(record)})
 

@@ -17,7 +17,7 @@ from harness.integration_checks import assert_no_secret
 from vecveil.databases import Batch, open_store
 from vecveil.errors import InvalidInputError
 from vecveil.integrations.opening import PlaintextWarning
-from vecveil.release_policy import ReleasePolicy
+from vecveil.protector.policy import ReleasePolicy
 
 ROWS = 20
 OUTSIDER = """

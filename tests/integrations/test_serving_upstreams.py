@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from vecveil.serving.service import ServedPolicy
 
 import vecveil
 from harness.serving import (
@@ -27,11 +28,10 @@ from harness.serving import (
 )
 from vecveil.encoders.protocol import PROBE_SENTENCES
 from vecveil.errors import EncoderError, IncompatibleError
-from vecveil.release_policy import ReleasePolicy
+from vecveil.protector.policy import ReleasePolicy
 from vecveil.serving import Service, UpstreamSettings
 from vecveil.serving.errors import ApiError
 from vecveil.serving.requests import parse_request
-from vecveil.serving.service import ServedPolicy
 from vecveil.serving.upstreams import HttpUpstream
 
 CANARY = "zyxcanary takes alphamab"

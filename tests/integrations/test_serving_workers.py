@@ -24,8 +24,8 @@ from harness.server_process import ServerProcess, upstream_process
 from harness.serving import FakeEncoder, clean_vectors, fake_protector
 from vecveil import serving
 from vecveil.accounting import Ledger
+from vecveil.protector.policy import ReleasePolicy
 from vecveil.randomness import NoiseKeys
-from vecveil.release_policy import ReleasePolicy
 from vecveil.serving import ServedPolicySettings, ServeSettings
 from vecveil.serving.server import _identity, listen
 from vecveil.serving.service import ServedPolicy, Service

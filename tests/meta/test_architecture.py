@@ -152,7 +152,7 @@ def test_no_module_of_the_package_imports_the_experiments() -> None:
 
 CONTROLS = [
     ("attacks/linear.py", "from vecveil.mechanisms import Laplace", "mechanisms"),
-    ("attacks/linear.py", "def f():\n    import vecveil.protector.files", "protector"),
+    ("attacks/linear.py", "def f():\n    import vecveil.protector.serialisation", "protector"),
     ("attacks/linear.py", "from ..sensitivity import shapes", "sensitivity"),
     ("attacks/linear.py", "from vecveil import sensitivity", "sensitivity"),
     ("metrics/utility.py", "import vecveil.encoders as e", "encoders"),

@@ -31,7 +31,6 @@ from vecveil.data.parquet import ParquetSource
 from vecveil.errors import DataFileError, InvalidInputError, ProtectorFileError, VecveilError
 from vecveil.mechanisms import Laplace
 from vecveil.protector import Protector
-from vecveil.protector.files import from_bytes, to_bytes
 from vecveil.serving.settings import read_config
 
 MiB = 1 << 20
@@ -299,14 +298,14 @@ def test_patterns_that_people_write(pattern: str) -> None:
 
 
 def test_a_few_bytes_that_declare_a_matrix_of_gigabytes() -> None:
-    data = to_bytes(Protector("laplace", Laplace(65_536, 9.0)))
+    data = Protector("laplace", Laplace(65_536, 9.0)).to_bytes()
     assert len(data) < 2000
     with pytest.raises(ProtectorFileError):
-        from_bytes(data)
+        Protector.from_bytes(data)
 
 
 def test_patterns_in_a_protector_are_bounded_too() -> None:
-    record, arrays = parts(to_bytes(Protector("laplace", Laplace(6, 9.0))))
+    record, arrays = parts(Protector("laplace", Laplace(6, 9.0)).to_bytes())
     concept = {
         "name": "x",
         "detectors": [
@@ -327,7 +326,7 @@ def test_patterns_in_a_protector_are_bounded_too() -> None:
         "rewriter": rewriter,
     }
     with pytest.raises(ProtectorFileError):
-        from_bytes(built(forged, arrays))
+        Protector.from_bytes(built(forged, arrays))
 
 
 # Folders -----------------------------------------------------------------------------------------

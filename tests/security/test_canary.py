@@ -18,6 +18,7 @@ import httpx
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from vecveil.serving.service import ServedPolicy
 
 import vecveil
 from harness.command_line import CANARY, SECRET, run, write_csv
@@ -26,9 +27,8 @@ from vecveil.attacks import LinearAttack
 from vecveil.databases.faiss import FaissStore
 from vecveil.databases.store import Batch
 from vecveil.encoders.lsa import LsaEncoder
-from vecveil.release_policy import ReleasePolicy
+from vecveil.protector.policy import ReleasePolicy
 from vecveil.serving import Service
-from vecveil.serving.service import ServedPolicy
 from vecveil.serving.upstreams import LocalUpstream
 
 HOLDS: dict[str, set[str]] = {

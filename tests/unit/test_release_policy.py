@@ -13,7 +13,7 @@ from vecveil import Ledger, NoiseKeys, Protector
 from vecveil.errors import IncompatibleError, InvalidInputError, LedgerCapError
 from vecveil.integrations.opening import CleanQueryWarning, open_policy
 from vecveil.mechanisms import Gaussian, Laplace, LdpGaussian, Mahalanobis, Purkayastha, Shuffle
-from vecveil.release_policy import ReleasePolicy
+from vecveil.protector.policy import ReleasePolicy
 from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.sensitivity.shapes import NoiseShape
 

@@ -33,7 +33,7 @@ from vecveil.errors import InvalidInputError
 from vecveil.metrics import NeighbourTask, SimilarityTask, UtilityTask
 from vecveil.metrics.tasks import UtilityRelease
 from vecveil.protector import Protector
-from vecveil.protector.texts_only import released_rows
+from vecveil.protector.methods.text_level import released_rows
 from vecveil.randomness import NoiseKey
 from vecveil.records.audit import FAMILIES, EncoderRecord, GuaranteeRecord, UtilityRecord
 from vecveil.runtime import resolve_device

@@ -32,7 +32,7 @@ from vecveil.metrics import SimilarityTask
 from vecveil.metrics.estimates import Estimate
 from vecveil.metrics.token_inference import r_precision
 from vecveil.protector import Protector
-from vecveil.protector.texts_only import released_rows
+from vecveil.protector.methods.text_level import released_rows
 from vecveil.types import Embeddings, Release, Texts
 from vecveil.validation import check_count, check_embeddings, check_positive, check_texts
 

@@ -32,9 +32,6 @@ from vecveil.errors import (
     wrong_type,
 )
 from vecveil.protector import Protector, load
-from vecveil.protector.files import from_bytes, to_bytes
-from vecveil.protector.lengths import check_lengths
-from vecveil.protector.own_encoder import encoder_for
 from vecveil.randomness import NoiseKey, NoiseKeys
 from vecveil.types import Embeddings
 from vecveil.version import __version__
@@ -117,7 +114,7 @@ class BulkJob:
         Raises:
             ProtectorFileError, InvalidInputError: see `vecveil.load` and the class.
         """
-        return cls(to_bytes(protector if isinstance(protector, Protector) else load(protector)), **options)
+        return cls((protector if isinstance(protector, Protector) else load(protector)).to_bytes(), **options)
 
     def pinned(self) -> BulkJob:
         """Return the job with the current key's id: a key added later would make other releases."""
@@ -158,14 +155,14 @@ class OpenJob:
 
     def __init__(self, job: BulkJob) -> None:
         self.job = job
-        self.protector = from_bytes(job.protector)
+        self.protector = Protector.from_bytes(job.protector)
         self.key = job.noise_key()
         self._encoder: TextEncoder | None = None
 
     def encoder(self) -> TextEncoder:
         """Return the encoder, loaded and compared with the protector's."""
         if self._encoder is None:
-            self._encoder = encoder_for(self.protector, self.job.encoder, self.job.precision, self.job.cache)
+            self._encoder = self.protector.encoder_for(self.job.encoder, self.job.precision, self.job.cache)
         return self._encoder
 
     def check_clean(self, reader: TableReader, name: str) -> TableReader:
@@ -227,7 +224,7 @@ def row_protection(
     def protect(X: Embeddings, rows: RowItems) -> Embeddings:
         nonlocal counted
         if lengths:
-            check_lengths(protector, X, owner="protect")
+            protector.check_norms(X, owner="protect")
         ids, texts = rows.ids if takes_ids else None, rows.texts if takes_texts else None
         try:
             # lengths=False: they were checked above, or need not be.

@@ -191,8 +191,6 @@ def _audited(
     from vecveil.auditing.lint import plaintext_beside
     from vecveil.cli.inputs import is_protected, read_rows
     from vecveil.protector import load
-    from vecveil.protector.own_encoder import encoder_for
-
     protector = load(protector_file)
     if is_protected(input, form):
         raise DataFileError.of(input.name, "path", "a table of texts, with clean vectors or none",
@@ -207,7 +205,7 @@ def _audited(
     beside = [] if vectors is None else plaintext_beside({rows.table.text_column: rows.texts})
     encoder = None
     if vectors is None or any(given[name] is not None for name in ("encoder", "sts", "retrieval")):
-        encoder = encoder_for(protector, given["encoder"], given["precision"], given["cache"])
+        encoder = protector.encoder_for(given["encoder"], given["precision"], given["cache"])
     if vectors is None:
         assert encoder is not None
         vectors = encoder.encode(rows.texts)

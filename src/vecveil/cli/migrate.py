@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from vecveil.databases import VectorStore
     from vecveil.databases.migrating import Migration, SourceCheck
     from vecveil.protector import Protector
-    from vecveil.release_policy import ReleasePolicy
+    from vecveil.protector.policy import ReleasePolicy
 
 __all__ = ["command"]
 
@@ -143,7 +143,7 @@ def _migrated(
 ) -> Migration:
     from vecveil.databases.migrating import MigrationOptions, migrate
     from vecveil.protector import load
-    from vecveil.release_policy import ReleasePolicy
+    from vecveil.protector.policy import ReleasePolicy
 
     protector = load(protector_file)
     with release.ledger() as ledger:

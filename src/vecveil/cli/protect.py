@@ -239,15 +239,11 @@ def _encode(
     """Return the encoding of texts; the encoder is loaded when the first text comes."""
     loaded: list[Any] = []
     if name is not None:  # asked for by name: refuse the wrong one even if vectors need none
-        from vecveil.protector.own_encoder import encoder_for
-
-        loaded.append(encoder_for(protector, name, precision, cache))
+        loaded.append(protector.name.precision.cache.encoder_for())
 
     def encode(texts: list[str]) -> Embeddings:
-        from vecveil.protector.own_encoder import encoder_for
-
         if not loaded:
-            loaded.append(encoder_for(protector, name, precision, cache))
+            loaded.append(protector.name.precision.cache.encoder_for())
         vectors: Embeddings = loaded[0].encode(texts, show_progress=False)
         return vectors
 

@@ -34,9 +34,8 @@ from vecveil.errors import (
     StoreError,
 )
 from vecveil.protector import Protector
-from vecveil.protector.taken_rows import taken_rows
+from vecveil.protector.policy import ReleasePolicy
 from vecveil.randomness import NoiseKeys
-from vecveil.release_policy import ReleasePolicy
 from vecveil.runtime import progress
 from vecveil.validation import check_count
 
@@ -292,7 +291,7 @@ def _check_source(
 
 def _releasable(protector: Protector, X: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
     """Return a mask of the rows of ``X`` (N, n), finite, that the protector accepts and changes."""
-    mask = taken_rows(protector, X)
+    mask = protector.accepts(X)
     if not protector.mechanism.is_random and mask.any():
         # A shuffle of equal values is the row itself.
         mask[mask] = ~is_clean(protector.protect(np.ascontiguousarray(X[mask])), X[mask])

@@ -32,7 +32,7 @@ from vecveil.integrations.chroma_config import (
 )
 from vecveil.integrations.embedders import TextRelease
 from vecveil.integrations.opening import KeySource, open_policy, policy_config, warn_plaintext
-from vecveil.release_policy import STRONGER, QueryProtection
+from vecveil.protector.policy import STRONGER, QueryProtection
 from vecveil.validation import check_same_length, check_texts
 
 try:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vecveil.errors import InvalidInputError
-from vecveil.release_policy import QUERY_PROTECTIONS
+from vecveil.protector.policy import QUERY_PROTECTIONS
 
 __all__ = ["NAMED", "check_config", "encoder_config", "encoder_from", "files_stamp"]
 

@@ -11,9 +11,9 @@ from vecveil.encoders import load_encoder
 from vecveil.encoders.protocol import PROBE_SENTENCES, checked_vectors
 from vecveil.encoders.upstream_verification import matches_probe
 from vecveil.errors import IncompatibleError
-from vecveil.protector.encoder_info import encoder_fingerprint
+from vecveil.protector.policy import ReleasePolicy
+from vecveil.protector.protector import encoder_fingerprint
 from vecveil.randomness import ItemId
-from vecveil.release_policy import ReleasePolicy
 from vecveil.types import Embeddings, Texts
 from vecveil.validation import check_texts
 

@@ -24,7 +24,7 @@ from vecveil.errors import (
 from vecveil.integrations.items import Items, Vectors
 from vecveil.integrations.opening import KeySource
 from vecveil.io import atomic_path
-from vecveil.release_policy import STRONGER, QueryProtection
+from vecveil.protector.policy import STRONGER, QueryProtection
 from vecveil.types import Embeddings, Texts
 
 if TYPE_CHECKING:

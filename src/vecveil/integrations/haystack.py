@@ -16,7 +16,7 @@ import numpy as np
 from vecveil.encoders.protocol import checked_vectors
 from vecveil.errors import InvalidInputError, MissingDependencyError, message
 from vecveil.integrations.opening import KeySource, open_policy, policy_config, warn_plaintext
-from vecveil.release_policy import STRONGER, QueryProtection
+from vecveil.protector.policy import STRONGER, QueryProtection
 from vecveil.types import Embeddings
 
 try:
@@ -162,7 +162,7 @@ class QueryProtector:
 
     Args:
         protector: or the path of its file; no method that rewrites texts, which needs a `QueryRewriter`.
-        query_protection: ``same``, ``stronger`` or ``map-only``; see `vecveil.release_policy`.
+        query_protection: ``same``, ``stronger`` or ``map-only``; see `vecveil.protector.policy`.
         query_noise: times the documents' noise, for ``stronger``.
         key: keys, the path of a key file, or ``env:NAME``; queries are named by their embedding.
         ledger: or the path of its file.

@@ -13,9 +13,9 @@ from vecveil.encoders.protocol import checked_vectors
 from vecveil.errors import InvalidInputError
 from vecveil.integrations.embedders import WrappedEmbedder
 from vecveil.integrations.opening import KeySource, open_policy, warn_plaintext
-from vecveil.protector.encoder_info import encoder_fingerprint
+from vecveil.protector.policy import STRONGER, QueryProtection, ReleasePolicy
+from vecveil.protector.protector import encoder_fingerprint
 from vecveil.randomness import ItemId
-from vecveil.release_policy import STRONGER, QueryProtection, ReleasePolicy
 from vecveil.types import Embeddings, Texts
 
 if TYPE_CHECKING:

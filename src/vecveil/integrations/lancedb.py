@@ -15,7 +15,7 @@ from pydantic import PrivateAttr
 from vecveil.errors import MissingDependencyError
 from vecveil.integrations.embedders import TextRelease
 from vecveil.integrations.opening import open_policy, warn_plaintext
-from vecveil.release_policy import STRONGER, QueryProtection
+from vecveil.protector.policy import STRONGER, QueryProtection
 
 try:
     from lancedb.embeddings import TextEmbeddingFunction, register

@@ -24,7 +24,7 @@ from vecveil.encoders.upstream_verification import UpstreamVerification
 from vecveil.errors import InvalidInputError, MissingDependencyError, ReleaseError, VecveilError
 from vecveil.integrations.embedders import WrappedEmbedder
 from vecveil.integrations.opening import KeySource, open_policy
-from vecveil.release_policy import STRONGER, QueryProtection, ReleasePolicy
+from vecveil.protector.policy import STRONGER, QueryProtection, ReleasePolicy
 
 try:
     import litellm
@@ -101,7 +101,7 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
 
     Args:
         protector: or the path of its file; of the one model that is called.
-        query_protection: ``same``, ``stronger`` or ``map-only``; see `vecveil.release_policy`.
+        query_protection: ``same``, ``stronger`` or ``map-only``; see `vecveil.protector.policy`.
         query_noise: times the documents' noise, for ``stronger``.
         key: keys, the path of a key file, or ``env:NAME``. Items are named by their inputs.
         ledger: or the path of its file.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError, message
 from vecveil.integrations.embedders import WrappedEmbedder
 from vecveil.integrations.opening import KeySource, open_policy, policy_config, warn_plaintext
-from vecveil.release_policy import STRONGER, QueryProtection, ReleasePolicy
+from vecveil.protector.policy import STRONGER, QueryProtection, ReleasePolicy
 
 try:
     from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -43,7 +43,7 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
         protector: or the path of its file.
         embed_model: any LlamaIndex embedding; None takes the protector's own encoder. Before its first use it embeds
             a dozen fixed sentences, to see that the protector was fitted for it.
-        query_protection: ``same``, ``stronger`` or ``map-only``; see `vecveil.release_policy`.
+        query_protection: ``same``, ``stronger`` or ``map-only``; see `vecveil.protector.policy`.
         query_noise: times the documents' noise, for ``stronger``.
         key: keys, the path of a key file, or ``env:NAME``. With keyed noise a text gets the same vector every time.
         ledger: or the path of its file; items are named by their text.

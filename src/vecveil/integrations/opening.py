@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from vecveil.errors import InvalidInputError
 from vecveil.protector import Protector
+from vecveil.protector.policy import STRONGER, QueryProtection, ReleasePolicy
 from vecveil.randomness import NoiseKey, NoiseKeys
-from vecveil.release_policy import STRONGER, QueryProtection, ReleasePolicy
 
 if TYPE_CHECKING:
     from vecveil.accounting import Ledger

@@ -26,7 +26,7 @@ from vecveil.integrations.postgres_database import (
     table_name,
     upsert,
 )
-from vecveil.release_policy import STRONGER, QueryProtection
+from vecveil.protector.policy import STRONGER, QueryProtection
 from vecveil.types import Embeddings, Texts
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from vecveil.integrations.qdrant_points import (
     strings,
     with_original,
 )
-from vecveil.release_policy import STRONGER, QueryProtection
+from vecveil.protector.policy import STRONGER, QueryProtection
 from vecveil.types import Embeddings, Texts
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ import numpy as np
 from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError
 from vecveil.integrations.embedders import WrappedEmbedder
 from vecveil.integrations.opening import KeySource, open_policy, policy_config
-from vecveil.release_policy import STRONGER, QueryProtection, ReleasePolicy
+from vecveil.protector.policy import STRONGER, QueryProtection, ReleasePolicy
 
 try:
     import torch
@@ -77,7 +77,7 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
 
     Args:
         protector: or the path of its file; no method that rewrites texts: a module of vectors comes too late for it.
-        query_protection: ``same``, ``stronger`` or ``map-only``; see `vecveil.release_policy`.
+        query_protection: ``same``, ``stronger`` or ``map-only``; see `vecveil.protector.policy`.
         query_noise: times the documents' noise, for ``stronger``.
         key: keys, the path of a key file, or ``env:NAME``. A saved model holds the name alone, and is not loaded
             without the key; keys in memory are not saved.

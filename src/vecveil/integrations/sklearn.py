@@ -17,8 +17,8 @@ from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependen
 from vecveil.integrations.opening import KeySource, open_policy, open_protector
 from vecveil.mechanisms import Gaussian, Laplace, Mechanism
 from vecveil.protector import Protector, fit_labels
-from vecveil.protector.fitting_vectors import MIN_PAIRS
-from vecveil.release_policy import STRONGER, QueryProtection, ReleasePolicy
+from vecveil.protector.pairs import MIN_PAIRS
+from vecveil.protector.policy import STRONGER, QueryProtection, ReleasePolicy
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.validation import check_texts
 
@@ -49,7 +49,7 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         epsilon, sigma, noise_to_signal, target_utility: the scale, one of them.
         output: ``full``, or ``reduced`` for the kept coordinates alone.
         options: further arguments of `vecveil.fit_labels`.
-        query_protection: ``same``, ``stronger`` or ``map-only``; see `vecveil.release_policy`.
+        query_protection: ``same``, ``stronger`` or ``map-only``; see `vecveil.protector.policy`.
         query_noise: times the documents' noise, for ``stronger``.
         key: the path of a key file, or ``env:NAME``: a row gets the same release every time. Keys in memory work,
             but such a transformer is neither cloned nor pickled.

@@ -17,7 +17,7 @@ from vecveil.errors import IncompatibleError, InvalidInputError
 from vecveil.integrations.items import Items, Match
 from vecveil.integrations.opening import KeySource
 from vecveil.integrations.sqlite_database import Database, check_column
-from vecveil.release_policy import STRONGER, QueryProtection
+from vecveil.protector.policy import STRONGER, QueryProtection
 from vecveil.types import Embeddings, Texts
 
 if TYPE_CHECKING:

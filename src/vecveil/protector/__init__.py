@@ -1,25 +1,31 @@
 """The artefact that protects, and how it is fitted, saved and loaded."""
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
-from vecveil.protector.encoder_info import EncoderInfo
-from vecveil.protector.files import load
-from vecveil.protector.protector import Protector
+from vecveil.protector.protector import EncoderInfo, Protector, load
 
 if TYPE_CHECKING:
-    from vecveil.protector.fitting import fit_pairs
-    from vecveil.protector.fitting_labels import fit_labels
-    from vecveil.protector.fitting_texts import fit
-    from vecveil.protector.methods import METHODS, FitData, Method, register_method
-    from vecveil.protector.text_methods import TEXT_METHODS
+    from vecveil.protector.fitting import fit, fit_labels, fit_pairs
+    from vecveil.protector.methods import (
+        METHODS,
+        TEXT_METHODS,
+        Candidate,
+        FitData,
+        Method,
+        register_method,
+    )
+    from vecveil.protector.policy import ReleasePolicy
 
 __all__ = [
     "METHODS",
     "TEXT_METHODS",
+    "Candidate",
     "EncoderInfo",
     "FitData",
     "Method",
     "Protector",
+    "ReleasePolicy",
     "fit",
     "fit_labels",
     "fit_pairs",
@@ -27,26 +33,17 @@ __all__ = [
     "register_method",
 ]
 
+# Loading a protector and protecting vectors does without these.
+_LAZY = {
+    **dict.fromkeys(("fit", "fit_labels", "fit_pairs"), "fitting"),
+    **dict.fromkeys(
+        ("METHODS", "TEXT_METHODS", "Candidate", "FitData", "Method", "register_method"), "methods"
+    ),
+    "ReleasePolicy": "policy",
+}
+
 
 def __getattr__(name: str) -> Any:
-    if name == "fit":
-        from vecveil.protector.fitting_texts import fit
-
-        return fit
-    if name == "fit_pairs":
-        from vecveil.protector.fitting import fit_pairs
-
-        return fit_pairs
-    if name == "fit_labels":
-        from vecveil.protector.fitting_labels import fit_labels
-
-        return fit_labels
-    if name == "TEXT_METHODS":
-        from vecveil.protector.text_methods import TEXT_METHODS
-
-        return TEXT_METHODS
-    if name in ("METHODS", "FitData", "Method", "register_method"):
-        import vecveil.protector.methods as methods
-
-        return getattr(methods, name)
+    if name in _LAZY:
+        return getattr(importlib.import_module(f"vecveil.protector.{_LAZY[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

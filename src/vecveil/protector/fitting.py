@@ -1,28 +1,202 @@
-"""Fits a protector on embeddings alone."""
+"""Fit a protector: texts → pairs and labels → noise shape and map → search of the scale → artefact.
+
+`fit`, `fit_pairs` and `fit_labels` check their arguments into `FitOptions` and `FitVectors`; `_fit_vectors` does the
+rest.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from vecveil.errors import InvalidInputError
-from vecveil.mechanisms import Before, Step
-from vecveil.metrics import UtilityTask
-from vecveil.protector.arguments import (
-    UtilityChoice,
-    check_choices,
-    check_groups,
-    check_labels,
-    same_space,
+import numpy as np
+
+from vecveil.accounting.calibration import epsilon_meaning
+from vecveil.accounting.guarantee import WEAK_EPSILON
+from vecveil.accounting.total_variation import concept_level
+from vecveil.errors import IncompatibleError, InvalidInputError
+from vecveil.mechanisms import (
+    OPEN_RANGE,
+    Before,
+    Laplace,
+    LdpGaussian,
+    Mechanism,
+    Purkayastha,
+    Step,
+    TextCrafter,
 )
-from vecveil.protector.fitting_vectors import MIN_PAIRS, Vectors, fit_vectors
-from vecveil.protector.protector import Output, Protector
-from vecveil.protector.scale import Scale
-from vecveil.types import Embeddings, Groups, TokenLabels
-from vecveil.validation import check_count, check_embeddings
+from vecveil.mechanisms.purkayastha import angle_moments
+from vecveil.metrics import NeighbourTask, SimilarityTask, UtilityTask
+from vecveil.protector.calibration import calibrate, noise_of_advantage
+from vecveil.protector.method import Candidate, FitData, NoiseScale
+from vecveil.protector.methods import METHODS, TEXT_METHODS
+from vecveil.protector.methods.covariance import with_wiener
+from vecveil.protector.methods.gaussian import LdpNoise
+from vecveil.protector.methods.text_level import TextPlaceholder, released_rows
+from vecveil.protector.options import (
+    FitOptions,
+    Postprocess,
+    Utility,
+    check_label_method,
+    check_option_names,
+)
+from vecveil.protector.pairs import MIN_PAIRS, FitVectors, PairTexts, sample
+from vecveil.protector.protector import EncoderInfo, Output, Protector, norm_range
+from vecveil.sensitivity.moments import Moments
+from vecveil.sensitivity.shapes import NoiseShape
+from vecveil.types import Embeddings, Groups, Texts, TokenLabels
+from vecveil.validation import check_count, check_texts
 
-__all__ = ["MIN_PAIRS", "fit_pairs"]
+if TYPE_CHECKING:
+    from vecveil.concepts import Concept
+    from vecveil.concepts.expansion import Expansion
+
+__all__ = ["fit", "fit_labels", "fit_pairs", "refit", "refit_refusal"]
+
+UTILITY_ROWS = 10_000
+LABELLED_TEXTS = 40_000
+REWRITTEN_TEXTS = 1000
+"""Texts that are encoded clean and rewritten, to measure the utility that a text-level method leaves."""
+
+UNBOUNDED = "Nothing bounds how well an attacker tells a text with the concept from the same text without it."
+
+
+def fit(
+    texts: Texts,
+    concept: Concept,
+    encoder: Any = "minilm",
+    *,
+    method: str = "subspace",
+    epsilon: float | None = None,
+    noise_to_signal: float | None = None,
+    target_utility: float | None = None,
+    target_cosine: float | None = None,
+    target_advantage: float | None = None,
+    sigma: float | None = None,
+    delta: float | None = None,
+    radius: float | None = None,
+    utility: Utility = "similarity",
+    before: Before | str | None = None,
+    postprocess: Postprocess = None,
+    output: Output = "full",
+    min_texts: int = MIN_PAIRS,
+    min_token_count: int | None = None,
+    expansion: Expansion | None = None,
+    seed: int = 0,
+    show_progress: bool | None = None,
+    **options: Any,
+) -> Protector:
+    """Return a protector that hides ``concept`` in the embeddings of texts like ``texts``.
+
+    The concept's spans are removed from the texts that hold them, which gives the pairs D+ and D-; the
+    texts without the concept are the ordinary ones. At most 20,000 of each, drawn at random, are used.
+    A concept given by labels names no words to remove: see `fit_labels`.
+
+    Args:
+        texts: the user's own texts, with and without the concept.
+        concept: what to hide.
+        encoder: a name for `vecveil.load_encoder`, or any object with ``encode(texts) -> (N, n)``.
+        method: a name of `vecveil.protector.METHODS`, or of `vecveil.protector.TEXT_METHODS`, which rewrite the
+            texts and have no scale; ``vecveil methods`` lists them with their scales.
+        epsilon, noise_to_signal, target_utility, target_cosine, target_advantage, sigma, radius: exactly one of those
+            that the method has; see `fit_pairs`.
+        delta, utility, before, postprocess, output: see `fit_pairs`.
+        options: of the method, see `fit_pairs`. textcrafter also ``relabel``: ``"presidio"`` or any object with
+            ``detect(texts)``. Texts without the concept in which it detects PII then count as texts with it.
+            replace-random: ``words`` (2,000, how many words replacements are drawn from) and ``min_word_texts`` (5, how
+            many texts must hold each). replace-semantic: ``members``: ``"own"`` (of the texts), ``"faker"`` (made up,
+            with ``locales`` and ``count``), or lists by type.
+        min_texts: fewest texts that must hold the concept, at least 20.
+        min_token_count: a concept word is a label of its own if so many texts hold it; None takes 10, or
+            5 or 3 where that would leave out more than half of the concept words' occurrences.
+        expansion: what `Concept.expand` returned for this concept: pairs and labels of members beside the own ones.
+
+    Raises:
+        ConceptError: the concept matches nothing, too few texts, or leaves nothing of them.
+        CalibrationError: the target cannot be reached; says what can.
+
+    Cost:
+        Encoding each text once, and each text with the concept a second time without it; then seconds.
+    """
+    scales = {
+        "epsilon": epsilon, "noise_to_signal": noise_to_signal, "target_utility": target_utility, "sigma": sigma,
+        "delta": delta, "target_cosine": target_cosine, "target_advantage": target_advantage, "radius": radius,
+    }  # fmt: skip
+    if method in TEXT_METHODS:
+        vector_arguments = scales | {
+            "before": before, "postprocess": postprocess, "output": None if output == "full" else output,
+            "utility": None if utility == "similarity" else utility, "min_token_count": min_token_count,
+            "expansion": expansion,
+        }  # fmt: skip
+        for param, value in vector_arguments.items():
+            if value is not None:
+                raise InvalidInputError.of("fit", param, f"left out for method {method!r}", "a value",
+                                           "It rewrites texts; no vector is changed.")  # fmt: skip
+        return _fit_text_level(
+            texts, concept, encoder, method=method, options=options, min_texts=min_texts,
+            seed=check_count(seed, owner="fit", param="seed", minimum=0), show_progress=show_progress,
+        )  # fmt: skip
+    # Check everything before hours of encoding.
+    settings = FitOptions.of(
+        "fit", method=method, utility=utility, before=before, postprocess=postprocess, output=output,
+        encoder=encoder, concept=concept.name, seed=seed, show_progress=show_progress,
+        method_options=options, **scales,
+    )  # fmt: skip
+    check_count(min_texts, owner="fit", param="min_texts", minimum=MIN_PAIRS)
+    if min_token_count is not None:
+        check_count(min_token_count, owner="fit", param="min_token_count")
+    texts = check_texts(texts, owner="fit")
+    relabel = _check_relabel(settings.method_options.pop("relabel", None))
+    labelled = concept.labels is not None or concept.labels_column is not None
+    if labelled:
+        check_label_method(method, target_advantage)
+    if expansion is not None:
+        concept.require_spans("fit")
+        if expansion.concept != concept.name:
+            raise IncompatibleError.of("fit", "expansion", f"of the concept {concept.name!r}", repr(expansion.concept))
+    settings = replace(settings, encoder=_load_encoder(encoder))
+    matches = concept.find(texts, min_texts=min_texts, show_progress=show_progress)
+    report: dict[str, Any] = {"texts": matches.report()}
+    if labelled:
+        assert matches.labels is not None
+        rows = sample(len(texts), LABELLED_TEXTS, np.random.default_rng(seed))
+        X = settings.encoder.encode([texts[int(i)] for i in rows], show_progress=show_progress)
+        labels = [matches.labels[i] for i in rows]
+        protector = _fit_vectors(FitVectors.of_labels(X, labels, None, None), settings)
+        protector.report.update(report)
+        return protector
+    pairs = PairTexts.of(
+        matches, texts, min_token_count=min_token_count, expansion=expansion, seed=seed
+    )
+    # One call for all texts, so that the encoder batches them by length.
+    everything = settings.encoder.encode(
+        pairs.positive + pairs.negative + pairs.ordinary, show_progress=show_progress
+    )
+    count = len(pairs.positive)
+    positive, negative, background = np.split(everything, [count, 2 * count])
+    if expansion is not None:
+        report["expansion"] = expansion.report()
+    if relabel is not None:
+        from vecveil.textcrafter.corpus import contains_pii
+
+        # Texts in which the detector finds PII move to the PII side (TextCrafter, Eq. 6, 7).
+        detector = None if isinstance(relabel, str) else relabel
+        pii = contains_pii(pairs.ordinary, detector, show_progress=show_progress)
+        settings.method_options["further_positive"] = background[pii]
+        background = background[~pii]
+        name = relabel if isinstance(relabel, str) else type(relabel).__name__
+        report["relabelled"] = {"by": name, "texts": len(pii), "moved": int(pii.sum())}
+    vectors = FitVectors.of_pairs(
+        positive,
+        negative,
+        pairs.labels if pairs.labels.shape[1] else None,
+        background if len(background) else None,
+        pairs.groups(positive),
+    )
+    protector = _fit_vectors(vectors, settings)
+    protector.report.update(report)
+    return protector
 
 
 def fit_pairs(
@@ -40,9 +214,9 @@ def fit_pairs(
     sigma: float | None = None,
     delta: float | None = None,
     radius: float | None = None,
-    utility: UtilityChoice | UtilityTask = "similarity",
+    utility: Utility = "similarity",
     before: Before | str | None = None,
-    postprocess: str | Step | Sequence[str | Step] | None = None,
+    postprocess: Postprocess = None,
     output: Output = "full",
     groups: Groups | None = None,
     encoder: Any = None,
@@ -64,19 +238,19 @@ def fit_pairs(
             a norm of about n/ε: below ε ≈ n/2 little is left of the vector.
         noise_to_signal: root mean square norm of the noise, before the map, over that of the embeddings.
         target_utility: share of the clean utility to keep with both sides protected; the largest noise
-            that keeps it is found on these embeddings.
+            that keeps it is searched on these embeddings.
         target_cosine: mean cosine between these vectors and their noisy selves, before the map.
         target_advantage: the largest advantage that any attacker may have at telling a text with the concept
-            from the same text without it, for 95 % of these pairs; the least noise that keeps it is found.
+            from the same text without it, for 95 % of these pairs; the least noise that keeps it is searched.
         sigma: standard deviation per coordinate of ``gaussian``.
         delta: δ of ``ldp-gaussian``, beside ``epsilon``.
         radius: norm of every perturbation of ``textcrafter``; the vectors have norm 1.
-        utility: what ``target_utility`` means: ``similarity`` (Pearson correlation of pairwise cosines
+        utility: the utility of ``target_utility``: ``similarity`` (Pearson correlation of pairwise cosines
             with the clean ones, half random pairs, half near neighbours), ``neighbours`` (recall@10), or a
             `vecveil.metrics.UtilityTask` such as `StsTask`, `RetrievalTask`, `ClassificationTask`.
-        before: ``none``, ``normalise`` or ``clip:RADIUS``: what vectors go through before the noise. It
+        before: ``none``, ``normalise`` or ``clip:RADIUS``, applied to vectors before the noise. It
             bounds how far apart two inputs are, which turns metric privacy into plain local privacy.
-        postprocess: what follows the noise, free of privacy cost. None takes the method's own (subspace its
+        postprocess: steps after the noise, free of privacy cost. None takes the method's own (subspace its
             map, covariance the Wiener filter, the others nothing). A comma-separated string or a list of:
             ``none`` or ``wiener`` first, in place of the method's own map; then ``normalise``, ``truncate:M``,
             ``float16``, ``int8`` (``int8:RANGE``), ``binary``, or `vecveil.mechanisms.Step`. Without its own
@@ -85,11 +259,11 @@ def fit_pairs(
         groups: (N,) ids of rows that belong together; None groups near-duplicates by their cosine.
         encoder: the encoder of the embeddings, remembered by name and fingerprint.
         **options: of the method. subspace: ``rank`` (erased directions), ``kept``, ``flattening``, ``pairs``,
-            ``gradients`` (how many of ``rank`` a non-linear reader chooses), ``transplants`` (fit on made-up texts too,
-            see `vecveil.sensitivity.transplant`). covariance: ``floor``, ``shape``, ``rank``.
+            ``gradients`` (how many of ``rank`` a non-linear reader chooses), ``transplants`` (fit on transplanted texts
+            too, see `vecveil.sensitivity.moments`). covariance: ``floor``, ``shape``, ``rank``.
             sparse: ``floor``, ``stability_seeds`` and the fields of `MaskOptions`. sparse-whitebox: ``floor``,
             ``steps``, ``epochs``. textcrafter: ``checkpoint`` (a folder to
-            go on from when training is interrupted), ``further_positive`` (more embeddings with the concept) and the
+            resume interrupted training from), ``further_positive`` (more embeddings with the concept) and the
             fields of `vecveil.textcrafter.PolicySettings` but for the radius; textcrafter-subspace ``rank`` too. And
             ``splits`` (1): of how many variates each normal one is made; more makes attacks on the bits of the noise
             harder.
@@ -98,34 +272,441 @@ def fit_pairs(
         InvalidInputError, IncompatibleError: arrays that do not fit together; unknown options.
         CalibrationError: the target cannot be reached; says what can.
     """
-    started = time.perf_counter()
-    owner = "fit_pairs"
-    scale = Scale(
-        epsilon, noise_to_signal, target_utility, sigma, delta, target_cosine, target_advantage,
-        radius,
+    settings = FitOptions.of(
+        "fit_pairs", method=method, epsilon=epsilon, noise_to_signal=noise_to_signal,
+        target_utility=target_utility, target_cosine=target_cosine, target_advantage=target_advantage,
+        sigma=sigma, delta=delta, radius=radius, utility=utility, before=before, postprocess=postprocess,
+        output=output, encoder=encoder, concept=concept_name, seed=seed, show_progress=show_progress,
+        method_options=options,
     )  # fmt: skip
-    choices = check_choices(method, scale, utility, postprocess, before, output, options)
-    seed = check_count(seed, owner=owner, param="seed", minimum=0)
-    positive = check_embeddings(positive, owner=owner, param="positive", min_rows=MIN_PAIRS)
-    n = positive.shape[1]
-    negative = same_space(negative, "negative", n)
-    if len(negative) != len(positive):
-        raise InvalidInputError.of(owner, "negative", f"of {len(positive)} rows, one for each positive",
-                                   f"{len(negative)} rows")  # fmt: skip
-    if background is not None:
-        background = same_space(background, "background", n)
-        background = background if len(background) >= MIN_PAIRS else None  # too few say nothing
-    labels = None if token_labels is None else check_labels(token_labels, len(positive))
-    groups = None if groups is None else check_groups(groups, len(positive))
-    return fit_vectors(
-        Vectors(positive, negative, labels, background, groups),
-        choices,
-        utility=utility,
-        options=options,
-        encoder=encoder,
-        concept_name=concept_name,
-        seed=seed,
-        show_progress=show_progress,
-        started=started,
-        owner=owner,
+    vectors = FitVectors.of_pairs(positive, negative, token_labels, background, groups)
+    return _fit_vectors(vectors, settings)
+
+
+def fit_labels(
+    X: Embeddings,
+    labels: Any,
+    background: Embeddings | None = None,
+    *,
+    method: str = "subspace",
+    epsilon: float | None = None,
+    noise_to_signal: float | None = None,
+    target_utility: float | None = None,
+    target_cosine: float | None = None,
+    sigma: float | None = None,
+    delta: float | None = None,
+    utility: Utility = "similarity",
+    before: Before | str | None = None,
+    postprocess: Postprocess = None,
+    output: Output = "full",
+    groups: Groups | None = None,
+    encoder: Any = None,
+    concept_name: str | None = None,
+    seed: int = 0,
+    show_progress: bool | None = None,
+    **options: Any,
+) -> Protector:
+    """Return a protector that hides which label a text has (sentiment, topic, author), fitted on embeddings.
+
+    There is no text "without the concept", so no pairs: the covariance between labels takes the place of theirs.
+    ``subspace`` erases the directions of the label means, one less than there are classes; what tells labels apart
+    in other ways is left to the kept directions and the noise.
+
+    Args:
+        X: (N, n) embeddings.
+        labels: N strings or integers, None for a text that has none; or a 0/1 array (N, V), where a text may hold
+            several. Ten texts at least for each. Texts without a label are ordinary ones; with a single label they
+            are the other class.
+        background: (K, n) further embeddings of texts without a label.
+        method: ``subspace``, ``covariance`` (shape "labels"), ``sparse`` (two classes), ``sparse-whitebox`` or a method
+            that learns nothing of the concept; not ``textcrafter``.
+        epsilon, noise_to_signal, target_utility, target_cosine, sigma, delta: one scale, see `fit_pairs`. There is no
+            ``target_advantage``: it is about pairs.
+        utility, before, postprocess, output, encoder, seed, options: see `fit_pairs`.
+        groups: (N,) ids of rows that belong together; None groups near-duplicates by their cosine.
+
+    Raises:
+        InvalidInputError, IncompatibleError: arrays that do not fit together; a method or option that needs pairs.
+        CalibrationError: the target cannot be reached; says what can.
+
+    Guarantee:
+        The neighbours are two input vectors. How far apart texts of different labels are is not known, so nothing
+        bounds how well the label is told; an audit measures it.
+    """
+    check_label_method(method, None)
+    settings = FitOptions.of(
+        "fit_labels", method=method, epsilon=epsilon, noise_to_signal=noise_to_signal,
+        target_utility=target_utility, target_cosine=target_cosine, sigma=sigma, delta=delta, utility=utility,
+        before=before, postprocess=postprocess, output=output, encoder=encoder, concept=concept_name,
+        seed=seed, show_progress=show_progress, method_options=options,
+    )  # fmt: skip
+    return _fit_vectors(FitVectors.of_labels(X, labels, background, groups), settings)
+
+
+def _fit_vectors(vectors: FitVectors, options: FitOptions) -> Protector:
+    """Return the protector: moments, noise shape and map, noise scale, and the report of what is left."""
+    started = time.perf_counter()
+    scale, labels, seed = options.scale, vectors.labels, options.seed
+    clean = (vectors.positive, vectors.negative, vectors.background)
+    positive, negative, background = (
+        None if X is None else options.before.apply(X, owner=options.owner) for X in clean
     )
+    assert positive is not None
+    pairs = None if negative is None else (positive, negative)
+    encoder = None if options.encoder is None else _load_encoder(options.encoder)
+    # Before the search: an encoder behind a URL that fails now costs no fit.
+    norms = norm_range(*clean) if options.before.kind == "none" else ()
+    encoder_info = EncoderInfo.of(encoder, norms=norms)
+    moments = Moments.of(positive, negative, token_labels=labels, background=background)
+    _check_concept(moments, pairs is not None, options.owner)
+    own = _own_texts(positive, negative if background is None else background, seed)
+    task = options.task(own)
+    data = FitData(
+        positive, negative, labels, background, vectors.groups, moments, task,
+        _search_scale(scale, moments, pairs), seed, options.show_progress, options.before,
+    )  # fmt: skip
+    candidate = _candidate(data, options)
+    noise = calibrate(
+        candidate, scale, moments.rms_norm, task, pairs, own, seed=seed, method=options.method.name
+    )
+    mechanism = _mechanism(candidate, scale, noise, moments.rms_norm, options.splits)
+    linear = candidate.map_of(noise)
+    protector = Protector(
+        method=options.method.name,
+        mechanism=mechanism,
+        map=None if linear is None else linear.coarser_than(mechanism.step),
+        output=options.output,
+        encoder_info=encoder_info,
+        concept=options.concept,
+        encoder=encoder,
+        before=options.before,
+        after=options.after,
+    )
+    protector = _with_ranges(protector, own, seed)
+    method_warnings = data.findings.pop("warnings", [])
+    scales = mechanism.parameters()
+    report: dict[str, Any] = {
+        "pairs": 0 if pairs is None else len(positive),
+        **({"labelled": len(positive)} if pairs is None else {}),
+        "background": 0 if background is None else len(background),
+        "labels": 0 if labels is None else int(labels.shape[1]),
+        "asked": scale.to_record(),
+        "utility_task": task.key,
+        "epsilon": scales.get("epsilon"),
+        **{key: scales[key] for key in ("sigma", "delta", "radius") if key in scales},
+        "noise_to_signal": _noise_ratio(mechanism, moments.rms_norm),
+        "before": options.before.kind,
+        "postprocess": ", ".join([options.map, *(step.label for step in protector.after)]),
+        "parameters": candidate.parameters,
+        **data.findings,
+        "utility": _utility_record(protector, task, own, seed),
+        "concept_distance": None if pairs is None else _concept_distance(protector, *pairs),
+        "warnings": [*method_warnings, *_epsilon_warnings(protector, moments.rms_norm)],
+        "seed": seed,
+        "seconds": time.perf_counter() - started,
+    }
+    # Updated in place: the steps above cache nothing that reads the report.
+    protector.report.update(report)
+    return protector
+
+
+# -- the steps of a fit, in their order
+
+
+def _load_encoder(encoder: Any) -> Any:
+    from vecveil.encoders import load_encoder  # fits on vectors alone load no encoder
+
+    return load_encoder(encoder)
+
+
+def _check_relabel(value: Any) -> Any:
+    """Return ``"presidio"``, a detector of the caller's own, or None for no relabelling."""
+    if value is None or value is False:
+        return None
+    if value is True or value == "presidio":
+        return "presidio"
+    if not callable(getattr(value, "detect", None)):
+        got = repr(value)[:40] if isinstance(value, str) else type(value).__name__
+        constraint = "'presidio' or an object with `detect(texts)`"
+        raise InvalidInputError.of("fit", "relabel", constraint, got)
+    return value
+
+
+def _check_concept(moments: Moments, pairs: bool, owner: str) -> None:
+    """Refuse pairs without a difference, and labels that no direction tells apart."""
+    if pairs and not moments.C.any():
+        raise InvalidInputError.of(owner, "negative", "different from `positive`", "the same rows",
+                                   "There is nothing to hide.")  # fmt: skip
+    if not pairs and (moments.B is None or not moments.B.any()):
+        raise InvalidInputError.of(owner, "labels", "of texts whose vectors differ", "equal vectors",
+                                   "There is nothing to hide.")  # fmt: skip
+
+
+def _own_texts(positive: Embeddings, ordinary: Embeddings | None, seed: int) -> Embeddings:
+    """Return rows of the user's texts, with and without the concept in the proportion given."""
+    both = positive if ordinary is None else np.concatenate([positive, ordinary])
+    order = np.random.default_rng(seed).permutation(len(both))
+    return np.ascontiguousarray(both[order[:UTILITY_ROWS]])
+
+
+def _search_scale(
+    scale: NoiseScale, moments: Moments, pairs: tuple[Embeddings, Embeddings] | None
+) -> NoiseScale:
+    """Return the scale of the parameter search: for a target advantage, the isotropic noise that meets it."""
+    if scale.target_advantage is None:
+        return scale
+    assert pairs is not None  # fit_labels takes no target advantage
+    plain = Candidate(NoiseShape.isotropic(len(moments.K)))
+    noise = noise_of_advantage(plain, scale.target_advantage, moments.rms_norm, pairs)
+    return NoiseScale(noise_to_signal=noise)
+
+
+def _candidate(data: FitData, options: FitOptions) -> Candidate:
+    """Return the noise shape and map of the method, with the steps around them."""
+    method, method_options = options.method, dict(options.method_options)
+    if method.without_map is not None and options.map != "own map":
+        # Without its map a subspace method erases nothing.
+        method = METHODS[method.without_map]
+        method_options = {k: v for k, v in method_options.items() if k in method.options}
+    candidate = replace(
+        method.build(data, method_options),
+        family=method.family(data.scale.delta),
+        before=options.before,
+        after=options.after,
+    )
+    if options.map == "wiener":
+        candidate = with_wiener(candidate, data.moments)
+    # Now the dimension behind the map is known, refuse projections that do not fit it.
+    linear = candidate.map_of(1.0)
+    reduced = linear is not None and options.output == "reduced"
+    dimension = linear.rank if linear is not None and reduced else data.dimension
+    for step in options.after:
+        if step.matrix is not None and step.matrix.shape[1] != dimension:
+            constraint = f"with a projection of shape (m, {dimension})"
+            raise InvalidInputError.of("fit", "postprocess", constraint, f"shape {step.matrix.shape}")
+        dimension = step.output_dimension(dimension)
+    return candidate
+
+
+def _mechanism(
+    candidate: Candidate, scale: NoiseScale, noise: float, rms_norm: float, splits: int
+) -> Mechanism:
+    if candidate.mechanism is not None:
+        return candidate.mechanism
+    if isinstance(candidate.family, LdpNoise):
+        assert scale.epsilon is not None
+        return candidate.family.of_epsilon(candidate.shape.dimension, scale.epsilon, splits=splits)
+    return candidate.family.mechanism(candidate.shape, noise, rms_norm, splits=splits)
+
+
+def _with_ranges(protector: Protector, own: Embeddings, seed: int) -> Protector:
+    """Return the protector with open ranges of int8 steps set to the range of its releases."""
+    if not any(step.value == OPEN_RANGE for step in protector.after):
+        return protector
+    steps: list[Step] = []
+    for step in protector.after:
+        if step.value == OPEN_RANGE:
+            released = replace(protector, after=tuple(steps)).protect(own[:2000], seed)
+            step = Step("int8", float(np.quantile(np.abs(released), 0.9999)) or 1.0)
+        steps.append(step)
+    return replace(protector, after=tuple(steps))
+
+
+# -- the report
+
+
+def _utility_record(
+    protector: Protector, task: UtilityTask, own: Embeddings, seed: int
+) -> dict[str, Any]:
+    """Measure the chosen task and the two label-free ones on fresh draws."""
+    tasks: dict[str, UtilityTask] = {
+        "similarity": SimilarityTask.of(own, seed=seed + 1),
+        "neighbours": NeighbourTask(own[:2000], queries=300, seed=seed),
+        task.key: task,
+    }
+    rng = np.random.default_rng(seed + 1)
+
+    def release(X: Embeddings, generator: np.random.Generator | None) -> Embeddings:
+        return protector.protect(X, generator, noise=generator is not None)
+
+    return {key: each.to_record(release, rng) for key, each in tasks.items()}
+
+
+def _concept_distance(
+    protector: Protector, positive: Embeddings, negative: Embeddings
+) -> dict[str, Any]:
+    """Return the distance between "with" and "without" in the mechanism's metric, and the advantage that follows.
+
+    With a non-invertible map the total variation at the quotient distance is an upper bound.
+
+    Args:
+        positive, negative: (N, n), row i of each one pair, as they are before the noise.
+    """
+    down = None if protector.map is None else protector.map.down
+    differences = np.asarray(positive, dtype=np.float64) - np.asarray(negative, dtype=np.float64)
+    level = concept_level(
+        protector.mechanism.distances(positive, negative, down=down),
+        advantage=protector.mechanism.advantage,
+        exact=protector.map is None or protector.map.rank == protector.dimension,
+    )
+    # Not protector.guarantee: it is cached, and reads the report that is being made.
+    formal = protector.mechanism.guarantee().kind == "formal"
+    return {
+        **level.to_record(),
+        "clean_median": float(np.median(np.linalg.norm(differences, axis=1))),
+        "statement": str(level) if formal else UNBOUNDED,
+    }
+
+
+def _noise_ratio(mechanism: Mechanism, rms_norm: float) -> float:
+    """Return the root mean square norm of the perturbation over that of the vectors."""
+    if isinstance(mechanism, Purkayastha):
+        cosine = angle_moments(mechanism.dimension, mechanism.epsilon)[0]
+        return float(np.sqrt(2 - 2 * cosine))
+    if isinstance(mechanism, TextCrafter):
+        return mechanism.radius / rms_norm
+    return float(np.sqrt(np.trace(mechanism.noise_covariance()))) / rms_norm
+
+
+def _epsilon_warnings(protector: Protector, rms_norm: float) -> list[str]:
+    """Return plain sentences where a stated ε means little, each with the number that shows it."""
+    mechanism = protector.mechanism
+    if isinstance(mechanism, Laplace) and abs(rms_norm - 1) < 0.05:
+        return list(epsilon_meaning(protector.dimension, mechanism.epsilon))
+    on_sphere = isinstance(mechanism, Purkayastha)
+    if isinstance(mechanism, LdpGaussian | Purkayastha):
+        worst: float | None = mechanism.epsilon
+    else:
+        worst = mechanism.guarantee().epsilon_euclidean_worst
+    if worst is None or worst <= WEAK_EPSILON:
+        return []
+    if isinstance(mechanism, LdpGaussian):
+        return [f"A factor of e^{worst:.3g} between any two inputs is no protection by itself."]
+    # A tenth of a radian, or of the vectors' norm in the direction that the noise covers least.
+    apart = 0.1 if on_sphere else 0.1 * rms_norm
+    epsilon = float(mechanism.parameters()["epsilon"])
+    inside = apart if on_sphere else apart * worst / epsilon
+    advantage = float(mechanism.advantage(np.array([inside]))[0])
+    where = "radian" if on_sphere else "in the least protected direction"
+    return [
+        f"At a distance of {apart:.3g} {where} the bound allows a factor of e^{inside * epsilon:.3g}, which excludes "
+        f"little; exactly, the largest advantage of any attacker there is {advantage:.3g}."
+    ]
+
+
+# -- text-level methods
+
+
+def _fit_text_level(
+    texts: Texts,
+    concept: Concept,
+    encoder: Any,
+    *,
+    method: str,
+    options: dict[str, Any],
+    min_texts: int,
+    seed: int,
+    show_progress: bool | None,
+) -> Protector:
+    """Return the protector that rewrites texts, then encodes; measures the utility on 1,000 of them."""
+    started = time.perf_counter()
+    chosen = TEXT_METHODS[method]
+    check_option_names(method, chosen.options, options)
+    concept.require_spans("fit")
+    loaded = _load_encoder(encoder)
+    matches = concept.find(texts, min_texts=min_texts, show_progress=show_progress)
+    rewriter = chosen.build(matches, concept, seed, options)
+    rng = np.random.default_rng(seed)
+    rows = [int(i) for i in np.sort(rng.permutation(len(texts))[:REWRITTEN_TEXTS])]
+    clean = loaded.encode([texts[i] for i in rows], show_progress=show_progress)
+    spans = [matches.spans[i] for i in rows]
+    written = rewriter.rewrite([texts[i] for i in rows], spans=spans)
+    released = loaded.encode(written, show_progress=show_progress)
+    utility: dict[str, Any] = {}
+    if len(rows) >= MIN_PAIRS:
+        release = released_rows(clean, released, owner="fit")
+        similarity = SimilarityTask.of(clean, seed=seed)
+        for task in (similarity, NeighbourTask(clean, queries=300, seed=seed)):
+            utility[task.key] = task.to_record(release, rng)
+    report: dict[str, Any] = {
+        "texts": matches.report(),
+        "asked": {},
+        "utility_task": "similarity",
+        "epsilon": None,
+        "noise_to_signal": None,
+        "before": "none",
+        "postprocess": "none",
+        "parameters": rewriter.counts(),
+        "utility": utility,
+        "concept_distance": None,
+        "warnings": [],
+        "seed": seed,
+        "seconds": time.perf_counter() - started,
+    }
+    return Protector(
+        method=method,
+        mechanism=TextPlaceholder(loaded.dimension, rewriter.kind),
+        encoder_info=EncoderInfo.of(loaded),
+        concept=concept.name,
+        report=report,
+        encoder=loaded,
+        rewriter=rewriter,
+    )
+
+
+# -- fitting again
+
+
+def refit_refusal(protector: Protector) -> str | None:
+    """Return why the method cannot be fitted again on other words, or None if it can."""
+    if isinstance(protector.mechanism, TextCrafter):
+        return "Its policy is learnt from whole texts, not from a list of words, and takes minutes to train."
+    if protector.rewriter is not None:
+        return "It rewrites texts: there is nothing to fit on vectors."
+    if not METHODS[protector.method].options:
+        return f"Method {protector.method!r} does the same whatever the words are."
+    parameters = protector.report.get("parameters")
+    if not parameters or parameters.get("shape") == "given":
+        return "The settings that the protector was fitted with are not known."
+    return None
+
+
+def refit(
+    protector: Protector,
+    positive: Embeddings,
+    negative: Embeddings,
+    token_labels: TokenLabels,
+    background: Embeddings | None,
+    *,
+    groups: Groups | None = None,
+) -> Protector:
+    """Return a protector with the method, settings and noise of ``protector``, fitted on other data.
+
+    An audit of unlisted terms fits again without them.
+
+    Args:
+        positive, negative, token_labels, background, groups: as for `fit_pairs`.
+
+    Raises:
+        InvalidInputError: the method cannot be fitted again; see `refit_refusal`.
+    """
+    reason = refit_refusal(protector)
+    if reason is not None:
+        raise InvalidInputError.of("refit", "protector", "one that can be fitted again", "another", reason)
+    names = METHODS[protector.method].options
+    options: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in protector.report["parameters"].items()
+        if key in names
+    }
+    if protector.method == "subspace":
+        n = protector.dimension
+        options["kept"] = min(int(options["kept"]), n - int(options["rank"]))
+    first = str(protector.report.get("postprocess", "")).split(", ")[0]
+    maps = [first] if first in ("none", "wiener") else []
+    return fit_pairs(
+        positive, negative, token_labels, background,
+        method=protector.method, epsilon=protector.mechanism.parameters()["epsilon"], before=protector.before,
+        postprocess=[*maps, *protector.after] or None, output=protector.output, groups=groups,
+        seed=int(protector.report.get("seed", 0)), show_progress=False, **options,
+    )  # fmt: skip

@@ -1,45 +1,159 @@
-"""The artefact: everything that is needed to protect vectors, and nothing else."""
+"""`Protector`: the fitted artefact that protects vectors."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from vecveil.accounting import Guarantee
-from vecveil.errors import InvalidInputError, message
-from vecveil.mechanisms import NOTHING_BEFORE, Before, Mechanism, Step, TextCrafter
-from vecveil.protector.blocks import release_in_blocks
-from vecveil.protector.encoder_info import EncoderInfo
-from vecveil.protector.lengths import check_lengths
-from vecveil.protector.repetition import check_repetition, record_release, repeated_stream
-from vecveil.protector.texts_only import TextsOnly, refuse_repetition
-from vecveil.randomness import ItemId, NoiseKey, NoiseKeys, WordStream, resolve_stream
+from vecveil.encoders.protocol import PROBE_TOLERANCE, probe_cosines, probe_distance
+from vecveil.errors import IncompatibleError, InvalidInputError, wrong_type
+from vecveil.io import write_bytes
+from vecveil.mechanisms import (
+    NOTHING_BEFORE,
+    Before,
+    Gaussian,
+    Laplace,
+    LdpGaussian,
+    Mahalanobis,
+    Mechanism,
+    Purkayastha,
+    Step,
+    TextCrafter,
+)
+from vecveil.mechanisms.base import BLOCK_ROWS, BLOCK_VALUES, not_finite
+from vecveil.protector import serialisation
+from vecveil.randomness import (
+    ItemId,
+    NoiseKey,
+    NoiseKeys,
+    WordStream,
+    check_ids,
+    keyed_stream,
+    resolve_stream,
+    row_digests,
+    text_digests,
+)
 from vecveil.sensitivity.linear_map import LinearMap
-from vecveil.types import Embeddings, Matrix, RandomSource, Texts
-from vecveil.validation import check_embeddings, check_texts
+from vecveil.types import Embeddings, Matrix, RandomSource, Texts, Vector
+from vecveil.validation import check_embeddings, check_positive, check_texts
 
 if TYPE_CHECKING:
     from vecveil.accounting import Ledger
     from vecveil.concepts.matching import Span
     from vecveil.concepts.rewriting import Rewriter
-    from vecveil.encoders import Encoder
+    from vecveil.encoders import TextEncoder
 
-__all__ = ["Protector"]
+__all__ = ["EncoderInfo", "Output", "Protector", "encoder_fingerprint", "load", "norm_range"]
 
 _OWNER = "Protector.protect"
 Output = Literal["full", "reduced"]
+
+NORMALISED_RATIO = 1.01
+"""Ratio of the longest to the shortest row below which an encoder normalises its vectors."""
+NORM_SLACK_NORMALISED, NORM_SLACK = 1.1, 2.0
+"""Factor by which a row may be longer than every row of the fit, for encoders that normalise and others."""
+
+LABELS_NOT_PROMISED = (
+    "Anything about the labels themselves. The neighbours are texts: labels give no pairs of texts with and without "
+    "the concept, so how far apart texts of different labels are is not known, and what an attacker tells is measured."
+)
+
+
+@dataclass(frozen=True)
+class EncoderInfo:
+    """The encoder that a protector belongs to; its noise and map do not fit the vectors of another one.
+
+    Attributes:
+        name: under which it can be loaded.
+        fingerprint: of its weights and settings.
+        precision: of its vectors.
+        probe: cosines between its vectors of fixed sentences, which identify it behind an API; empty if unknown.
+        norms: least and largest norm of the vectors of the fit; empty if unknown or irrelevant.
+    """
+
+    name: str | None = None
+    fingerprint: str | None = None
+    precision: str | None = None
+    probe: tuple[float, ...] = ()
+    norms: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, encoder: Any, *, norms: tuple[float, ...] = ()) -> EncoderInfo:
+        """Return the identity of ``encoder``; for None, the norms alone."""
+        if encoder is None:
+            return cls(norms=norms)
+        native = getattr(encoder, "precision", "native") == "native"
+        return cls(
+            name=getattr(encoder, "name", None),
+            fingerprint=encoder_fingerprint(encoder),
+            precision=getattr(encoder, "precision", None),
+            # The user's own object may be a look-up table that knows no probe sentence.
+            probe=() if native else probe_cosines(encoder.encode, owner="EncoderInfo"),
+            norms=norms,
+        )
+
+    def same_by_probe(self, encoder: Any) -> bool:
+        """Return whether ``encoder`` gives the same vectors although its fingerprint differs.
+
+        Fingerprints of one model differ where one side is behind an API, which shows no weights; only then are the
+        probe sentences encoded.
+        """
+        if not self.probe or "api" not in (self.precision, getattr(encoder, "precision", None)):
+            return False
+        cosines = probe_cosines(encoder.encode, owner="EncoderInfo")
+        return probe_distance(self.probe, cosines) <= PROBE_TOLERANCE
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> EncoderInfo:
+        """Return the fields that `to_record` wrote; raises ValueError for anything else."""
+        named = {key: record[key] for key in ("name", "fingerprint", "precision")}
+        if not all(isinstance(value, str | None) for value in named.values()):
+            raise ValueError("encoder")
+        numbers = {key: record.get(key, []) for key in ("probe", "norms")}
+        for key, values in numbers.items():
+            if not isinstance(values, list) or not all(isinstance(v, int | float) for v in values):
+                raise ValueError(key)
+        ends = numbers["norms"]
+        if ends and not (len(ends) == 2 and 0 <= ends[0] <= ends[1]):
+            raise ValueError("norms")
+        probe, norms = (tuple(map(float, numbers[key])) for key in ("probe", "norms"))
+        return cls(**named, probe=probe, norms=norms)
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the fields; probe and norms only if they are known."""
+        record: dict[str, Any] = {
+            "name": self.name, "fingerprint": self.fingerprint, "precision": self.precision,
+        }  # fmt: skip
+        return record | {key: list(getattr(self, key)) for key in ("probe", "norms") if getattr(self, key)}
+
+
+def encoder_fingerprint(encoder: Any) -> str | None:
+    """Return the fingerprint of the encoder's model; vectors in fp32 and bf16 belong to the same one."""
+    model: str | None = getattr(encoder, "model_fingerprint", None) or getattr(encoder, "fingerprint", None)
+    return model
+
+
+def norm_range(*arrays: Embeddings | None) -> tuple[float, float]:
+    """Return the least and the largest norm of the rows of all arrays (N, n); None is skipped."""
+    norms = np.concatenate([np.linalg.norm(X, axis=1) for X in arrays if X is not None])
+    return float(norms.min()), float(norms.max())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Protector:
     """Protects embeddings: y = T(x + z), with steps before and after.
 
-    Made by `vecveil.fit` or `vecveil.fit_pairs`, or loaded.
+    Made by `vecveil.fit`, `vecveil.fit_pairs` or `vecveil.fit_labels`, or loaded.
 
     Attributes:
         method: name of the method.
@@ -50,7 +164,7 @@ class Protector:
         concept: name of the concept.
         report: what the fit measured: counts, parameters, utility. JSON-ready; holds no text and no term.
         encoder: the encoder itself, if it is at hand; never saved.
-        before: what vectors go through before the noise.
+        before: steps before the noise.
         after: steps after the map.
         rewriter: of a text-level method, which takes texts and no vectors; else None.
     """
@@ -69,11 +183,8 @@ class Protector:
 
     def __repr__(self) -> str:
         parameters = self.mechanism.parameters()
-        scale = "".join(
-            f" {name}={parameters[name]:.4g},"
-            for name in ("epsilon", "sigma", "radius")
-            if name in parameters
-        )
+        names = [name for name in ("epsilon", "sigma", "radius") if name in parameters]
+        scale = "".join(f" {name}={parameters[name]:.4g}," for name in names)
         empirical = " empirical," if isinstance(self.mechanism, TextCrafter) else ""
         return (
             f"Protector({self.method!r}, n={self.dimension},{scale}{empirical} "
@@ -82,12 +193,12 @@ class Protector:
 
     @property
     def dimension(self) -> int:
-        """Return n, the dimension of the vectors that go in."""
+        """Return n, the dimension of the clean vectors."""
         return self.mechanism.dimension
 
     @cached_property
     def released_dimension(self) -> int:
-        """The dimension of what comes out."""
+        """The dimension of the released vectors."""
         reduced = self.map is not None and self.output == "reduced"
         dimension = self.map.rank if self.map is not None and reduced else self.dimension
         for step in self.after:
@@ -96,28 +207,51 @@ class Protector:
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """What is promised, in which metric and on which condition; ``print`` it."""
-        from vecveil.protector.promised import promise_of
-
-        return promise_of(self)
+        """The formal guarantee, its metric and its condition; ``print`` it."""
+        report, fitted_on = self.report, ""
+        if report.get("pairs"):
+            fitted_on = f"{report['pairs']} pairs of texts with and without the concept"
+        elif "labelled" in report:
+            fitted_on = f"{report['labelled']} texts with labels of {report['labels']} classes"
+        down = None if self.map is None else self.map.down
+        guarantee = self.mechanism.guarantee(down=down, fitted_on=fitted_on)
+        if "labelled" in report:
+            guarantee = replace(guarantee, not_promised=(LABELS_NOT_PROMISED, *guarantee.not_promised))
+        if self.before.largest_norm is not None:
+            guarantee = guarantee.within_norm(self.before.largest_norm)
+        after = [] if self.map is None else ["a linear map"]
+        after += [step.label for step in self.after]
+        return guarantee.followed_by(tuple(after)) if after else guarantee
 
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 over everything that decides what is released."""
-        from vecveil.protector.identity import fingerprint_of
-
-        return fingerprint_of(self)
+        digest = hashlib.sha256()
+        head: list[Any] = [
+            self.method,
+            self.mechanism.name,
+            self.mechanism.parameters(),
+            self.dimension,
+            self.output,
+            [self.before.kind, self.before.radius],
+            [step.to_record() for step in self.after],
+        ]
+        if self.rewriter is not None:
+            head.append(self.rewriter.identity())
+        digest.update(json.dumps(head, sort_keys=True).encode())
+        for name, array in sorted(self.arrays().items()):
+            digest.update(name.encode() + str(array.shape).encode())
+            digest.update(np.ascontiguousarray(array, dtype=np.float64).tobytes())
+        return digest.hexdigest()
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return the arrays that a protector file stores."""
-        arrays = {
-            **self.mechanism.to_arrays(),
-            **({} if self.map is None else self.map.to_arrays()),
+        arrays = {**self.mechanism.to_arrays(), **({} if self.map is None else self.map.to_arrays())}
+        return arrays | {
+            f"after.{i}.matrix": step.matrix for i, step in enumerate(self.after) if step.matrix is not None
         }
-        for i, step in enumerate(self.after):
-            if step.matrix is not None:
-                arrays[f"after.{i}.matrix"] = step.matrix
-        return arrays
+
+    # -- protecting vectors
 
     def protect(
         self,
@@ -137,13 +271,13 @@ class Protector:
             X: (N, n) float32 or float64 clean embeddings of the encoder that the protector was fitted for.
             rng: None draws from a cryptographic generator. A seed or NumPy generator is repeatable and
                 insecure: whoever knows the seed removes the noise. A `vecveil.randomness.WordStream` of N rows is
-                taken as it is: two calls with one key have the same noise.
+                used as it is: two calls with one key have the same noise.
             noise: False applies the deterministic part alone. That is for queries that stay on the
                 trusted side; it protects nothing, and without a map it returns ``X`` as it is.
             ids: one str, int or bytes for each row, which names its item for ``key`` and ``ledger``.
             key: for keyed noise: the same item with the same content under this protector always gets the same
                 release, so that repetition averages nothing. Whoever has the key removes the noise.
-            texts: what ``X`` was encoded from. Keyed noise then depends on the texts and on coarse values of
+            texts: the texts of ``X``. Keyed noise then depends on the texts and on coarse values of
                 the rows, so that the last bits of an encoder's arithmetic, which vary from batch to batch, rarely
                 change it; values next to a step of the grid can still move by one.
             ledger: counts the release of each item before it is made, and refuses it beyond its cap.
@@ -155,73 +289,147 @@ class Protector:
             LedgerCapError: an item would be released too often; nothing is returned.
             ReleaseError: the result was not finite; nothing is returned.
         """
-        if isinstance(self.mechanism, TextsOnly):
-            raise self.mechanism.refusal()
+        if self.rewriter is not None:
+            self.mechanism.check_rows(X)  # the placeholder refuses every vector
         if not isinstance(noise, bool | np.bool_):
-            raise InvalidInputError.of(_OWNER, "noise", "True or False", type(noise).__name__)
+            raise wrong_type(_OWNER, "noise", "True or False", noise)
         texts = None if texts is None else check_texts(texts, owner=_OWNER, min_rows=0)
-        X = check_embeddings(
-            X,
-            owner=_OWNER,
-            param="X",
-            dimension=self.dimension,
-            finite=not noise or ledger is not None or key is not None,
-        )
-        check_repetition(rng, len(X), noise=noise, ids=ids, key=key, texts=texts, ledger=ledger)
+        # A stateless release meets NaN and infinity in its result, which spares a pass over X.
+        finite = not noise or ledger is not None or key is not None
+        X = check_embeddings(X, owner=_OWNER, param="X", dimension=self.dimension, finite=finite)
+        _check_repetition(rng, len(X), noise=noise, ids=ids, key=key, texts=texts, ledger=ledger)
         if not noise:
-            return release_in_blocks(self, X, None, owner=_OWNER)
-        if lengths and not isinstance(
-            self.mechanism, TextCrafter
-        ):  # which has its own bound on them
-            check_lengths(self, X, owner=_OWNER)
-        stream = repeated_stream(self, X, ids, key, texts) if key is not None else None
+            return self._release(X, None)
+        if lengths and not isinstance(self.mechanism, TextCrafter):  # it checks norms itself
+            self.check_norms(X, owner=_OWNER)
+        stream = None if key is None else self._keyed_stream(X, ids, key, texts)
         if ledger is not None:
-            assert ids is not None
-            # Refuse before it counts what would be refused after.
+            # Refuse invalid rows before the ledger counts them.
             self.mechanism.check_rows(self.before.apply(X, owner=_OWNER))
-            record_release(ledger, self, ids, len(X), stream)
+            self._record_release(ledger, ids, len(X), stream)
         if stream is None:
             stream = resolve_stream(rng, len(X), owner=_OWNER)
-        return release_in_blocks(self, X, stream, owner=_OWNER)
+        return self._release(X, stream)
 
-    def encode(
+    def _release(self, X: Embeddings, stream: WordStream | None) -> Embeddings:
+        """Return the rows of ``X`` released block by block; ``stream`` None applies the deterministic part alone."""
+        released = np.empty((len(X), self.released_dimension), dtype=X.dtype)
+        plain = self.map is None and not self.after and self.before.kind == "none"
+        # Maps and steps work on float64 copies of a block: keep those small beside a batch.
+        rows = BLOCK_ROWS if plain else max(1, min(BLOCK_ROWS, BLOCK_VALUES // self.dimension))
+        for start in range(0, len(X), rows):
+            stop = min(start + rows, len(X))
+            part = None if stream is None else stream.part(start, stop)
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # refused below
+                try:
+                    finite = self._release_block(X[start:stop], part, released[start:stop])
+                except InvalidInputError:
+                    # Check all rows, so that the message has the row's number in X.
+                    check_embeddings(X, owner=_OWNER, param="X")
+                    self.mechanism.check_rows(self.before.apply(X, owner=_OWNER))
+                    raise
+            if not finite:
+                raise not_finite(X, _OWNER)
+        return released
+
+    def _release_block(self, X: Embeddings, stream: WordStream | None, out: Embeddings) -> bool:
+        """Write the release of a block to ``out``; return whether all of it is finite."""
+        x = self.before.apply(X, owner=_OWNER)
+        plain = self.map is None and not self.after
+        y = out if plain else np.empty_like(x)
+        if stream is None:
+            y[:] = self.mechanism.without_noise(x)
+        elif not self.mechanism.release_block(x, stream, y):
+            return False
+        if plain:
+            return True
+        if self.map is not None:
+            y = self.map.apply(y, reduced=self.output == "reduced")
+        for step in self.after:
+            y = step.apply(y)
+        out[:] = y
+        # The sum is finite only if every value is, and takes no memory.
+        return bool(np.isfinite(y.sum(dtype=np.float64)) or np.isfinite(y).all())
+
+    def _keyed_stream(
         self,
-        texts: Texts,
-        rng: RandomSource = None,
-        *,
-        noise: bool = True,
-        ids: Sequence[ItemId] | None = None,
-        key: NoiseKey | NoiseKeys | None = None,
-        ledger: Ledger | None = None,
-    ) -> Embeddings:
-        """Return the protected embeddings of ``texts``: encode, then `protect`.
+        X: Embeddings,
+        ids: Sequence[ItemId] | None,
+        key: NoiseKey | NoiseKeys,
+        texts: Texts | None,
+    ) -> WordStream:
+        """Return the words of keyed noise for the rows of ``X``."""
+        items = check_ids(ids, len(X), owner=_OWNER)
+        if texts is None:
+            digests = row_digests(X)
+        elif self.encoder_info.fingerprint is None:
+            raise InvalidInputError.of(_OWNER, "texts", "left out for this protector", "texts",
+                                       "It does not know the encoder: another one would give other vectors of these "
+                                       "texts under the same noise, and their difference.")  # fmt: skip
+        else:
+            digests = text_digests(texts, X, self.encoder_info.fingerprint)
+        current = key.key() if isinstance(key, NoiseKeys) else key
+        return keyed_stream(current, items, digests, self.fingerprint)
 
-        A text-level method rewrites the texts first and adds no noise: ``rng`` changes nothing, and ids, keys and
-        ledgers are refused.
-        """
-        if self.rewriter is not None:
-            refuse_repetition(ids=ids, key=key, ledger=ledger, noise=noise)
-            return np.asarray(self.loaded_encoder().encode(self.rewrite(texts)))
-        X = np.asarray(self.loaded_encoder().encode(texts))
-        known = texts if key is not None and self.encoder_info.fingerprint is not None else None
-        return self.protect(X, rng, noise=noise, ids=ids, key=key, texts=known, ledger=ledger)
+    def _record_release(
+        self, ledger: Ledger, ids: Sequence[ItemId] | None, rows: int, stream: WordStream | None
+    ) -> None:
+        """Write the release to the ledger before it is made; equal releases of keyed noise count once."""
+        check_ids(ids, rows, owner=_OWNER)
+        assert ids is not None
+        listed = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
+        releases = None
+        if stream is not None:
+            assert stream.starts is not None
+            releases = [start.tobytes() for start in stream.starts]
+        epsilon = self.mechanism.parameters().get("epsilon")
+        ledger.record(listed, protector=self.fingerprint, epsilon=epsilon, releases=releases)
 
-    def rewrite(self, texts: Texts, *, spans: Sequence[Sequence[Span]] | None = None) -> list[str]:
-        """Return ``texts`` as a text-level method encodes them; texts in which nothing is found stay as they are.
+    def check_norms(self, X: Embeddings, *, owner: str) -> None:
+        """Refuse rows of ``X`` (N, n) that are longer than those of the fit.
 
-        Args:
-            spans: where the concept is in each text; None finds it.
+        Vectors of the same encoder without normalisation would otherwise be released nearly clean. Protectors that
+        normalise or clip their input, and those of early versions without norms, refuse none.
 
         Raises:
-            InvalidInputError: the method protects vectors, or spans that do not fit the texts.
-            ReleaseError: the concept is still found after it was replaced; nothing is returned.
+            InvalidInputError: a row is not finite.
+            IncompatibleError: a row is longer; the message holds its number and none of its values.
         """
-        if self.rewriter is None:
-            raise InvalidInputError(
-                message("Protector.rewrite", "method", "one that rewrites texts", repr(self.method),
-                        "It protects vectors.", "Call encode or protect.")
-            )  # fmt: skip
-        return self.rewriter.rewrite(texts, spans=spans)
+        limit = self._norm_limit
+        if limit is None or not len(X):
+            return
+        norms = _norms(X)
+        if not np.logical_and.reduce(norms <= limit):
+            check_embeddings(X, owner=owner, param="X")
+            got = f"a longer one at row {int(np.argmax(norms))}"
+            raise IncompatibleError.of(owner, "X", f"rows of norm at most {limit:.4g}", got,
+                                       "The noise was fitted to vectors of other lengths, and hides little of longer.",
+                                       "Use vectors of the same encoder and normalisation, or fit a new protector.",
+                                       code="E-INCOMPATIBLE-NORM")  # fmt: skip
+
+    @property
+    def _norm_limit(self) -> float | None:
+        if not self.encoder_info.norms:
+            return None
+        low, high = self.encoder_info.norms
+        return high * (NORM_SLACK_NORMALISED if high <= NORMALISED_RATIO * low else NORM_SLACK)
+
+    def accepts(self, X: Embeddings) -> npt.NDArray[np.bool_]:
+        """Return for each row of ``X`` (N, n), finite, whether `protect` accepts it: (N,).
+
+        `protect` refuses rows longer than those of the fit and rows that the mechanism refuses: most methods refuse
+        none, some a row of zeros, or another norm than 1. Protectors of early versions, without norms, may accept a
+        row here that is too long for their noise.
+        """
+        limit = self._norm_limit
+        accepted = np.ones(len(X), dtype=bool) if limit is None else np.asarray(_norms(X) <= limit)
+        if self.before.kind == "normalise":
+            accepted &= X.any(axis=1)
+        rows = np.flatnonzero(accepted)
+        if len(rows):
+            x = self.before.apply(np.ascontiguousarray(X[rows]), owner="Protector.accepts")
+            accepted[rows] = self.mechanism.takes(x)
+        return accepted
 
     def direction(self, X: Embeddings) -> Embeddings:
         """Return v(e) for the rows of ``X`` (N, n), of norm 1, in the same dtype: no perturbation goes along it.
@@ -247,31 +455,32 @@ class Protector:
             InvalidInputError: ``factor`` is no positive number, or the method's noise has no scale (shuffle,
                 textcrafter, methods that rewrite texts).
         """
-        from vecveil.protector.rescaling import rescaled
-
-        return rescaled(self, factor)
-
-    def loaded_encoder(self) -> Encoder:
-        """Return the encoder of this protector, loading it by name if it is not at hand."""
-        if self.encoder is None:
-            from vecveil.protector.identity import load_own_encoder
-
-            object.__setattr__(self, "encoder", load_own_encoder(self))
-        encoder: Encoder = self.encoder
-        return encoder
-
-    def check_encoder(self, encoder: Any) -> None:
-        """Raise IncompatibleError if ``encoder`` is not the one that the protector was fitted for."""
-        from vecveil.protector.identity import check_encoder
-
-        check_encoder(self, encoder)
+        owner, old = "Protector.rescaled", self.mechanism
+        factor = check_positive(factor, owner=owner, param="factor")
+        mechanism: Mechanism
+        if type(old) is Laplace:
+            mechanism = Laplace(old.dimension, old.epsilon / factor, old.splits)
+        elif type(old) is Mahalanobis:
+            mechanism = Mahalanobis(old.shape, old.epsilon / factor, old.splits)
+        elif type(old) is LdpGaussian:  # σ grows a little slower than 1/ε
+            mechanism = LdpGaussian(old.dimension, old.epsilon / factor, old.delta, old.splits)
+        elif type(old) is Gaussian:
+            mechanism = Gaussian(old.shape, old.sigma * factor, old.splits)
+        elif type(old) is Purkayastha:
+            mechanism = Purkayastha(old.dimension, old.epsilon / factor)
+        else:
+            raise InvalidInputError.of(owner, "method", "one whose noise has a scale of its own",
+                                       repr(self.method), fix="Fit another protector.")  # fmt: skip
+        linear = None if self.map is None else self.map.coarser_than(mechanism.step)
+        report = {"rescaled_by": factor, "fitted_as": self.fingerprint}
+        return replace(self, mechanism=mechanism, map=linear, report=report)
 
     def release(self) -> Callable[[Embeddings, np.random.Generator], Embeddings]:
         """Return the release oracle that an audit hands to adaptive attackers."""
         return lambda X, rng: self.protect(X, rng)
 
     def released_noise_covariance(self) -> Matrix:
-        """Return the covariance of the noise in what is released, T S Tᵀ; rounding steps are not counted."""
+        """Return the covariance of the noise in the released vectors, T S Tᵀ; rounding steps are not counted."""
         S = self.mechanism.noise_covariance()
         if self.map is not None:
             T = self.map.down if self.output == "reduced" else self.map.matrix
@@ -282,6 +491,100 @@ class Protector:
         covariance: Matrix = S
         return covariance
 
+    # -- texts and the encoder
+
+    def encode(
+        self,
+        texts: Texts,
+        rng: RandomSource = None,
+        *,
+        noise: bool = True,
+        ids: Sequence[ItemId] | None = None,
+        key: NoiseKey | NoiseKeys | None = None,
+        ledger: Ledger | None = None,
+    ) -> Embeddings:
+        """Return the protected embeddings of ``texts``: encode, then `protect`.
+
+        A text-level method rewrites the texts first and adds no noise: ``rng`` changes nothing, and ids, keys and
+        ledgers are refused.
+        """
+        if self.rewriter is not None:
+            for param, value in (("ids", ids), ("key", key), ("ledger", ledger), ("noise", noise)):
+                if value is not None and value is not True:
+                    why = "There is no noise: the same text always gives the same vector."
+                    constraint = "left out for a method that rewrites texts"
+                    raise InvalidInputError.of("Protector.encode", param, constraint, "a value", why)
+            return np.asarray(self.loaded_encoder().encode(self.rewrite(texts)))
+        X = np.asarray(self.loaded_encoder().encode(texts))
+        known = texts if key is not None and self.encoder_info.fingerprint is not None else None
+        return self.protect(X, rng, noise=noise, ids=ids, key=key, texts=known, ledger=ledger)
+
+    def rewrite(self, texts: Texts, *, spans: Sequence[Sequence[Span]] | None = None) -> list[str]:
+        """Return ``texts`` as a text-level method encodes them; texts without the concept stay unchanged.
+
+        Args:
+            spans: where the concept is in each text; None detects it.
+
+        Raises:
+            InvalidInputError: the method protects vectors, or spans that do not fit the texts.
+            ReleaseError: the concept is still detected after its replacement; nothing is returned.
+        """
+        if self.rewriter is None:
+            raise InvalidInputError.of("Protector.rewrite", "method", "one that rewrites texts", repr(self.method),
+                                       "It protects vectors.", "Call encode or protect.")  # fmt: skip
+        return self.rewriter.rewrite(texts, spans=spans)
+
+    def loaded_encoder(self) -> Any:
+        """Return the encoder of this protector, loading it by name if it is not at hand."""
+        if self.encoder is None:
+            info = self.encoder_info
+            # The name of a user's own object ("native") means nothing to a model hub.
+            if info.name is None or info.precision == "native":
+                raise InvalidInputError.of("Protector.encode", "encoder", "one that can be loaded by name", "none",
+                                           "It was fitted on vectors alone, or with an encoder of your own.",
+                                           "Encode yourself and call protect.")  # fmt: skip
+            object.__setattr__(self, "encoder", self.encoder_for())
+        return self.encoder
+
+    def encoder_for(
+        self, name: str | None = None, precision: str | None = None, cache: bool = False
+    ) -> TextEncoder:
+        """Return the encoder called ``name``, loaded and checked; None takes the encoder of the fit.
+
+        Raises:
+            IncompatibleError: the protector was fitted for another encoder.
+        """
+        info = self.encoder_info
+        name = name or info.name
+        if name is None:
+            raise InvalidInputError.of("Protector", "encoder", "given (--encoder)", "none",
+                                       "The protector was fitted on vectors alone and knows no encoder.",
+                                       "Name the encoder, or give an input with vectors.")  # fmt: skip
+        from vecveil.encoders import load_encoder  # the protect path loads no encoder
+
+        # "auto" would take whichever precision is faster now, not that of the fit.
+        fitted = info.precision if info.precision in ("fp32", "bf16") else "auto"
+        encoder = load_encoder(
+            name, precision=precision or fitted, cache="default" if cache else None
+        )
+        self.check_encoder(encoder)
+        return encoder
+
+    def check_encoder(self, encoder: Any) -> None:
+        """Raise IncompatibleError if ``encoder`` is not the one that the protector was fitted for."""
+        info, fingerprint = self.encoder_info, encoder_fingerprint(encoder)
+        if info.fingerprint is None or fingerprint is None or fingerprint == info.fingerprint:
+            return
+        if not info.same_by_probe(encoder):
+            raise IncompatibleError.of("Protector", "encoder",
+                                       f"the one it was fitted for ({info.name}, {info.fingerprint[:12]})",
+                                       f"{getattr(encoder, 'name', 'another')} ({fingerprint[:12]})",
+                                       "Its map and noise fit the vectors of that encoder only.",
+                                       "Use that encoder, or fit a new protector.",
+                                       code="E-INCOMPATIBLE-ENCODER")  # fmt: skip
+
+    # -- files
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the protector to ``path`` (safetensors with JSON metadata), atomically.
 
@@ -289,6 +592,104 @@ class Protector:
         text-level method holds the concept's terms and patterns and the words that take their place, in clear, and
         is readable by its owner only.
         """
-        from vecveil.protector.files import save
+        mode = 0o666 if self.rewriter is None else 0o600  # a rewriter holds the concept's terms
+        # write_bytes, not safetensors: a full disk is then an OSError, the permissions the usual.
+        write_bytes(path, self.to_bytes(), mode=mode)
+        if mode == 0o600:  # an existing file keeps its permissions, and they may be wider
+            os.chmod(path, mode)
 
-        save(self, path)
+    def to_bytes(self) -> bytes:
+        """Return the content of the protector's file."""
+        record = {
+            "method": self.method,
+            "mechanism": self.mechanism.name,
+            "parameters": self.mechanism.parameters(),
+            "dimension": self.dimension,
+            "output": self.output,
+            "encoder": self.encoder_info.to_record(),
+            "concept": self.concept,
+            "report": self.report,
+            "before": vars(self.before),
+            "after": [step.to_record() for step in self.after],
+            "fingerprint": self.fingerprint,
+        }
+        if self.rewriter is not None:
+            record["rewriter"] = self.rewriter.to_record()
+        return serialisation.pack(record, self.arrays())
+
+    @classmethod
+    def from_bytes(cls, data: bytes, name: str = "the file") -> Protector:
+        """Return the protector that `to_bytes` wrote; ``name`` is for messages.
+
+        Raises:
+            ProtectorFileError: truncated, damaged, not a protector, or of a later format.
+        """
+        record, arrays = serialisation.unpack(data, name)
+        with serialisation.damage_refused(name):
+            encoder = EncoderInfo.from_record(record["encoder"])
+            protector = cls(encoder_info=encoder, **serialisation.parts(record, arrays))
+            protector._check_projections()
+        if protector.fingerprint != record.get("fingerprint"):
+            raise serialisation.refuse(name, "does not match its own fingerprint")
+        return protector
+
+    def _check_projections(self) -> None:
+        """Raise ValueError for a projection that does not fit the dimension before it."""
+        dimension = replace(self, after=()).released_dimension
+        for step in self.after:
+            if step.matrix is not None and step.matrix.shape[1:] != (dimension,):
+                raise ValueError("after")
+            dimension = step.output_dimension(dimension)
+
+
+def load(path: str | os.PathLike[str]) -> Protector:
+    """Return the protector saved at ``path``.
+
+    Raises:
+        ProtectorFileError: missing, truncated, damaged, not a protector, or of a later format.
+    """
+    return Protector.from_bytes(serialisation.read(path), Path(path).name)
+
+
+def _norms(X: Embeddings) -> Vector:
+    with np.errstate(over="ignore"):  # an overflow is infinite, and so longer than any limit
+        norms: Vector = np.sqrt(np.einsum("ij,ij->i", X, X))  # no second copy of X
+    return norms
+
+
+def _check_repetition(
+    rng: RandomSource | WordStream,
+    rows: int,
+    *,
+    noise: bool,
+    ids: Sequence[ItemId] | None,
+    key: Any,
+    texts: Texts | None,
+    ledger: Any,
+) -> None:
+    """Raise `InvalidInputError` for incompatible arguments of keyed noise and ledgers."""
+    if key is not None and not isinstance(key, NoiseKey | NoiseKeys):
+        # The type alone is shown: the value may be the secret itself.
+        raise wrong_type(_OWNER, "key", "a vecveil.randomness.NoiseKey or NoiseKeys", key,
+                         fix="Read it with NoiseKeys.from_file(path).")  # fmt: skip
+    if ledger is not None:
+        from vecveil.accounting import Ledger  # loads SQLite
+
+        if not isinstance(ledger, Ledger):
+            raise wrong_type(_OWNER, "ledger", "a vecveil.accounting.Ledger", ledger)
+    for name, value in (("key", key), ("ledger", ledger)):
+        if value is not None and ids is None:
+            raise InvalidInputError.of(_OWNER, "ids", f"given with `{name}`", "None", "It names the item of each row.",
+                                       "Pass the primary keys of the rows.")  # fmt: skip
+        if value is not None and not noise:
+            raise InvalidInputError.of(_OWNER, name, "left out without noise", "a value")
+    if ids is not None and key is None and ledger is None:
+        fix = "For noise that repeats, pass key=NoiseKeys.from_file(path) (--key-file)."
+        raise InvalidInputError.of(_OWNER, "ids", "given with `key` or `ledger`", "ids alone",
+                                   "Fresh noise does not use ids.", fix)  # fmt: skip
+    if key is not None and rng is not None:
+        raise InvalidInputError.of(_OWNER, "rng", "None with `key`", type(rng).__name__, "The key decides the noise.")
+    if texts is not None and key is None:
+        raise InvalidInputError.of(_OWNER, "texts", "given with `key`", "texts alone")
+    if texts is not None and len(texts) != rows:
+        raise InvalidInputError.of(_OWNER, "texts", f"{rows} texts, one for each row", len(texts))

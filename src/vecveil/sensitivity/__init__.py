@@ -4,12 +4,14 @@ from typing import TYPE_CHECKING, Any
 
 from vecveil.sensitivity.closed_forms import (
     combine_shapes,
+    concept_covariance_shape,
     diagonal_concept_shape,
+    difference_sensitivity,
+    difference_shape,
     label_shape,
     low_rank_concept_shape,
+    optimal_shape,
 )
-from vecveil.sensitivity.covariance import concept_covariance_shape, optimal_shape
-from vecveil.sensitivity.differences import difference_sensitivity, difference_shape
 from vecveil.sensitivity.integrated_gradients import (
     integrated_gradient_sensitivity,
     integrated_gradients,
@@ -23,10 +25,10 @@ from vecveil.sensitivity.subspace import ConceptDirections, concept_directions, 
 if TYPE_CHECKING:
     from vecveil.sensitivity.hard_concrete import (
         HardConcreteMask,
+        MaskOptions,
         fit_hard_concrete_mask,
         seed_stability,
     )
-    from vecveil.sensitivity.hard_concrete_options import MaskOptions
 
 __all__ = [
     "ConceptDirections",
@@ -54,11 +56,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "MaskOptions":
-        from vecveil.sensitivity.hard_concrete_options import MaskOptions
-
-        return MaskOptions
-    if name in {"HardConcreteMask", "fit_hard_concrete_mask", "seed_stability"}:
+    if name in {"HardConcreteMask", "MaskOptions", "fit_hard_concrete_mask", "seed_stability"}:
         from vecveil.sensitivity import hard_concrete
 
         return getattr(hard_concrete, name)

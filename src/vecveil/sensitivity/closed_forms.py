@@ -1,28 +1,66 @@
-"""Noise shapes in closed form beside the full optimal one: diagonal, from labels, low rank, combined.
+"""Noise shapes in closed form: the optimal full shape for pairs or labels, diagonal, low rank, combined.
 
-`vecveil.sensitivity.covariance` has the full shape that is optimal for pairs, and its formula.
+The shape that minimises tr(C Σ⁻¹) at fixed tr(Σ M) is Σ ∝ M^{-1/2}(M^{1/2} C M^{1/2})^{1/2} M^{-1/2}.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from vecveil.errors import InvalidInputError
-from vecveil.sensitivity.covariance import optimal_shape, regularised
-from vecveil.sensitivity.moments import Moments
+from vecveil.sensitivity.moments import RIDGE, Moments, matrix_root
 from vecveil.sensitivity.shapes import NoiseShape
-from vecveil.validation import check_count, check_positive
+from vecveil.types import Embeddings, Matrix, Vector
+from vecveil.validation import check_count, check_embeddings, check_positive
 
 __all__ = [
+    "Over",
     "combine_shapes",
+    "concept_covariance_shape",
     "diagonal_concept_shape",
+    "difference_sensitivity",
+    "difference_shape",
     "label_shape",
     "low_rank_concept_shape",
+    "optimal_shape",
+    "regularised",
     "relative_diagonal",
 ]
+
+
+def optimal_shape(C: Matrix, M: Matrix) -> Matrix:
+    """Return the Σ that minimises tr(C Σ⁻¹) at fixed tr(Σ M).
+
+    Σ ∝ M^{-1/2}(M^{1/2} C M^{1/2})^{1/2} M^{-1/2}; with M = I this is C^{1/2}. M must be positive
+    definite.
+    """
+    root = matrix_root(M)
+    inverse = matrix_root(M, -0.5)
+    shape: Matrix = inverse @ matrix_root(root @ C @ root) @ inverse
+    return shape
+
+
+def concept_covariance_shape(moments: Moments, *, floor: float = 1e-2) -> NoiseShape:
+    """Return the noise shape that hides the pairs' differences best at a given distortion.
+
+    Args:
+        floor: eigenvalues below this share of the mean are raised to it; smaller values concentrate
+            the noise on the concept's directions and weaken the worst-case guarantee, which is
+            ε/√λ_min.
+    """
+    return NoiseShape.from_matrix(optimal_shape(moments.C, regularised(moments.M)), floor=floor)
+
+
+def regularised(M: Matrix) -> Matrix:
+    """Return M + 1e-3·tr(M)/n·I, which is positive definite where M has dead dimensions."""
+    n = M.shape[0]
+    matrix: Matrix = M + RIDGE * np.trace(M) / n * np.eye(n)
+    return matrix
+
 
 DEAD = 1e-9
 """Second moments are raised to this share of their mean: dead dimensions have 0, and C_ii is divided."""
@@ -149,3 +187,56 @@ def combine_shapes(
     for share, shape in zip(w, shapes, strict=True):
         total += share * shape.covariance()
     return NoiseShape(matrix=(total + total.T) / 2)
+
+
+Over = Literal["pairs", "sets"]
+
+
+def difference_sensitivity(
+    positive: Embeddings, negative: Embeddings, *, over: Over = "pairs"
+) -> Vector:
+    """Return Δ (n,): the largest |Φ(s⁺)_i − Φ(s⁻)_i| in each dimension i (SPARSE, Definition 7).
+
+    Args:
+        positive: (N, n) embeddings with the concept, D+.
+        negative: embeddings without it, D-. Row i is positive row i without the concept, unless
+            ``over`` is "sets", where it may have any number of rows.
+        over: "pairs" takes the maximum over the pairs. "sets" takes it over all of D+ × D-: it is
+            never smaller, and grows with how varied the texts are, with or without a concept.
+
+    Cost: N n operations both ways; over the sets it is the larger of max D+ − min D- and
+    max D- − min D+.
+    """
+    owner = "difference_sensitivity"
+    P = check_embeddings(positive, owner=owner, param="positive", min_rows=1)
+    N = check_embeddings(negative, owner=owner, param="negative", dimension=P.shape[1], min_rows=1)
+    if over == "sets":
+        highest, lowest = (np.stack([f(X, axis=0) for X in (P, N)]) for f in (np.max, np.min))
+        spans = (highest - lowest[::-1].astype(np.float64)).max(axis=0)
+        return np.asarray(spans, dtype=np.float64)
+    if over != "pairs":
+        raise InvalidInputError.of(owner, "over", "'pairs' or 'sets'", repr(over)[:40])
+    if len(P) != len(N):
+        raise InvalidInputError.of(owner, "negative", f"of {len(P)} rows, one for each positive",
+                                   f"{len(N)} rows",
+                                   fix="Over D+ × D-, with over='sets', the numbers may differ.")  # fmt: skip
+    return np.asarray(np.abs(P.astype(np.float64) - N).max(axis=0), dtype=np.float64)
+
+
+def difference_shape(
+    positive: Embeddings, negative: Embeddings, *, over: Over = "pairs", floor: float = 1e-2
+) -> NoiseShape:
+    """Return the diagonal shape Σ_ii ∝ Δ_i, with ``floor`` times the mean of Δ added to each.
+
+    Args:
+        positive, negative, over: as in `difference_sensitivity`.
+        floor: a privacy parameter: λ_min(Σ) is at least floor/(1 + floor), and the guarantee against
+            Euclidean neighbours ε/√λ_min(Σ).
+    """
+    return relative_diagonal(
+        difference_sensitivity(positive, negative, over=over),
+        floor=floor,
+        owner="difference_shape",
+        param="negative",
+        why="Removing the concept changed no embedding.",
+    )

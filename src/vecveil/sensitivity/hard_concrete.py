@@ -1,40 +1,210 @@
-"""SPARSE's neuron mask: which dimensions of an embedding tell "with" from "without the concept".
+"""SPARSE's neuron mask: train a hard-concrete gate per dimension that tells "with" from "without the concept".
 
-A hard-concrete gate per dimension and a small classifier are trained together to tell D+ from D-
-through the gates (SPARSE, arXiv 2602.07090, §3.1 and Algorithm 2); the gates at inference are the
-mask. With the published settings it comes out nearly uniform, which the report on it (density,
-effective number of dimensions, seed stability) makes visible.
+The gates and a small classifier are trained together to tell D+ from D- (SPARSE, arXiv 2602.07090, §3.1 and
+Algorithm 2); the gates at inference are the mask. With the published settings it comes out nearly uniform, which the
+report on it (density, effective number of dimensions, seed stability) makes visible.
+
+A gate stretches a binary concrete variable s in (0, 1) to (γ, ξ) with γ < 0 < 1 < ξ and clips it to [0, 1], so that
+exact zeros and ones have positive probability. Its closed forms are SPARSE Eq. 1, 2 and 4, and Eq. 10-12 of Louizos et
+al. 2018, "Learning sparse neural networks through L0 regularization", for the penalty and its sign.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import expit, logit
 
 from vecveil.errors import InvalidInputError, MissingDependencyError
 from vecveil.runtime import one_thread, progress
-from vecveil.sensitivity.hard_concrete_math import inference_mask, l0_penalty
-from vecveil.sensitivity.hard_concrete_options import MaskOptions
-from vecveil.sensitivity.hard_concrete_training import MaskTrainer
 from vecveil.types import Embeddings
-from vecveil.validation import check_count, check_embeddings
+from vecveil.validation import check_count, check_embeddings, check_positive, check_probability
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = [
+    "GAMMA",
+    "XI",
     "HardConcreteMask",
     "MaskOptions",
+    "MaskTrainer",
     "SeedStability",
+    "active_probability",
     "fit_hard_concrete_mask",
+    "gate_samples",
+    "inference_mask",
+    "l0_penalty",
+    "l0_penalty_gradient",
+    "one_probability",
     "seed_stability",
     "stability_of",
+    "zero_probability",
 ]
 
-Array = npt.NDArray[np.float64]
+Array = npt.NDArray[np.floating[Any]]
+
+XI = 1.1
+"""Upper end ξ of the stretched interval (SPARSE, below Eq. 1)."""
+GAMMA = -0.1
+"""Lower end γ of the stretched interval (SPARSE, below Eq. 1)."""
+
+
+def gate_samples(
+    log_alpha: Array, beta: Array, uniform: Array, *, xi: float = XI, gamma: float = GAMMA
+) -> Array:
+    """Return gates m in [0, 1], one per entry of ``uniform``.
+
+    m = clip(s (ξ - γ) + γ, 0, 1), s = sigmoid((logit(μ) + log α) / β)      (SPARSE Eq. 1)
+
+    Args:
+        log_alpha: location, shape (n,).
+        beta: temperature > 0, shape (n,). Smaller values push the gates towards 0 and 1.
+        uniform: μ, draws from U(0, 1), shape (..., n).
+    """
+    s = expit((logit(uniform) + log_alpha) / beta)
+    return _as_array(np.clip(s * (xi - gamma) + gamma, 0.0, 1.0))
+
+
+def inference_mask(log_alpha: Array, *, xi: float = XI, gamma: float = GAMMA) -> Array:
+    """Return the mask after training, clip(sigmoid(log α) (ξ - γ) + γ, 0, 1)  (SPARSE Eq. 2)."""
+    return _as_array(np.clip(expit(log_alpha) * (xi - gamma) + gamma, 0.0, 1.0))
+
+
+def active_probability(
+    log_alpha: Array, beta: Array, *, xi: float = XI, gamma: float = GAMMA
+) -> Array:
+    """Return P(m > 0) = sigmoid(log α - β log(-γ/ξ)) of each gate (Louizos et al. 2018, Eq. 12)."""
+    return _as_array(expit(log_alpha - beta * np.log(-gamma / xi)))
+
+
+def zero_probability(
+    log_alpha: Array, beta: Array, *, xi: float = XI, gamma: float = GAMMA
+) -> Array:
+    """Return P(m = 0) = sigmoid(β log(-γ/ξ) - log α) of each gate."""
+    return _as_array(expit(beta * np.log(-gamma / xi) - log_alpha))
+
+
+def one_probability(
+    log_alpha: Array, beta: Array, *, xi: float = XI, gamma: float = GAMMA
+) -> Array:
+    """Return P(m = 1) = sigmoid(log α - β log((1-γ)/(ξ-1))) of each gate."""
+    return _as_array(expit(log_alpha - beta * np.log((1 - gamma) / (xi - 1))))
+
+
+def l0_penalty(log_alpha: Array, beta: Array, *, xi: float = XI, gamma: float = GAMMA) -> float:
+    """Return the expected share of active gates, in (0, 1): the mean of P(m > 0).
+
+    SPARSE's Eq. 4 prints this with a minus sign in front. Minimising that would reward active
+    gates, against the text around it ("to enforce sparsity"); the sign here is Louizos et al.'s.
+    """
+    return float(active_probability(log_alpha, beta, xi=xi, gamma=gamma).mean())
+
+
+def l0_penalty_gradient(
+    log_alpha: Array, beta: Array, *, xi: float = XI, gamma: float = GAMMA
+) -> tuple[Array, Array]:
+    """Return the derivatives of `l0_penalty` by log α and by log β; both are positive."""
+    q = active_probability(log_alpha, beta, xi=xi, gamma=gamma)
+    by_location = q * (1 - q) / q.size
+    return by_location, _as_array(-by_location * beta * np.log(-gamma / xi))
+
+
+def _as_array(value: Any) -> Array:
+    array: Array = np.asarray(value)
+    return array
+
+
+Loss = Literal["sum", "mean"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaskOptions:
+    """How the mask is trained; the defaults are the published settings.
+
+    Args:
+        learning_rate: Adam's step for classifier and gates. In 100 epochs of 1e-4 a gate's logit
+            moves by about 1.8 at most, and an exact 0 or 1 needs 2.4: larger steps give masks that
+            are less uniform.
+        gate_learning_rate: Adam's step for log α and log β alone; None takes ``learning_rate``.
+            Sparse masks need about 1e-2 and ``regularisation`` of about 0.3 (with loss="mean").
+        regularisation: λ, weight of the expected share of active gates. Higher is sparser.
+        epochs: passes over the pairs.
+        batch_size: pairs per step (twice as many rows), which share one gate sample.
+        hidden: widths of the classifier's ReLU layers.
+        xi: upper end of the stretched gate, > 1. Further out gives more exact ones.
+        gamma: lower end of the stretched gate, < 0. Further out gives more exact zeros.
+        initial_beta: start of the temperature, > 0 (Louizos et al.; SPARSE names none).
+        initial_alpha_sd: standard deviation of the start of log α around 0.
+        loss: what λ is weighed against. "sum", the default, adds the cross-entropy over the rows
+            of the minibatch, as Eq. 3 prints it; "mean" averages it, so that λ weighs
+            2 · ``batch_size`` times as much. Adam ignores the scale of the loss itself.
+        held_out: share of the pairs kept back to measure the classifier; 0 trains on all of them.
+        device: torch device, such as "cpu" or "cuda". At these sizes a CPU is enough.
+    """
+
+    learning_rate: float = 1e-4
+    gate_learning_rate: float | None = None
+    regularisation: float = 1e-3
+    epochs: int = 100
+    batch_size: int = 64
+    hidden: tuple[int, ...] = (256, 128)
+    xi: float = XI
+    gamma: float = GAMMA
+    initial_beta: float = 2 / 3
+    initial_alpha_sd: float = 0.01
+    loss: Loss = "sum"
+    held_out: float = 0.0
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        owner = "MaskOptions"
+        for name in ("learning_rate", "xi", "initial_beta"):
+            check_positive(getattr(self, name), owner=owner, param=name)
+        for name in ("regularisation", "initial_alpha_sd"):
+            check_positive(getattr(self, name), owner=owner, param=name, allow_zero=True)
+        if self.gate_learning_rate is not None:
+            check_positive(self.gate_learning_rate, owner=owner, param="gate_learning_rate")
+        for name in ("epochs", "batch_size"):
+            check_count(getattr(self, name), owner=owner, param=name)
+        if not isinstance(self.hidden, tuple) or not self.hidden:
+            raise InvalidInputError.of(
+                owner, "hidden", "a tuple of at least one width", repr(self.hidden)
+            )
+        for width in self.hidden:
+            check_count(width, owner=owner, param="hidden")
+        if self.xi <= 1:
+            raise InvalidInputError.of(
+                owner, "xi", "> 1", self.xi, "A gate could never be exactly 1."
+            )
+        if not -self.xi < self.gamma < 0:
+            raise InvalidInputError.of(
+                owner, "gamma", "between -xi and 0", self.gamma, "A gate could never be exactly 0."
+            )
+        if self.loss not in ("sum", "mean"):
+            raise InvalidInputError.of(owner, "loss", "'sum' or 'mean'", repr(self.loss))
+        if check_probability(self.held_out, owner=owner, param="held_out") > 0.5:
+            raise InvalidInputError.of(owner, "held_out", "at most 0.5", self.held_out)
+
+    @classmethod
+    def paper(cls) -> MaskOptions:
+        """Return the published settings: Adam 1e-4, λ 1e-3, 100 epochs of 64 pairs."""
+        return cls()
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the settings as a dictionary for JSON."""
+        record = {name: getattr(self, name) for name in self.__slots__}
+        return record | {"hidden": list(self.hidden)}
+
+
+Values = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +221,10 @@ class HardConcreteMask:
         pairs: number of pairs trained on.
     """
 
-    mask: Array
-    log_alpha: Array
-    beta: Array
-    loss_curve: Array
+    mask: Values
+    log_alpha: Values
+    beta: Values
+    loss_curve: Values
     training_accuracy: float
     held_out_accuracy: float | None
     pairs: int
@@ -224,7 +394,7 @@ def seed_stability(
     return stability_of(masks, seeds)
 
 
-def stability_of(masks: Sequence[Array], seeds: Sequence[int]) -> SeedStability:
+def stability_of(masks: Sequence[Values], seeds: Sequence[int]) -> SeedStability:
     """Return how far ``masks``, of these seeds, agree."""
     if min(mask.std() for mask in masks) < 1e-12:
         return SeedStability(None, (), tuple(seeds))
@@ -243,3 +413,201 @@ def _check_pairs(positive: Any, negative: Any, owner: str) -> tuple[npt.NDArray[
         raise InvalidInputError.of(owner, "negative", f"of the shape of positive, {first.shape}",
                                    f"shape {second.shape}", why)  # fmt: skip
     return np.stack([first, second], axis=1).astype(np.float32), first.shape[1]
+
+
+def _adam(groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+    from torch.optim import Adam
+
+    try:
+        return Adam(groups, fused=True)
+    except RuntimeError:  # a device, or a torch before 2.4, without the fused kernel
+        return Adam(groups, foreach=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Buffers:
+    hidden: list[torch.Tensor]
+    deltas: list[torch.Tensor]
+    labels: torch.Tensor
+
+    @classmethod
+    def allocate(cls, rows: int, widths: tuple[int, ...], device: torch.device) -> _Buffers:
+        import torch
+
+        hidden, deltas = (
+            [torch.empty(rows, width, device=device) for width in widths] for _ in range(2)
+        )
+        return cls(hidden, deltas, torch.tensor([[1.0], [0.0]], device=device).repeat(rows // 2, 1))
+
+
+class MaskTrainer:
+    """Parameters, gradients and buffers of one training run; `epoch` is one pass over the pairs.
+
+    All parameters lie in one flat tensor, so that Adam is one call. ``generator`` lives on the CPU
+    whatever the device, so that a seed means the same everywhere.
+    """
+
+    weights: list[torch.Tensor]
+    biases: list[torch.Tensor]
+    weight_grads: list[torch.Tensor]
+    bias_grads: list[torch.Tensor]
+
+    def __init__(self, dimension: int, options: MaskOptions, generator: torch.Generator) -> None:
+        try:
+            import torch
+        except ImportError as error:
+            raise MissingDependencyError(
+                "Training the hard-concrete mask", "torch", "attacks"
+            ) from error
+        self._torch = torch
+        self.options = options
+        self.generator = generator
+        self.dimension = dimension
+        try:
+            self.device = torch.device(options.device)
+            torch.empty(1, device=self.device)
+        except (RuntimeError, AssertionError) as error:
+            raise InvalidInputError.of(
+                "MaskOptions", "device", "a device that torch can use here", repr(options.device)
+            ) from error
+        self._log_ratio = math.log(-options.gamma / options.xi)
+        self._make_parameters()
+        self._masked = torch.empty_like(self.weights[0])
+        self._moment = torch.empty_like(self.weights[0])
+        self._transposed = [w.t() for w in (self._masked, *self.weights[1:])]
+        self._by_rows: dict[int, _Buffers] = {}
+
+    def _make_parameters(self) -> None:
+        torch, options = self._torch, self.options
+        sizes = (self.dimension, *options.hidden, 1)
+        shapes = list(zip(sizes[1:], sizes[:-1], strict=True))
+        parts = []
+        for (
+            out,
+            into,
+        ) in shapes:  # torch.nn.Linear's own start: U(-1/√in, 1/√in) for weights and biases
+            bound = 1.0 / math.sqrt(into)
+            parts.append((torch.rand(out * into + out, generator=self.generator) * 2 - 1) * bound)
+        parts.append(
+            torch.randn(self.dimension, generator=self.generator) * options.initial_alpha_sd
+        )
+        parts.append(torch.full((self.dimension,), math.log(options.initial_beta)))
+        flat = torch.cat(parts).to(self.device)
+        grad = torch.zeros_like(flat)
+        self.weights, self.biases, self.weight_grads, self.bias_grads = [], [], [], []
+        at = 0
+        for out, into in shapes:
+            for source, weights, biases in (
+                (flat, self.weights, self.biases),
+                (grad, self.weight_grads, self.bias_grads),
+            ):
+                weights.append(source[at : at + out * into].view(out, into))
+                biases.append(source[at + out * into : at + out * into + out])
+            at += out * into + out
+        self.gates, self.gate_grads = flat[at:].view(2, -1), grad[at:].view(2, -1)
+
+        if options.gate_learning_rate in (None, options.learning_rate):
+            parts, grads, rates = [flat], [grad], [options.learning_rate]
+        else:
+            parts, grads = [flat[:at], flat[at:]], [grad[:at], grad[at:]]
+            rates = [options.learning_rate, options.gate_learning_rate]
+        for part, part_grad in zip(parts, grads, strict=True):
+            part.grad = part_grad
+        self._optimiser = _adam(
+            [{"params": [p], "lr": rate} for p, rate in zip(parts, rates, strict=True)]
+        )
+
+    def _buffers(self, rows: int) -> _Buffers:
+        """Return the work space for minibatches of ``rows`` rows, allocated at their first use."""
+        if rows not in self._by_rows:
+            self._by_rows[rows] = _Buffers.allocate(rows, self.options.hidden, self.device)
+        return self._by_rows[rows]
+
+    def gradients(self, X: torch.Tensor, noise: torch.Tensor, logits: torch.Tensor) -> None:
+        """Fill the gradients, and the logits, of one minibatch.
+
+        Args:
+            X: pairs as rows, positive and negative in turn, shape (2 b, n).
+            noise: logit(μ) of one gate sample, shape (n,).
+            logits: receives the classifier's output, shape (2 b, 1).
+        """
+        torch, options, buffers = self._torch, self.options, self._buffers(X.shape[0])
+        log_alpha, log_beta = self.gates[0], self.gates[1]
+        stretch = options.xi - options.gamma
+
+        beta = log_beta.exp()  # Eq. 1
+        shifted = (noise + log_alpha).div_(beta)
+        s = torch.sigmoid(shifted)
+        mask = (s * stretch).add_(options.gamma).clamp_(0.0, 1.0)
+
+        torch.mul(self.weights[0], mask, out=self._masked)  # Φ ⊙ m through W is Φ through W ⊙ m
+        hidden = [X, *buffers.hidden]
+        last = len(self.weights) - 1
+        for layer in range(last):
+            torch.addmm(
+                self.biases[layer], hidden[layer], self._transposed[layer], out=hidden[layer + 1]
+            )
+            hidden[layer + 1].clamp_min_(0.0)
+        torch.addmm(self.biases[last], hidden[last], self._transposed[last], out=logits)
+
+        delta = torch.sigmoid(logits).sub_(buffers.labels)  # derivative of Eq. 3 by the logit
+        if options.loss == "mean":
+            delta.div_(X.shape[0])
+        for layer in range(last, 0, -1):
+            torch.mm(delta.t(), hidden[layer], out=self.weight_grads[layer])
+            torch.sum(delta, 0, out=self.bias_grads[layer])
+            before = buffers.deltas[layer - 1]
+            torch.mm(delta, self.weights[layer], out=before)
+            delta = before.mul_(
+                hidden[layer].sign_()
+            )  # ReLU's slope; the output is not needed any more
+        torch.mm(delta.t(), X, out=self._moment)
+        torch.sum(delta, 0, out=self.bias_grads[0])
+        torch.mul(self._moment, mask, out=self.weight_grads[0])
+
+        by_shifted = self._moment.mul_(self.weights[0]).sum(0)
+        by_shifted.mul_(
+            torch.addcmul(mask, mask, mask, value=-1).sign_()
+        )  # 1 where the gate is not clipped
+        by_shifted.mul_(torch.addcmul(s, s, s, value=-1))
+        active = torch.sigmoid(
+            log_alpha - beta * self._log_ratio
+        )  # the L0 penalty, sign as in l0_penalty
+        by_active = active.addcmul_(active, active, value=-1).mul_(
+            options.regularisation / self.dimension
+        )
+        torch.addcdiv(by_active, by_shifted, beta, value=stretch, out=self.gate_grads[0])
+        by_log_beta = torch.mul(by_shifted, shifted, out=self.gate_grads[1])
+        by_log_beta.mul_(-stretch).addcmul_(by_active, beta, value=-self._log_ratio)
+
+    def epoch(self, pairs: torch.Tensor) -> float:
+        """Run one pass over ``pairs`` (N, 2, n) in random order; returns the loss per row."""
+        torch = self._torch
+        count, size = pairs.shape[0], self.options.batch_size
+        order = torch.randperm(count, generator=self.generator).to(self.device)
+        rows = pairs.index_select(0, order).view(2 * count, self.dimension)
+        uniform = torch.rand(-(-count // size), self.dimension, generator=self.generator)
+        noise = torch.logit(uniform, eps=1e-7).to(self.device)
+        logits = torch.empty(2 * count, 1, device=self.device)
+        batches = zip(
+            torch.split(rows, 2 * size), noise.unbind(), torch.split(logits, 2 * size), strict=True
+        )
+        for X, gate_noise, out in batches:
+            self.gradients(X, gate_noise, out)
+            self._optimiser.step()
+        labels = self._buffers(2).labels.repeat(count, 1)
+        return float(torch.nn.functional.binary_cross_entropy_with_logits(logits, labels))
+
+    def accuracy(self, pairs: torch.Tensor, mask: torch.Tensor) -> float:
+        """Return the share of rows of ``pairs`` (N, 2, n) classified rightly through ``mask``."""
+        torch = self._torch
+        right = 0
+        for block in torch.split(pairs, 4096):
+            rows = block.reshape(-1, self.dimension) * mask
+            for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+                rows = torch.addmm(bias, rows, weight.t())
+                if layer < len(self.weights) - 1:
+                    rows = rows.clamp_min(0.0)
+            guess = rows.view(-1, 2) > 0
+            right += int(guess[:, 0].sum()) + int((~guess[:, 1]).sum())
+        return right / (2 * pairs.shape[0])

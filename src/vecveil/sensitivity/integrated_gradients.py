@@ -1,12 +1,14 @@
-"""White-box sensitivity: what an attack model looks at, by integrated gradients (SPARSE-WB).
+"""White-box sensitivity: the dimensions that an attack model relies on, by integrated gradients (SPARSE-WB).
 
-Who has the attack's model can ask which dimensions of an embedding its guess of a sensitive token
-rests on (SPARSE, arXiv 2602.07090, §4.5) and put the noise there, in place of the learnt mask.
+A defender who has the attack's model can attribute its guess of a sensitive token to dimensions of the embedding
+(SPARSE, arXiv 2602.07090, §4.5) and shape the noise by these attributions in place of the learnt mask.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +20,86 @@ from vecveil.types import Embeddings, TokenLabels, Vector
 from vecveil.validation import check_count, check_embeddings, check_positive
 
 if TYPE_CHECKING:
-    from vecveil.sensitivity.differentiable import Model
+    import torch
+
+    Model: TypeAlias = torch.nn.Module | Callable[[torch.Tensor], torch.Tensor]
+else:
+    Model = Callable
 
 __all__ = ["integrated_gradient_sensitivity", "integrated_gradients", "white_box_shape"]
+
+
+def import_torch() -> Any:
+    """Return torch, or raise the error that says how to install it."""
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingDependencyError("Integrated gradients", "torch", "attacks") from error
+    return torch
+
+
+@contextmanager
+def evaluated(model: Model) -> Iterator[None]:
+    """Put a module into evaluation mode inside the block; after it, each part is as it was before."""
+    torch = import_torch()
+    parts = list(model.modules()) if isinstance(model, torch.nn.Module) else []
+    modes = [part.training for part in parts]
+    try:
+        for part in parts:
+            part.training = False
+        yield
+    finally:
+        for part, mode in zip(parts, modes, strict=True):
+            part.training = mode
+
+
+def outputs_of(model: Model, X: Embeddings, *, device: str, owner: str) -> tuple[torch.Tensor, int]:
+    """Return a tensor of the dtype and device that ``model`` takes, and its number of outputs V.
+
+    Raises:
+        InvalidInputError: the model fails on ``X``, returns anything but a finite tensor (N, V), or its
+            output has no gradient with respect to its input.
+    """
+    torch = import_torch()
+    rows = torch.as_tensor(X)
+    parameters = model.parameters() if isinstance(model, torch.nn.Module) else iter(())
+    first = next(parameters, None)
+    try:
+        where = torch.device(device)
+        rows = rows.to(device=where, dtype=rows.dtype if first is None else first.dtype)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        wanted = "a device that torch can use here"
+        raise InvalidInputError.of(owner, "device", wanted, repr(device)[:40]) from error
+    if first is not None and first.device.type != where.type:
+        wanted = f"on the device {where.type!r} that was asked for"
+        raise InvalidInputError.of(owner, "model", wanted, repr(first.device.type))
+    rows = rows.detach().requires_grad_()
+    constraint = f"a differentiable function from a tensor {tuple(rows.shape)} to (N, V)"
+    with torch.enable_grad():
+        try:
+            outputs = model(rows)
+        except (RuntimeError, TypeError, ValueError, AttributeError) as error:
+            got = f"a {type(error).__name__} from it"
+            raise InvalidInputError.of(owner, "model", constraint, got) from error
+        if not isinstance(outputs, torch.Tensor) or outputs.ndim != 2:
+            found = getattr(outputs, "shape", type(outputs).__name__)
+            got = f"{found if isinstance(found, str) else tuple(found)}"
+            raise InvalidInputError.of(owner, "model", constraint, got)
+        if len(outputs) != len(rows) or outputs.shape[1] == 0:
+            got = f"an output of shape {tuple(outputs.shape)}"
+            raise InvalidInputError.of(owner, "model", constraint, got)
+        gradient = None
+        if outputs.requires_grad:
+            (gradient,) = torch.autograd.grad(outputs.sum(), rows, allow_unused=True)
+    if gradient is None:
+        raise InvalidInputError.of(owner, "model", constraint, "an output without gradient",
+                                   "Integrated gradients need one with respect to the embedding.",
+                                   "Leave out detach(), no_grad() and NumPy inside the model.")  # fmt: skip
+    if not bool(torch.isfinite(outputs).all()) or not bool(torch.isfinite(gradient).all()):
+        got = "NaN or infinity in its output or gradient"
+        raise InvalidInputError.of(owner, "model", constraint, got)
+    return rows.detach(), int(outputs.shape[1])
+
 
 Array = npt.NDArray[np.float64]
 
@@ -74,8 +153,6 @@ def integrated_gradients(
     except ImportError as error:
         package = "captum" if (error.name or "").startswith("captum") else "torch"
         raise MissingDependencyError("Integrated gradients", package, "attacks") from error
-    from vecveil.sensitivity.differentiable import evaluated, outputs_of
-
     rows = max(1, batch_size // steps)
     found = np.empty(X.shape, dtype=np.float64)
     with evaluated(model), torch.enable_grad():
@@ -200,8 +277,6 @@ def _check_baseline(baseline: Any, n: int, owner: str) -> Array:
 
 def _check_outputs(model: Model, X: Embeddings, width: int, device: str, owner: str) -> None:
     """Refuse a model whose outputs are not one for each label, before the long part."""
-    from vecveil.sensitivity.differentiable import evaluated, outputs_of
-
     with evaluated(model):
         _, outputs = outputs_of(model, X[:2], device=device, owner=owner)
     if outputs != width:

@@ -1,4 +1,11 @@
-"""Second moments that the closed-form shapes and maps are made of."""
+"""Second moments of a fit's texts, which the closed-form shapes and maps are computed from.
+
+Transplanted pairs can be added: Φ(t⁻) + Φ(s⁺) − Φ(s⁻), at the norm of Φ(s⁺), stands for a text that says t about the
+concept words of s. Texts hold each word in few contexts; an erasure fitted on those leaves what the word does in
+others, and an attacker who makes up texts in this way finds it (`vecveil.attacks.TransplantAttack`). Transplants erase
+that too where words and contexts combine freely, as in texts made from templates. On natural sentences they erase less
+of what matters, so they are not the default.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +20,12 @@ __all__ = [
     "Moments",
     "between_label_covariance",
     "covariance",
+    "matrix_root",
     "pair_covariance",
     "second_moment",
     "shrinkage",
+    "transplanted",
+    "transplanted_moments",
 ]
 
 RIDGE = 1e-3
@@ -23,6 +33,16 @@ RIDGE = 1e-3
 
 LABEL_RIDGE = 1e-5
 """Added to Cov(L), so that labels that always occur together do not make it singular."""
+
+
+def matrix_root(matrix: Matrix, power: float = 0.5) -> Matrix:
+    """Return a real power of a symmetric positive (semi-)definite matrix."""
+    eigenvalues, vectors = np.linalg.eigh(matrix)
+    eigenvalues = np.maximum(eigenvalues, 0.0)
+    if power < 0:
+        eigenvalues = np.maximum(eigenvalues, 1e-12 * eigenvalues[-1])
+    result: Matrix = (vectors * eigenvalues**power) @ vectors.T
+    return result
 
 
 def covariance(X: Embeddings) -> Matrix:
@@ -142,3 +162,42 @@ class Moments:
             mean=np.asarray((means[0] + means[1]) / 2, dtype=np.float64),
             rms_norm=float(np.sqrt(np.trace(M))),
         )
+
+
+ENOUGH = 8000
+MOST_COPIES = 8
+
+
+def transplanted(
+    positive: Embeddings, negative: Embeddings, labels: TokenLabels | None, *, seed: int
+) -> tuple[Embeddings, Embeddings, TokenLabels | None]:
+    """Return the pairs and labels with made-up ones after them, each pair the source of equally many.
+
+    Made-up rows number ``ENOUGH`` less the real ones, but at least as many as those and at most
+    ``MOST_COPIES`` times.
+    """
+    rows = len(positive)
+    copies = int(np.clip(-(-(ENOUGH - rows) // rows), 1, MOST_COPIES))
+    rng = np.random.default_rng(seed)
+    source = np.tile(np.arange(rows), copies)
+    target = np.concatenate([rng.permutation(rows) for _ in range(copies)])
+    moved = negative[target] + (positive[source] - negative[source])
+    length = np.maximum(np.linalg.norm(moved, axis=1), 1e-12)
+    moved *= (np.linalg.norm(positive[source], axis=1) / length)[:, None]
+    made = np.concatenate([positive, moved.astype(positive.dtype)])
+    rest = np.concatenate([negative, negative[target]])
+    return made, rest, None if labels is None else np.concatenate([labels, labels[source]])
+
+
+def transplanted_moments(
+    positive: Embeddings,
+    negative: Embeddings,
+    labels: TokenLabels | None,
+    background: Embeddings | None,
+    *,
+    seed: int,
+) -> Moments:
+    """Return the moments of real and made-up texts together; arguments as in `Moments.of`."""
+    made, rest, marks = transplanted(positive, negative, labels, seed=seed)
+    ordinary = negative if background is None else background
+    return Moments.of(made, rest, token_labels=marks, background=ordinary)

@@ -1,8 +1,7 @@
 """Noise shapes: the symmetric positive definite Σ that stretches noise: diagonal, full, low rank + floor.
 
 Every shape is scaled so that trace(Σ) = n, so that Σ = I is exactly isotropic noise and shapes can
-be compared at the same noise norm (methods: SPARSE §4.2, "trace(Σ) = trace(I)").
-"""
+be compared at the same noise norm (methods: SPARSE §4.2, "trace(Σ) = trace(I)")."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from vecveil.errors import InvalidInputError
 from vecveil.types import Embeddings, Matrix, Vector
 from vecveil.validation import check_count, check_positive
 
-__all__ = ["NoiseShape", "is_orthonormal"]
+__all__ = ["NoiseShape", "checked_shape_arrays", "is_orthonormal"]
 
 _SMALLEST_FLOOR = 1e-12
 
@@ -140,8 +139,6 @@ class NoiseShape:
         Raises:
             ValueError: an array is missing, or is not what `to_arrays` writes; the message is its name.
         """
-        from vecveil.sensitivity.shape_arrays import checked_shape_arrays
-
         return cls(**checked_shape_arrays(arrays, n))
 
     @cached_property
@@ -290,3 +287,75 @@ def _numbers(value: Any, *, owner: str, param: str) -> npt.NDArray[np.float64]:
     if not np.isfinite(values).all():
         raise InvalidInputError.of(owner, param, "finite", "NaN or infinity in it")
     return values
+
+
+_TRACE_TOLERANCE = 1e-6
+
+_Stored = npt.NDArray[Any]
+
+
+def checked_shape_arrays(arrays: Mapping[str, _Stored], n: int) -> dict[str, Any]:
+    """Return the fields of a `NoiseShape` of dimension ``n``.
+
+    Args:
+        arrays: ``shape.diagonal``; or ``shape.matrix``; or ``shape.basis``, ``shape.weights`` and
+            ``shape.floor``. Other names are left alone.
+
+    Raises:
+        ValueError: the message is the name of the array that is wrong, ``shape`` if there is none or
+            more than one shape, ``trace`` for a trace other than n.
+    """
+    kinds = [name for name in ("shape.diagonal", "shape.matrix", "shape.basis") if name in arrays]
+    if len(kinds) != 1:
+        raise ValueError("shape")
+    if kinds == ["shape.diagonal"]:
+        diagonal = _stored(arrays, "shape.diagonal", (n,))
+        if not (diagonal > 0).all():
+            raise ValueError("shape.diagonal")
+        _check_trace(float((diagonal / n).sum()))
+        return {"diagonal": diagonal}
+    if kinds == ["shape.matrix"]:
+        return {"matrix": _matrix(arrays, n)}
+    return _low_rank(arrays, n)
+
+
+def _matrix(arrays: Mapping[str, _Stored], n: int) -> _Stored:
+    matrix = _stored(arrays, "shape.matrix", (n, n))
+    if np.abs(matrix).max() > 10 * n:  # a trace of n bounds every entry
+        raise ValueError("shape.matrix")
+    if not np.allclose(matrix, matrix.T) or not np.linalg.eigvalsh(matrix)[0] > 0:
+        raise ValueError("shape.matrix")
+    _check_trace(float(np.diag(matrix).mean()))
+    return matrix
+
+
+def _low_rank(arrays: Mapping[str, _Stored], n: int) -> dict[str, Any]:
+    basis = arrays["shape.basis"]
+    if basis.ndim != 2 or not 1 <= basis.shape[1] <= n:
+        raise ValueError("shape.basis")
+    r = int(basis.shape[1])
+    basis = _stored(arrays, "shape.basis", (n, r))
+    if not is_orthonormal(basis):
+        raise ValueError("shape.basis")
+    weights = _stored(arrays, "shape.weights", (r,))
+    if not (weights >= 0).all():
+        raise ValueError("shape.weights")
+    floor = float(_stored(arrays, "shape.floor", (1,))[0])
+    if not floor > 0:
+        raise ValueError("shape.floor")
+    _check_trace(floor + float((weights / n).sum()))
+    return {"basis": basis, "weights": weights, "floor": floor}
+
+
+def _stored(arrays: Mapping[str, _Stored], name: str, shape: tuple[int, ...]) -> _Stored:
+    array = arrays.get(name)
+    if array is None or array.shape != shape or array.dtype != np.float64:
+        raise ValueError(name)
+    if not np.isfinite(array).all():
+        raise ValueError(name)
+    return array
+
+
+def _check_trace(mean: float) -> None:
+    if not abs(mean - 1) <= _TRACE_TOLERANCE:
+        raise ValueError("trace")

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from vecveil.errors import InvalidInputError, message
-from vecveil.sensitivity.covariance import matrix_root
 from vecveil.sensitivity.linear_map import LinearMap
-from vecveil.sensitivity.moments import Moments
+from vecveil.sensitivity.moments import Moments, matrix_root
 from vecveil.types import Matrix, Vector
 from vecveil.validation import check_count, check_positive
 

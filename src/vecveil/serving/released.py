@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from vecveil.errors import ReleaseError
-from vecveil.release_policy import ReleasePolicy
+from vecveil.protector.policy import ReleasePolicy
 from vecveil.serving.requests import Side
 from vecveil.types import Embeddings
 

@@ -13,7 +13,7 @@ from vecveil.encoders import load_encoder
 from vecveil.encoders.openai_compatible import is_endpoint, split_endpoint
 from vecveil.errors import EncoderError, InvalidInputError, VecveilError
 from vecveil.protector import Protector, load
-from vecveil.release_policy import ReleasePolicy
+from vecveil.protector.policy import ReleasePolicy
 from vecveil.serving.api_keys import read_noise_keys, read_secret
 from vecveil.serving.errors import ApiError, UpstreamError
 from vecveil.serving.logs import event

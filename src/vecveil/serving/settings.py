@@ -11,7 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from vecveil.concepts.concept_file import shared_line
 from vecveil.errors import DataFileError, InvalidInputError, MissingDependencyError, unknown_name
-from vecveil.release_policy import STRONGER, QueryProtection
+from vecveil.protector.policy import STRONGER, QueryProtection
 from vecveil.validation import check_count, check_positive
 
 __all__ = ["Limits", "ServeSettings", "ServedPolicySettings", "UpstreamSettings", "read_config"]

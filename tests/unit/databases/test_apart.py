@@ -34,7 +34,7 @@ from vecveil.errors import (
 )
 from vecveil.integrations.chroma import ProtectedEmbeddingFunction
 from vecveil.protector import EncoderInfo
-from vecveil.release_policy import ReleasePolicy
+from vecveil.protector.policy import ReleasePolicy
 
 ROWS, N = 120, 16
 X = np.random.default_rng(0).standard_normal((ROWS, N)).astype(np.float32)

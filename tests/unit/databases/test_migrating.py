@@ -33,7 +33,7 @@ from vecveil.errors import (
     StoreError,
     VecveilError,
 )
-from vecveil.release_policy import ReleasePolicy
+from vecveil.protector.policy import ReleasePolicy
 
 N, ROWS, BATCH = 16, 50, 7
 NAMES = ("source", "dest")

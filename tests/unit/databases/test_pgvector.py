@@ -22,7 +22,7 @@ from vecveil.databases.pgvector import PgvectorStore
 from vecveil.databases.pgvector_layout import Row
 from vecveil.errors import InvalidInputError, StoreError
 from vecveil.mechanisms import Laplace
-from vecveil.release_policy import ReleasePolicy
+from vecveil.protector.policy import ReleasePolicy
 
 VECTORS = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
 SOURCE = """

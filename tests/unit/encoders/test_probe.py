@@ -17,7 +17,7 @@ from vecveil.encoders.protocol import (
     probe_distance,
 )
 from vecveil.errors import IncompatibleError, InvalidInputError
-from vecveil.protector.encoder_info import EncoderInfo
+from vecveil.protector import EncoderInfo
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from harness.token_data import token_data
 from vecveil.errors import CalibrationError, InvalidInputError
 from vecveil.metrics import ClassificationTask, NeighbourTask, SimilarityTask
 from vecveil.protector import Protector
-from vecveil.protector.scale import SMALLEST_NOISE, largest_noise
+from vecveil.protector.calibration import SMALLEST_NOISE, largest_noise
 
 DATA = token_data(400, 32)
 SUBSPACE = {"rank": 3, "kept": 20, "flattening": 0.0, "pairs": True}

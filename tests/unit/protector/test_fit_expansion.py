@@ -14,7 +14,7 @@ import vecveil
 from vecveil.concepts import Concept
 from vecveil.concepts.expansion import Expansion, WordListSource
 from vecveil.errors import ConceptError, IncompatibleError, InvalidInputError
-from vecveil.protector.expanded_pairs import with_expansion
+from vecveil.protector.pairs import PairTexts
 
 DIMENSION = 48
 CONTEXT = [f"word{i}" for i in range(60)]
@@ -101,11 +101,8 @@ def test_own_texts_that_hold_a_member_stand_once_with_all_their_labels() -> None
     concept = Concept.from_terms("place", LISTED)
     made = concept.expand(own, sources=[WordListSource(FURTHER)], substitutions=9)
     matches = concept.find(own)
-    vocabulary = matches.token_labels(min_count=1)[1]
-    ordinary = [own[i] for i in matches.without_concept]
-    both = with_expansion(
-        matches.positives(), matches.negatives(), ordinary, matches.tokens(), vocabulary, made
-    )
+    both = PairTexts.of(matches, own, min_token_count=1, expansion=made, seed=0)
+    assert both.originals is not None
     assert both.ordinary == ["G h."]
     assert both.positive.count("A asia delhi b.") == 1
     at = both.positive.index("A asia delhi b.")
@@ -119,11 +116,9 @@ def test_own_texts_that_hold_a_member_stand_once_with_all_their_labels() -> None
 def test_what_was_made_of_one_text_belongs_together() -> None:
     made = expansion()
     matches = CONCEPT.find(TEXTS)
-    both = with_expansion(
-        matches.positives(), matches.negatives(), [], matches.tokens(),
-        matches.token_labels(min_count=1)[1], made,
-    )  # fmt: skip
+    both = PairTexts.of(matches, TEXTS, min_token_count=1, expansion=made, seed=0)
     groups = both.groups(Bag().encode(both.positive))
+    assert groups is not None
     group_of = dict(zip(both.positive, groups.tolist(), strict=True))
     assert len(groups) == len(both.positive)
     assert all(group_of[row.text] == group_of[row.original] for row in made.rows)

@@ -11,7 +11,7 @@ import pytest
 import vecveil
 from vecveil.errors import ConceptError, InvalidInputError
 from vecveil.protector import METHODS
-from vecveil.protector.label_arrays import classes_of
+from vecveil.protector.pairs import classes_of
 
 N = 24
 

@@ -13,8 +13,8 @@ from harness.token_data import token_data
 from vecveil.errors import IncompatibleError, InvalidInputError
 from vecveil.metrics import ClassificationTask
 from vecveil.protector import METHODS, Protector
-from vecveil.protector.search import _ranked, _three_parts
-from vecveil.sensitivity.predictability import (
+from vecveil.protector.methods.subspace import _ranked, _three_parts
+from vecveil.sensitivity.kernel_reader import (
     near_duplicate_groups,
     share_recovered,
     standard_error,

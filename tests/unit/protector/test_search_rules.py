@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vecveil.protector.search import _ranked
-from vecveil.protector.subspace_settings import (
-    Setting,
+from vecveil.protector.methods.subspace import (
+    SubspaceSetting,
+    _ranked,
     fourth_settings,
-    setting_of,
     third_settings,
 )
 
@@ -40,7 +39,7 @@ def test_of_equal_settings_the_one_that_releases_least_is_taken() -> None:
 @pytest.mark.parametrize("n", [2, 5, 12, 384, 1024])
 @pytest.mark.parametrize("share", [0.01, 0.3, 0.9])
 def test_steps_release_less_and_fit_into_the_dimension(n: int, share: float) -> None:
-    best = Setting(max(1, round(n * share)), max(1, n // 3), 0.9, True)
+    best = SubspaceSetting(max(1, round(n * share)), max(1, n // 3), 0.9, True)
     for setting in third_settings(n, best):
         assert 1 <= setting.rank <= best.rank
         assert 1 <= setting.kept < best.kept
@@ -54,14 +53,14 @@ def test_steps_release_less_and_fit_into_the_dimension(n: int, share: float) -> 
 @pytest.mark.parametrize("share", [0.01, 0.3, 0.9])
 def test_a_readers_directions_are_part_of_the_erased_ones(n: int, share: float) -> None:
     rank = min(n - 1, max(1, round(n * share)))
-    best = Setting(rank, max(1, min(n - rank, n // 3)), 0.9, False)
+    best = SubspaceSetting(rank, max(1, min(n - rank, n // 3)), 0.9, False)
     found = list(fourth_settings(n, best, {}))
     for setting in found:
         assert 1 <= setting.gradients < setting.rank
         assert setting.kept >= 1
         assert setting.rank + setting.kept <= n
         assert not setting.pairs
-        assert setting_of(vars(setting) | {"recovered": 0.1}) == setting
+        assert SubspaceSetting.of(vars(setting) | {"recovered": 0.1}) == setting
     # What the caller fixes is left alone.
     for setting in fourth_settings(n, best, {"rank": rank}):
         assert (setting.rank, setting.kept, setting.flattening) == (rank, best.kept, 0.9)

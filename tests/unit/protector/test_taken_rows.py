@@ -11,8 +11,7 @@ import vecveil
 from harness.documents import ROOT
 from vecveil.errors import VecveilError
 from vecveil.protector import EncoderInfo
-from vecveil.protector.taken_rows import taken_rows
-from vecveil.release_policy import ReleasePolicy
+from vecveil.protector.policy import ReleasePolicy
 
 GOLDEN = sorted((ROOT / "tests" / "golden").glob("*.vecveil"))
 PROTECTORS = [(path.stem, vecveil.load(path)) for path in GOLDEN]
@@ -41,7 +40,7 @@ def rows_of(protector: vecveil.Protector) -> np.ndarray:
 )
 def test_it_is_told_as_it_is(protector: vecveil.Protector) -> None:
     X = rows_of(protector)
-    told = taken_rows(protector, X)
+    told = protector.accepts(X)
     assert told.shape == (len(X),)
     for row, taken in zip(X, told, strict=True):
         try:
@@ -54,7 +53,7 @@ def test_it_is_told_as_it_is(protector: vecveil.Protector) -> None:
 
 def test_no_rows_and_all_methods() -> None:
     for name, protector in OF_VECTORS:
-        assert taken_rows(protector, np.empty((0, protector.dimension), np.float32)).shape == (
+        assert protector.accepts(np.empty((0, protector.dimension), np.float32)).shape == (
             0,
         ), name
     assert {"shuffle", "purkayastha", "ldp-gaussian", "textcrafter"} <= {

@@ -18,7 +18,7 @@ from vecveil.concepts import Concept, Span
 from vecveil.errors import DataFileError, InvalidInputError, MissingDependencyError, VecveilError
 from vecveil.mechanisms import TextCrafter
 from vecveil.protector import Protector
-from vecveil.protector.refitting import refit_refusal
+from vecveil.protector.fitting import refit_refusal
 
 N = 12
 DATA = token_data(80, N, dtype=np.float64)

@@ -125,9 +125,7 @@ def test_everything_that_decides_a_release_changes_the_noise(change: str) -> Non
 
 
 def stream_of(protector: Protector, rows: np.ndarray, ids: list[Any], key: NoiseKey) -> np.ndarray:
-    from vecveil.protector.repetition import repeated_stream
-
-    return repeated_stream(protector, rows, ids, key, None).words(4)
+    return protector._keyed_stream(rows, ids, key, None).words(4)
 
 
 def test_dtype_and_negative_zero_do_not_change_the_words() -> None:

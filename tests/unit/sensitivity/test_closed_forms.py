@@ -20,7 +20,7 @@ from vecveil.sensitivity import (
     label_shape,
     low_rank_concept_shape,
 )
-from vecveil.sensitivity.covariance import optimal_shape, regularised
+from vecveil.sensitivity.closed_forms import optimal_shape, regularised
 
 N_DIM = 8
 DATA = token_data(300, N_DIM, dtype=float)

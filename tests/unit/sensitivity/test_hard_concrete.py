@@ -14,11 +14,12 @@ from vecveil.runtime import one_thread
 from vecveil.sensitivity.hard_concrete import (
     HardConcreteMask,
     MaskOptions,
+    MaskTrainer,
     fit_hard_concrete_mask,
+    gate_samples,
+    l0_penalty,
     seed_stability,
 )
-from vecveil.sensitivity.hard_concrete_math import gate_samples, l0_penalty
-from vecveil.sensitivity.hard_concrete_training import MaskTrainer
 
 QUICK = MaskOptions(
     learning_rate=3e-3, gate_learning_rate=3e-2, regularisation=0.3, loss="mean", epochs=40

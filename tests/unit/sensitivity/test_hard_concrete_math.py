@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
-from vecveil.sensitivity.hard_concrete_math import (
+from vecveil.sensitivity.hard_concrete import (
     GAMMA,
     XI,
     active_probability,

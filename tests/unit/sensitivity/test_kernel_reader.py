@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.token_data import token_data
-from vecveil.sensitivity.predictability import (
+from vecveil.sensitivity.kernel_reader import (
     PENALTIES,
     kernel_ridge_path,
     kernel_ridge_scores,

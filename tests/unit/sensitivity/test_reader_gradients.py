@@ -9,12 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.sensitivity import Moments, concept_directions, subspace_map
-from vecveil.sensitivity.predictability import kernel_ridge_scores, share_recovered
-from vecveil.sensitivity.reader_gradients import (
+from vecveil.sensitivity.kernel_reader import (
     PENALTY,
     SHARPNESS,
     gradient_moment,
+    kernel_ridge_scores,
     reader_gradients,
+    share_recovered,
 )
 from vecveil.sensitivity.subspace import ConceptDirections
 

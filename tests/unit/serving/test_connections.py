@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import httpx
 import pytest
+from vecveil.serving.service import ServedPolicy
 
 from harness.serving import (
     Misbehaving,
@@ -18,9 +19,8 @@ from harness.serving import (
     respond,
     served,
 )
-from vecveil.release_policy import ReleasePolicy
+from vecveil.protector.policy import ReleasePolicy
 from vecveil.serving import Service, UpstreamSettings
-from vecveil.serving.service import ServedPolicy
 from vecveil.serving.upstreams import HttpUpstream
 
 

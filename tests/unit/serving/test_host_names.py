@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from harness.serving import FakeEncoder, fake_protector, served
-from vecveil.release_policy import ReleasePolicy
+from vecveil.protector.policy import ReleasePolicy
 from vecveil.serving.server import _host_names
 from vecveil.serving.service import ServedPolicy, Service
 from vecveil.serving.settings import ServedPolicySettings, ServeSettings

@@ -16,12 +16,13 @@ from typing import Any
 
 import httpx
 import pytest
+from vecveil.serving.service import ServedPolicy
 
 import vecveil
 from harness.serving import FakeEncoder, fake_protector, served
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.protector import EncoderInfo
-from vecveil.release_policy import ReleasePolicy
+from vecveil.protector.policy import ReleasePolicy
 from vecveil.serving import Service
 from vecveil.serving.api_keys import ApiKeys
 from vecveil.serving.errors import UpstreamError
@@ -33,7 +34,6 @@ from vecveil.serving.preview_page import (
     page_router,
     parse_job,
 )
-from vecveil.serving.service import ServedPolicy
 from vecveil.serving.upstreams import LocalUpstream
 
 CANARY = "zyxcanary"

@@ -29,7 +29,7 @@ from vecveil.concepts.folding import words as words_of
 from vecveil.concepts.matching import remove
 from vecveil.errors import VecveilError
 from vecveil.protector import Protector
-from vecveil.protector.refitting import refit, refit_refusal
+from vecveil.protector.fitting import refit, refit_refusal
 from vecveil.records.audit import Family, SkippedAttack
 from vecveil.types import Embeddings
 

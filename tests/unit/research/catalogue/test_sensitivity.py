@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from research import run, summarise
 from research.catalogue.sensitivity import (
     decile_means,
     decile_test,
@@ -18,10 +16,12 @@ from research.catalogue.sensitivity import (
     share_below,
     without_other_words,
 )
+
+from research import run, summarise
 from vecveil.concepts import Concept
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.records.experiment import read_experiment
-from vecveil.sensitivity.differences import difference_sensitivity
+from vecveil.sensitivity.closed_forms import difference_sensitivity
 
 N = 120
 SENSITIVE = np.arange(12)  # the planted dimensions

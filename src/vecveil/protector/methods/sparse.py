@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields
+from typing import Any
 
 import numpy as np
 
 from vecveil.errors import InvalidInputError
-from vecveil.protector.candidate import Candidate
+from vecveil.protector.method import Candidate, FitData, Method
+from vecveil.sensitivity.hard_concrete import MaskOptions, fit_hard_concrete_mask, stability_of
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_positive
 
-if TYPE_CHECKING:
-    from vecveil.protector.methods import FitData
-
-__all__ = ["SPARSE_OPTIONS", "sparse_candidate"]
-
-SPARSE_OPTIONS = (
-    "floor", "stability_seeds", "learning_rate", "gate_learning_rate", "regularisation", "epochs",
-    "batch_size", "hidden", "xi", "gamma", "initial_beta", "initial_alpha_sd", "loss", "held_out",
-    "device",
-)  # fmt: skip
+__all__ = ["SPARSE"]
 
 
 def sparse_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     """Return noise shaped by the mask that tells pairs apart, or the two classes of given labels."""
-    from vecveil.sensitivity.hard_concrete import fit_hard_concrete_mask, stability_of
-    from vecveil.sensitivity.hard_concrete_options import MaskOptions
-
     floor = check_positive(options.pop("floor", 1e-6), owner="fit", param="floor")
     seeds = check_count(options.pop("stability_seeds", 2), owner="fit", param="stability_seeds")
     mask_options = MaskOptions(**options)
@@ -41,28 +31,33 @@ def sparse_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     ]
     data.findings["mask"] = masks[0].to_record()
     if seeds > 1:
+        # Masks of other seeds only measure how far the training depends on its seed.
         stability = stability_of([m.mask for m in masks], [m.seed for m in masks])
         data.findings["mask"]["seed_stability"] = stability.value
     shape = NoiseShape.from_diagonal(np.asarray(masks[0].mask, dtype=np.float64), floor=floor)
-    return Candidate(
-        shape=shape,
-        map_of=lambda _: None,
-        parameters={"floor": floor, **mask_options.to_record()},
-    )
+    return Candidate(shape, parameters={"floor": floor, **mask_options.to_record()})
 
 
 def _sides(data: FitData) -> tuple[Embeddings, Embeddings]:
-    """Return what the mask is to tell apart: the pairs, or as many rows of either class as the smaller has."""
+    """Return the two sides that the mask tells apart: the pairs, or equally many rows of two classes."""
     if data.negative is not None:
         return data.positive, data.negative
     labels = data.token_labels
     assert labels is not None
     if labels.shape[1] != 2 or not (labels.sum(axis=1) == 1).all():
         raise InvalidInputError.of("fit", "method", "another than 'sparse' for labels that are not two classes",
-                                   f"{labels.shape[1]} labels",
-                                   "Its mask is learnt from telling two sides apart.",
+                                   f"{labels.shape[1]} labels", "Its mask is learnt from telling two sides apart.",
                                    "Use subspace, or covariance.")  # fmt: skip
     rng = np.random.default_rng(data.seed)
     first, second = (rng.permutation(np.flatnonzero(labels[:, j])) for j in (0, 1))
     count = min(len(first), len(second))
     return data.positive[first[:count]], data.positive[second[:count]]
+
+
+SPARSE = Method(
+    "sparse",
+    "SPARSE as published: a learnt mask shapes diagonal Mahalanobis noise",
+    sparse_candidate,
+    options=("floor", "stability_seeds", *(field.name for field in fields(MaskOptions))),
+    metric="Mahalanobis",
+)

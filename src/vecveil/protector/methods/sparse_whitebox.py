@@ -8,32 +8,29 @@ attacker that an audit trains is another one.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from vecveil.protector.candidate import Candidate
+from vecveil.protector.method import Candidate, FitData, Method
+from vecveil.runtime import progress
+from vecveil.sensitivity.integrated_gradients import white_box_shape
 from vecveil.validation import check_count, check_positive
 
-if TYPE_CHECKING:
-    from vecveil.protector.methods import FitData
-
-__all__ = ["whitebox_candidate"]
+__all__ = ["SPARSE_WHITEBOX"]
 
 
 def whitebox_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     """Return diagonal Mahalanobis noise shaped by integrated gradients."""
-    from vecveil.attacks.token_inference.perceptrons import PUBLISHED
+    from vecveil.attacks.token_inference.perceptrons import PUBLISHED  # loads torch
     from vecveil.attacks.training import train_network
-    from vecveil.runtime import progress
-    from vecveil.sensitivity.integrated_gradients import white_box_shape
 
     floor = check_positive(options.pop("floor", 1e-6), owner="fit", param="floor")
     steps = check_count(options.pop("steps", 50), owner="fit", param="steps")
     epochs = check_count(options.pop("epochs", PUBLISHED.epochs), owner="fit", param="epochs")
     X = data.positive.astype(np.float32)
     L = data.token_labels
-    if L is None:  # without words: does the text hold the concept at all?
+    if L is None:  # without words, classify whether the text holds the concept at all
         _, negative = data.pairs("method", "sparse-whitebox")
         X = np.concatenate([X, negative.astype(np.float32)])
         L = np.repeat([1, 0], len(data.positive))[:, None].astype(np.uint8)
@@ -46,5 +43,13 @@ def whitebox_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     shape = white_box_shape(
         network.module, X, labels, floor=floor, steps=steps, show_progress=data.show_progress
     )
-    parameters = {"floor": floor, "steps": steps, "epochs": epochs}
-    return Candidate(shape=shape, map_of=lambda _: None, parameters=parameters)
+    return Candidate(shape, parameters={"floor": floor, "steps": steps, "epochs": epochs})
+
+
+SPARSE_WHITEBOX = Method(
+    "sparse-whitebox",
+    "SPARSE-WB: integrated gradients of a token classifier shape diagonal Mahalanobis noise",
+    whitebox_candidate,
+    options=("floor", "steps", "epochs"),
+    metric="Mahalanobis",
+)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from vecveil.errors import InvalidInputError
+from vecveil.mechanisms import Mechanism
 from vecveil.mechanisms.textcrafter import TextCrafter, check_unit_rows
-from vecveil.protector.candidate import Candidate
-from vecveil.protector.subspace_settings import directions_of
+from vecveil.protector.method import Candidate, Family, FitData, Method
+from vecveil.protector.methods.subspace import directions_of
 from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.sensitivity.subspace import subspace_map
@@ -18,16 +19,29 @@ from vecveil.textcrafter.settings import PolicySettings
 from vecveil.types import Embeddings, Groups, Matrix
 from vecveil.validation import check_count, check_embeddings
 
-if TYPE_CHECKING:
-    from vecveil.protector.methods import FitData
+__all__ = ["TEXTCRAFTER", "TEXTCRAFTER_SUBSPACE"]
 
-__all__ = ["TEXTCRAFTER_OPTIONS", "textcrafter_candidate", "textcrafter_subspace_candidate"]
+SETTINGS = tuple(field.name for field in fields(PolicySettings) if field.name != "radius")
+OPTIONS = (*SETTINGS, "checkpoint", "further_positive", "relabel")
+TRAINING_ROWS = 20_000
+SPREAD_ROWS = 4000
 
-_SETTINGS = tuple(field.name for field in fields(PolicySettings) if field.name != "radius")
-TEXTCRAFTER_OPTIONS = (*_SETTINGS, "checkpoint", "further_positive", "relabel")
 
-MOST_ROWS = 20_000  # that the policy is trained on
-_SPREAD_ROWS = 4000
+class LearntPerturbation(Family):
+    """A perturbation of one norm whose policy is trained at that norm: the method's builder makes the mechanism."""
+
+    scales = ("radius",)
+    is_linear = False
+
+    def mechanism(
+        self, shape: NoiseShape, noise: float, rms_norm: float, *, splits: int = 1
+    ) -> Mechanism:
+        """Refuse: another radius is another policy."""
+        raise TypeError("LearntPerturbation is trained at one radius")
+
+    def noise_of(self, name: str, value: float, rms_norm: float, dimension: int) -> float:
+        """Return r over the norm."""
+        return value / rms_norm
 
 
 def textcrafter_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
@@ -57,7 +71,7 @@ def textcrafter_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     centroids = plain_centroids(plain, clusters=settings.clusters, seed=data.seed)
     X = np.concatenate([positive, plain])
     rng = np.random.default_rng(data.seed)
-    X = np.ascontiguousarray(X[np.sort(rng.permutation(len(X))[:MOST_ROWS])])
+    X = np.ascontiguousarray(X[np.sort(rng.permutation(len(X))[:TRAINING_ROWS])])
     trained = train_policy(
         X, classifier, centroids, settings,
         seed=data.seed, checkpoint=checkpoint, show_progress=data.show_progress,
@@ -70,17 +84,16 @@ def textcrafter_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
         "seconds": trained.seconds,
         "classifier": classifier.to_record(),
     }
-    figures = classifier.held_out
-    data.findings["warnings"] = [] if figures is None else list(figures.warnings)
+    held_out = classifier.held_out
+    data.findings["warnings"] = [] if held_out is None else list(held_out.warnings)
     known = np.append(classifier.weights, classifier.intercept)
     n = data.dimension
     draft = TextCrafter(trained.weights, settings.radius, np.zeros((n, n)), known, centroids)
-    spread = _spread(draft, X[rng.permutation(len(X))[:_SPREAD_ROWS]], data.seed)
+    spread = _spread(draft, X[rng.permutation(len(X))[:SPREAD_ROWS]], data.seed)
     return Candidate(
-        shape=NoiseShape.isotropic(n),
-        map_of=lambda _: None,
+        NoiseShape.isotropic(n),
         parameters={k: v for k, v in settings.to_record().items() if k != "device"},
-        made=TextCrafter(trained.weights, settings.radius, spread, known, centroids),
+        mechanism=TextCrafter(trained.weights, settings.radius, spread, known, centroids),
     )
 
 
@@ -105,25 +118,25 @@ def _sides(
     data: FitData, further: Embeddings | None
 ) -> tuple[Embeddings, Embeddings, Groups, Groups]:
     """Return the PII side and the plain side, with the groups of their rows: a pair is one group."""
-    rows = len(data.positive)
+    positive, plain = data.pairs("method", "textcrafter")
+    rows = len(positive)
     pairs = np.arange(rows)
     if data.groups is not None:
         pairs = np.unique(data.groups, return_inverse=True)[1].reshape(-1)
-    (positive, plain), of_positive, of_plain = data.pairs("method", "textcrafter"), pairs, pairs
+    of_positive, of_plain = pairs, pairs
     check_unit_rows(positive, owner="fit", param="positive")
     check_unit_rows(plain, owner="fit", param="negative")
-    extra = {"further_positive": further, "background": data.background}
-    for name, given in extra.items():
-        if given is None:
+    for name, extra in (("further_positive", further), ("background", data.background)):
+        if extra is None:
             continue
-        given = check_embeddings(given, owner="fit", param=name, dimension=data.dimension)
-        check_unit_rows(given, owner="fit", param=name)
-        own = rows + np.arange(len(given))
-        rows += len(given)
+        extra = check_embeddings(extra, owner="fit", param=name, dimension=data.dimension)
+        check_unit_rows(extra, owner="fit", param=name)
+        groups = rows + np.arange(len(extra))
+        rows += len(extra)
         if name == "background":
-            plain, of_plain = np.concatenate([plain, given]), np.append(of_plain, own)
+            plain, of_plain = np.concatenate([plain, extra]), np.append(of_plain, groups)
         else:
-            positive, of_positive = np.concatenate([positive, given]), np.append(of_positive, own)
+            positive, of_positive = np.concatenate([positive, extra]), np.append(of_positive, groups)
     return positive, plain, of_positive, of_plain
 
 
@@ -135,3 +148,24 @@ def _spread(draft: TextCrafter, X: Embeddings, seed: int) -> Matrix:
     difference = first - second
     covariance: Matrix = difference.T @ difference / (2 * len(X))
     return covariance
+
+
+TEXTCRAFTER = Method(
+    "textcrafter",
+    "TextCrafter: a learnt perturbation of fixed norm, guided by a PII classifier",
+    textcrafter_candidate,
+    options=OPTIONS,
+    kind="empirical",
+    metric="none",
+    family=lambda _: LearntPerturbation(),
+    labels=False,
+)
+TEXTCRAFTER_SUBSPACE = replace(
+    TEXTCRAFTER,
+    name="textcrafter-subspace",
+    summary="TextCrafter, then the concept's directions erased: a variant of ours",
+    build=textcrafter_subspace_candidate,
+    options=(*OPTIONS, "rank"),
+    postprocess="own map",
+    without_map="textcrafter",
+)

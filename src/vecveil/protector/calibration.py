@@ -1,0 +1,220 @@
+"""Calibration: search the noise-to-signal ratio that meets a target of utility, cosine or advantage."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from vecveil.errors import CalibrationError
+from vecveil.mechanisms import OPEN_RANGE, Step
+from vecveil.metrics import UtilityTask
+from vecveil.protector.method import Candidate, NoiseScale
+from vecveil.sensitivity.linear_map import LinearMap
+from vecveil.types import Embeddings
+
+__all__ = [
+    "LARGEST_NOISE",
+    "SMALLEST_NOISE",
+    "CommonDraws",
+    "bisect",
+    "calibrate",
+    "largest_noise",
+    "noise_of_advantage",
+    "refuse_target",
+]
+
+SMALLEST_NOISE = 0.02
+"""Least noise-to-signal ratio that a calibration tries: below it the noise protects nothing."""
+LARGEST_NOISE = 100.0
+ADVANTAGE_QUANTILE = 0.95
+COSINE_ROWS = 2000
+
+
+class CommonDraws:
+    """Releases of one candidate at any noise level from the same draws, so that utility is smooth in the level.
+
+    For a linear family T x and T z are kept for each array, so a further level costs one addition.
+    """
+
+    def __init__(
+        self, candidate: Candidate, rms_norm: float, seed: int, *, reduced: bool = True
+    ) -> None:
+        self.candidate = candidate
+        self.reduced = reduced and not candidate.after
+        self.rms_norm = rms_norm
+        self.seed = seed
+        self._cache: dict[int, tuple[Embeddings, Embeddings, Embeddings | None, int]] = {}
+
+    def at(self, noise: float) -> Callable[[Embeddings, np.random.Generator | None], Embeddings]:
+        """Return the release at a noise-to-signal ratio."""
+        candidate = self.candidate
+        linear = candidate.map_of(noise)
+
+        def release(X: Embeddings, rng: np.random.Generator | None) -> Embeddings:
+            _, x, z, place = self._parts(X, linear)
+            if rng is None:
+                y = x
+            elif z is not None:
+                y = x + np.float32(noise) * z
+            else:
+                y = self._draw(x, noise, place)
+            if linear is not None and not (candidate.fixed_map and candidate.family.is_linear):
+                y = linear.apply(y, reduced=self.reduced)
+            for step in candidate.after:
+                if step.value == OPEN_RANGE:  # the fit sets it once the noise is known
+                    step = Step("int8", float(np.quantile(np.abs(y), 0.9999)) or 1.0)
+                y = step.apply(y)
+            return y
+
+        return release
+
+    def _parts(
+        self, X: Embeddings, linear: LinearMap | None
+    ) -> tuple[Embeddings, Embeddings, Embeddings | None, int]:
+        """Return ``X``, its rows and unit noise (both behind a fixed map), and the number of its draw."""
+        candidate, key = self.candidate, id(X)  # the entry holds X, so that its id stays its own
+        if key not in self._cache:
+            place = len(self._cache)
+            rows = candidate.before.apply(np.asarray(X, dtype=np.float32), owner="fit")
+            linear_family = candidate.family.is_linear
+            z = self._draw(np.zeros_like(rows), 1.0, place) if linear_family else None
+            if candidate.fixed_map and linear is not None and z is not None:
+                rows = linear.apply(rows, reduced=self.reduced)
+                z = linear.apply(z, reduced=self.reduced)
+            self._cache[key] = (X, rows, z, place)
+        return self._cache[key]
+
+    def _draw(self, X: Embeddings, noise: float, place: int) -> Embeddings:
+        mechanism = self.candidate.family.mechanism(self.candidate.shape, noise, self.rms_norm)
+        return mechanism.protect(X, rng=np.random.default_rng([self.seed, place]))
+
+
+def calibrate(
+    candidate: Candidate,
+    scale: NoiseScale,
+    rms_norm: float,
+    task: UtilityTask,
+    pairs: tuple[Embeddings, Embeddings] | None,
+    own: Embeddings,
+    *,
+    seed: int,
+    method: str,
+) -> float:
+    """Return the noise-to-signal ratio of ``candidate`` at ``scale``.
+
+    Args:
+        rms_norm: root mean square norm of the embeddings.
+        pairs: embeddings with and without the concept, as they are before the noise; None where there are none.
+        own: the user's embeddings, for a target cosine.
+
+    Raises:
+        CalibrationError: a target is out of reach; the message says what is in reach.
+    """
+    if not candidate.family.scales:
+        return 0.0
+    if scale.target_cosine is not None and candidate.family.is_linear:
+        return _noise_of_cosine(candidate, scale.target_cosine, rms_norm, own, seed)
+    fixed = scale.noise(rms_norm, candidate.shape.dimension, candidate.family)
+    if fixed is not None:
+        return fixed
+    if scale.target_advantage is not None:
+        assert pairs is not None  # fit_labels takes no target advantage
+        return noise_of_advantage(candidate, scale.target_advantage, rms_norm, pairs)
+    assert scale.target_utility is not None
+    draws = CommonDraws(candidate, rms_norm, seed, reduced=not task.same_space)
+    rng = np.random.default_rng(seed)
+
+    def utility(noise: float) -> float:
+        return task.relative(draws.at(noise), rng)
+
+    noise = largest_noise(utility, scale.target_utility)
+    if noise is None:
+        raise refuse_target(scale.target_utility, utility(SMALLEST_NOISE), f"Method {method!r}")
+    return noise
+
+
+def _noise_of_cosine(
+    candidate: Candidate, target: float, rms_norm: float, own: Embeddings, seed: int
+) -> float:
+    """Return the noise at which these vectors and their noisy selves, before any map, have that mean cosine."""
+    plain = replace(candidate, map_of=lambda _: None, fixed_map=True, after=())
+    draws = CommonDraws(plain, rms_norm, seed)
+    rows = own[:COSINE_ROWS]
+    rng = np.random.default_rng(seed)
+
+    def cosine(noise: float) -> float:
+        x, y = draws.at(noise)(rows, None), draws.at(noise)(rows, rng)
+        norms = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
+        return float(np.mean(np.einsum("ij,ij->i", x, y) / np.maximum(norms, 1e-30)))
+
+    noise = bisect(lambda ratio: cosine(ratio) >= target)
+    if noise is None:
+        raise CalibrationError.of("fit", "target_cosine", f"at most {cosine(SMALLEST_NOISE):.4f} here", target,
+                                  "Less noise than that protects nothing.", "Lower the target.")  # fmt: skip
+    return noise
+
+
+def noise_of_advantage(
+    candidate: Candidate, target: float, rms_norm: float, pairs: tuple[Embeddings, Embeddings]
+) -> float:
+    """Return the least noise at which the largest advantage is at most ``target`` for 95 % of the pairs."""
+    positive, negative = pairs
+
+    def advantage(noise: float) -> float:
+        mechanism = candidate.family.mechanism(candidate.shape, noise, rms_norm)
+        linear = candidate.map_of(noise)
+        down = None if linear is None else linear.down
+        distances = mechanism.distances(positive, negative, down=down)
+        return float(mechanism.advantage(np.quantile(distances, [ADVANTAGE_QUANTILE]))[0])
+
+    exceeded = bisect(lambda noise: advantage(noise) > target)
+    if exceeded is None:
+        return SMALLEST_NOISE  # the least noise that is tried meets the target
+    if exceeded >= LARGEST_NOISE:
+        raise CalibrationError.of("fit", "target_advantage", f"at least {advantage(LARGEST_NOISE):.3g} here",
+                                  target, "No noise that leaves anything of the vectors goes below.",
+                                  "Raise the target.")  # fmt: skip
+    return exceeded * 1.002  # bisection stops within .2 % below
+
+
+def bisect(holds: Callable[[float], bool], *, steps: int = 24) -> float | None:
+    """Return the largest noise-to-signal ratio in the range that is tried at which ``holds``, or None.
+
+    Args:
+        holds: true up to some ratio and false above it. Draws should be common to all calls, or bisection
+            chases the sampling error.
+    """
+    low, high = SMALLEST_NOISE, LARGEST_NOISE
+    if not holds(low):
+        return None
+    if holds(high):
+        return high
+    for _ in range(steps):
+        middle = float(np.sqrt(low * high))
+        if holds(middle):
+            low = middle
+        else:
+            high = middle
+        if high / low < 1.002:
+            break
+    return low
+
+
+def largest_noise(utility: Callable[[float], float], target: float) -> float | None:
+    """Return the largest noise-to-signal ratio whose utility is at least ``target``, or None."""
+    return bisect(lambda noise: utility(noise) >= target)
+
+
+def refuse_target(target: float, reachable: float, owner: str) -> CalibrationError:
+    """Return the error for a target utility that no noise reaches; ``owner`` names the method."""
+    # Rounded down, so that a fit with the figure of the message succeeds.
+    lower = math.floor(max(reachable, 0.0) * 1000) / 1000
+    why = (
+        f"{owner} keeps {lower:.1%} of the clean utility with the least noise that is tried (noise-to-signal "
+        f"{SMALLEST_NOISE:g})."
+    )
+    fix = "Lower the target, erase fewer directions, or choose another method or utility."
+    return CalibrationError.of("fit", "target_utility", f"at most {lower:.3f} here", target, why, fix)

@@ -1,0 +1,322 @@
+"""Building blocks of methods: the law of the noise, its scale, the data of a fit, and what a method returns."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from vecveil.errors import InvalidInputError, out_of_range
+from vecveil.mechanisms import (
+    NOTHING_BEFORE,
+    Before,
+    Laplace,
+    Mahalanobis,
+    Mechanism,
+    Step,
+    epsilon_of_rms_norm,
+    rms_norm_of_epsilon,
+)
+from vecveil.mechanisms.textcrafter import check_radius
+from vecveil.metrics import UtilityTask
+from vecveil.sensitivity.linear_map import LinearMap
+from vecveil.sensitivity.moments import Moments, transplanted_moments
+from vecveil.sensitivity.shapes import NoiseShape
+from vecveil.types import Embeddings, Groups, TokenLabels
+from vecveil.validation import check_positive, check_probability
+
+__all__ = [
+    "Candidate",
+    "EllipticalLaplace",
+    "Family",
+    "FitData",
+    "Method",
+    "NoiseScale",
+    "isotropic",
+    "no_map",
+]
+
+LEAST_RATIO, MOST_RATIO = 1e-9, 1e9
+SCALES = (
+    "epsilon", "sigma", "noise_to_signal", "target_utility", "target_cosine", "target_advantage", "radius",
+)  # fmt: skip
+
+
+class Family(ABC):
+    """A law of noise with one free scale, the noise-to-signal ratio.
+
+    The ratio is the root mean square norm of the noise over that of the vectors. (For the sphere it is that of Laplace
+    noise at the same ε, which the Purkayastha mechanism tends to as ε grows.)
+    """
+
+    scales: ClassVar[tuple[str, ...]] = (
+        "epsilon", "noise_to_signal", "target_utility", "target_cosine", "target_advantage",
+    )  # fmt: skip
+    is_linear: ClassVar[bool] = True
+    """Whether noise at ratio r is r times the noise at ratio 1, so that one draw serves every ratio."""
+    can_split: ClassVar[bool] = False
+    """Whether each normal variate of the noise can be the sum of several."""
+
+    @abstractmethod
+    def mechanism(
+        self, shape: NoiseShape, noise: float, rms_norm: float, *, splits: int = 1
+    ) -> Mechanism:
+        """Return the mechanism whose noise-to-signal ratio is ``noise`` for vectors of that norm."""
+
+    @abstractmethod
+    def noise_of(self, name: str, value: float, rms_norm: float, dimension: int) -> float:
+        """Return the ratio of the scale ``name``, ε, σ or a radius."""
+
+    def noise_of_cosine(self, cosine: float, dimension: int) -> float:
+        """Return about the ratio at which a vector and its noisy self have that mean cosine.
+
+        It is 1/√(1 + r²) up to 1/n for vectors of one norm and noise alike in all directions; a fit measures it.
+        """
+        return float(np.sqrt(1 / cosine**2 - 1))
+
+
+class EllipticalLaplace(Family):
+    """Density ∝ exp(−ε‖z‖_Σ): Laplace noise for Σ = I, else Mahalanobis noise."""
+
+    can_split = True
+
+    def mechanism(
+        self, shape: NoiseShape, noise: float, rms_norm: float, *, splits: int = 1
+    ) -> Mechanism:
+        """Return Laplace for Σ = I, else Mahalanobis."""
+        epsilon = epsilon_of_rms_norm(noise * rms_norm, shape.dimension)
+        if shape.is_isotropic:
+            return Laplace(shape.dimension, epsilon, splits)
+        return Mahalanobis(shape, epsilon, splits)
+
+    def noise_of(self, name: str, value: float, rms_norm: float, dimension: int) -> float:
+        """Return sqrt(n(n+1))/ε over the norm."""
+        return rms_norm_of_epsilon(value, dimension) / rms_norm
+
+
+@dataclass(frozen=True)
+class NoiseScale:
+    """The scale of the noise: exactly one field is set, and δ beside ε where a method takes it.
+
+    Attributes:
+        epsilon: ε > 0 per unit of the mechanism's norm.
+        noise_to_signal: root mean square norm of the noise before any map, over that of the
+            embeddings.
+        target_utility: share of the clean utility to keep, in (0, 1), with both sides protected.
+        sigma: standard deviation of Gaussian noise per coordinate.
+        delta: δ of ``ldp-gaussian``, in (0, 1).
+        target_cosine: mean cosine of a vector and its noisy self before any map, in (0, 1).
+        target_advantage: the largest advantage that any attacker may have, in (0, 1), at telling a text with the
+            concept from the same text without it, for 95 % of the pairs.
+        radius: norm of every perturbation of ``textcrafter``.
+    """
+
+    epsilon: float | None = None
+    noise_to_signal: float | None = None
+    target_utility: float | None = None
+    sigma: float | None = None
+    delta: float | None = None
+    target_cosine: float | None = None
+    target_advantage: float | None = None
+    radius: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in self.to_record().items():
+            if name in ("epsilon", "sigma", "noise_to_signal"):
+                check_positive(value, owner="fit", param=name)
+            elif name == "radius":
+                check_radius(value, owner="fit")
+            else:
+                check_probability(value, owner="fit", param=name, open_interval=True)
+
+    @property
+    def name(self) -> str | None:
+        """Return the name of the scale that is set, or None."""
+        return next((name for name in SCALES if getattr(self, name) is not None), None)
+
+    def check(self, method: str, allowed: tuple[str, ...], *, delta: bool) -> None:
+        """Refuse none or several scales, and one that the method does not have.
+
+        Args:
+            allowed: names of the method's scales; none at all for a method without noise.
+            delta: whether the method takes δ beside ε.
+        """
+        given = [name for name in SCALES if getattr(self, name) is not None]
+        if not allowed and (given or self.delta is not None):
+            raise InvalidInputError.of("fit", (given or ["delta"])[0], f"left out for method {method!r}",
+                                       "a value", "It adds no noise, so it has no scale.")  # fmt: skip
+        if allowed and len(given) != 1:
+            others = ", or ".join(f"`{name}`" for name in allowed[1:])
+            hint = "; target_utility=0.95 is a usual start." if "target_utility" in allowed else "."
+            raise InvalidInputError.of("fit", allowed[0], "given alone" + (f", or {others}" if others else ""),
+                                       " and ".join(given) or "none of them", "The noise has one scale.",
+                                       f"Give exactly one{hint}")  # fmt: skip
+        if given and given[0] not in allowed:
+            raise InvalidInputError.of("fit", given[0], f"left out for method {method!r}", "a value",
+                                       fix=f"It takes {' or '.join(allowed)}.")  # fmt: skip
+        if delta != (self.delta is not None):
+            constraint = "given beside epsilon" if delta else f"left out for method {method!r}"
+            raise InvalidInputError.of("fit", "delta", constraint, self.delta)
+
+    def noise(self, rms_norm: float, dimension: int, family: Family) -> float | None:
+        """Return the noise-to-signal ratio, or None if it has to be searched for a target.
+
+        Raises:
+            InvalidInputError: the ratio is not in [1e-9, 1e9], where floating-point arithmetic is meaningful.
+        """
+        name = self.name
+        if name == "target_cosine":
+            assert self.target_cosine is not None
+            return family.noise_of_cosine(self.target_cosine, dimension)
+        if name is None or name.startswith("target"):
+            return None
+
+        def ratio(value: float) -> float:
+            direct = name == "noise_to_signal"
+            return value if direct else family.noise_of(name, value, rms_norm, dimension)
+
+        value = float(getattr(self, name))
+        with np.errstate(over="ignore"):
+            noise = ratio(value)
+        if not LEAST_RATIO <= noise <= MOST_RATIO:
+            # The ratio is proportional to σ and r, and to 1/ε.
+            unit = ratio(1.0)
+            ends = sorted(unit / r if name == "epsilon" else r / unit for r in (LEAST_RATIO, MOST_RATIO))
+            if name == "noise_to_signal":
+                ends = [LEAST_RATIO, MOST_RATIO]
+            raise out_of_range("fit", name, f"between {ends[0]:.3g} and {ends[1]:.3g} for these vectors", value,
+                               "Beyond that nothing is left of the vectors, or nothing of the noise.")  # fmt: skip
+        return noise
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the fields that are set."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+def no_map(noise: float) -> LinearMap | None:
+    """Return None at every noise: the candidate has no map."""
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """Family, shape and map of one parameter setting, before its noise is known.
+
+    Attributes:
+        shape: Σ.
+        map_of: the map T for a given noise-to-signal ratio; a Wiener filter depends on it, others do not.
+        parameters: the setting, for the record.
+        fixed_map: whether ``map_of`` ignores its argument.
+        family: the law of the noise.
+        before, after: steps around noise and map.
+        mechanism: of a method that makes it at its one scale; else the family makes it.
+    """
+
+    shape: NoiseShape
+    map_of: Callable[[float], LinearMap | None] = no_map
+    parameters: dict[str, Any] = field(default_factory=dict)
+    fixed_map: bool = True
+    family: Family = field(default_factory=EllipticalLaplace)
+    before: Before = NOTHING_BEFORE
+    after: tuple[Step, ...] = ()
+    mechanism: Mechanism | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FitData:
+    """Everything that a method may learn from; without negatives the labels say what is to be hidden.
+
+    Attributes:
+        positive: (N, n) of texts with the concept.
+        negative: (N, n) of the same texts without it, or None where labels say what is to be hidden.
+        token_labels: (N, V) 0/1, or None.
+        background: (K, n) of ordinary texts, or None.
+        groups: (N,) ids of rows that belong together, or None.
+        findings: what the method adds to the report of the fit.
+    """
+
+    positive: Embeddings
+    negative: Embeddings | None
+    token_labels: TokenLabels | None
+    background: Embeddings | None
+    groups: Groups | None
+    moments: Moments
+    task: UtilityTask
+    scale: NoiseScale
+    seed: int
+    show_progress: bool | None
+    before: Before = NOTHING_BEFORE
+    findings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def dimension(self) -> int:
+        """Return n."""
+        return int(self.positive.shape[1])
+
+    def pairs(self, param: str, value: object) -> tuple[Embeddings, Embeddings]:
+        """Return positives and negatives.
+
+        Args:
+            param, value: the option that needs them, for the message.
+
+        Raises:
+            InvalidInputError: there are labels in their place.
+        """
+        if self.negative is None:
+            raise InvalidInputError.of("fit", param, "one that labels without pairs are enough for",
+                                       repr(value)[:40],
+                                       "It compares texts with the same texts without the concept.")  # fmt: skip
+        return self.positive, self.negative
+
+    @cached_property
+    def transplanted(self) -> Moments:
+        """Moments of the pairs and of transplanted ones (`vecveil.sensitivity.moments`)."""
+        pairs = self.pairs("transplants", True)
+        return transplanted_moments(*pairs, self.token_labels, self.background, seed=self.seed)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method: its name, summary and builder.
+
+    Attributes:
+        build: makes a candidate from the data of a fit and the method's options.
+        kind: the basis of its protection: ``formal`` (proof), ``empirical`` (measurements), ``obfuscation`` (neither).
+        metric: the distance of its guarantee.
+        options: option names that `fit` accepts for it.
+        postprocess: its default post-processing of noisy vectors, free of privacy cost.
+        without_map: the method that is left of one with its ``own map`` when another map is chosen.
+        family: the law of its noise; takes δ where the method does.
+        delta: whether δ is given beside ε.
+        revision: raised when what it fits changes, so that experiments measure it again.
+        before: what happens to vectors before the noise, unless the caller says more.
+        labels: whether labels without pairs are enough to learn from.
+    """
+
+    name: str
+    summary: str
+    build: Callable[[FitData, dict[str, Any]], Candidate]
+    options: tuple[str, ...] = ()
+    postprocess: Literal["none", "wiener", "own map"] = "none"
+    without_map: str | None = None
+    kind: Literal["formal", "empirical", "obfuscation"] = "formal"
+    metric: str = "Euclidean"
+    family: Callable[[float | None], Family] = lambda _: EllipticalLaplace()
+    delta: bool = False
+    revision: int = 1
+    before: str = "none"
+    labels: bool = True
+
+    @property
+    def scales(self) -> tuple[str, ...]:
+        """Return the names of its scales, one of which must be given."""
+        return self.family(0.5).scales
+
+
+def isotropic(data: FitData, options: dict[str, Any]) -> Candidate:
+    """Return the candidate of a method that learns nothing: Σ = I, no map."""
+    return Candidate(NoiseShape.isotropic(data.dimension))

@@ -1,0 +1,60 @@
+"""The methods by name, one file each: from pairs, labels and ordinary texts to a noise shape and a map."""
+
+from vecveil.errors import InvalidInputError, unknown_name, wrong_type
+from vecveil.protector.method import Candidate, FitData, Method
+from vecveil.protector.methods.covariance import COVARIANCE
+from vecveil.protector.methods.gaussian import GAUSSIAN, LDP_GAUSSIAN
+from vecveil.protector.methods.laplace import LAPLACE
+from vecveil.protector.methods.purkayastha import PURKAYASTHA
+from vecveil.protector.methods.shuffle import SHUFFLE
+from vecveil.protector.methods.sparse import SPARSE
+from vecveil.protector.methods.sparse_whitebox import SPARSE_WHITEBOX
+from vecveil.protector.methods.subspace import SUBSPACE
+from vecveil.protector.methods.text_level import TEXT_METHODS
+from vecveil.protector.methods.textcrafter import TEXTCRAFTER, TEXTCRAFTER_SUBSPACE
+
+__all__ = [
+    "METHODS",
+    "TEXT_METHODS",
+    "Candidate",
+    "FitData",
+    "Method",
+    "method_named",
+    "register_method",
+]
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        SUBSPACE, COVARIANCE, SPARSE, SPARSE_WHITEBOX, LAPLACE, PURKAYASTHA, GAUSSIAN, LDP_GAUSSIAN,
+        TEXTCRAFTER, TEXTCRAFTER_SUBSPACE, SHUFFLE,
+    )
+}  # fmt: skip
+
+
+def register_method(method: Method) -> None:
+    """Let `vecveil.fit`, `fit_pairs` and experiments find a method of one's own by its name.
+
+    It holds for this process; a saved protector has the mechanism and the map, and loads without it.
+
+    Raises:
+        InvalidInputError: no `Method`, or one of a name that is taken.
+    """
+    if not isinstance(method, Method):
+        raise wrong_type("register_method", "method", "a Method", method)
+    if method.name in METHODS or method.name in TEXT_METHODS:
+        raise InvalidInputError.of(
+            "register_method", "method", "of a name that no method has", repr(method.name)[:60]
+        )
+    METHODS[method.name] = method
+
+
+def method_named(name: str) -> Method:
+    """Return the method; raises with the list of names if there is none, or if it takes texts alone."""
+    if isinstance(name, str) and name in TEXT_METHODS:
+        raise InvalidInputError.of("fit", "method", "one that protects vectors", repr(name),
+                                   "It rewrites texts before they are encoded, and vectors hold the concept already.",
+                                   "Call vecveil.fit with texts and a concept that is found in them.")  # fmt: skip
+    if not isinstance(name, str) or name not in METHODS:
+        raise unknown_name("fit", "method", sorted(METHODS), name)
+    return METHODS[name]

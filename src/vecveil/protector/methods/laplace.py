@@ -1,0 +1,7 @@
+"""The ``laplace`` method: isotropic Laplace noise, which learns nothing of the concept."""
+
+from vecveil.protector.method import Method, isotropic
+
+__all__ = ["LAPLACE"]
+
+LAPLACE = Method("laplace", "isotropic Laplace noise", isotropic)

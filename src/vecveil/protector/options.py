@@ -1,0 +1,171 @@
+"""`FitOptions`: the checked settings of a fit, from its method and scale to its seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from vecveil.errors import InvalidInputError, unknown_name, wrong_type
+from vecveil.mechanisms import OPEN_RANGE, Before, Step
+from vecveil.metrics import NeighbourTask, SimilarityTask, UtilityTask
+from vecveil.protector.method import NoiseScale
+from vecveil.protector.methods import METHODS, Method, method_named
+from vecveil.protector.protector import Output
+from vecveil.types import Embeddings
+from vecveil.validation import check_count
+
+__all__ = ["FitOptions", "Postprocess", "Utility", "check_label_method"]
+
+Utility = Literal["similarity", "neighbours"] | UtilityTask
+Postprocess = str | Step | Sequence[str | Step] | None
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class FitOptions:
+    """The settings of a fit, checked once where they enter.
+
+    Attributes:
+        owner: the function that was called, for messages.
+        map: the map after the noise: ``none``, ``wiener``, or the method's ``own map``.
+        after: the steps after the map.
+        splits: how many variates each normal one is the sum of.
+        method_options: options of the method, by name.
+        concept: name of the concept.
+    """
+
+    owner: str
+    method: Method
+    scale: NoiseScale
+    utility: Utility
+    before: Before
+    map: str
+    after: tuple[Step, ...]
+    output: Output
+    splits: int
+    method_options: dict[str, Any]
+    encoder: Any
+    concept: str | None
+    seed: int
+    show_progress: bool | None
+
+    @classmethod
+    def of(
+        cls,
+        owner: str,
+        *,
+        method: str,
+        utility: Any,
+        before: Before | str | None,
+        postprocess: Any,
+        output: str,
+        encoder: Any,
+        concept: str | None,
+        seed: int,
+        show_progress: bool | None,
+        method_options: dict[str, Any],
+        **scales: float | None,
+    ) -> FitOptions:
+        """Return the options; raises `InvalidInputError` for unknown ones and incompatible ones.
+
+        Args:
+            scales: the fields of `NoiseScale`.
+        """
+        chosen, scale = method_named(method), NoiseScale(**scales)
+        scale.check(method, chosen.scales, delta=chosen.delta)
+        method_options = dict(method_options)
+        splits = check_count(method_options.pop("splits", 1), owner="fit", param="splits", maximum=16)
+        check_option_names(method, chosen.options, method_options)
+        if splits > 1 and not chosen.family(0.5).can_split:
+            raise InvalidInputError.of("fit", "splits", f"1 for method {method!r}", splits)
+        if not isinstance(utility, UtilityTask) and utility not in ("similarity", "neighbours"):
+            got = repr(utility)[:60] if isinstance(utility, str) else type(utility).__name__
+            constraint = "'similarity', 'neighbours' or a vecveil.metrics.UtilityTask"
+            raise InvalidInputError.of("fit", "utility", constraint, got)
+        map_name, after = check_postprocess(postprocess, chosen.postprocess)
+        if map_name == "wiener" and chosen.kind != "formal":
+            raise InvalidInputError.of("fit", "postprocess", f"without 'wiener' for method {method!r}", "'wiener'",
+                                       "It filters noise of a given shape, and there is none.")  # fmt: skip
+        first = Before.of(chosen.before if before is None else before)
+        if chosen.before == "normalise" and first.kind != "normalise":
+            raise InvalidInputError.of("fit", "before", f"'normalise' for method {method!r}", repr(first.kind),
+                                       "Its guarantee speaks of the unit sphere.")  # fmt: skip
+        if output not in ("full", "reduced"):
+            raise unknown_name("fit", "output", ("'full'", "'reduced'"), output)
+        if output == "reduced" and map_name != "own map":
+            raise InvalidInputError.of("fit", "output", "'full'", "'reduced'",
+                                       "Only the own map of a subspace method drops dimensions.")  # fmt: skip
+        other_space = output == "reduced" or any(s.kind in ("truncate", "project") for s in after)
+        if other_space and isinstance(utility, UtilityTask) and utility.same_space:
+            param = "output" if output == "reduced" else "postprocess"
+            raise InvalidInputError.of("fit", param, "without a change of dimension with this utility",
+                                       "'reduced'" if output == "reduced" else "truncate or project",
+                                       "The task compares released vectors with clean ones.")  # fmt: skip
+        return cls(
+            owner=owner, method=chosen, scale=scale, utility=utility, before=first, map=map_name, after=after,
+            output=output,  # type: ignore[arg-type]
+            splits=splits, method_options=method_options, encoder=encoder, concept=concept,
+            seed=check_count(seed, owner=owner, param="seed", minimum=0), show_progress=show_progress,
+        )  # fmt: skip
+
+    def task(self, own: Embeddings) -> UtilityTask:
+        """Return the utility task; a task given by name is measured on the user's own texts."""
+        if isinstance(self.utility, UtilityTask):
+            return self.utility
+        if self.utility == "similarity":
+            return SimilarityTask.of(own, seed=self.seed)
+        return NeighbourTask(own[:2000], queries=300, seed=self.seed)
+
+
+def check_option_names(method: str, known: tuple[str, ...], options: dict[str, Any]) -> None:
+    """Refuse options that a method does not have."""
+    if unknown := sorted(set(options) - set(known)):
+        raise InvalidInputError.of("fit", unknown[0], f"an option of method {method!r}", "an unknown name",
+                                   fix=f"It takes {', '.join(known) or 'no options'}.")  # fmt: skip
+
+
+def check_postprocess(value: Any, default: str) -> tuple[str, tuple[Step, ...]]:
+    """Return the name of the map and the steps after it.
+
+    Args:
+        value: None, or a string such as ``wiener,normalise,float16``, or a sequence of such names and of `Step`.
+            ``none`` or ``wiener`` in the first place replaces the map; else the method's own stays.
+        default: the method's own map.
+    """
+    if value is None:
+        return default, ()
+    items = value.split(",") if isinstance(value, str) else value
+    if isinstance(items, Step):
+        items = [items]
+    if not isinstance(items, list | tuple) or not all(isinstance(i, str | Step) for i in items):
+        raise wrong_type("fit", "postprocess", "None, a string of step names, or a list of them", value)
+    steps = [item.strip() if isinstance(item, str) else item for item in items]
+    name = str(steps.pop(0)) if steps and steps[0] in ("none", "wiener") else default
+    return name, tuple(step if isinstance(step, Step) else _step(step) for step in steps)
+
+
+def _step(text: str) -> Step:
+    kind, _, value = text.partition(":")
+    try:
+        number = float(value) if value else None
+    except ValueError:
+        raise InvalidInputError.of(
+            "fit", "postprocess", "steps such as truncate:128 or int8:0.5", repr(text)[:40]
+        ) from None
+    if kind == "int8" and number is None:
+        number = OPEN_RANGE
+    return Step(kind, number)  # type: ignore[arg-type]
+
+
+def check_label_method(method: str, target_advantage: float | None) -> None:
+    """Refuse methods and scales that need pairs of texts with and without the concept."""
+    why = "Labels name no words to remove, so there is no text with the concept removed."
+    if not method_named(method).labels:
+        known = ", ".join(name for name, each in METHODS.items() if each.labels)
+        raise InvalidInputError.of(
+            "fit", "method", f"one of {known} for a concept given by labels", repr(method), why
+        )
+    if target_advantage is not None:
+        raise InvalidInputError.of("fit", "target_advantage", "left out for a concept given by labels",
+                                   target_advantage, why,
+                                   "Give epsilon, noise_to_signal, target_utility or target_cosine.")  # fmt: skip

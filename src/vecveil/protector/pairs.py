@@ -1,0 +1,303 @@
+"""Pairs and labels: turn texts, embeddings or class labels into the arrays that a fit learns from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vecveil.errors import IncompatibleError, InvalidInputError
+from vecveil.sensitivity.kernel_reader import near_duplicate_groups
+from vecveil.types import Embeddings, Groups, Texts, TokenLabels
+from vecveil.validation import check_embeddings
+
+if TYPE_CHECKING:
+    from vecveil.concepts import ConceptMatches, TokenVocabulary
+    from vecveil.concepts.expansion import Expansion
+
+__all__ = ["MIN_PAIRS", "FitVectors", "PairTexts", "classes_of"]
+
+MIN_PAIRS = 20
+MIN_CLASS = 10
+"""Fewest texts of a class: nothing reliable is learnt of a rarer one."""
+TOKEN_COUNTS = (10, 5, 3)
+MAX_PAIRS = 20_000
+MAX_BACKGROUND = 20_000
+MEMBER_COUNT = 3
+"""Fewest texts of an expansion that must hold a member for a label of its own."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FitVectors:
+    """The arrays that a fit learns from, checked.
+
+    Attributes:
+        positive: (N, n) of texts with the concept.
+        negative: (N, n) of the same texts without it, or None where labels say what is to be hidden.
+        labels: (N, V) 0/1, or None.
+        background: (K, n) of ordinary texts, or None.
+        groups: (N,) ids of rows that belong together, or None.
+    """
+
+    positive: Embeddings
+    negative: Embeddings | None
+    labels: TokenLabels | None
+    background: Embeddings | None
+    groups: Groups | None
+
+    @classmethod
+    def of_pairs(
+        cls,
+        positive: Any,
+        negative: Any,
+        token_labels: Any,
+        background: Any,
+        groups: Any,
+    ) -> FitVectors:
+        """Return the arrays of pairs, checked; fewer than 20 background rows are dropped, as they tell nothing."""
+        owner = "fit_pairs"
+        positive = check_embeddings(positive, owner=owner, param="positive", min_rows=MIN_PAIRS)
+        rows, n = positive.shape
+        negative = _same_space(negative, "negative", n)
+        if len(negative) != rows:
+            raise InvalidInputError.of(owner, "negative", f"of {rows} rows, one for each positive",
+                                       f"{len(negative)} rows", code="E-INPUT-SHAPE")  # fmt: skip
+        if background is not None:
+            background = _same_space(background, "background", n)
+        labels = None if token_labels is None else _check_labels(token_labels, rows)
+        groups = None if groups is None else _check_groups(groups, rows)
+        return cls(positive, negative, labels, _enough(background), groups)
+
+    @classmethod
+    def of_labels(cls, X: Any, labels: Any, background: Any, groups: Any) -> FitVectors:
+        """Return the rows that hold a label, checked; the other rows join the background."""
+        owner = "fit_labels"
+        X = check_embeddings(X, owner=owner, param="X", min_rows=MIN_PAIRS)
+        marks = classes_of(labels, len(X), owner=owner)
+        if background is not None:
+            background = _same_space(background, "background", X.shape[1])
+        ids = None if groups is None else _check_groups(groups, len(X))
+        held = marks.any(axis=1)
+        rows, marks, ordinary = _with_classes(X, marks, background, owner=owner)
+        if ids is not None:
+            # A single class is told from the rest, whose rows may have no id.
+            ids = ids[held] if len(rows) == int(held.sum()) else None
+        return cls(rows, None, marks, _enough(ordinary), ids)
+
+
+def _enough(background: Embeddings | None) -> Embeddings | None:
+    return None if background is None or len(background) < MIN_PAIRS else background
+
+
+def _same_space(value: Any, param: str, n: int) -> Embeddings:
+    """Return ``value`` checked, of the dimension n of ``positive``."""
+    checked = check_embeddings(value, owner="fit_pairs", param=param)
+    if checked.shape[1] != n:
+        got = f"dimension {checked.shape[1]}"
+        raise IncompatibleError.of("fit_pairs", param, f"of dimension {n}, like `positive`", got)
+    return checked
+
+
+def _check_labels(value: Any, rows: int) -> TokenLabels | None:
+    """Return 0/1 labels (rows, V) as uint8, without the columns that are the same in every row.
+
+    None if fewer than two columns are left: one label tells no term from another.
+    """
+    labels = np.asarray(value)
+    numbers = labels.dtype.kind in "biuf"
+    if labels.ndim != 2 or len(labels) != rows or not numbers or not np.isin(labels, (0, 1)).all():
+        raise InvalidInputError.of("fit_pairs", "token_labels", f"a 0/1 array of shape ({rows}, V)",
+                                   f"dtype {labels.dtype}, shape {labels.shape}",
+                                   "Row i tells which concept terms the text of positive row i holds.")  # fmt: skip
+    labels = labels.astype(np.uint8)
+    labels = np.ascontiguousarray(labels[:, labels.any(axis=0) & ~labels.all(axis=0)])
+    return labels if labels.shape[1] > 1 else None
+
+
+def _check_groups(value: Any, rows: int) -> Groups:
+    groups = np.asarray(value)
+    if groups.shape != (rows,) or groups.dtype.kind not in "iuUS":
+        raise InvalidInputError.of("fit_pairs", "groups", f"{rows} integers or strings, one for each positive",
+                                   f"dtype {groups.dtype}, shape {groups.shape}")  # fmt: skip
+    return groups
+
+
+# -- class labels
+
+
+def classes_of(labels: Any, rows: int, *, owner: str) -> TokenLabels:
+    """Return (rows, V) 0/1 labels; a row without a label has zeros only.
+
+    Args:
+        labels: one string, integer or None for each row, whose V different values become columns in sorted order; or
+            a 0/1 array (rows, V).
+
+    Raises:
+        InvalidInputError: not one for each row, none at all, or a class that fewer than ten rows hold.
+    """
+    marks = _given_marks(labels, rows) if getattr(labels, "ndim", 1) == 2 else _one_hot(labels, rows)
+    if marks is None:
+        shape = getattr(labels, "shape", None)
+        size = f"{len(labels)} of them, " if shape is None and hasattr(labels, "__len__") else ""
+        got = f"{size}{type(labels).__name__}" + ("" if shape is None else f" of shape {shape}")
+        expected = f"{rows} strings, integers or None, or a 0/1 array ({rows}, V)"
+        raise InvalidInputError.of(owner, "labels", expected, got)
+    held = marks.sum(axis=0)
+    if not held.size or held.min() < MIN_CLASS:
+        got = "none" if not held.size else f"one that {int(held.min())} hold"
+        raise InvalidInputError.of(owner, "labels", f"classes that at least {MIN_CLASS} texts hold each", got,
+                                   "From so few nothing reliable can be learnt.")  # fmt: skip
+    return marks
+
+
+def _given_marks(labels: Any, rows: int) -> TokenLabels | None:
+    marks = np.asarray(labels)
+    if marks.dtype.kind not in "biuf" or len(marks) != rows or not np.isin(marks, (0, 1)).all():
+        return None
+    return marks.astype(np.uint8)
+
+
+def _one_hot(labels: Any, rows: int) -> TokenLabels | None:
+    if isinstance(labels, str | bytes | dict) or not hasattr(labels, "__len__"):
+        return None
+    values = labels.tolist() if hasattr(labels, "tolist") else list(labels)
+    valid = all(
+        value is None or (isinstance(value, str | int | np.integer) and not isinstance(value, bool))
+        for value in values
+    )
+    if len(values) != rows or not valid:
+        return None
+    names = ["" if value is None else str(value) for value in values]
+    classes = np.array(sorted({name for name in names if name}), dtype=object)
+    return np.asarray(np.array(names, dtype=object)[:, None] == classes, dtype=np.uint8)
+
+
+def _with_classes(
+    X: Embeddings, labels: TokenLabels, background: Embeddings | None, *, owner: str
+) -> tuple[Embeddings, TokenLabels, Embeddings | None]:
+    """Return the rows that hold a label, their labels, and the others with the background behind them.
+
+    A single class is told from what does not hold it: the others then count as a second class.
+    """
+    held = labels.any(axis=1)
+    others = X[~held]
+    if background is not None:
+        others = np.concatenate([others, background])
+    if labels.shape[1] > 1:
+        constant = labels[held].all(axis=0)
+        if constant.any():
+            raise InvalidInputError.of(owner, "labels", "columns that differ between rows with a label",
+                                       f"{int(constant.sum())} that hold in each")  # fmt: skip
+        return X[held], labels[held], others if len(others) else None
+    if len(others) < MIN_CLASS:
+        raise InvalidInputError.of(owner, "labels", "two classes or more, or one and texts without it",
+                                   "one alone", "There is nothing to tell it from.")  # fmt: skip
+    both = np.concatenate([X[held], others])
+    marks = np.zeros((len(both), 2), dtype=np.uint8)
+    marks[: held.sum(), 0] = marks[held.sum() :, 1] = 1
+    return both, marks, None
+
+
+# -- texts
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PairTexts:
+    """The texts of pairs, the user's own first, and ordinary ones. It holds texts: keep it in memory.
+
+    Attributes:
+        positive, negative: texts with and without the concept.
+        ordinary: texts without it.
+        labels: (N, V) the words of the concept in each positive.
+        originals: with an expansion, for each pair the user's text that it was made of.
+    """
+
+    positive: list[str]
+    negative: list[str]
+    ordinary: list[str]
+    labels: TokenLabels
+    originals: list[str] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        matches: ConceptMatches,
+        texts: Texts,
+        *,
+        min_token_count: int | None,
+        expansion: Expansion | None,
+        seed: int,
+    ) -> PairTexts:
+        """Return pairs of the matched texts and of the expansion; at most 20,000 of either kind, drawn at random."""
+        rng = np.random.default_rng(seed)
+        negatives = matches.negatives()
+        counts = TOKEN_COUNTS if min_token_count is None else (min_token_count,)
+        labels, vocabulary = matches.token_labels(matches.frequent_tokens(counts))
+        rows = sample(len(matches.with_concept), MAX_PAIRS, rng)
+        ordinary = sample(len(matches.without_concept), MAX_BACKGROUND, rng)
+        own = cls(
+            [texts[matches.with_concept[i]] for i in rows],
+            [negatives[i] for i in rows],
+            [texts[matches.without_concept[i]] for i in ordinary],
+            labels[rows],
+        )
+        if expansion is None:
+            return own
+        tokens = matches.tokens()
+        return own.with_expansion([tokens[i] for i in rows], vocabulary, expansion)
+
+    def with_expansion(
+        self, tokens: Sequence[tuple[str, ...]], listed: TokenVocabulary, expansion: Expansion
+    ) -> PairTexts:
+        """Return these pairs and those of the expansion.
+
+        A text in which the expansion detected a member appears there alone, with the member removed as well.
+
+        Args:
+            tokens: of each own positive, the words of the concept.
+            listed: those of them that are labels.
+        """
+        members = {row.text for row in expansion.rows if row.text == row.original}
+        own = [i for i, text in enumerate(self.positive) if text not in members]
+        words = [*(tokens[i] for i in own), *(row.tokens for row in expansion.rows)]
+        counts = Counter(word for row in expansion.rows for word in row.tokens)
+        columns = {word: j for j, word in enumerate(listed.tokens)}
+        for word in sorted(counts, key=lambda word: (-counts[word], word)):
+            if counts[word] >= MEMBER_COUNT:
+                columns.setdefault(word, len(columns))
+        labels = np.zeros((len(words), len(columns)), dtype=np.uint8)
+        for i, row in enumerate(words):
+            labels[i, [columns[word] for word in row if word in columns]] = 1
+        return PairTexts(
+            positive=[*(self.positive[i] for i in own), *expansion.texts],
+            negative=[*(self.negative[i] for i in own), *expansion.negatives],
+            ordinary=[text for text in self.ordinary if text not in members],
+            labels=labels,
+            originals=[*(self.positive[i] for i in own), *(row.original for row in expansion.rows)],
+        )
+
+    def groups(self, X: Embeddings) -> Groups | None:
+        """Return ids of near-duplicates and of pairs that were made of one text; None without expansion.
+
+        Args:
+            X: (N, n) embeddings of ``positive``.
+        """
+        if self.originals is None:
+            return None
+        natural = [i for i, text in enumerate(self.positive) if text == self.originals[i]]
+        near = near_duplicate_groups(X[natural])
+        ids = {self.positive[i]: int(group) for i, group in zip(natural, near, strict=True)}
+        for text in self.originals:
+            ids.setdefault(text, len(natural) + len(ids))
+        return np.array([ids[text] for text in self.originals], dtype=np.intp)
+
+
+def sample(rows: int, most: int, rng: np.random.Generator) -> npt.NDArray[np.intp]:
+    """Return at most ``most`` of the indices 0 .. rows - 1, drawn at random, in order."""
+    if rows <= most:
+        return np.arange(rows)
+    return np.sort(rng.choice(rows, size=most, replace=False))

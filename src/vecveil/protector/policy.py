@@ -1,0 +1,187 @@
+"""`ReleasePolicy`: how the documents of a collection are released, and the queries that are compared with them.
+
+Documents always pass the protector. A query must end up in the same space, so it passes the same map; its noise is the
+choice here:
+
+``same``       as much as a document: for queries that an untrusted party sees.
+``stronger``   more noise behind the same map: a query is often shorter and more telling than a document.
+``map-only``   none. That protects nothing: for queries that stay on the trusted side and search better so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, get_args
+
+import numpy as np
+
+from vecveil.errors import InvalidInputError, out_of_range, unknown_name, wrong_type
+from vecveil.protector.protector import Protector
+from vecveil.randomness import ItemId, NoiseKey, NoiseKeys, content_ids
+from vecveil.types import Embeddings, RandomSource, Texts
+from vecveil.validation import check_embeddings, check_texts
+
+if TYPE_CHECKING:
+    from vecveil.accounting import Ledger
+
+__all__ = ["QUERY_PROTECTIONS", "STRONGER", "QueryProtection", "ReleasePolicy"]
+
+QueryProtection = Literal["same", "stronger", "map-only"]
+QUERY_PROTECTIONS: tuple[QueryProtection, ...] = get_args(QueryProtection)
+STRONGER = 2.0
+"""Default factor by which ``stronger`` raises the noise of a query over that of a document."""
+
+_OWNER = "ReleasePolicy"
+
+
+@dataclass(frozen=True, eq=False)
+class ReleasePolicy:
+    """A protector, and how it is used on either side of a search.
+
+    Args:
+        protector: of the documents.
+        query_protection: ``same``, ``stronger`` or ``map-only``.
+        query_noise: for ``stronger``, how many times the documents' noise a query gets; more than 1.
+        key: for keyed noise on both sides: the same item with the same content gets the same release, so that asking
+            again averages nothing away. It is held in memory, never shown and never saved.
+        ledger: counts the releases of each item and refuses those beyond its cap.
+
+    Items are named by the ids that callers pass, else by their text, else by their vector.
+
+    Raises:
+        InvalidInputError: no protector, an unknown choice, or one that the method does not have.
+    """
+
+    protector: Protector
+    query_protection: QueryProtection = "same"
+    query_noise: float = STRONGER
+    key: NoiseKey | NoiseKeys | None = field(default=None, repr=False)
+    ledger: Ledger | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.protector, Protector):
+            raise wrong_type(_OWNER, "protector", "a vecveil.Protector", self.protector,
+                             fix="Load it with vecveil.load(path).")  # fmt: skip
+        if self.query_protection not in QUERY_PROTECTIONS:
+            raise unknown_name(_OWNER, "query_protection", QUERY_PROTECTIONS, self.query_protection)
+        if self.key is not None and not isinstance(self.key, NoiseKey | NoiseKeys):
+            raise wrong_type(_OWNER, "key", "a vecveil.NoiseKeys", self.key,
+                             fix="Read it with NoiseKeys.from_file(path).")  # fmt: skip
+        if self.rewrites_texts and (self.key is not None or self.ledger is not None):
+            param = "key" if self.key is not None else "ledger"
+            constraint = "left out for a method that rewrites texts"
+            raise InvalidInputError.of(_OWNER, param, constraint, "a value", "It adds no noise.")
+        if self.rewrites_texts and self.query_protection != "same":
+            constraint, got = "'same' for a method that rewrites texts", repr(self.query_protection)
+            raise InvalidInputError.of(_OWNER, "query_protection", constraint, got,
+                                       "Queries are rewritten as documents are.")  # fmt: skip
+        if self.query_protection == "stronger":
+            if not isinstance(self.query_noise, int | float) or not 1 < self.query_noise < np.inf:
+                raise out_of_range(_OWNER, "query_noise", "a number above 1", repr(self.query_noise)[:40])
+            _ = self._query_protector  # refuse a method without a scale now, not at the first query
+
+    @cached_property
+    def _query_protector(self) -> Protector:
+        if self.query_protection == "stronger":
+            return self.protector.rescaled(self.query_noise)
+        return self.protector
+
+    @property
+    def rewrites_texts(self) -> bool:
+        """Whether texts are rewritten before they are encoded, and vectors are left as they are."""
+        return self.protector.rewriter is not None
+
+    @property
+    def gives_clean_queries(self) -> bool:
+        """Whether queries leave as the encoder made them: without noise and without a map."""
+        protector = self.protector
+        plain = protector.map is None and not protector.after and protector.before.kind == "none"
+        return self.query_protection == "map-only" and plain
+
+    def documents(
+        self,
+        X: Embeddings,
+        rng: RandomSource = None,
+        *,
+        ids: Sequence[ItemId] | None = None,
+        texts: Texts | None = None,
+    ) -> Embeddings:
+        """Return the clean vectors ``X`` (N, n) as they are stored: (N, m), same dtype.
+
+        Args:
+            rng: None for secure noise; a seed is repeatable and insecure.
+            ids: one for each row.
+            texts: the texts of ``X``; with a key or a ledger and no ids they name the items.
+        """
+        return self._release(self.protector, X, rng, ids, texts)
+
+    def queries(
+        self,
+        X: Embeddings,
+        rng: RandomSource = None,
+        *,
+        ids: Sequence[ItemId] | None = None,
+        texts: Texts | None = None,
+    ) -> Embeddings:
+        """Return the clean vectors of queries as they are compared with stored ones: (N, m), same dtype."""
+        if self.query_protection == "map-only":
+            return self.protector.protect(self._checked(self.protector, X), noise=False)
+        return self._release(self._query_protector, X, rng, ids, texts)
+
+    def embed_documents(
+        self, texts: Texts, rng: RandomSource = None, *, ids: Sequence[ItemId] | None = None
+    ) -> Embeddings:
+        """Return the protected vectors of ``texts``, encoded by the protector's encoder."""
+        return self._embed(texts, rng, ids, query=False)
+
+    def embed_queries(
+        self, texts: Texts, rng: RandomSource = None, *, ids: Sequence[ItemId] | None = None
+    ) -> Embeddings:
+        """Return the vectors of ``texts`` as queries, encoded by the protector's encoder."""
+        return self._embed(texts, rng, ids, query=True)
+
+    def _embed(
+        self, texts: Texts, rng: RandomSource, ids: Sequence[ItemId] | None, *, query: bool
+    ) -> Embeddings:
+        texts = check_texts(texts, owner=_OWNER, min_rows=0)
+        if not texts:
+            return np.empty((0, self.protector.released_dimension), dtype=np.float32)
+        if self.rewrites_texts:
+            return self.protector.encode(texts)
+        X = np.asarray(self.protector.loaded_encoder().encode(texts))
+        return (self.queries if query else self.documents)(X, rng, ids=ids, texts=texts)
+
+    def _release(
+        self,
+        protector: Protector,
+        X: Embeddings,
+        rng: RandomSource,
+        ids: Sequence[ItemId] | None,
+        texts: Texts | None,
+    ) -> Embeddings:
+        X = self._checked(protector, X)
+        if self.key is None and self.ledger is None:
+            return protector.protect(X, rng, lengths=False)
+        if texts is not None:
+            texts = check_texts(texts, owner=_OWNER, min_rows=0)
+        # Keyed noise can depend on texts only where the encoder is known.
+        known = texts if self.key is not None and protector.encoder_info.fingerprint else None
+        return protector.protect(
+            X,
+            rng,
+            ids=content_ids(X, texts) if ids is None else ids,
+            key=self.key,
+            texts=known,
+            ledger=self.ledger,
+            lengths=False,
+        )
+
+    @staticmethod
+    def _checked(protector: Protector, X: Embeddings) -> Embeddings:
+        """Return ``X``, checked; rows that are too long for the noise are refused."""
+        # check_norms refuses rows that are not finite, or else the protector does.
+        X = check_embeddings(X, owner=_OWNER, param="X", dimension=protector.dimension, finite=False)
+        protector.check_norms(X, owner=_OWNER)
+        return X

@@ -1,0 +1,171 @@
+"""The protector file format: safetensors with JSON metadata. Loading never executes what a file holds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vecveil.errors import MissingDependencyError, ProtectorFileError, VecveilError
+from vecveil.mechanisms import MECHANISMS, Before, Step
+from vecveil.sensitivity.linear_map import LinearMap
+from vecveil.version import __version__
+
+__all__ = ["SCHEMA", "checksum", "damage_refused", "pack", "parts", "read", "refuse", "unpack"]
+
+SCHEMA = "vecveil.protector/2"
+LARGEST_FILE = 2**31
+LARGEST_DIMENSION = 16_384
+"""A few bytes can declare any dimension, and a guarantee is computed from n × n numbers."""
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+
+def pack(record: dict[str, Any], arrays: Arrays) -> bytes:
+    """Return the content of a file with these fields and arrays."""
+    from safetensors.numpy import save
+
+    stored = {name: np.ascontiguousarray(a, dtype=_stored_type(name)) for name, a in arrays.items()}
+    # A protector without arrays still needs one: safetensors drops the metadata of an empty file.
+    stored.setdefault("dimension", np.array([record["dimension"]], dtype=np.float64))
+    record = {"schema": SCHEMA, "vecveil": __version__, **record}
+    record["checksum"] = checksum(record, stored)
+    return bytes(save(stored, metadata={"vecveil": json.dumps(record, allow_nan=False)}))
+
+
+def unpack(data: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
+    """Return the record and arrays of a file, checked against its schema and checksum; ``name`` is for messages."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        arrays: Arrays = load(data)
+        # safetensors shows metadata of paths only; its header is eight bytes of length, then JSON.
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        metadata = header.get("__metadata__", {})
+    except (SafetensorError, ValueError, TypeError, LookupError, RuntimeError, AttributeError) as error:
+        raise refuse(name, "is truncated, damaged or not a protector") from error
+    try:
+        record = json.loads(metadata["vecveil"])
+        schema = record["schema"]
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise refuse(name, "is not a protector") from error
+    if schema != SCHEMA:
+        shown = repr(schema[:40]) if isinstance(schema, str) else "of another kind"
+        raise refuse(name, f"has the format {shown}, and this version reads {SCHEMA!r}")
+    for array_name, array in arrays.items():
+        if array.dtype != _stored_type(array_name) or not np.isfinite(array).all():
+            raise refuse(name, "holds arrays that are not finite, or of another type")
+    with damage_refused(name):
+        if checksum(record, arrays) != record["checksum"]:
+            raise refuse(name, "does not match its own checksum")
+    return record, arrays
+
+
+def parts(record: dict[str, Any], arrays: Arrays) -> dict[str, Any]:
+    """Return the fields of a protector but for its encoder; raises ValueError and its like for a wrong record."""
+    n = record["dimension"]
+    if type(n) is not int or not 1 <= n <= LARGEST_DIMENSION:
+        raise ValueError("dimension")
+    if not isinstance(record["method"], str) or not isinstance(record["concept"], str | None):
+        raise ValueError("method")
+    if record["output"] not in ("full", "reduced") or not isinstance(record["report"], dict):
+        raise ValueError("output")
+    linear = _linear_map(arrays, n)
+    if record["output"] == "reduced" and linear is None:
+        raise ValueError("output")
+    fields = {key: record[key] for key in ("method", "output", "concept", "report")}
+    fields["map"] = linear
+    fields["before"] = Before(**record["before"])
+    fields["after"] = tuple(
+        Step.from_record(step, arrays.get(f"after.{i}.matrix")) for i, step in enumerate(record["after"])
+    )
+    if "rewriter" not in record:
+        fields["mechanism"] = MECHANISMS[record["mechanism"]].from_saved(record["parameters"], arrays, n)
+        return fields
+    # Imported here: the methods load what a fit needs, and protecting vectors does not.
+    from vecveil.protector.methods.text_level import TextPlaceholder, rewriter_from_record
+
+    rewriter = rewriter_from_record(record["rewriter"])
+    if record["mechanism"] != TextPlaceholder.name or record["method"] != rewriter.kind:
+        raise ValueError("rewriter")
+    return fields | {"mechanism": TextPlaceholder(n, rewriter.kind), "rewriter": rewriter}
+
+
+def read(path: str | os.PathLike[str]) -> bytes:
+    """Return the bytes of a protector file; raises ProtectorFileError if there is none that can be read."""
+    path = Path(path)
+    try:
+        if not path.is_file():
+            raise refuse(path.name, "is not there" if not path.exists() else "is not a file")
+        size = path.stat().st_size
+        if size == 0 or size > LARGEST_FILE:
+            raise refuse(path.name, f"has {size} bytes")
+        return path.read_bytes()
+    except OSError as error:  # no permission on the folder, a name that is too long
+        raise refuse(path.name, f"cannot be read ({type(error).__name__})") from error
+
+
+def checksum(record: dict[str, Any], arrays: Arrays) -> str:
+    """Return the SHA-256 of the whole file: the record without its checksum, and all arrays."""
+    rest = {key: value for key, value in record.items() if key != "checksum"}
+    digest = hashlib.sha256(json.dumps(rest, sort_keys=True).encode())
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array, dtype=np.float64).tobytes())
+    return digest.hexdigest()
+
+
+@contextmanager
+def damage_refused(name: str) -> Iterator[None]:
+    """Turn the errors of a forged or damaged record into `ProtectorFileError`."""
+    try:
+        yield
+    except (ProtectorFileError, MissingDependencyError):
+        raise
+    except VecveilError as error:
+        raise refuse(name, "holds values that make no protector") from error
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise refuse(name, "lacks a part, or one has the wrong type") from error
+    except RecursionError as error:
+        raise refuse(name, "is nested too deeply") from error
+
+
+def refuse(name: str, reason: str) -> ProtectorFileError:
+    """Return the error for the file called ``name``."""
+    return ProtectorFileError(
+        f"vecveil.load: `path` must be a protector file written by vecveil fit or Protector.save (--protector); "
+        f"{name[:100]} {reason}. Copy the file again or fit a new protector."
+    )
+
+
+def _stored_type(name: str) -> type[np.float32 | np.float64]:
+    """Return the type that an array is stored in: networks are trained in float32."""
+    return np.float32 if name.startswith("policy.") else np.float64
+
+
+def _linear_map(arrays: Arrays, n: int) -> LinearMap | None:
+    if "map.down" not in arrays:
+        return None
+    down, up = arrays["map.down"], arrays.get("map.up")
+    if down.ndim != 2 or not 1 <= len(down) <= n or down.shape[1] != n:
+        raise ValueError("map.down")
+    m = len(down)
+    if (up is None and m != n) or (up is not None and up.shape != (n, m)):
+        raise ValueError("map.up")
+    with np.errstate(over="ignore", invalid="ignore"):
+        if up is not None and not np.allclose(up.T @ up, np.eye(m), atol=1e-5):
+            raise ValueError("map.up")  # its columns are orthonormal
+        longest = np.abs(down).max(axis=1, keepdims=True)
+        if not (longest > 0).all() or np.linalg.matrix_rank(down / longest) < m:
+            raise ValueError("map.down")  # fewer dimensions than the guarantee speaks of
+    step = arrays["map.step"]
+    if step.shape != (1,) or not step[0] >= 0:
+        raise ValueError("map.step")
+    return LinearMap(down=down, up=up, step=float(step[0]))
