@@ -139,7 +139,7 @@ def put_together(
         if same_words:
             words[:], factors[:] = words[0], factors[0]
         out = np.empty_like(X)
-        assert kernel.release(kernel.Kind.ADD_DIRECTION, X, words, factors, root, 2.0**-24, out)
+        assert kernel.release(kernel.NoiseKind.ADD_DIRECTION, X, words, factors, root, 2.0**-24, out)
         return out
 
     return release
@@ -200,7 +200,7 @@ def test_bugs_of_the_purkayastha_mechanism_are_rejected(n: int, bug: str) -> Non
             theta = np.minimum(theta, np.quantile(theta, 0.8))
         factors, out = np.stack([np.cos(theta), np.sin(theta)], axis=1), np.empty_like(X)
         words = stream.words(pairs)
-        assert kernel.release(kernel.Kind.TURN, X, words, factors, None, 2.0**-24, out)
+        assert kernel.release(kernel.NoiseKind.TURN, X, words, factors, None, 2.0**-24, out)
         return out
 
     audit = run(release, declared_purkayastha(x, y, epsilon=epsilon), x, y)

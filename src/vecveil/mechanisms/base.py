@@ -186,7 +186,7 @@ Factors = Callable[[WordStream, Words], Vector]
 
 
 def add_noise(
-    kind: kernel.Kind,
+    kind: kernel.NoiseKind,
     X: Embeddings,
     stream: WordStream,
     factors: Factors,
@@ -225,7 +225,7 @@ def add_given(
     def work(start: int, stop: int) -> None:
         finite.append(
             kernel.release(
-                kernel.Kind.ADD_GIVEN,
+                kernel.NoiseKind.ADD_GIVEN,
                 X[start:stop], noise[start:stop], factors[start:stop], None, step, out[start:stop],
             )
         )  # fmt: skip

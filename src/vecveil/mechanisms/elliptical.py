@@ -81,7 +81,7 @@ class EllipticalMechanism(Mechanism):
             return part.gammas(float(n), at, words, at) / epsilon
 
         if shape.is_diagonal and self.splits == 1:
-            kind = kernel.Kind.ADD if epsilon is None else kernel.Kind.ADD_DIRECTION
+            kind = kernel.NoiseKind.ADD if epsilon is None else kernel.NoiseKind.ADD_DIRECTION
             root = None if shape.is_isotropic else np.ascontiguousarray(shape.root)
             more = 0 if epsilon is None else GAMMA_BLOCKS
             return add_noise(kind, X, stream, factors, root, step, out, more_blocks=more)

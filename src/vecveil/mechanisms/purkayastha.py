@@ -176,7 +176,14 @@ class Purkayastha(Mechanism):
             return np.stack([np.cos(turned), np.sin(turned)], axis=1)
 
         return add_noise(
-            kernel.Kind.TURN, X, stream, factors, None, self.step, out, more_blocks=ROUND_BLOCKS
+            kernel.NoiseKind.TURN,
+            X,
+            stream,
+            factors,
+            None,
+            self.step,
+            out,
+            more_blocks=ROUND_BLOCKS,
         )
 
     def takes(self, X: Embeddings) -> npt.NDArray[np.bool_]:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from vecveil.types import Embeddings, Vector
 
 __all__ = [
-    "Kind",
+    "NoiseKind",
     "Words",
     "counters",
     "exponentials",
@@ -59,7 +59,7 @@ _COSINE = [
 ]  # fmt: skip
 
 
-class Kind(IntEnum):
+class NoiseKind(IntEnum):
     """How `release` makes y of x, words (or noise) and a factor."""
 
     ADD = 0
@@ -167,7 +167,7 @@ def row_dots(X: Embeddings, Y: Embeddings) -> Vector:
 
 
 def release(
-    kind: Kind,
+    kind: NoiseKind,
     X: Embeddings,
     words: Words | Embeddings,
     factors: Vector,
@@ -181,15 +181,15 @@ def release(
     x = X.astype(np.float64)
     n = X.shape[1]
     with np.errstate(all="ignore"):
-        noise = words if kind == Kind.ADD_GIVEN else normals(words, (n + 1) // 2)[:, :n]
+        noise = words if kind == NoiseKind.ADD_GIVEN else normals(words, (n + 1) // 2)[:, :n]
         factor = factors
-        if kind == Kind.TURN:
+        if kind == NoiseKind.TURN:
             x = (1.0 / np.sqrt(row_dots(x, x)))[:, None] * x
             noise = noise - row_dots(noise, x)[:, None] * x
             length = np.sqrt(row_dots(noise, noise))
             x = factors[:, :1] * x
             factor = factors[:, 1] / length
-        elif kind == Kind.ADD_DIRECTION:
+        elif kind == NoiseKind.ADD_DIRECTION:
             factor = factor / np.sqrt(row_dots(noise, noise))
         scaled = factor[:, None] * noise
         if root is not None:

@@ -14,10 +14,10 @@ from types import ModuleType
 import numpy as np
 
 from vecveil.randomness import elementary
-from vecveil.randomness.elementary import Kind, Words
+from vecveil.randomness.elementary import NoiseKind, Words
 from vecveil.types import Embeddings, Vector
 
-__all__ = ["Kind", "compiled", "counters", "exponentials", "gammas", "normals", "release"]
+__all__ = ["NoiseKind", "compiled", "counters", "exponentials", "gammas", "normals", "release"]
 
 _compiled: ModuleType | None = None
 if os.environ.get("VECVEIL_KERNEL") != "numpy":
@@ -60,7 +60,7 @@ def gammas(words: Words, first: int, tries: int, shape: float) -> Vector:
 
 
 def release(
-    kind: Kind,
+    kind: NoiseKind,
     X: Embeddings,
     words: Words | Embeddings,
     factors: Vector,

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from vecveil.randomness import elementary, kernel
-from vecveil.randomness.elementary import Kind
+from vecveil.randomness.elementary import NoiseKind
 
 RNG = np.random.default_rng(0)
 
@@ -38,10 +38,10 @@ def test_compiled_and_numpy_give_the_same_bits(n: int) -> None:
         )
     for dtype in ("f4", "f8"):
         X = RNG.standard_normal((40, n)).astype(dtype)
-        for kind in Kind:
-            factors = RNG.random((40, 2) if kind == Kind.TURN else 40)
-            noise = RNG.standard_normal((40, n)) if kind == Kind.ADD_GIVEN else W
-            roots = [None, RNG.random(n)] if kind in (Kind.ADD, Kind.ADD_DIRECTION) else [None]
+        for kind in NoiseKind:
+            factors = RNG.random((40, 2) if kind == NoiseKind.TURN else 40)
+            noise = RNG.standard_normal((40, n)) if kind == NoiseKind.ADD_GIVEN else W
+            roots = [None, RNG.random(n)] if kind in (NoiseKind.ADD, NoiseKind.ADD_DIRECTION) else [None]
             for root in roots:
                 for step in (2.0**-16, 2.0**-900):
                     expected, finite = elementary.release(kind, X, noise, factors, root, step)
