@@ -1,4 +1,4 @@
-"""The texts a PII classifier learns from: a PII corpus and plain texts, relabelled by a detector, 1:1.
+"""Build the texts of the PII classifier: a PII corpus and plain texts, relabelled by a detector, 1:1.
 
 TextCrafter, Eq. 5 to 8: draw texts from both corpora, move the plain ones in which a detector finds PII to the
 others, and sample the larger class down.
@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.concepts import Concept, Detector
+from vecveil.concepts import Concept, Detector, PresidioDetector
 from vecveil.errors import ConceptError, InvalidInputError
 from vecveil.types import Embeddings, Texts
 from vecveil.validation import check_count, check_texts
-
-if TYPE_CHECKING:
-    from vecveil.concepts import PresidioDetector
 
 __all__ = [
     "PII_ENTITIES",
@@ -51,6 +48,16 @@ def balanced_rows(positive: int, plain: int, rng: np.random.Generator) -> tuple[
     return chosen[0].astype(np.int64), chosen[1].astype(np.int64)
 
 
+def check_groups(groups: Any, rows: int, *, owner: str, param: str) -> npt.NDArray[Any]:
+    """Return ``groups`` as an array of integers or strings, one for each of ``rows`` rows."""
+    array = np.asarray(groups)
+    if array.shape != (rows,) or array.dtype.kind not in "iuU":
+        constraint = f"{rows} integers or strings, one for each row"
+        got = f"shape {array.shape} of dtype {array.dtype}"
+        raise InvalidInputError.of(owner, param, constraint, got)
+    return array
+
+
 def row_groups(
     groups_positive: Any, groups_plain: Any, positive: int, plain: int, *, owner: str
 ) -> Indices:
@@ -59,31 +66,25 @@ def row_groups(
     Raises:
         InvalidInputError: not one group a row, or the two are of different kinds.
     """
-    given: list[npt.NDArray[Any] | None] = []
-    names = ("groups_positive", "groups_plain")
-    for name, groups, rows in zip(
-        names, (groups_positive, groups_plain), (positive, plain), strict=True
-    ):
-        if groups is None:
-            given.append(None)
-            continue
-        array = np.asarray(groups)
-        if array.shape != (rows,) or array.dtype.kind not in "iuU":
-            raise InvalidInputError.of(owner, name, f"{rows} integers or strings, one for each row",
-                                       f"shape {array.shape} of dtype {array.dtype}")  # fmt: skip
-        given.append(array)
+    given = [
+        None if groups is None else check_groups(groups, rows, owner=owner, param=param)
+        for param, groups, rows in (
+            ("groups_positive", groups_positive, positive),
+            ("groups_plain", groups_plain, plain),
+        )
+    ]
     known = [array for array in given if array is not None]
     if len({array.dtype.kind == "U" for array in known}) > 1:
-        raise InvalidInputError.of(owner, names[1], f"of the kind of `{names[0]}`",
-                                   " and ".join(str(array.dtype) for array in known),
+        got = " and ".join(str(array.dtype) for array in known)
+        raise InvalidInputError.of(owner, "groups_plain", "of the kind of `groups_positive`", got,
                                    "One name in both is one group.")  # fmt: skip
     numbers, count = np.empty(0, dtype=np.int64), 0
     if known:
         values, numbers = np.unique(np.concatenate(known), return_inverse=True)
         numbers, count = numbers.reshape(-1), len(values)
     result, start = [], 0
-    for known_groups, rows in zip(given, (positive, plain), strict=True):
-        if known_groups is None:
+    for array, rows in zip(given, (positive, plain), strict=True):
+        if array is None:
             result.append(np.arange(count, count + rows))
             count += rows
         else:
@@ -126,29 +127,16 @@ def split_by_group(
     test: npt.NDArray[np.bool_] = out[index]
     sides = (labels[test], labels[~test])
     if any(side.all() or not side.any() for side in sides):
-        raise InvalidInputError.of(owner, "groups_positive",
-                                   "such that whole groups leave both classes on both sides",
-                                   f"{int(positives.sum())} groups of positives and {int(plains.sum())} of plain rows",
+        got = f"{int(positives.sum())} groups of positives and {int(plains.sum())} of plain rows"
+        raise InvalidInputError.of(owner, "groups_positive", "enough for both classes on both sides", got,
                                    "Rows of one group are held out together.", "Give more groups.")  # fmt: skip
     return test
 
 
 PII_ENTITIES = (
-    "CREDIT_CARD",
-    "CRYPTO",
-    "EMAIL_ADDRESS",
-    "IBAN_CODE",
-    "IP_ADDRESS",
-    "MAC_ADDRESS",
-    "MEDICAL_LICENSE",
-    "PHONE_NUMBER",
-    "UK_NHS",
-    "US_BANK_NUMBER",
-    "US_DRIVER_LICENSE",
-    "US_ITIN",
-    "US_PASSPORT",
-    "US_SSN",
-)
+    "CREDIT_CARD", "CRYPTO", "EMAIL_ADDRESS", "IBAN_CODE", "IP_ADDRESS", "MAC_ADDRESS", "MEDICAL_LICENSE",
+    "PHONE_NUMBER", "UK_NHS", "US_BANK_NUMBER", "US_DRIVER_LICENSE", "US_ITIN", "US_PASSPORT", "US_SSN",
+)  # fmt: skip
 """Presidio's English types that need no model and point at a person, an account or a device.
 
 DATE_TIME, URL and UUID are left out: plain text is full of dates and addresses of pages, and they name nobody.
@@ -179,8 +167,6 @@ def pii_detector(
     Raises:
         MissingDependencyError: presidio-analyzer is not installed.
     """
-    from vecveil.concepts import PresidioDetector
-
     return PresidioDetector(
         entities, model=model, language=language, min_score=min_score, owner="pii_detector"
     )
@@ -198,13 +184,13 @@ def contains_pii(
         show_progress: a bar on stderr; None shows it on a terminal only.
     """
     checked = check_texts(texts, owner="contains_pii", min_rows=0)
-    found = _concept(detector).detect(checked, show_progress=show_progress)
-    return np.array([bool(spans) for spans in found], dtype=bool)
+    rows = _concept(detector).detect(checked, show_progress=show_progress)
+    return np.array([bool(spans) for spans in rows], dtype=bool)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PiiCorpus:
-    """Which texts are positives and which are plain, equally many. It holds row numbers, no text.
+    """Row numbers of the positives and of as many plain texts; it holds no text.
 
     Attributes:
         pii_rows: rows of the PII corpus among the positives.
@@ -285,20 +271,19 @@ def label_corpus(
         check_texts(texts, owner=owner, param=param, min_rows=0)
         for texts, param in ((pii_texts, "pii_texts"), (plain_texts, "plain_texts"))
     )
-    for texts, param, why in (
-        (pii, "pii_texts", "This is a corpus without PII."),
-        (plain, "plain_texts", "A classifier needs both classes."),
-    ):
+    for texts, param in ((pii, "pii_texts"), (plain, "plain_texts")):
         if not texts:
-            raise InvalidInputError.of(owner, param, "at least one text", "none", why)
+            raise InvalidInputError.of(
+                owner, param, "at least one text", "none", "A classifier needs both classes."
+            )
     seed = check_count(seed, owner=owner, param="seed", minimum=0)
     most = max(len(pii), len(plain))
     size = most if sample is None else check_count(sample, owner=owner, param="sample")
     rng = np.random.default_rng(seed)
     drawn_pii, drawn_plain = (_draw(len(texts), size, rng) for texts in (pii, plain))
     concept = _concept(detector)
-    found = concept.detect([plain[i] for i in drawn_plain], show_progress=show_progress)
-    flagged = np.array([bool(spans) for spans in found], dtype=bool)
+    drawn = [plain[i] for i in drawn_plain]
+    flagged = contains_pii(drawn, concept, show_progress=show_progress)
     moved, kept = drawn_plain[flagged], drawn_plain[~flagged]
     if not kept.size:
         raise ConceptError.of(owner, "plain_texts", "in part without PII",
@@ -340,12 +325,12 @@ def _concept(detector: Detector | None) -> Concept:
 
 def _described(concept: Concept) -> dict[str, Any]:
     """Return the record of the detectors; of one that is the user's own, its type alone."""
-    found = []
+    records = []
     for detector in concept.detectors:
         own = type(detector).__module__.startswith("vecveil.concepts.")
         describe = getattr(detector, "describe", None) if own else None
-        found.append({"kind": type(detector).__name__} if describe is None else describe())
-    return {"name": concept.name, "detectors": found}
+        records.append({"kind": type(detector).__name__} if describe is None else describe())
+    return {"name": concept.name, "detectors": records}
 
 
 def _draw(rows: int, size: int, rng: np.random.Generator) -> Indices:

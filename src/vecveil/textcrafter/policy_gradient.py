@@ -13,6 +13,8 @@ import numpy.typing as npt
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.mechanisms.textcrafter import REDRAWS, degenerate_below
 from vecveil.runtime import Batches, import_torch, resolve_device
+from vecveil.textcrafter.corpus import check_groups
+from vecveil.textcrafter.pii_classifier import PiiClassifier
 from vecveil.textcrafter.reward import Reward, RewardTerms, target_centroids
 from vecveil.textcrafter.settings import PolicySettings
 from vecveil.types import Embeddings
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from vecveil.textcrafter.network import ProtectPolicy
-    from vecveil.textcrafter.pii_classifier import PiiClassifier
 
 __all__ = [
     "CURVES_SCHEMA",
@@ -42,7 +43,7 @@ CURVES_SCHEMA = "vecveil.training/1"
 
 @dataclass(frozen=True, slots=True)
 class EpochMeasures:
-    """Means over the held-out vectors after an epoch, without dropout, under the same draws every time.
+    """Means over the held-out vectors after an epoch, without dropout and with the same draws every time.
 
     Attributes:
         epoch: 0 is before the first step.
@@ -79,13 +80,13 @@ class EpochMeasures:
 
 @dataclass(frozen=True, slots=True)
 class LearningCurves:
-    """The measures of each epoch, the start first."""
+    """Learning curves: the measures of each epoch, the start first."""
 
     epochs: tuple[EpochMeasures, ...]
 
     @property
     def last(self) -> EpochMeasures:
-        """Return what the policy that is kept has reached: the last epoch's."""
+        """Return the measures of the last epoch, whose policy is kept."""
         return self.epochs[-1]
 
     @property
@@ -120,22 +121,21 @@ class LearningCurves:
         try:
             return cls(tuple(_epoch(one, at) for at, one in enumerate(record["epochs"])))
         except (KeyError, TypeError, ValueError) as error:
-            raise DataFileError.of("LearningCurves", "record", "a list of epochs with all their measures",
-                                   "one without") from error  # fmt: skip
+            constraint = "a list of epochs with all their measures"
+            raise DataFileError.of("LearningCurves", "record", constraint, "one without") from error
 
 
 def _epoch(values: Any, at: int) -> EpochMeasures:
     if values["epoch"] != at:
         raise ValueError("epoch")
-    found: dict[str, Any] = {"epoch": at}
+    measures: dict[str, Any] = {"epoch": at}
     for field in fields(EpochMeasures)[1:]:
         value = values[field.name]
-        if isinstance(value, bool) or not isinstance(value, int | float | None):
+        optional = value is None and field.name == "reward_training"
+        if not optional and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise TypeError(field.name)
-        if value is None and field.name != "reward_training":
-            raise TypeError(field.name)
-        found[field.name] = None if value is None else float(value)
-    return EpochMeasures(**found)
+        measures[field.name] = None if value is None else float(value)
+    return EpochMeasures(**measures)
 
 
 def orthogonal_part(d: Tensor, v: Tensor) -> Tensor:
@@ -212,14 +212,11 @@ def group_numbers(groups: Any, rows: int, *, owner: str) -> Indices | None:
     """
     if groups is None:
         return None
-    given = np.asarray(groups)
-    if given.shape != (rows,) or given.dtype.kind not in "iuU":
-        raise InvalidInputError.of(owner, "groups", f"{rows} integers or strings, one for each row",
-                                   f"shape {given.shape} of dtype {given.dtype}")  # fmt: skip
+    given = check_groups(groups, rows, owner=owner, param="groups")
     values, numbers = np.unique(given, return_inverse=True)
     if len(values) < 2:
-        raise InvalidInputError.of(owner, "groups", "of at least 2 groups", "1",
-                    "Rows of one group are held out together, and others must be left to learn from.")  # fmt: skip
+        why = "Rows of one group are held out together, and others must be left to learn from."
+        raise InvalidInputError.of(owner, "groups", "of at least 2 groups", "1", why)
     return numbers.reshape(-1).astype(np.int64)
 
 
@@ -264,7 +261,7 @@ Array = npt.NDArray[Any]
 
 
 class NotFinite(ArithmeticError):
-    """A reward or gradient is NaN or infinite; its text says which and why."""
+    """Raised for a reward or gradient that is NaN or infinite; its text names the cause."""
 
 
 class PolicyGradient:
@@ -401,13 +398,13 @@ class PolicyGradient:
         with torch.no_grad():
             drift = 1 - torch.nn.functional.cosine_similarity(protected, e.expand_as(d), dim=-1)
             means = [rewards.mean(), terms.p_pii.mean(), drift.mean()]
-            found: Tensor = share * torch.stack(means)
-        return found
+            weighted: Tensor = share * torch.stack(means)
+        return weighted
 
     def _check_policy(self, mean: Tensor, sigma: Tensor, v: Tensor) -> None:
-        for name, found in (("mean μ", mean), ("direction v", v), ("σ", sigma)):
-            if not bool(found.sum().isfinite()) or (found is sigma and not bool(found.min() > 0)):
-                kind = "NaN, infinite or zero" if found is sigma else "NaN or infinite"
+        for name, values in (("mean μ", mean), ("direction v", v), ("σ", sigma)):
+            if not bool(values.sum().isfinite()) or (values is sigma and not bool(sigma.min() > 0)):
+                kind = "NaN, infinite or zero" if values is sigma else "NaN or infinite"
                 raise NotFinite(f"the policy's {name} is {kind}. {self._smaller_rate()}")
 
     def _check_terms(self, terms: RewardTerms, rewards: Tensor) -> None:
@@ -439,10 +436,10 @@ class PolicyGradient:
             parts = self._batches.run(
                 len(self._held_out), lambda i, j: self._measures(i, j, generator)
             )
-        found = torch.stack(parts).sum(dim=0) / len(self._held_out)
+        sums = torch.stack(parts).sum(dim=0) / len(self._held_out)
         units = 2 * self.module.dimension  # means of μ/‖μ‖ and of v, behind the others
-        means = found[:-units].tolist()
-        mean_resultant, direction_resultant = found[-units:].view(2, -1).norm(dim=1).tolist()
+        means = sums[:-units].tolist()
+        mean_resultant, direction_resultant = sums[-units:].view(2, -1).norm(dim=1).tolist()
         names = ("reward", "reward_clean", "p_pii", "p_pii_clean", "drift", "cluster_distance",
                  "cluster_distance_clean", "deterministic_share", "direction_cosine")  # fmt: skip
         return EpochMeasures(
@@ -480,7 +477,7 @@ class PolicyGradient:
         return sums
 
     def to_arrays(self) -> dict[str, Array]:
-        """Return all that the next epoch depends on."""
+        """Return the state that the next epoch depends on: weights, moments of Adam, generator."""
         arrays = {
             f"module.{name}": one.detach().cpu().numpy()
             for name, one in self.module.state_dict().items()
@@ -492,34 +489,32 @@ class PolicyGradient:
         return arrays
 
     def restore(self, arrays: Mapping[str, Array], *, epoch: int) -> None:
-        """Go back to what `to_arrays` returned after ``epoch``.
+        """Restore the state that `to_arrays` returned after ``epoch``.
 
         Raises:
-            ValueError: an array is missing, unknown, not finite, or of another shape or dtype. The fused Adam reads
-                beyond a moment that is too short, so that all of this is checked here.
+                ValueError: an array is missing, unknown, not finite, or of another shape or dtype.
         """
         torch = self._torch
-        wanted = self.to_arrays()
+        expected = self.to_arrays()
         for at, parameter in enumerate(self._learning.values()) if epoch else ():
-            wanted[f"adam.{at}.step"] = np.empty((), dtype=np.float32)
+            expected[f"adam.{at}.step"] = np.empty((), dtype=np.float32)
             for name in ("exp_avg", "exp_avg_sq"):
-                wanted[f"adam.{at}.{name}"] = np.empty(tuple(parameter.shape), dtype=np.float32)
-        if set(arrays) != set(wanted):
+                expected[f"adam.{at}.{name}"] = np.empty(tuple(parameter.shape), dtype=np.float32)
+        if set(arrays) != set(expected):
             raise ValueError("names")
         module: dict[str, Any] = {}
         moments: dict[int, dict[str, Any]] = {}
-        for name, array in wanted.items():
-            found = arrays[name]
-            if found.shape != array.shape or found.dtype != array.dtype:
-                raise ValueError(name)
-            if not np.isfinite(found).all():
+        for name, array in expected.items():
+            stored = arrays[name]
+            alike = stored.shape == array.shape and stored.dtype == array.dtype
+            if not alike or not np.isfinite(stored).all():
                 raise ValueError(name)
             kind, _, rest = name.partition(".")
             if kind == "module":
-                module[rest] = torch.from_numpy(found.copy())
+                module[rest] = torch.from_numpy(stored.copy())
             elif kind == "adam":
                 index, _, moment = rest.partition(".")
-                moments.setdefault(int(index), {})[moment] = torch.from_numpy(found.copy())
+                moments.setdefault(int(index), {})[moment] = torch.from_numpy(stored.copy())
         self.module.load_state_dict(module)
         self._optimiser.load_state_dict({**self._optimiser.state_dict(), "state": moments})
         self.generator.set_state(torch.from_numpy(arrays["generator"].copy()))

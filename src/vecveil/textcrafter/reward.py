@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +16,6 @@ from vecveil.validation import check_count, check_embeddings
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
-
-    from vecveil.textcrafter.pii_classifier import PiiClassifier
 
 __all__ = [
     "Reward",
@@ -102,11 +99,11 @@ def nearest(X: Embeddings, centroids: Array) -> npt.NDArray[np.int64]:
     # ‖e − c‖² without ‖e‖², which is the same for every c.
     squares = np.einsum("kn,kn->k", targets, targets)
     step = max(1, _BLOCK // max(targets.shape))
-    found = np.empty(len(checked), dtype=np.int64)
+    rows = np.empty(len(checked), dtype=np.int64)
     for start in range(0, len(checked), step):
         block = checked[start : start + step].astype(np.float64)
-        found[start : start + step] = (squares - 2 * (block @ targets.T)).argmin(axis=1)
-    return found
+        rows[start : start + step] = (squares - 2 * (block @ targets.T)).argmin(axis=1)
+    return rows
 
 
 def least_pii(centroids: Array, classifier: PiiClassifier) -> int:
@@ -124,9 +121,8 @@ def _distinct(X: Array, enough: int) -> int:
     return len(seen)
 
 
-@dataclass(frozen=True, eq=False)
-class RewardTerms:
-    """The three terms, not weighted; each of the shape of e' without its last dimension.
+class RewardTerms(NamedTuple):
+    """The three unweighted terms, each of the shape of e' without its last dimension.
 
     Attributes:
         distance: ‖e' − e‖.
@@ -140,7 +136,7 @@ class RewardTerms:
 
 
 class Reward:
-    """R and its baseline.
+    """The reward R and its baseline b.
 
     Args:
         classifier: logistic regression, p(e) = sigmoid(w · e + b).
@@ -198,8 +194,8 @@ def target_centroids(
         rows = np.full(len(X), least_pii(centroids, classifier))
     else:
         rows = nearest(X, centroids)
-    found: npt.NDArray[np.float64] = np.asarray(centroids, dtype=np.float64)[rows]
-    return found
+    targets: npt.NDArray[np.float64] = np.asarray(centroids, dtype=np.float64)[rows]
+    return targets
 
 
 def reward_lower_bound(e: Any, c: Any, settings: PolicySettings) -> Any:

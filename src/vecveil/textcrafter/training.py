@@ -1,4 +1,4 @@
-"""Training of a policy: vectors, classifier and centroids in, weights and learning curves out."""
+"""Train a policy: vectors, classifier and centroids in, weights and learning curves out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from vecveil.io import write_bytes
 from vecveil.mechanisms.policy import PolicyWeights
 from vecveil.mechanisms.textcrafter import check_unit_rows
 from vecveil.runtime import import_torch, one_thread, progress
+from vecveil.textcrafter.pii_classifier import PiiClassifier
 from vecveil.textcrafter.policy_gradient import (
     Indices,
     LearningCurves,
@@ -36,14 +37,11 @@ from vecveil.textcrafter.settings import PolicySettings
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_embeddings
 
-if TYPE_CHECKING:
-    from vecveil.textcrafter.pii_classifier import PiiClassifier
-
 __all__ = [
     "SCHEMA",
     "PolicyCheckpoint",
     "TrainedPolicy",
-    "digest",
+    "array_digest",
     "forget_checkpoint",
     "train_policy",
 ]
@@ -56,17 +54,21 @@ _OWNER = "train_policy"
 Array = npt.NDArray[Any]
 
 
-def digest(*arrays: Array) -> str:
+def array_digest(*arrays: Array) -> str:
     """Return SHA-256 over dtypes, shapes and values."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for array in arrays:
-        found.update(f"{array.dtype.str}{array.shape}".encode())
-        found.update(np.ascontiguousarray(array).data)
-    return found.hexdigest()
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
 
 
 class PolicyCheckpoint:
-    """The folder of one training.
+    """The checkpoint of a training: a folder whose one file holds all that the next epoch depends on.
+
+    ``policy.safetensors`` has weights, Adam's moments, the generator's state and, in its header, the identity and the
+    curves so far; it is replaced as a whole after every epoch, so that a crash leaves the last epoch or the one before.
+    ``training.json`` repeats the header for people and is never read. Nothing that is read here can run code.
 
     Args:
         folder: made, readable by its owner only, at the first write.
@@ -102,7 +104,7 @@ class PolicyCheckpoint:
                 header = file.metadata() or {}
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             schema = header["schema"]
-            found = dict(json.loads(header["identity"]))
+            identity = dict(json.loads(header["identity"]))
             curves = LearningCurves.from_record(json.loads(header["curves"]))
             if not curves.epochs:
                 raise ValueError("epochs")
@@ -112,21 +114,21 @@ class PolicyCheckpoint:
             raise DataFileError.of(
                 _OWNER, "checkpoint", f"of the schema {SCHEMA!r}", repr(schema)[:40]
             )
-        self._compare(found)
+        self._compare(identity)
         return arrays, curves
 
-    def _compare(self, found: Mapping[str, Any]) -> None:
-        for key, wanted in self.identity.items():
-            other = found.get(key)
-            if other == wanted:
+    def _compare(self, stored: Mapping[str, Any]) -> None:
+        for key, expected in self.identity.items():
+            other = stored.get(key)
+            if other == expected:
                 continue
-            if isinstance(wanted, dict) and isinstance(other, dict):  # say which setting
-                key, wanted, other = next(
-                    (name, wanted.get(name), other.get(name))
-                    for name in sorted({*wanted, *other})
-                    if wanted.get(name) != other.get(name)
+            if isinstance(expected, dict) and isinstance(other, dict):  # name the setting
+                key, expected, other = next(
+                    (name, expected.get(name), other.get(name))
+                    for name in sorted({*expected, *other})
+                    if expected.get(name) != other.get(name)
                 )
-            raise DataFileError.of(_OWNER, "checkpoint", f"one with {key} {str(wanted)[:60]}",
+            raise DataFileError.of(_OWNER, "checkpoint", f"one with {key} {str(expected)[:60]}",
                         f"one with {key} {str(other)[:60]}",
                         "A training goes on only with the data, settings and seed that it began with.",
                         "Give another folder (on the command line: another --out), or remove "
@@ -170,7 +172,7 @@ def forget_checkpoint(folder: Path) -> None:
 
 @dataclass(frozen=True, eq=False)
 class TrainedPolicy:
-    """What training has made.
+    """The outcome of a training.
 
     Attributes:
         weights: of the last epoch, to be applied without torch.
@@ -246,11 +248,11 @@ def _train(
     kept: PolicyCheckpoint | None,
     show: bool | None,
 ) -> TrainedPolicy:
-    found = kept.load() if kept is not None else None
+    stored = kept.load() if kept is not None else None
     learner = PolicyGradient(X, classifier, centroids, settings, seed, groups)
     at, curves, before = (0, 0), LearningCurves(()), 0.0
-    if kept is not None and found is not None:
-        arrays, curves = found
+    if kept is not None and stored is not None:
+        arrays, curves = stored
         try:
             learner.restore(arrays, epoch=curves.last.epoch)
         except (ValueError, RuntimeError) as error:  # torch's own, for a state of the generator
@@ -294,11 +296,11 @@ def _stopped(at: tuple[int, int], cause: str, kept: PolicyCheckpoint | None) -> 
     where = f"in epoch {at[0]}, step {at[1]}" if at[1] else f"after epoch {at[0]}, before a step"
     stays = "No checkpoint was asked for."
     if kept is not None:
-        found = kept.load()
+        stored = kept.load()
         stays = "No checkpoint has been written."
-        if found is not None:
+        if stored is not None:
             stays = (
-                f"The checkpoint {str(kept.folder)!r} stays as it was after epoch {found[1].last.epoch}; remove it "
+                f"The checkpoint {str(kept.folder)!r} stays as it was after epoch {stored[1].last.epoch}; remove it "
                 "before a training with other settings."
             )
     return f"{_OWNER}: training stopped {where}: {cause} {stays}"
@@ -338,8 +340,8 @@ def _identity(
         "dimension": X.shape[1],
         "settings": settings.to_record(),
         "seed": seed,
-        "vectors": digest(X),
-        "classifier": digest(classifier.weights, np.array([classifier.intercept])),
-        "centroids": digest(centroids),
-        "groups": None if groups is None else digest(groups),
+        "vectors": array_digest(X),
+        "classifier": array_digest(classifier.weights, np.array([classifier.intercept])),
+        "centroids": array_digest(centroids),
+        "groups": None if groups is None else array_digest(groups),
     }
