@@ -238,16 +238,23 @@ def test_noise_that_leaves_the_dtype_releases_nothing(name: str) -> None:
 def test_memory_is_bounded_by_blocks(name: str) -> None:
     """Beside input and output, no more than a few blocks of 8,192 rows are held."""
     one = made(name)
-    size = N_DIM**-0.5 if mechanism_of(one).name == "textcrafter" else 0.2  # it takes unit rows
-    X = np.full((120_000, N_DIM), size, dtype=np.float32)
-    one.protect(X[:10], rng=0)
-    tracemalloc.start()
-    try:
-        Y = one.protect(X, rng=0)
-        extra = tracemalloc.get_traced_memory()[1] - Y.nbytes
-    finally:
-        tracemalloc.stop()
-    assert extra < 6 * 8192 * N_DIM * 8 < X.nbytes
+    textcrafter = mechanism_of(one).name == "textcrafter"
+    size = N_DIM**-0.5 if textcrafter else 0.2  # it takes unit rows
+
+    def peak(count: int) -> int:
+        X = np.full((count, N_DIM), size, dtype=np.float32)
+        tracemalloc.start()
+        try:
+            Y = one.protect(X, rng=0)
+            return tracemalloc.get_traced_memory()[1] - Y.nbytes
+        finally:
+            tracemalloc.stop()
+
+    one.protect(np.full((10, N_DIM), size, dtype=np.float32), rng=0)
+    if textcrafter:  # slow, in blocks of 2,048 rows: twice the rows take no more memory
+        assert peak(24_576) < 1.05 * peak(12_288)
+    else:
+        assert peak(120_000) < 6 * 8192 * N_DIM * 8 < 120_000 * N_DIM * 4
 
 
 @every_protector

@@ -1,4 +1,4 @@
-"""The concept: what a user wants hidden, made of one or several detectors."""
+"""`Concept`: what a user wants hidden, made of one or several detectors."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _ENGINES = ("presidio", "spacy", "huggingface")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Concept:
-    """What is to be hidden: a name and detectors that find it in texts.
+    """A name and the detectors that find what is to be hidden.
 
     Attributes:
-        name: How messages and reports call it; choose one that may be seen.
-        detectors: Each finds spans; overlapping finds are united.
-        spans_column: A table column with spans that is still to be handed over (``with_columns``).
+        name: Used in messages and reports; choose one that may be seen.
+        detectors: Each finds spans; overlapping spans are united.
+        spans_column: A table column with spans, to be passed to ``with_columns``.
         labels_column: The same for a column with one label a text.
         labels: For a concept given by labels, the label of each text, None for none.
     """

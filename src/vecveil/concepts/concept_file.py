@@ -1,4 +1,4 @@
-"""The concept file: YAML that names a concept and says what belongs to it.
+"""Read a concept file: YAML with the name of a concept and its terms, patterns, entities or columns.
 
 ::
 

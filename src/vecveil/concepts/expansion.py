@@ -143,7 +143,7 @@ class MemberPool:
 
 
 def gather(sources: Sequence[MemberSource], context: ExpansionContext, *, most: int) -> MemberPool:
-    """Ask every source, drop what is listed or known from an earlier source, and place the rest.
+    """Return the members of every source that are neither listed nor known from an earlier source.
 
     Args:
         most: members at most; groups are cut to the same size first, so that a long list of names
@@ -385,16 +385,10 @@ class Expansion:
             A 0/1 array of shape (N, V), dtype uint8, and the vocabulary.
         """
         least = check_count(min_count, owner="Expansion.token_labels", param="min_count")
+        tokens = [row.tokens for row in self.rows]
         if vocabulary is None:
-            counts = Counter(word for row in self.rows for word in row.tokens)
-            kept = [word for word, count in counts.items() if count >= least]
-            vocabulary = TokenVocabulary(tuple(sorted(kept, key=lambda w: (-counts[w], w))))
-        labels = np.zeros((len(self), len(vocabulary)), dtype=np.uint8)
-        for i, row in enumerate(self.rows):
-            for word in row.tokens:
-                if word in vocabulary:
-                    labels[i, vocabulary.index(word)] = 1
-        return labels, vocabulary
+            vocabulary = TokenVocabulary.most_frequent(tokens, least)
+        return vocabulary.labels(tokens), vocabulary
 
     def report(self) -> dict[str, Any]:
         """Return counts and cost, JSON-able, without any text.
@@ -442,7 +436,7 @@ def expand(
         raise InvalidInputError.of(owner, "substitutions", "at least 1 without occurrences", "0",
                                    "Neither the user's texts nor made-up ones would be left.")  # fmt: skip
     seed = check_count(seed, owner=owner, param="seed", minimum=0)
-    counter = None if encoder is None else _Counting(encoder, show_progress)
+    counter = None if encoder is None else _CountingEncoder(encoder, show_progress)
     context = _context(matches, counter, seed, show_progress)
     pool = gather(chosen, context, most=most)
     if not pool.groups:
@@ -470,8 +464,8 @@ def expand(
     return Expansion(matches.name, tuple(rows), report)
 
 
-class _Counting:
-    """An encoder that counts what it is asked for."""
+class _CountingEncoder:
+    """Count the texts that an encoder encodes."""
 
     def __init__(self, encoder: Any, show_progress: bool | None) -> None:
         self._encoder = encoder

@@ -47,7 +47,7 @@ LONGEST_MEMBER = 100
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ExpansionContext:
-    """What a source may know. It holds terms: keep it in memory.
+    """The listed terms, their groups and the encoder, passed to each source. It holds terms: keep it in memory.
 
     Attributes:
         listed: the different terms that the concept finds in the texts, canonical, most frequent first.
@@ -109,7 +109,7 @@ class MemberSource(Protocol):
 
 
 def checked_members(source: MemberSource, found: Any) -> dict[str, list[str]]:
-    """Return what a source answered, without empty and overlong members; refuses another type."""
+    """Return the members that a source proposed, without empty and overlong ones."""
     owner = type(source).__name__
     if not isinstance(found, Mapping):
         raise wrong_type(owner, "members", "returning a mapping of groups to members", found)

@@ -1,18 +1,18 @@
-"""What a concept found in given texts: spans, pairs D+ and D-, token labels."""
+"""Matches of a concept in given texts: spans, pairs D+ and D-, token labels."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from vecveil.concepts.folding import canonical, words
 from vecveil.concepts.matching import Span
-from vecveil.errors import ConceptError, InvalidInputError
+from vecveil.errors import ConceptError, InvalidInputError, wrong_type
 from vecveil.validation import check_count
 
 __all__ = ["ConceptMatches", "TokenVocabulary", "build_matches"]
@@ -31,15 +31,13 @@ class TokenVocabulary:
     _columns: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        owner = "TokenVocabulary"
         if isinstance(self.tokens, str):
-            owner = "TokenVocabulary"
-            raise InvalidInputError.of(owner, "tokens", "a sequence of strings", "str")
+            raise wrong_type(owner, "tokens", "a sequence of strings", self.tokens)
         tokens = tuple(self.tokens)
-        if len(set(tokens)) != len(tokens):
-            repeated = len(tokens) - len(set(tokens))
-            raise InvalidInputError.of(
-                "TokenVocabulary", "tokens", "all different", f"{repeated} repetitions"
-            )
+        repeated = len(tokens) - len(set(tokens))
+        if repeated:
+            raise InvalidInputError.of(owner, "tokens", "all different", f"{repeated} repetitions")
         object.__setattr__(self, "tokens", tokens)
         object.__setattr__(self, "_columns", {token: j for j, token in enumerate(tokens)})
 
@@ -55,6 +53,20 @@ class TokenVocabulary:
     def __repr__(self) -> str:
         return f"TokenVocabulary({len(self)} tokens)"
 
+    @classmethod
+    def most_frequent(cls, tokens: Iterable[Iterable[str]], least: int) -> Self:
+        """Return the tokens that at least ``least`` texts hold, most frequent first."""
+        counts = Counter(token for row in tokens for token in row)
+        frequent = (token for token, count in counts.items() if count >= least)
+        return cls(tuple(sorted(frequent, key=lambda token: (-counts[token], token))))
+
+    def labels(self, tokens: Sequence[Iterable[str]]) -> npt.NDArray[np.uint8]:
+        """Return which tokens each text holds: (N, V), 0 or 1."""
+        labels = np.zeros((len(tokens), len(self)), dtype=np.uint8)
+        for i, row in enumerate(tokens):
+            labels[i, [self._columns[token] for token in row if token in self._columns]] = 1
+        return labels
+
     def index(self, token: str) -> int:
         """Return the column of ``token``; raises KeyError without naming it."""
         try:
@@ -65,7 +77,7 @@ class TokenVocabulary:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ConceptMatches:
-    """What a concept found in given texts. It holds the texts: keep it in memory, never save it.
+    """Matches of a concept in given texts. It holds the texts: keep it in memory, never save it.
 
     Every text is in exactly one of ``with_concept``, ``without_concept`` and ``emptied``.
 
@@ -90,8 +102,8 @@ class ConceptMatches:
     _negatives: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        found = f"{len(self.with_concept)} with the concept"
-        return f"ConceptMatches({self.name!r}, {len(self.texts)} texts, {found})"
+        counts = f"{len(self.texts)} texts, {len(self.with_concept)} with the concept"
+        return f"ConceptMatches({self.name!r}, {counts})"
 
     def positives(self) -> list[str]:
         """Return D+: the texts with the concept, aligned with ``with_concept``."""
@@ -141,17 +153,8 @@ class ConceptMatches:
         minimum = check_count(min_count, owner="ConceptMatches.token_labels", param="min_count")
         tokens = self.tokens()
         if vocabulary is None:
-            counts = Counter(word for row in tokens for word in row)
-            kept = [word for word, count in counts.items() if count >= minimum]
-            vocabulary = TokenVocabulary(
-                tuple(sorted(kept, key=lambda word: (-counts[word], word)))
-            )
-        labels = np.zeros((len(tokens), len(vocabulary)), dtype=np.uint8)
-        for i, row in enumerate(tokens):
-            for word in row:
-                if word in vocabulary:
-                    labels[i, vocabulary.index(word)] = 1
-        return labels, vocabulary
+            vocabulary = TokenVocabulary.most_frequent(tokens, minimum)
+        return vocabulary.labels(tokens), vocabulary
 
     def frequent_tokens(
         self, thresholds: Sequence[int], rows: Indices | None = None
@@ -166,12 +169,12 @@ class ConceptMatches:
         tokens = self.tokens()
         chosen = tokens if rows is None else [tokens[i] for i in rows]
         counts = Counter(word for row in chosen for word in row)
-        kept: list[str] = []
+        vocabulary = TokenVocabulary(())
         for threshold in thresholds:
-            kept = [word for word, count in counts.items() if count >= threshold]
-            if 2 * sum(counts[word] for word in kept) >= counts.total():
+            vocabulary = TokenVocabulary.most_frequent(chosen, threshold)
+            if 2 * sum(counts[word] for word in vocabulary) >= counts.total():
                 break
-        return TokenVocabulary(tuple(sorted(kept, key=lambda word: (-counts[word], word))))
+        return vocabulary
 
     def report(self) -> dict[str, Any]:
         """Return the counts, JSON-able, without any text; a label's name may be one."""
@@ -202,37 +205,43 @@ def build_matches(
     Args:
         negatives: One for each text with spans, in order; empty for a concept given by labels.
     """
+    empty: list[int] = []
+    rests: list[str] = []
     if labels is not None:
         holding = [i for i, label in enumerate(labels) if label is not None]
-        empty: list[int] = []
-        kept: list[str] = []
     else:
-        found = [i for i, row in enumerate(spans) if row]
-        pairs = list(zip(found, negatives, strict=True))
-        holding = [i for i, rest in pairs if any(map(str.isalnum, rest))]
-        kept = [rest for _, rest in pairs if any(map(str.isalnum, rest))]
-        empty = sorted(set(found) - set(holding))
-    rest = sorted(set(range(len(texts))) - set(holding) - set(empty))
-    asked = f"at least {min_texts} texts that hold the concept {name!r} and something beside it"
+        holding = []
+        for i, rest in zip((i for i, row in enumerate(spans) if row), negatives, strict=True):
+            # A text that consists of the concept alone has no counterpart without it.
+            if any(map(str.isalnum, rest)):
+                holding.append(i)
+                rests.append(rest)
+            else:
+                empty.append(i)
+    without = sorted(set(range(len(texts))) - set(holding) - set(empty))
+    needed = f"at least {min_texts} texts that hold the concept {name!r} and something beside it"
     if not holding and not empty:
-        raise ConceptError.of(owner, "texts", asked, f"0 of {len(texts)}", "The concept matches nothing.",
-                              "Check its terms, patterns or entity types, and the column of the texts.")  # fmt: skip
+        raise ConceptError.of(owner, "texts", needed, f"0 of {len(texts)}", "The concept matches nothing.",
+                              "Check its terms, patterns or entity types, and the column of the texts.",
+                              code="E-CONCEPT-NO-MATCH")  # fmt: skip
     if not holding:
         partly = f"every text that it matches ({len(empty)} of {len(texts)})"
-        whole = partly if rest else "every text"
-        raise ConceptError.of(owner, "texts", asked, "0",
-                              f"The concept covers the whole of {whole}: " "removing it leaves nothing.",
+        whole = partly if without else "every text"
+        raise ConceptError.of(owner, "texts", needed, "0",
+                              f"The concept covers the whole of {whole}: removing it leaves nothing.",
                               "Narrow the concept to the words that are to be hidden.")  # fmt: skip
     if len(holding) < min_texts:
         alone = f" ({len(empty)} more consist of it alone)" if empty else ""
-        raise ConceptError.of(owner, "texts", asked, f"{len(holding)} of {len(texts)}{alone}",
+        raise ConceptError.of(owner, "texts", needed, f"{len(holding)} of {len(texts)}{alone}",
                               "From so few nothing reliable can be learnt.",
-                              "Give more texts or a wider concept, or lower min_texts.")  # fmt: skip
+                              "Give more texts or a wider concept, or lower min_texts.",
+                              code="E-CONCEPT-FEW")  # fmt: skip
     different = len({texts[i] for i in holding})
     if different < min_texts:
-        raise ConceptError.of(owner, "texts", asked, f"{different} different ones among {len(holding)}",
+        raise ConceptError.of(owner, "texts", needed, f"{different} different ones among {len(holding)}",
                               "Copies of a text teach nothing new.",
-                              "Remove the copies and give more texts, or lower min_texts.")  # fmt: skip
+                              "Remove the copies and give more texts, or lower min_texts.",
+                              code="E-CONCEPT-FEW")  # fmt: skip
     complete = tuple(
         tuple(
             s if s.term else Span(s.start, s.end, s.label, canonical(texts[i][s.start : s.end]))
@@ -245,10 +254,10 @@ def build_matches(
         texts=tuple(texts),
         spans=complete,
         with_concept=_indices(holding),
-        without_concept=_indices(rest),
+        without_concept=_indices(without),
         emptied=_indices(empty),
         labels=None if labels is None else tuple(labels),
-        _negatives=tuple(kept),
+        _negatives=tuple(rests),
     )
 
 

@@ -1,4 +1,7 @@
-"""Rewriters: replace what a concept finds in a text before the text is encoded."""
+"""Rewriters: replace a concept in a text before the text is encoded.
+
+Texts in which the detectors find nothing are returned as they are: what a detector misses stays.
+"""
 
 from __future__ import annotations
 
