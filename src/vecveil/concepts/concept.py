@@ -136,18 +136,21 @@ class Concept:
     def from_file(cls, path: str | os.PathLike[str]) -> Concept:
         """Return the concept of a YAML file; its keys: :mod:`vecveil.concepts.concept_file`."""
         owner = "Concept.from_file"
-        found = read_concept_file(path)
+        settings = read_concept_file(path)
         detectors: list[Detector] = []
-        if "terms" in found:
-            sensitive = found.get("case_sensitive", False)
-            detectors.append(TermDetector(found["terms"], case_sensitive=sensitive, owner=owner))
-        if "patterns" in found:
-            detectors.append(PatternDetector(found["patterns"], owner=owner))
-        if "entities" in found:
-            options = dict(found["entities"])
+        if "terms" in settings:
+            sensitive = settings.get("case_sensitive", False)
+            detectors.append(TermDetector(settings["terms"], case_sensitive=sensitive, owner=owner))
+        if "patterns" in settings:
+            detectors.append(PatternDetector(settings["patterns"], owner=owner))
+        if "entities" in settings:
+            options = dict(settings["entities"])
             detectors += cls.from_entities("entities", options.pop("types"), **options).detectors
         return cls(
-            found["name"], tuple(detectors), found.get("spans_column"), found.get("labels_column")
+            settings["name"],
+            tuple(detectors),
+            settings.get("spans_column"),
+            settings.get("labels_column"),
         )
 
     @classmethod
@@ -314,7 +317,7 @@ def concept_record(concept: Concept, *, owner: str) -> dict[str, Any]:
 
 def concept_from_record(record: dict[str, Any]) -> Concept:
     """Return the concept; raises ValueError, LookupError or TypeError for a record that is wrong."""
-    return Concept(record["name"], tuple(_detector(one) for one in record["detectors"]))
+    return Concept(record["name"], tuple(_detector(item) for item in record["detectors"]))
 
 
 def _record(detector: Detector) -> dict[str, Any] | None:

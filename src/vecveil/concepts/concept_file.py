@@ -178,13 +178,13 @@ def read_text(path: Path, *, owner: str, most: int, param: str = "path") -> str:
         DataFileError: it is missing, too large, not UTF-8, or a device or pipe, which may never end.
     """
     try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
             raise DataFileError.of(
                 owner, param, "a readable file", f"{path.name!r}, not a regular file"
             )
-        if found.st_size > most:
-            got = f"{path.name!r} of {found.st_size >> 20} MiB"
+        if status.st_size > most:
+            got = f"{path.name!r} of {status.st_size >> 20} MiB"
             raise DataFileError.of(owner, param, f"a file of at most {most >> 20} MiB", got)
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:

@@ -123,14 +123,14 @@ class PresidioDetector(EntityDetector):
         """Return the entities of each text, labelled with their types."""
         return [
             [
-                Span(found.start, found.end, found.entity_type)
-                for found in self._engine.analyze(
+                Span(result.start, result.end, result.entity_type)
+                for result in self._engine.analyze(
                     without_surrogates(text),
                     language=self.language,
                     entities=list(self.entities),
                     score_threshold=self.min_score,
                 )
-                if found.start < found.end
+                if result.start < result.end
             ]
             if text.strip()
             else []
@@ -201,10 +201,10 @@ def _engine(model: str | None, language: str, owner: str) -> Any:
     registry = RecognizerRegistry(supported_languages=[language])
     registry.load_predefined_recognizers(languages=[language])
     registry.recognizers = [
-        found
-        for found in registry.recognizers
-        if not isinstance(found, EmailRecognizer)
-        and not (model is None and isinstance(found, SpacyRecognizer))
+        recognizer
+        for recognizer in registry.recognizers
+        if not isinstance(recognizer, EmailRecognizer)
+        and not (model is None and isinstance(recognizer, SpacyRecognizer))
     ]
     registry.add_recognizer(OfflineEmailRecognizer(supported_language=language))
     return AnalyzerEngine(registry=registry, nlp_engine=engine, supported_languages=[language])
@@ -277,10 +277,10 @@ class SpacyDetector(EntityDetector):
                 limit = self._pipeline.max_length
                 raise InvalidInputError.of(self._owner, "texts", f"at most {limit} characters long each",
                             f"{len(text)} in row {row}", "The pipeline takes no longer texts.")  # fmt: skip
-        wanted = set(self.entities)
+        types = set(self.entities)
         docs = self._pipeline.pipe(map(without_surrogates, texts), batch_size=self.batch_size)
         return [
-            [Span(e.start_char, e.end_char, e.label_) for e in doc.ents if e.label_ in wanted]
+            [Span(e.start_char, e.end_char, e.label_) for e in doc.ents if e.label_ in types]
             for doc in docs
         ]
 
@@ -361,7 +361,7 @@ class HuggingFaceDetector(EntityDetector):
         tokenizer = self._pipeline.tokenizer
         before, tokenizer.model_max_length = tokenizer.model_max_length, self._window
         try:
-            found = self._pipeline(
+            predictions = self._pipeline(
                 [without_surrogates(texts[row]) for row in rows],
                 aggregation_strategy="simple",
                 stride=self._window // 4,
@@ -369,10 +369,10 @@ class HuggingFaceDetector(EntityDetector):
             )
         finally:
             tokenizer.model_max_length = before
-        wanted = set(self.entities)
-        for row, entities in zip(rows, found, strict=True):
+        types = set(self.entities)
+        for row, entities in zip(rows, predictions, strict=True):
             for entity in entities:
-                if entity["entity_group"] in wanted and entity["score"] >= self.min_score:
+                if entity["entity_group"] in types and entity["score"] >= self.min_score:
                     start, end = _whole_words(texts[row], int(entity["start"]), int(entity["end"]))
                     if start < end:
                         result[row].append(Span(start, end, entity["entity_group"]))

@@ -156,9 +156,9 @@ def gather(sources: Sequence[MemberSource], context: ExpansionContext, *, most: 
     proposed: list[int] = []
     rng = np.random.default_rng([context.seed, 1])
     for s, source in enumerate(sources):
-        found = checked_members(source, source.members(context))
-        proposed.append(sum(map(len, found.values())))
-        for group, members in found.items():
+        proposals = checked_members(source, source.members(context))
+        proposed.append(sum(map(len, proposals.values())))
+        for group, members in proposals.items():
             fresh = []
             for member in members:
                 key = canonical(member)
@@ -258,18 +258,18 @@ def occurrences_of(
     for i in order:
         text = matches.texts[i]
         listed = matches.spans[i]
-        found = [
+        member_spans = [
             span
             for detector in detectors
             for span in detector.detect([text])[0]
             if not any(span.start < own.end and own.start < span.end for own in listed)
         ]
-        if not found:
+        if not member_spans:
             continue
-        spans = merge_spans(text, [*listed, *found])
+        spans = merge_spans(text, [*listed, *member_spans])
         rest = remove(text, spans)
         if any(map(str.isalnum, rest)):
-            members = {canonical(text[span.start : span.end]): None for span in found}
+            members = {canonical(text[span.start : span.end]): None for span in member_spans}
             rows.append(ExpandedText(text, text, rest, tuple(members), _tokens(spans)))
         if len(rows) == most:
             break
@@ -443,7 +443,7 @@ def expand(
         raise ConceptError.of(owner, "sources", "proposing members that are not listed", "none",
                     fix="Give a longer list, a larger corpus, or lower min_count and min_cosine.")  # fmt: skip
     rows = occurrences_of(matches, pool, count or own, seed) if occurrences else []
-    found = len(rows)
+    occurring = len(rows)
     if count:
         rows += substitutions_of(matches, context, pool, count, seed)
     elif not rows:
@@ -456,8 +456,8 @@ def expand(
         "groups": len(pool.groups),
         "sources": list(pool.by_source),
         "texts": len(rows),
-        "found": found,
-        "substituted": len(rows) - found,
+        "found": occurring,
+        "substituted": len(rows) - occurring,
         "seconds": time.perf_counter() - started,
         "encodings": {"members": 0 if counter is None else counter.texts, "texts": len(rows)},
     }

@@ -82,14 +82,14 @@ def merge_spans(text: str, spans: Iterable[Span]) -> list[Span]:
     ]
 
 
-def checked_spans(found: Any, texts: Sequence[str], *, owner: str) -> list[list[Span]]:
+def checked_spans(rows: Any, texts: Sequence[str], *, owner: str) -> list[list[Span]]:
     """Return what a detector found, checked: a list for each text, every span inside its text."""
-    if not isinstance(found, list) or len(found) != len(texts):
-        size = f"{len(found)} lists" if isinstance(found, list) else type(found).__name__
+    if not isinstance(rows, list) or len(rows) != len(texts):
+        size = f"{len(rows)} lists" if isinstance(rows, list) else type(rows).__name__
         raise InvalidInputError.of(
             owner, "detect", f"returning a list of {len(texts)} lists, one a text", size
         )
-    for row, (spans, text) in enumerate(zip(found, texts, strict=True)):
+    for row, (spans, text) in enumerate(zip(rows, texts, strict=True)):
         for span in spans:
             if not isinstance(span, Span):
                 got = f"{type(span).__name__} in row {row}"
@@ -100,7 +100,7 @@ def checked_spans(found: Any, texts: Sequence[str], *, owner: str) -> list[list[
             ):
                 continue
             check_range(span.start, span.end, len(text), owner=owner, param="detect", row=row)
-    return found
+    return rows
 
 
 def check_range(
@@ -201,17 +201,17 @@ def detect_all(
     Args:
         name: of the concept, for the progress bar.
     """
-    found: list[list[Span]] = [[] for _ in texts]
+    rows: list[list[Span]] = [[] for _ in texts]
     whole = [d for d in detectors if getattr(d, "positional", False)]
     for detector in whole:
-        _add(found, detector, texts, 0)
+        _add(rows, detector, texts, 0)
     piecewise = [d for d in detectors if d not in whole]
     starts = range(0, len(texts), _CHUNK) if piecewise else range(0)
     for start in progress(starts, f"finding {name}", show=show_progress, unit="block"):
         chunk = texts[start : start + _CHUNK]
         for detector in piecewise:
-            _add(found, detector, chunk, start)
-    return [merge_spans(text, spans) for text, spans in zip(texts, found, strict=True)]
+            _add(rows, detector, chunk, start)
+    return [merge_spans(text, spans) for text, spans in zip(texts, rows, strict=True)]
 
 
 def removed_again(detectors: Sequence[Detector], rests: list[str]) -> list[str]:
@@ -226,7 +226,7 @@ def removed_again(detectors: Sequence[Detector], rests: list[str]) -> list[str]:
     return rests
 
 
-def _add(found: list[list[Span]], detector: Detector, texts: Sequence[str], start: int) -> None:
+def _add(rows: list[list[Span]], detector: Detector, texts: Sequence[str], start: int) -> None:
     spans = checked_spans(detector.detect(texts), texts, owner=type(detector).__name__)
     for row, items in enumerate(spans, start):
-        found[row].extend(items)
+        rows[row].extend(items)

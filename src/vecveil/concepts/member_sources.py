@@ -108,13 +108,13 @@ class MemberSource(Protocol):
         ...
 
 
-def checked_members(source: MemberSource, found: Any) -> dict[str, list[str]]:
+def checked_members(source: MemberSource, proposed: Any) -> dict[str, list[str]]:
     """Return the members that a source proposed, without empty and overlong ones."""
     owner = type(source).__name__
-    if not isinstance(found, Mapping):
-        raise wrong_type(owner, "members", "returning a mapping of groups to members", found)
+    if not isinstance(proposed, Mapping):
+        raise wrong_type(owner, "members", "returning a mapping of groups to members", proposed)
     checked: dict[str, list[str]] = {}
-    for i, (group, members) in enumerate(found.items()):
+    for i, (group, members) in enumerate(proposed.items()):
         plain = isinstance(members, Iterable) and not isinstance(members, str | bytes)
         if not isinstance(group, str) or not plain:
             got = f"{type(group).__name__} to {type(members).__name__} at position {i}"
@@ -452,8 +452,8 @@ class CorpusNeighbourSource:
         if not keys:
             return {}
         own = unit_vectors(encoder, context.listed)
-        found = unit_vectors(encoder, keys)
-        group, cosine = nearest(found, context.centroids)
+        vectors = unit_vectors(encoder, keys)
+        group, cosine = nearest(vectors, context.centroids)
         result: dict[str, list[str]] = {}
         for g in range(len(context.centroids)):
             inside = own[context.clusters == g] @ context.centroids[g]
@@ -502,10 +502,10 @@ class DetectorSource:
         starts = range(0, len(self._texts), size)
         for start in progress(starts, "finding members", show=context.show_progress, unit="block"):
             texts = self._texts[start : start + size]
-            found = checked_spans(
+            rows = checked_spans(
                 self._detector.detect(texts), texts, owner=type(self._detector).__name__
             )
-            for text, spans in zip(texts, found, strict=True):
+            for text, spans in zip(texts, rows, strict=True):
                 for span in merge_spans(text, spans):
                     own = text[span.start : span.end]
                     key = canonical(own)

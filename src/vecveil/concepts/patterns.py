@@ -30,7 +30,7 @@ def unrolled_size(pattern: str) -> int:
 
     Counts multiply where groups enclose each other. Where comments or flags hide the groups, all do.
     """
-    counts = [max(1, int(found)) for found in _COUNT.findall(pattern)]
+    counts = [max(1, int(digits)) for digits in _COUNT.findall(pattern)]
     every = len(pattern)
     for count in counts:
         every = min(every * count, 10**30)

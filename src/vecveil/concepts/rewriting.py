@@ -87,23 +87,23 @@ class Rewriter(ABC):
         texts = check_texts(texts, owner=owner, min_rows=0)
         if spans is not None:
             given = AnnotatedSpans(spans, owner=owner).detect(texts)
-            found = [merge_spans(text, row) for text, row in zip(texts, given, strict=True)]
+            rows = [merge_spans(text, row) for text, row in zip(texts, given, strict=True)]
         elif self.needs_spans:
             raise InvalidInputError.of(owner, "spans", "given for a concept of given spans", None,
                                        "Those that it has belong to other texts by position.")  # fmt: skip
         else:
             self.concept.require_spans(owner)
-            found = self.concept.detect(texts, show_progress=show_progress)
+            rows = self.concept.detect(texts, show_progress=show_progress)
         written = [
             self._rewritten(text, row) if row else text
-            for text, row in zip(texts, found, strict=True)
+            for text, row in zip(texts, rows, strict=True)
         ]
-        return written if self.leaves_members else self._without_rest(written, found)
+        return written if self.leaves_members else self._without_rest(written, rows)
 
-    def _without_rest(self, written: list[str], found: Sequence[Sequence[Span]]) -> list[str]:
+    def _without_rest(self, written: list[str], rows: Sequence[Sequence[Span]]) -> list[str]:
         """Blacken what the replacement has joined into a new match; refuse what cannot be."""
         detectors = [d for d in self.concept.detectors if getattr(d, "rescans", False)]
-        todo = [i for i, row in enumerate(found) if row] if detectors else []
+        todo = [i for i, row in enumerate(rows) if row] if detectors else []
         for _ in range(ROUNDS):
             again = detect_all("", detectors, [written[i] for i in todo], show_progress=False)
             left = [(i, row) for i, row in zip(todo, again, strict=True) if row]
@@ -214,8 +214,8 @@ class ReplacingAtRandom(Rewriter):
             key=lambda word: (-held[word], word),
         )
         if not any(getattr(detector, "positional", False) for detector in concept.detectors):
-            found = concept.detect(known, show_progress=False)
-            known = [word for word, spans in zip(known, found, strict=True) if not spans]
+            rows = concept.detect(known, show_progress=False)
+            known = [word for word, spans in zip(known, rows, strict=True) if not spans]
         if len(known) < FEWEST_WORDS:
             raise ConceptError.of("fit", "texts",
                                   f"with {FEWEST_WORDS} words that {least} texts hold beside the concept",
@@ -266,16 +266,18 @@ class ReplacingByMembers(Rewriter):
         Raises:
             ConceptError: a type has one member alone, so that nothing can take its place.
         """
-        found: dict[str, dict[str, str]] = defaultdict(dict)
+        terms_of: dict[str, dict[str, str]] = defaultdict(dict)
         for text, spans in zip(matches.texts, matches.spans, strict=True):
             for span in spans:
-                found[span.label].setdefault(span.term, text[span.start : span.end])
-        fewest = min((len(terms) for terms in found.values()), default=0)
+                terms_of[span.label].setdefault(span.term, text[span.start : span.end])
+        fewest = min((len(terms) for terms in terms_of.values()), default=0)
         if fewest < FEWEST_MEMBERS:
             raise ConceptError.of("fit", "texts", "with two members or more of every type of the concept",
                                   f"a type with {fewest}", "A member of its type takes the place of each.",
                                   "Give more texts, or take members='faker' or method 'redact'.")  # fmt: skip
-        members = {label: tuple(sorted(terms.values())) for label, terms in sorted(found.items())}
+        members = {
+            label: tuple(sorted(terms.values())) for label, terms in sorted(terms_of.items())
+        }
         return cls(concept, seed, members)
 
     def _rewritten(self, text: str, spans: Sequence[Span]) -> str:
@@ -324,14 +326,14 @@ def made_up_members(
         ConceptError: a type that Faker has no provider for here.
         MissingDependencyError: faker is not installed.
     """
-    wanted = sorted(set(types))
-    unknown = sum(label.upper() not in PROVIDERS for label in wanted)
+    labels = sorted(set(types))
+    unknown = sum(label.upper() not in PROVIDERS for label in labels)
     if unknown:
         raise ConceptError.of("fit", "members",
                               "'own', or lists of your own, for types that Faker knows nothing of",
                               f"{unknown} such", f"It makes up {', '.join(sorted(PROVIDERS))}.")  # fmt: skip
     source = FakerSource(
-        {label: [PROVIDERS[label.upper()]] for label in wanted}, locales=locales, count=count
+        {label: [PROVIDERS[label.upper()]] for label in labels}, locales=locales, count=count
     )
     context = ExpansionContext((), (), np.zeros(0, dtype=np.intp), seed=seed)
     return {label: tuple(sorted(values)) for label, values in source.members(context).items()}

@@ -85,20 +85,20 @@ class TermDetector:
 
     def _spans(self, text: str) -> list[Span]:
         folded = fold(text, case_sensitive=self.case_sensitive)
-        found = self._matcher.find_matches_as_indexes(folded, overlapping=True)
-        if not found:
+        candidates = self._matcher.find_matches_as_indexes(folded, overlapping=True)
+        if not candidates:
             return []
         if folded.isascii():  # the same as is_boundary, without a call for each candidate
             joins = b"\0%b\0" % folded.encode("ascii").translate(_JOINS)
             whole = [
                 (start, -end, term)
-                for term, start, end in found
+                for term, start, end in candidates
                 if not (joins[start] and joins[start + 1]) and not (joins[end] and joins[end + 1])
             ]
         else:
             whole = [
                 (start, -end, term)
-                for term, start, end in found
+                for term, start, end in candidates
                 if is_boundary(folded, start) and is_boundary(folded, end)
             ]
         if not whole:

@@ -92,13 +92,13 @@ class EmbeddingCache:
             with self._connection() as (connection, salt):
                 blobs = self._read(connection, [_key(salt, text) for text in texts])
                 expected = self._dimension(connection)
-            found = [i for i, blob in enumerate(blobs) if blob is not None]
-            if not found or expected is None or (dimension or expected) != expected:
+            hits = [i for i, blob in enumerate(blobs) if blob is not None]
+            if not hits or expected is None or (dimension or expected) != expected:
                 return nothing
-            vectors = np.empty((len(found), expected), np.float32)
-            for row, i in enumerate(found):
+            vectors = np.empty((len(hits), expected), np.float32)
+            for row, i in enumerate(hits):
                 vectors[row] = _unseal(salt, texts[i], blobs[i] or b"", expected)
-            return found, vectors
+            return hits, vectors
         return nothing
 
     def put(self, texts: Sequence[str], vectors: Vectors) -> None:
@@ -119,14 +119,14 @@ class EmbeddingCache:
 
     @staticmethod
     def _read(connection: sqlite3.Connection, keys: list[bytes]) -> list[bytes | None]:
-        found: dict[bytes, bytes] = {}
+        blobs: dict[bytes, bytes] = {}
         for start in range(0, len(keys), _KEYS_PER_QUERY):
             part = keys[start : start + _KEYS_PER_QUERY]
             marks = ",".join("?" * len(part))
-            found.update(
+            blobs.update(
                 connection.execute(f"SELECT key, vector FROM vectors WHERE key IN ({marks})", part)
             )
-        return [found.get(key) for key in keys]
+        return [blobs.get(key) for key in keys]
 
     @staticmethod
     def _dimension(connection: sqlite3.Connection) -> int | None:

@@ -217,11 +217,11 @@ class LsaEncoder:
         starts = [0]
         for text in texts:
             known = [self._column[t] for t in _terms(text, self.ngrams) if t in self._column]
-            found = sorted(Counter(known).items())
-            row = np.array([1 + np.log(count) for _, count in found])
-            row *= self.idf[[j for j, _ in found]] if found else 1.0
+            counts = sorted(Counter(known).items())
+            row = np.array([1 + np.log(count) for _, count in counts])
+            row *= self.idf[[j for j, _ in counts]] if counts else 1.0
             length = float(np.linalg.norm(row))
-            columns += [j for j, _ in found]
+            columns += [j for j, _ in counts]
             values += (row / length).tolist() if length else []
             starts.append(len(columns))
         parts = (

@@ -134,23 +134,23 @@ class OpenAICompatibleBackend:
         body: dict[str, Any] = {"model": self.model, "input": batch, "encoding_format": "base64"}
         if self._dimensions is not None:
             body["dimensions"] = self._dimensions
-        said = "nothing"
+        outcome = "nothing"
         for attempt in range(self._retries + 1):
             wait = min(_LONGEST_WAIT, 0.5 * 2**attempt)
             try:
                 answer = self._client.post(f"{self._url}/embeddings", json=body)
             except httpx.TransportError as error:
-                said = type(error).__name__
+                outcome = type(error).__name__
             else:
                 if answer.status_code == 200:
                     return answer.content
-                said = f"HTTP {answer.status_code}"
+                outcome = f"HTTP {answer.status_code}"
                 if answer.status_code not in _RETRIED:
                     break
                 wait = _retry_after(answer.headers.get("retry-after"), wait)
             if attempt < self._retries:
                 time.sleep(wait)
-        raise EncoderError.of(self.name, "endpoint", "a server that answers with embeddings", said,
+        raise EncoderError.of(self.name, "endpoint", "a server that answers with embeddings", outcome,
                               fix="Look at its URL, model and key (OPENAI_API_KEY), and at its log.")  # fmt: skip
 
 
@@ -169,10 +169,10 @@ def parse_embeddings(
     """
 
     def refuse(got: str) -> EncoderError:
-        wanted = f"a server that answers with {rows} finite vectors"
+        constraint = f"a server that answers with {rows} finite vectors"
         if dimension is not None:
-            wanted += f" of {dimension} dimensions"
-        return EncoderError.of(owner, "endpoint", wanted, got)
+            constraint += f" of {dimension} dimensions"
+        return EncoderError.of(owner, "endpoint", constraint, got)
 
     # Raised outside the handlers: what is caught holds the answer, and with it clean vectors.
     vectors: list[Any] | None = None

@@ -162,8 +162,8 @@ def probe_cosines(encode: Callable[[Sequence[str]], Any], *, owner: str) -> tupl
     return tuple(round(float(value), 4) for value in (X @ X.T)[upper])
 
 
-def probe_distance(one: Sequence[float], other: Sequence[float]) -> float:
+def probe_distance(first: Sequence[float], second: Sequence[float]) -> float:
     """Return the root mean square difference of two probes; infinite if they are not comparable."""
-    if len(one) != len(other):
+    if len(first) != len(second):
         return float("inf")
-    return float(np.sqrt(np.mean((np.asarray(one) - np.asarray(other)) ** 2)))
+    return float(np.sqrt(np.mean((np.asarray(first) - np.asarray(second)) ** 2)))

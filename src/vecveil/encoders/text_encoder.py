@@ -164,22 +164,22 @@ class TextEncoder:
     def _encode_distinct(self, texts: list[str], advance: Advance) -> Vectors:
         if self._cache is None:
             return self._run(texts, advance)
-        found, cached = self._cache.get(texts, self._dimension)
-        advance(len(found))
-        if len(found) == len(texts):
+        hits, cached = self._cache.get(texts, self._dimension)
+        advance(len(hits))
+        if len(hits) == len(texts):
             self._dimension = cached.shape[1]
             return cached
-        known = set(found)
+        known = set(hits)
         missing = [i for i in range(len(texts)) if i not in known]
         fresh = self._run([texts[i] for i in missing], advance)
         self._cache.put([texts[i] for i in missing], fresh)
-        if not found:
+        if not hits:
             return fresh
         out = np.empty((len(texts), fresh.shape[1]), np.float32)
         if cached.shape[1] != fresh.shape[1]:  # an encoder that changed under the same fingerprint
             raise InvalidInputError.of(_OWNER, "fingerprint", "a new one when the encoder changes",
                                        f"dimension {fresh.shape[1]} where the cache has {cached.shape[1]}")  # fmt: skip
-        out[found], out[missing] = cached, fresh
+        out[hits], out[missing] = cached, fresh
         return out
 
     def _run(self, texts: list[str], advance: Advance) -> Vectors:

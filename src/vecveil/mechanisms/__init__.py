@@ -11,8 +11,16 @@ from vecveil.mechanisms.steps import NOTHING_BEFORE, OPEN_RANGE, Before, Step
 from vecveil.mechanisms.textcrafter import TextCrafter
 
 MECHANISMS: dict[str, type[Mechanism]] = {
-    one.name: one
-    for one in (Laplace, Mahalanobis, Gaussian, LdpGaussian, Purkayastha, Shuffle, TextCrafter)
+    mechanism.name: mechanism
+    for mechanism in (
+        Laplace,
+        Mahalanobis,
+        Gaussian,
+        LdpGaussian,
+        Purkayastha,
+        Shuffle,
+        TextCrafter,
+    )
 }
 """Every mechanism by the name that protector files store."""
 

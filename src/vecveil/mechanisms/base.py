@@ -248,8 +248,8 @@ def standard_normals(stream: WordStream, dimension: int, *, splits: int = 1) -> 
         words = stream.part(start, stop).words(pairs * splits)
         total = kernel.normals(np.ascontiguousarray(words[:, : 2 * pairs]), pairs)
         for k in range(1, splits):
-            one = words[:, 2 * pairs * k : 2 * pairs * (k + 1)]
-            total += kernel.normals(np.ascontiguousarray(one), pairs)
+            part = words[:, 2 * pairs * k : 2 * pairs * (k + 1)]
+            total += kernel.normals(np.ascontiguousarray(part), pairs)
         if splits > 1:
             total /= np.sqrt(splits)
         noise[start:stop] = total[:, :dimension]

@@ -232,14 +232,14 @@ def _erf32(x: Array) -> Array:
     t = size * _P
     t += np.float32(1)
     np.reciprocal(t, out=t)
-    found = t * _A[0]
+    series = t * _A[0]
     for a in _A[1:]:
-        found += a
-        found *= t
+        series += a
+        series *= t
     np.square(size, out=size)
     np.negative(size, out=size)
     np.exp(size, out=size)
-    found *= size
-    np.subtract(np.float32(1), found, out=found)
-    np.copysign(found, x, out=found)
-    return found
+    series *= size
+    np.subtract(np.float32(1), series, out=series)
+    np.copysign(series, x, out=series)
+    return series

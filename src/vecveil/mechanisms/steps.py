@@ -41,8 +41,8 @@ class Before:
 
     def __post_init__(self) -> None:
         if self.kind not in ("none", "normalise", "clip"):
-            wanted = "'none', 'normalise' or 'clip:RADIUS'"
-            raise InvalidInputError.of("fit", "before", wanted, repr(self.kind)[:40])
+            constraint = "'none', 'normalise' or 'clip:RADIUS'"
+            raise InvalidInputError.of("fit", "before", constraint, repr(self.kind)[:40])
         if self.kind == "clip":
             check_positive(self.radius, owner="fit", param="before")
         elif self.radius is not None:
@@ -187,14 +187,14 @@ class Step:
 
 def _checked_matrix(matrix: Any) -> Matrix:
     """Return the matrix of a projection as float64; refuses everything else."""
-    wanted = "of 'project' with a finite matrix of shape (m, d)"
+    constraint = "of 'project' with a finite matrix of shape (m, d)"
     try:
         values = np.asarray(matrix)
     except ValueError:  # rows of different lengths
         values = np.empty(0)
     if values.dtype.kind not in "fiu" or values.ndim != 2 or 0 in values.shape:
         got = f"dtype {values.dtype}, shape {values.shape}"
-        raise InvalidInputError.of("fit", "postprocess", wanted, got)
+        raise InvalidInputError.of("fit", "postprocess", constraint, got)
     if not np.isfinite(values).all():
-        raise InvalidInputError.of("fit", "postprocess", wanted, "NaN or infinity in it")
+        raise InvalidInputError.of("fit", "postprocess", constraint, "NaN or infinity in it")
     return np.ascontiguousarray(values, dtype=np.float64)

@@ -262,7 +262,7 @@ def check_ids(ids: Any, rows: int, *, owner: str) -> list[bytes]:
         raise InvalidInputError.of(owner, "ids", f"{rows} ids, one for each row", got,
                                    fix="Pass the primary keys of the rows.")  # fmt: skip
     listed = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
-    return [_id_bytes(one, i, owner) for i, one in enumerate(listed)]
+    return [_id_bytes(item, i, owner) for i, item in enumerate(listed)]
 
 
 def _id_bytes(value: Any, position: int, owner: str) -> bytes:

@@ -181,7 +181,9 @@ def build_policy(
 
 def to_weights(module: ProtectPolicy) -> PolicyWeights:
     """Return the network as arrays, by which it is applied and saved without torch."""
-    arrays = {name: one.detach().cpu().numpy().copy() for name, one in module.state_dict().items()}
+    arrays = {
+        name: tensor.detach().cpu().numpy().copy() for name, tensor in module.state_dict().items()
+    }
     return PolicyWeights(module.dimension, module.tokens, module.heads, arrays)
 
 

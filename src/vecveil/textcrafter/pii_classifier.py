@@ -118,10 +118,10 @@ def measure(
 def doubts(figures: Mapping[str, Estimate]) -> list[str]:
     """Return a sentence for each figure whose interval reaches down to chance."""
     return [
-        f"The held-out {name} of the PII classifier is {one.value:.3f} (95 % interval {one.low:.3f} to "
-        f"{one.high:.3f}), not above chance ({one.chance:.3f}): p(e) may say nothing about PII."
-        for name, one in (("AUC", figures["auc"]), ("accuracy", figures["accuracy"]))
-        if one.chance is not None and one.low <= one.chance
+        f"The held-out {name} of the PII classifier is {estimate.value:.3f} (95 % interval {estimate.low:.3f} to "
+        f"{estimate.high:.3f}), not above chance ({estimate.chance:.3f}): p(e) may say nothing about PII."
+        for name, estimate in (("AUC", figures["auc"]), ("accuracy", figures["accuracy"]))
+        if estimate.chance is not None and estimate.low <= estimate.chance
     ]
 
 
@@ -155,8 +155,8 @@ class PiiClassifier:
 
     def __repr__(self) -> str:
         figures = self.held_out
-        told = "" if figures is None else f", held-out AUC {figures.auc.value:.3f}"
-        return f"PiiClassifier(dimension={self.dimension}{told})"
+        auc_text = "" if figures is None else f", held-out AUC {figures.auc.value:.3f}"
+        return f"PiiClassifier(dimension={self.dimension}{auc_text})"
 
     @property
     def dimension(self) -> int:
@@ -233,9 +233,9 @@ def fit_pii_classifier(
     trial, converged = _fit(X[~test], y[~test], regularisation)
     figures = measure(trial.logit(X[test]), y[test], groups[test], y[~test], seed)
     weights, again = _fit(X, y, regularisation)
-    told = doubts(figures)
+    sentences = doubts(figures)
     if not (converged and again):
-        told.append(f"The fit was stopped after {_STEPS} steps, before it had converged.")
+        sentences.append(f"The fit was stopped after {_STEPS} steps, before it had converged.")
     return PiiClassifier(
         weights.weights,
         weights.intercept,
@@ -247,7 +247,7 @@ def fit_pii_classifier(
             **figures,
             regularisation=regularisation,
             seed=seed,
-            warnings=tuple(told),
+            warnings=tuple(sentences),
         ),
     )
 

@@ -92,7 +92,7 @@ class LearningCurves:
     @property
     def best(self) -> EpochMeasures:
         """Return the epoch with the highest reward, for comparison only."""
-        return max(self.epochs, key=lambda one: one.reward)
+        return max(self.epochs, key=lambda epoch: epoch.reward)
 
     def with_epoch(self, measures: EpochMeasures) -> Self:
         """Return the curves with one epoch more."""
@@ -102,7 +102,7 @@ class LearningCurves:
         """Return the curves, JSON-ready."""
         return {
             "schema": CURVES_SCHEMA,
-            "epochs": [asdict(one) for one in self.epochs],
+            "epochs": [asdict(epoch) for epoch in self.epochs],
             "best_epoch": self.best.epoch if self.epochs else None,
         }
 
@@ -119,7 +119,7 @@ class LearningCurves:
                 "LearningCurves", "record", f"of the schema {CURVES_SCHEMA!r}", repr(schema)[:40]
             )
         try:
-            return cls(tuple(_epoch(one, at) for at, one in enumerate(record["epochs"])))
+            return cls(tuple(_epoch(epoch, at) for at, epoch in enumerate(record["epochs"])))
         except (KeyError, TypeError, ValueError) as error:
             constraint = "a list of epochs with all their measures"
             raise DataFileError.of("LearningCurves", "record", constraint, "one without") from error
@@ -479,12 +479,12 @@ class PolicyGradient:
     def to_arrays(self) -> dict[str, Array]:
         """Return the state that the next epoch depends on: weights, moments of Adam, generator."""
         arrays = {
-            f"module.{name}": one.detach().cpu().numpy()
-            for name, one in self.module.state_dict().items()
+            f"module.{name}": tensor.detach().cpu().numpy()
+            for name, tensor in self.module.state_dict().items()
         }
         for index, state in self._optimiser.state_dict()["state"].items():
-            for name, one in state.items():
-                arrays[f"adam.{index}.{name}"] = one.cpu().numpy()
+            for name, tensor in state.items():
+                arrays[f"adam.{index}.{name}"] = tensor.cpu().numpy()
         arrays["generator"] = self.generator.get_state().numpy()
         return arrays
 

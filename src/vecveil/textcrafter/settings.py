@@ -92,7 +92,7 @@ class PolicySettings:
                 raise InvalidInputError.of(owner, name, "a finite number", repr(value)[:40])
         for name, choices in (("direction", DIRECTIONS), ("cluster", CLUSTER_CHOICES)):
             if getattr(self, name) not in choices:
-                listed = " or ".join(repr(one) for one in choices)
+                listed = " or ".join(repr(choice) for choice in choices)
                 raise InvalidInputError.of(owner, name, listed, repr(getattr(self, name))[:40])
         if not isinstance(self.normalise_advantage, bool):
             got = type(self.normalise_advantage).__name__
