@@ -302,13 +302,12 @@ def test_control_what_asks_elsewhere_is_stopped_and_seen(guessed: Any) -> None:
 
 def test_with_keys_the_page_asks_for_one(browser: Any, tmp_path: Path) -> None:
     """The attacker is a stand-in here: what is tested is the way of the key."""
-    from vecveil.serving.service import ServedPolicy
-
     from harness.serving import FakeEncoder, fake_protector, served
     from vecveil.protector.policy import ReleasePolicy
     from vecveil.serving import Service
     from vecveil.serving.api_keys import ApiKeys
     from vecveil.serving.preview_page import PAGE_OPEN_PATHS, PageTexts, page_router
+    from vecveil.serving.service import ServedPolicy
     from vecveil.serving.upstreams import LocalUpstream
 
     file = tmp_path / "keys"

@@ -24,12 +24,11 @@ def main() -> int:
     if importlib.util.find_spec("schemathesis") is None:
         return 3
     examples, seed = sys.argv[1:3]
-    from vecveil.serving.service import ServedPolicy
-
     from harness.serving import FakeEncoder, fake_protector, served
     from vecveil.protector.policy import ReleasePolicy
     from vecveil.serving import Limits, Service
     from vecveil.serving.preview_page import PageTexts, page_router
+    from vecveil.serving.service import ServedPolicy
     from vecveil.serving.upstreams import LocalUpstream
 
     def preview(*given: Any, **named: Any) -> dict[str, Any]:

@@ -78,12 +78,11 @@ def client(*names: str) -> Iterator[httpx.Client]:
 
     This is the one place here that knows internal modules.
     """
-    from vecveil.serving.service import ServedPolicy
-
     from vecveil.protector.policy import ReleasePolicy
     from vecveil.serving import Limits, Service
     from vecveil.serving.api_keys import ApiKeys
     from vecveil.serving.preview_page import PAGE_OPEN_PATHS, PageTexts, page_router
+    from vecveil.serving.service import ServedPolicy
     from vecveil.serving.upstreams import LocalUpstream
 
     def preview(*given: Any, **named: Any) -> dict[str, Any]:

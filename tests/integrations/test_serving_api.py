@@ -19,7 +19,6 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, Router
-from vecveil.serving.service import ServedPolicy
 
 import vecveil
 from harness.serving import (
@@ -35,6 +34,7 @@ from harness.serving import (
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.serving import Limits, Service, UpstreamSettings
 from vecveil.serving.api_keys import ApiKeys
+from vecveil.serving.service import ServedPolicy
 from vecveil.serving.upstreams import HttpUpstream, LocalUpstream
 
 TEXTS = ["The patient takes alphamab.", "Nothing to see here."]

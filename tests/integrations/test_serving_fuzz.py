@@ -13,12 +13,12 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from vecveil.serving.service import ServedPolicy
 
 import vecveil
 from harness.serving import FakeEncoder, clean_vectors, fake_protector, served
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.serving import Limits, Service
+from vecveil.serving.service import ServedPolicy
 from vecveil.serving.upstreams import LocalUpstream
 
 BODIES = 400

@@ -14,7 +14,6 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from vecveil.serving.service import ServedPolicy
 
 import vecveil
 from harness.serving import (
@@ -32,6 +31,7 @@ from vecveil.protector.policy import ReleasePolicy
 from vecveil.serving import Service, UpstreamSettings
 from vecveil.serving.errors import ApiError
 from vecveil.serving.requests import parse_request
+from vecveil.serving.service import ServedPolicy
 from vecveil.serving.upstreams import HttpUpstream
 
 CANARY = "zyxcanary takes alphamab"

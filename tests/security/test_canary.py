@@ -18,7 +18,6 @@ import httpx
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from vecveil.serving.service import ServedPolicy
 
 import vecveil
 from harness.command_line import CANARY, SECRET, run, write_csv
@@ -29,6 +28,7 @@ from vecveil.databases.store import Batch
 from vecveil.encoders.lsa import LsaEncoder
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.serving import Service
+from vecveil.serving.service import ServedPolicy
 from vecveil.serving.upstreams import LocalUpstream
 
 HOLDS: dict[str, set[str]] = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from vecveil.serving.service import upstream_key
 
 from vecveil.errors import InvalidInputError, KeyFileError
 from vecveil.serving.api_keys import ApiKeys, read_secret
+from vecveil.serving.service import upstream_key
 
 ONE, OTHER = "one-key-of-a-client", "another-key-of-a-client"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from vecveil.serving.settings import Limits, ServedPolicySettings, ServeSettings, read_config
 
 from harness.documents import ROOT, blocks
 from vecveil.errors import DataFileError, InvalidInputError, VecveilError
+from vecveil.serving.settings import Limits, ServedPolicySettings, ServeSettings, read_config
 
 SECRET = "sk-zyxsecret"
 

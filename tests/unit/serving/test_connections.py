@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import httpx
 import pytest
-from vecveil.serving.service import ServedPolicy
 
 from harness.serving import (
     Misbehaving,
@@ -21,6 +20,7 @@ from harness.serving import (
 )
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.serving import Service, UpstreamSettings
+from vecveil.serving.service import ServedPolicy
 from vecveil.serving.upstreams import HttpUpstream
 
 

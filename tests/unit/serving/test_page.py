@@ -16,7 +16,6 @@ from typing import Any
 
 import httpx
 import pytest
-from vecveil.serving.service import ServedPolicy
 
 import vecveil
 from harness.serving import FakeEncoder, fake_protector, served
@@ -34,6 +33,7 @@ from vecveil.serving.preview_page import (
     page_router,
     parse_job,
 )
+from vecveil.serving.service import ServedPolicy
 from vecveil.serving.upstreams import LocalUpstream
 
 CANARY = "zyxcanary"

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from vecveil.serving.released import Released, release
 
 import vecveil
 from vecveil.errors import ReleaseError, VecveilError
 from vecveil.protector.policy import ReleasePolicy
+from vecveil.serving.released import Released, release
 
 rng = np.random.default_rng(0)
 CLEAN = rng.standard_normal((3, 8)).astype(np.float32)

@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from harness.experiment_data import TERMS, lsa_folder, small_data
+from research import run, summarise
 from research.catalogue.concept_groups import (
     change_of,
     mask_overlap,
@@ -15,9 +18,6 @@ from research.catalogue.concept_groups import (
     top_dimensions,
     union_of_top,
 )
-
-from harness.experiment_data import TERMS, lsa_folder, small_data
-from research import run, summarise
 from research.experiment import Records
 from vecveil.errors import DataFileError
 from vecveil.records.experiment import read_experiment

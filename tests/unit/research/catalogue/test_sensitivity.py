@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from research import run, summarise
 from research.catalogue.sensitivity import (
     decile_means,
     decile_test,
@@ -16,8 +18,6 @@ from research.catalogue.sensitivity import (
     share_below,
     without_other_words,
 )
-
-from research import run, summarise
 from vecveil.concepts import Concept
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.records.experiment import read_experiment
