@@ -16,7 +16,7 @@ VERDICTS = {"disagrees": "no", "unclear": "in part", "agrees": "yes", "not measu
 def _summary(name: str, folder: Path):  # type: ignore[no-untyped-def]
     """Return the summary of an experiment, or None if it was not run."""
     from research import summarise
-    from vecveil.report.experiment_record import read_experiment
+    from vecveil.records import read_experiment
 
     if not (folder / "experiments" / name / "spec.yaml").exists():
         return None
@@ -27,30 +27,15 @@ def experiment_table(name: str, title: str) -> Callable[[Path], str]:
     """Return the renderer of one table; a column in which the paper has figures is followed by one with them."""
 
     def render(folder: Path) -> str:
-        from vecveil.report import experiment_words as words
-        from vecveil.report.experiment_parts import Number
+        from vecveil.report.experiment import table_cells
 
-        found = _summary(name, folder)
-        own = [] if found is None else [one for one in found.tables if one.title == title]
+        summary = _summary(name, folder)
+        own = [] if summary is None else [one for one in summary.tables if one.title == title]
         if not own:
             return _markdown([title], [[MISSING]], 1)
-        (table,) = own
-        beside, heads, rows = words.published_columns(table), [], []
-        for i, column in enumerate(table.columns):
-            heads.append(words.head(column))
-            if i in beside:
-                heads.append("published")
-        for row in table.rows:
-            cells = []
-            for i, (cell, column) in enumerate(zip(row, table.columns, strict=True)):
-                shown = MISSING if cell is None else cell
-                if isinstance(cell, Number):
-                    shown = f"{words.value(cell, column)} {words.spread(cell)}".strip()
-                cells.append(shown)
-                if i in beside:
-                    cells.append(words.said_published(cell, column) or "–")
-            rows.append(cells)
-        return _markdown(heads, rows, sum(column.text for column in table.columns))
+        cells = table_cells(own[0])
+        rows = [[MISSING if cell == "–" else cell or "–" for cell in row] for row in cells.rows]
+        return _markdown(cells.heads, rows, len(cells.words))
 
     return render
 

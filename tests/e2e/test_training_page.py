@@ -10,7 +10,7 @@ import pytest
 
 from e2e.test_report_page import background, browser, pytestmark, requests, view
 from harness.sample_training import TRAININGS, sample_training
-from vecveil.report.training_page import write_training_html
+from vecveil.report import write_training_html
 
 __all__ = [
     "browser",

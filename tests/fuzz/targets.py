@@ -315,13 +315,13 @@ def _records_seeds() -> list[bytes]:
 
 def _audit(data: bytes) -> None:
     from vecveil.auditing.result import AuditResult
-    from vecveil.report.record import read
+    from vecveil.records import AuditRecord
 
     path = written("audit.json", data)
     with contextlib.suppress(Refused), expected():
         AuditResult.load(path).to_record()
     with expected():
-        read(path)
+        AuditRecord.load(path, owner="audit")
 
 
 def _audit_seeds() -> list[bytes]:

@@ -33,8 +33,7 @@ def command(protector: Path, html_file: Path | None, csv_file: Path | None, as_j
     from vecveil.cli.outputs import check_new_file, writing
     from vecveil.cli.printing import data, data_json, note
     from vecveil.io import write_text
-    from vecveil.report.training_page import training_page
-    from vecveil.report.training_table import training_csv, training_lines
+    from vecveil.report import training_csv, training_lines, training_page
 
     wanted = ((training_page, html_file), (training_csv, csv_file))
     files = {draw: path for draw, path in wanted if path is not None}
@@ -59,7 +58,7 @@ def command(protector: Path, html_file: Path | None, csv_file: Path | None, as_j
 def _training(path: Path) -> dict[str, Any]:
     """Return the record of the training, read once to see that it can be shown."""
     from vecveil.protector import load
-    from vecveil.report.training_record import read_training
+    from vecveil.records import read_training
 
     loaded = load(path)
     record: Any = loaded.report.get("training")

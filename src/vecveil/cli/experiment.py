@@ -188,7 +188,7 @@ def table(
     from vecveil.cli.outputs import writing
     from vecveil.cli.printing import data, data_json, note
     from vecveil.io import write_text
-    from vecveil.report.experiment_page import experiment_to_html
+    from vecveil.report import experiment_to_html
 
     experiments = research()
     form = "json" if as_json else form
@@ -235,17 +235,17 @@ def _drawn(record: dict[str, Any], form: str) -> str:
     if form == "json":
         return json.dumps(record, indent=1, allow_nan=False) + "\n"
     if form == "html":
-        from vecveil.report.experiment_page import experiment_to_html
+        from vecveil.report import experiment_to_html
 
         return experiment_to_html(record)
     if form == "csv":
-        from vecveil.report.experiment_csv import experiment_to_csv
+        from vecveil.report import experiment_to_csv
 
         return experiment_to_csv(record)
     if form == "latex":
-        from vecveil.report.experiment_latex import experiment_to_latex
+        from vecveil.report import experiment_to_latex
 
         return experiment_to_latex(record)
-    from vecveil.report.experiment_markdown import experiment_to_markdown
+    from vecveil.report import experiment_to_markdown
 
     return experiment_to_markdown(record)

@@ -87,7 +87,7 @@ def test_nothing_is_loaded_and_nothing_runs(variant: str) -> None:
         )
         assert not any(key.startswith("on") or key in ("style", "src", "srcset") for key in attrs)
         assert attrs.get("href", "#").startswith(("#", "data:,"))
-    css = resources.files("vecveil.report").joinpath("style.css").read_text(encoding="utf-8")
+    css = resources.files("vecveil.report").joinpath("templates", "style.css").read_text(encoding="utf-8")
     assert not re.search(r"url\(|@import|@font-face|https?:", css)
 
 
@@ -98,7 +98,7 @@ def test_the_policy_names_the_style_sheet_and_nothing_else() -> None:
     assert style
     assert policy
     digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
-    assert policy[1].replace("&#x27;", "'") == (
+    assert policy[1].replace("&#39;", "'") == (
         f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; "
         "form-action 'none'"
     )
@@ -275,7 +275,7 @@ def contrast(one: str, two: str) -> float:
 
 
 def palettes() -> list[dict[str, str]]:
-    css = resources.files("vecveil.report").joinpath("style.css").read_text(encoding="utf-8")
+    css = resources.files("vecveil.report").joinpath("templates", "style.css").read_text(encoding="utf-8")
     blocks = re.findall(r":root \{(.*?)\}", css, re.DOTALL)
     found = [dict(re.findall(r"--([\w-]+): #([0-9a-f]{3,6});", block)) for block in blocks]
     light, dark, paper = found

@@ -13,7 +13,7 @@ import pytest
 from harness.sample_audit import VARIANTS, sample_audit
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.report import render_audit_csv, write_audit_csv
-from vecveil.report.csv_export import COLUMNS
+from vecveil.report.audit import COLUMNS
 
 NUMBERS = ("value", "low", "high", "chance", "clean", "clean_low", "clean_high")
 

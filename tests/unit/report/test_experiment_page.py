@@ -10,8 +10,8 @@ import pytest
 
 from harness.sample_experiment import EXPERIMENTS, HOSTILE, number, sample_experiment
 from unit.report.test_training_page import FORBIDDEN, Reader
-from vecveil.report.experiment_page import experiment_to_html
-from vecveil.report.experiment_scale import across
+from vecveil.report import experiment_to_html
+from vecveil.report.charts import across
 
 
 @pytest.mark.parametrize("variant", EXPERIMENTS)

@@ -9,9 +9,8 @@ import re
 import pytest
 
 from harness.sample_experiment import EXPERIMENTS, HOSTILE, sample_experiment
-from vecveil.report.experiment_csv import COLUMNS, experiment_to_csv
-from vecveil.report.experiment_latex import experiment_to_latex
-from vecveil.report.experiment_markdown import experiment_to_markdown
+from vecveil.report import experiment_to_csv, experiment_to_latex, experiment_to_markdown
+from vecveil.report.experiment import COLUMNS
 
 
 @pytest.mark.parametrize("variant", EXPERIMENTS)

@@ -12,7 +12,7 @@ import pytest
 from harness.sample_audit import VARIANTS, sample_audit
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.report import render_audit, render_audit_markdown, write_audit_markdown
-from vecveil.report.markdown_text import JOINER, code, fenced, text
+from vecveil.report.text import JOINER, markdown, markdown_block, markdown_code
 
 HOSTILE = (
     "[click](https://evil.example)",
@@ -139,7 +139,7 @@ def test_control_plain_markup_is_found() -> None:
     ],
 )
 def test_what_text_becomes(words: str, shown: str) -> None:
-    assert text(words) == shown
+    assert markdown(words) == shown
 
 
 @pytest.mark.parametrize(
@@ -153,11 +153,11 @@ def test_what_text_becomes(words: str, shown: str) -> None:
     ],
 )
 def test_what_a_name_becomes(words: str, shown: str) -> None:
-    assert code(words) == shown
+    assert markdown_code(words) == shown
 
 
 def test_a_command_cannot_end_its_block() -> None:
-    assert fenced("a\n```\nb") == "````text\na\n```\nb\n````"
+    assert markdown_block("a\n```\nb") == "````text\na\n```\nb\n````"
 
 
 def test_texts_and_terms_only_where_the_record_holds_them() -> None:

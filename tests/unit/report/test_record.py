@@ -127,10 +127,10 @@ def test_the_worst_attack_is_the_worst_by_other_metrics_entries_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "shown"), [("vecveil.audit/3", "vecveil.audit/3"), ("<secret>", "another schema")]
+    ("schema", "shown"), [("vecveil.audit/3", "'vecveil.audit/3'"), ("<secret>", "another schema")]
 )
 def test_another_schema_is_refused(schema: str, shown: str) -> None:
-    with pytest.raises(InvalidInputError, match=r"`schema` must be vecveil.audit/2") as caught:
+    with pytest.raises(InvalidInputError, match=r"`schema` must be 'vecveil.audit/2'") as caught:
         render_audit(sample_audit() | {"schema": schema})
     assert f"got {shown}." in str(caught.value)
     assert "Audit again" not in str(caught.value)
@@ -138,7 +138,7 @@ def test_another_schema_is_refused(schema: str, shown: str) -> None:
 
 def test_the_schema_before_this_one_is_refused_with_what_to_do() -> None:
     with pytest.raises(
-        InvalidInputError, match=r"got vecveil.audit/1\. Audit again with this version"
+        InvalidInputError, match=r"got 'vecveil.audit/1'\. Audit again with this version"
     ):
         render_audit({"schema": "vecveil.audit/1"})
 

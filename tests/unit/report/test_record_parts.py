@@ -9,8 +9,8 @@ import pytest
 from harness.sample_attacks import attack, clean_of, figure, settle
 from harness.sample_audit import sample_audit
 from vecveil.errors import InvalidInputError
+from vecveil.records import AuditRecord
 from vecveil.report import render_audit
-from vecveil.report.record import parse
 
 
 def test_a_store_may_have_no_clean_side_and_nothing_known_of_its_making() -> None:
@@ -66,8 +66,8 @@ def test_attacks_of_a_family_are_ranked_by_what_they_find_over_chance() -> None:
     ]
     leading = {e["family"]: e["worst"] for e in settle(record)["families"]}
     assert (leading["reconstruction"], leading["probe"]) == ("geia-small", "unstated")
-    audit = parse(record)
-    assert {f: a.name for f, a in audit.families.items()} == leading
+    audit = AuditRecord.read(record, owner="test")
+    assert {f: a.name for f, a in audit.strongest.items()} == leading
     assert [a.name for a in audit.members("reconstruction")] == ["geia-small", "likely"]
     next(e for e in record["families"] if e["family"] == "reconstruction")["worst"] = "likely"
     with pytest.raises(InvalidInputError, match="comes farthest from chance to certainty"):

@@ -8,19 +8,18 @@ import pytest
 
 from harness.sample_attacks import attack, figure, settle
 from harness.sample_audit import sample_audit
-from vecveil.report.families import other_families
-from vecveil.report.record import parse
-from vecveil.report.series import Series, series
+from vecveil.records import AuditRecord
+from vecveil.report.audit import LeakageSeries, family_group, leakage_series
 
 
-def of(family: str, *attacks: dict[str, Any]) -> tuple[Series, ...]:
+def of(family: str, *attacks: dict[str, Any]) -> list[LeakageSeries]:
     record = sample_audit("one-attack")
     record["attacks"] += attacks
-    return series(parse(settle(record)).members(family))
+    return leakage_series(AuditRecord.read(settle(record), owner="test").members(family))
 
 
-def shape(found: tuple[Series, ...]) -> dict[str, list[tuple[int | None, float | None]]]:
-    return {line.label: [(p.count, p.figure.value) for p in line.points] for line in found}
+def shape(found: list[LeakageSeries]) -> dict[str, list[tuple[int | None, float | None]]]:
+    return {line.label: [(number, figure.value) for number, figure in line.points.items()] for line in found}
 
 
 def averaging(name: str, share: float, metric: str = "R-precision") -> dict[str, Any]:
@@ -67,17 +66,19 @@ def test_a_main_figure_with_a_number_is_a_point_like_the_others() -> None:
 
 
 def test_one_figure_is_no_series_and_other_families_have_none() -> None:
-    assert of("averaging", averaging("averaging-4", 0.3)) == ()
-    assert of("alignment", attack("a", "alignment", figure("top-1", 0.4, 0.9, 0.01))) == ()
+    assert of("averaging", averaging("averaging-4", 0.3)) == []
+    assert of("alignment", attack("a", "alignment", figure("top-1", 0.4, 0.9, 0.01))) == []
     probe = attack("p", "probe", figure("AUC", 0.7, 0.9, 0.5), also=[figure("k = 3", 0.1, 0.2, 0)])
-    assert of("probe", probe) == ()
+    assert of("probe", probe) == []
 
 
 def test_the_rows_of_the_families() -> None:
+    audit = AuditRecord.read(sample_audit(), owner="test")
     shown = {
-        v.family: [f"{a.name} {f.metric}" for a, f in v.rows]
-        for v in other_families(parse(sample_audit()))
+        family: [f"{a.name} {f.metric}" for a, f in family_group(audit, family).rows]
+        for family in audit.strongest
     }
+    assert shown["token-inference"] == []
     assert shown["averaging"] == []
     assert shown["alignment"] == ["alignment-procrustes MRR"]
     assert shown["held-out-terms"] == [
@@ -94,4 +95,4 @@ def test_the_rows_of_the_families() -> None:
 def test_absurd_numbers_are_no_counts() -> None:
     main = averaging("mean", 0.5, "R-precision over 99999999999999999999 releases")
     main["also"] = [figure("R-precision over many releases", 0.2, 0.7, 0.1)]
-    assert of("averaging", main) == ()
+    assert of("averaging", main) == []

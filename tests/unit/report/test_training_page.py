@@ -15,10 +15,11 @@ import pytest
 
 from harness.sample_training import HOSTILE, TRAININGS, sample_training
 from vecveil.errors import DataFileError, InvalidInputError
-from vecveil.report.training_charts import scale_ticks, shown
-from vecveil.report.training_page import SAME_CLASSIFIER, training_page, write_training_html
-from vecveil.report.training_record import MEASURES, read_training
-from vecveil.report.training_table import training_csv, training_lines
+from vecveil.records import read_training
+from vecveil.report import training_csv, training_lines, training_page, write_training_html
+from vecveil.report.charts import scale_ticks
+from vecveil.report.text import rounded as shown
+from vecveil.report.training import MEASURES, SAME_CLASSIFIER
 
 VOID = {"meta", "link"}
 FORBIDDEN = {"script", "img", "iframe", "object", "embed", "base", "form", "image", "use"}
@@ -228,7 +229,7 @@ def test_a_measure_that_hardly_moves_does_not_fill_the_chart() -> None:
 def test_the_table_for_a_spreadsheet_holds_the_numbers_as_they_are() -> None:
     record = sample_training()
     rows = list(csv.DictReader(io.StringIO(training_csv(record), newline="")))
-    assert list(rows[0]) == ["epoch", *(m.key for m in MEASURES), "seconds"]
+    assert list(rows[0]) == ["epoch", *MEASURES, "seconds"]
     for row, epoch in zip(rows, record["epochs"], strict=True):
         assert int(row["epoch"]) == epoch["epoch"]
         for name, value in epoch.items():

@@ -8,13 +8,23 @@ import pytest
 
 from harness.sample_attacks import attack, clean_of, figure, settle
 from harness.sample_audit import sample_audit
-from vecveil.report.families import other_families, standing
-from vecveil.report.record import parse
-from vecveil.report.verdict import against_chance, against_clean, caveats, sentence, status
+from vecveil.records import AuditRecord
+from vecveil.records.verdict import against_chance, against_clean, decide, standing, status
+from vecveil.report import audit as words
+
+
+def parse(record: dict[str, Any]) -> AuditRecord:
+    return AuditRecord.read(record, owner="test")
+
+
+def caveats(audit: AuditRecord) -> list[str]:
+    return words.caveat_words(audit, decide(audit))
 
 
 def said(record: dict[str, Any]) -> str:
-    return "".join(sentence(parse(record))).replace("\u00a0", " ")
+    audit = parse(record)
+    parts = words.sentence(audit, decide(audit))
+    return "".join(part for _, part in parts).replace("\u00a0", " ")
 
 
 def noted(record: dict[str, Any]) -> str:
@@ -30,8 +40,8 @@ def with_worst(**figures: float) -> dict[str, Any]:
 
 def others(record: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """Return the words and notes on each other family."""
-    verdicts = other_families(parse(settle(record)))
-    return {v.family: (v.words, " ".join(v.notes).replace("\u00a0", " ")) for v in verdicts}
+    others = decide(parse(settle(record))).others
+    return {v.family: (v.words, " ".join(words._besides(v)).replace("\u00a0", " ")) for v in others}
 
 
 def test_the_sentence_of_the_usual_case() -> None:
@@ -223,7 +233,7 @@ def test_other_families_are_not_overstated(main: dict[str, Any], words: str) -> 
     record = sample_audit("at-chance")
     record["attacks"].append(attack("coin", "probe", main))
     assert others(record) == {"probe": (words, "")}
-    assert standing(parse(record).attacks[-1].figure) == words
+    assert standing(parse(record).attacks[-1]) == words
 
 
 def test_a_family_at_chance_names_what_is_above_it() -> None:
@@ -249,7 +259,7 @@ def test_a_family_at_chance_names_what_is_above_it() -> None:
 
 def test_status_of_every_attack() -> None:
     audit = parse(sample_audit())
-    assert {a.name: status(a.figure) for a in audit.attacks} == {
+    assert {a.name: status(a) for a in audit.attacks} == {
         **{a.name: "above chance, below clean" for a in audit.attacks},
         "mlc-published": "at chance within its interval, below clean",
         "alignment-permutation": "at chance within its interval, below clean",
@@ -259,14 +269,14 @@ def test_status_of_every_attack() -> None:
 def test_nothing_is_compared_with_what_is_missing() -> None:
     record = sample_audit()
     record["attacks"][3] |= {"chance": None, "clean": None, "clean_low": None, "clean_high": None}
-    lonely = parse(settle(record)).attacks[3].figure
+    lonely = parse(settle(record)).attacks[3]
     assert (against_chance(lonely), against_clean(lonely), status(lonely)) == ("", "", "")
 
 
 def test_what_could_not_be_measured_is_called_so() -> None:
     record = sample_audit()
     record["attacks"][3] |= {"value": None, "low": None, "high": None}
-    assert status(parse(settle(record)).attacks[3].figure) == "not measurable on these texts"
+    assert status(parse(settle(record)).attacks[3]) == "not measurable on these texts"
 
 
 def test_vectors_that_nothing_protects_are_not_called_unknown() -> None:

@@ -1,0 +1,826 @@
+"""The report of an audit: one HTML page, Markdown, a CSV table and a short table for a terminal.
+
+All four say the same: this module puts the figures and the verdict (`vecveil.records.verdict`) into words once.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import textwrap
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vecveil.io import write_text
+from vecveil.records.audit import (
+    AttackRecord,
+    AuditRecord,
+    GuaranteeRecord,
+    LeakageFigure,
+    TermRecord,
+)
+from vecveil.records.verdict import (
+    ABOVE_CHANCE,
+    ABOVE_CLEAN,
+    OVERLAP,
+    WEAK_EPSILON,
+    FamilyVerdict,
+    Verdict,
+    decide,
+    skipped_without_encoder,
+    status,
+)
+from vecveil.report.rendering import render
+from vecveil.report.text import (
+    MISSING,
+    NBSP,
+    clean_text,
+    count,
+    csv_table,
+    duration,
+    interval,
+    moment,
+    parameter,
+    percent,
+    scale,
+)
+
+__all__ = [
+    "render_audit",
+    "render_audit_csv",
+    "render_audit_markdown",
+    "summary_table",
+    "write_audit_csv",
+    "write_audit_html",
+    "write_audit_markdown",
+]
+
+Source = Mapping[str, Any] | str | os.PathLike[str]
+
+NAVIGATION = {
+    "lint": "Warnings", "leakage": "Leakage", "utility": "Utility", "guarantee": "Guarantee", "terms": "Terms",
+    "reconstructions": "Texts", "frameworks": "Frameworks", "skipped": "Not run", "computed": "How computed",
+    "limits": "Limits",
+}  # fmt: skip
+FAMILY_WORDS = {
+    "token-inference": ("Token inference", "Which concept words are in it?"),
+    "probe": ("Concept probe", "Does the text hold the concept?"),
+    "candidates": ("Candidate matching", "Which known text is it?"),
+    "averaging": ("Averaging", "What do several releases of one text give away?"),
+    "alignment": ("Alignment", "Can the vectors be mapped back to clean ones?"),
+    "reconstruction": ("Reconstruction", "Can the text be written down again?"),
+    "held-out-terms": ("Held-out terms", "What of words that the protection was not fitted on?"),
+}
+"""Title and question of each family."""
+COUNTS_WORDS = ("token-inference", "averaging", "held-out-terms")
+"""Families whose main figure is a share of word occurrences; those of the others are of texts."""
+SIDES = {"both": "both sides protected", "documents": "documents protected, queries through the map"}
+HOLDS_TEXTS = (
+    "This page now contains texts: originals of the audit and what attackers wrote. Keep it where "
+    "the texts may be kept."
+)
+MAPPED = (
+    "Which items of the published frameworks these figures bear on. An item is not met or failed "
+    "by them: they say what attackers found."
+)
+EXPLAINED = (
+    "R-precision: of the k concept tokens that a text holds, the share among the attack’s k best "
+    "guesses. {sides}Over chance: (figure − chance) / (1 − chance), so 0 is guessing and "
+    f"100{NBSP}% is certainty."
+)
+NAMED = "This page names the concept’s terms: keep it where the texts may be kept."
+NUMBERED = "The record does not hold the terms, so they are numbered, the most frequent first."
+TERM_CHANCE = (
+    "Chance of a term is what naming the most frequent terms in every text would recover of it: much of a "
+    "frequent term, nothing of a rare one."
+)
+TERMS_SHOWN = 20
+ABOVE_NAMED = 3
+COLUMNS = (
+    "family", "attack", "metric", "value", "low", "high", "chance", "over_chance", "clean", "clean_low", "clean_high",
+    "n", "adaptive", "seconds", "cost",
+)  # fmt: skip
+
+_MORE = "another attack may recover more"
+CAVEATS = {
+    "above-chance-besides": "Token inference is above chance all the same in: {besides}.",
+    "clean-at-chance": "On clean vectors the attack is not above chance either, so this audit cannot show "
+    "what protection changes.",
+    "no-clean-side": "There are no clean vectors to compare with, so this audit cannot show whether the "
+    "{side} vectors leak less than clean ones.",
+    "overlaps-clean": "This audit does not show that protection lowers leakage: the intervals with and "
+    "without protection overlap.",
+    "above-clean": "Leakage is higher with protection than without.",
+    "unprotected": "These are the encoder's own vectors, which nothing protects: the figures are those of the "
+    f"attacks tried, and {_MORE}.",
+    "unknown-protection": "Nothing is known of how these vectors were made: the figures hold for the attacks "
+    f"tried, and {_MORE}.",
+    "formal": f"The leakage figure is measured, not part of the guarantee: {_MORE}.",
+    "no-formal-guarantee": "The protection is {kind}: nothing but these measurements supports it, and "
+    f"{_MORE}.",
+    "without-encoder": "Not run for want of the encoder: {names}. `--encoder NAME` runs them{transplant}.",
+    "not-adaptive": "No token-inference attack was adaptive, that is, trained on freshly protected "
+    "vectors; an attacker who adapts may recover more.",
+    "seeded": "The release that was attacked has seeded noise, made for this audit so that it can be repeated; "
+    "vectors to store need fresh noise, which is what `protect` draws unless given a seed.",
+}
+"""The reservations of `vecveil.records.verdict.caveats` in words."""
+STORE_CAVEATS = {
+    "overlaps-clean": "This audit does not show that the stored vectors leak less than clean ones: the two "
+    "intervals overlap.",
+    "above-clean": "The stored vectors leak more than clean ones.",
+    "not-adaptive": "No attack could draw fresh releases, as the store comes without its protector; an "
+    "attacker who has it may recover more.",
+}
+TRANSPLANT = "; transplant, which often finds most, if the vectors are that encoder's own"
+LEADS = {OVERLAP: "which is not clearly below the ", ABOVE_CLEAN: "which is above the "}
+NO_GUARANTEE = {
+    "empirical": "empirical, so these figures hold for the attacks tried",
+    "obfuscation": "obfuscation, which rests on what an attacker does not know",
+}
+
+
+def render_audit(record: Mapping[str, Any]) -> str:
+    """Return the audit record as one HTML page that loads nothing and runs nothing.
+
+    Args:
+        record: the content of ``audit.json`` (`AuditResult.to_record`), schema ``vecveil.audit/2``. Terms and texts
+            appear on the page only where the record holds them.
+
+    Raises:
+        InvalidInputError: the schema is another one, or a key is missing or has a wrong value; the
+            message names the key.
+    """
+    return _html(AuditRecord.read(record, owner="render_audit"))
+
+
+def render_audit_markdown(record: Mapping[str, Any]) -> str:
+    """Return the audit record as GitHub-flavoured Markdown, with the content of the page and without drawings.
+
+    Args:
+        record: as for `render_audit`; nothing in it can become a link, a mention or other markup.
+
+    Raises:
+        InvalidInputError: as for `render_audit`.
+    """
+    return _markdown(AuditRecord.read(record, owner="render_audit_markdown"))
+
+
+def render_audit_csv(record: Mapping[str, Any]) -> str:
+    """Return a CSV table (RFC 4180) with one row for each attack and metric, the main metric first.
+
+    Numbers are written as they are in the record; what was not measured is empty. A text that a spreadsheet would take
+    for a formula gets an apostrophe in front; numbers never do. ``n`` is that of the attack's main metric.
+
+    Args:
+        record: as for `render_audit`.
+
+    Raises:
+        InvalidInputError: as for `render_audit`.
+    """
+    return _csv(AuditRecord.read(record, owner="render_audit_csv"))
+
+
+def write_audit_html(record_or_path: Source, target: str | os.PathLike[str]) -> Path:
+    """Write the audit page to ``target``, whole or not at all, and return its path.
+
+    Args:
+        record_or_path: the record, or the path of an ``audit.json``.
+        target: the HTML file to write; its folder is made if it does not exist.
+
+    Raises:
+        InvalidInputError: a record with another schema, or with a missing or wrong key.
+        DataFileError: the same for a file, or a file that cannot be read or is not JSON.
+    """
+    write_text(target, _html(AuditRecord.load(record_or_path, owner="write_audit_html")))
+    return Path(target)
+
+
+def write_audit_markdown(record_or_path: Source, target: str | os.PathLike[str]) -> Path:
+    """Write `render_audit_markdown` to ``target``, whole or not at all, and return its path.
+
+    Raises:
+        InvalidInputError, DataFileError: as for `write_audit_html`.
+    """
+    write_text(target, _markdown(AuditRecord.load(record_or_path, owner="write_audit_markdown")))
+    return Path(target)
+
+
+def write_audit_csv(record_or_path: Source, target: str | os.PathLike[str]) -> Path:
+    """Write `render_audit_csv` to ``target``, whole or not at all, and return its path.
+
+    Raises:
+        InvalidInputError, DataFileError: as for `write_audit_html`.
+    """
+    write_text(target, _csv(AuditRecord.load(record_or_path, owner="write_audit_csv")))
+    return Path(target)
+
+
+def _html(audit: AuditRecord) -> str:
+    from vecveil.report import charts  # needs markupsafe, which the CSV and the short table do not
+
+    context = _context(audit)
+    side, terms = context["side"], context["terms"]
+    rows = [
+        (term, label, charts.term_chart(term, label, f"term-{i}", side))
+        for i, (term, label) in enumerate(terms["labelled"])
+    ]
+    terms |= {"first": rows[:TERMS_SHOWN], "rest": rows[TERMS_SHOWN:]}
+    present = {
+        "lint": audit.lint, "utility": audit.utility or not audit.is_store, "guarantee": audit.guarantee,
+        "reconstructions": audit.reconstructions, "frameworks": audit.frameworks, "skipped": audit.skipped,
+    }  # fmt: skip
+    texts: dict[str, list[Any]] = {}
+    for text in audit.reconstructions:
+        texts.setdefault(text.attack, []).append(text)
+    legend = {"clean": "clean vectors"} if audit.has_clean else {}
+    legend |= {"protected": f"{side} vectors", "interval": f"95{NBSP}% interval", "chance": "chance"}
+    return render(
+        "audit.html",
+        what="audit",
+        generator=audit.vecveil,
+        navigation=[(id_, words) for id_, words in NAVIGATION.items() if present.get(id_, True)],
+        reconstructions=texts,
+        legend=legend.items(),
+        parameters=_parameters(audit),
+        standing=_standing,
+        percent_axis=charts.percent_axis,
+        attack_chart=charts.attack_chart,
+        kept_bar=charts.kept_bar,
+        **context,
+    )
+
+
+def _markdown(audit: AuditRecord) -> str:
+    return render("audit.md", **_context(audit))
+
+
+def _csv(audit: AuditRecord) -> str:
+    return csv_table(
+        COLUMNS,
+        (
+            (
+                attack.family, attack.name, figure.metric, figure.value, figure.low, figure.high, figure.chance,
+                figure.over_chance, figure.clean, figure.clean_low, figure.clean_high, attack.n, attack.adaptive,
+                attack.seconds, attack.cost,
+            )
+            for attack in audit.attacks
+            for figure in attack.figures
+        ),
+    )  # fmt: skip
+
+
+def _context(audit: AuditRecord) -> dict[str, Any]:
+    """Return the words that page and Markdown share."""
+    verdict, side = decide(audit), _side(audit)
+    encoder = None if audit.encoder is None else audit.encoder.name
+    about = (
+        "a store, without its protector" if audit.is_store else f"method {audit.method}",
+        f"encoder {encoder}" if encoder else "vectors as given",
+        moment(audit.created),
+    )
+    heading = "What leaks from this store about " if audit.is_store else "What protected vectors still say about "
+    families = [
+        {
+            "title": FAMILY_WORDS[each.family][0],
+            "attack": each.attack,
+            "verdict": " ".join([f"{each.words.capitalize()}.", *_besides(each)]),
+        }
+        for each in verdict.others
+    ]
+    both = "" if audit.is_store else "Each attack ran on clean and on protected vectors with the same split. "
+    given = audit.guarantee
+    return {
+        "audit": audit,
+        "side": side,
+        "heading": heading,
+        "about": " · ".join(about),
+        "warnings": "Warning" if len(audit.lint) == 1 else f"{len(audit.lint)} warnings",
+        "sentence": sentence(audit, verdict),
+        "key_figures": _key_figures(audit, verdict),
+        "caveats": caveat_words(audit, verdict),
+        "families": families,
+        "leakage_title": "What leaks" if audit.is_store else "What leaks, before and after",
+        "groups": [family_group(audit, family) for family in audit.strongest],
+        "explained": EXPLAINED.format(sides=both),
+        "utility_caption": f"Utility on clean and on {side} vectors; kept is {side} relative to clean.",
+        "guarantee_facts": [] if given is None else _guarantee_facts(given),
+        "promises": [] if given is None else [
+            ("Promised", given.promised, "Nothing."),
+            ("Not promised", given.not_promised, "The record lists nothing."),
+            ("Conditional on", given.conditional_on, "The record lists nothing."),
+        ],
+        "terms": _terms(audit, side),
+        "provenance": _provenance(audit),
+        "has_secondary": any(attack.also for attack in audit.attacks),
+        "side_heads": _side_heads,
+        "judged_on": _judged_on,
+        "adaptivity": _adaptivity,
+        "price": _price,
+        "status": status,
+        "FAMILY_WORDS": FAMILY_WORDS,
+        "SIDES": SIDES,
+        "HOLDS_TEXTS": HOLDS_TEXTS,
+        "MAPPED": MAPPED,
+    }  # fmt: skip
+
+
+def _side(audit: AuditRecord) -> str:
+    return "stored" if audit.is_store else "protected"
+
+
+def _side_heads(audit: AuditRecord, *first: str) -> list[str]:
+    clean = ["Clean"] if audit.has_clean else []
+    return [*first, *clean, _side(audit).capitalize(), "Chance", "Over chance"]
+
+
+def _judged_on(attack: AttackRecord) -> str:
+    unit = "word occurrences" if attack.family in COUNTS_WORDS else "texts"
+    return f"{count(attack.n)} {unit}"
+
+
+def _adaptivity(attack: AttackRecord) -> str:
+    return "draws fresh releases while training" if attack.adaptive else "learns from released pairs only"
+
+
+def _price(attack: AttackRecord) -> str:
+    parts = [_adaptivity(attack), duration(attack.seconds), attack.cost]
+    return " · ".join(part for part in parts if part)
+
+
+def _standing(attack: AttackRecord) -> str:
+    over = "" if attack.over_chance is None else f"over chance {percent(attack.over_chance)}"
+    return " · ".join(part for part in (status(attack), over) if part)
+
+
+# The verdict in words. -------------------------------------------------------------------------------------
+
+
+def sentence(audit: AuditRecord, verdict: Verdict) -> list[tuple[str, str]]:
+    """Return the verdict, one sentence, in parts: kind and words.
+
+    A part of the kind ``strong`` is a key figure; one of the kind ``whole`` should stay on one line.
+    """
+    worst = verdict.worst
+    tried = sum(attack.family == "token-inference" for attack in audit.attacks)
+    who = "The token-inference attack tried" if tried == 1 else f"The worst of {tried} token-inference attacks"
+    beside = "" if verdict.chance == ABOVE_CHANCE else f": {verdict.chance}"
+    parts = [
+        ("", f"{who}, {worst.name}, recovered "),
+        ("strong", percent(worst.value)),
+        ("", f" of concept tokens from {_side(audit)} vectors (95{NBSP}% interval "),
+        ("whole", interval(worst.low, worst.high)),
+        ("", f"{beside})"),
+    ]
+    if worst.clean is None:
+        parts.append(("", ", with no clean vectors to compare with"))
+    else:
+        parts += [
+            ("", f", {LEADS.get(verdict.clean, 'against ')}"),
+            ("strong", percent(worst.clean)),
+            ("", " from clean ones ("),
+            ("whole", interval(worst.clean_low, worst.clean_high)),
+            ("", ")"),
+        ]
+    parts += [("", "; chance is "), ("strong", percent(worst.chance))]
+    if worst.over_chance is not None and verdict.chance == ABOVE_CHANCE:
+        parts += [
+            ("", ", so it comes "),
+            ("whole", percent(worst.over_chance)),
+            ("", " of the way from chance to certainty"),
+        ]
+    parts += _utility_words(audit, verdict)
+    known = audit.guarantee
+    end = "no guarantee is known of the store" if known is None else _guarantee_words(known)
+    return [*parts, ("", f"; {end}.")]
+
+
+def _utility_words(audit: AuditRecord, verdict: Verdict) -> list[tuple[str, str]]:
+    if verdict.utility is None:
+        return [] if audit.is_store else [("", "; utility was not measured")]
+    measured = [each for each in audit.utility.values() if each.relative is not None]
+    lowest = min(measured, key=lambda each: each.relative or 0.0)
+    low, high = map(percent, verdict.utility)
+    kept, of = f"{low} to {high}", f"over {len(measured)} measures (lowest: {lowest.label})"
+    if len(measured) == 1:
+        kept, of = low, f"({lowest.label})"
+    return [("", "; utility kept is "), ("strong", kept), ("", f" of clean {of}")]
+
+
+def _guarantee_words(guarantee: GuaranteeRecord) -> str:
+    if guarantee.kind != "formal":
+        return f"there is no formal guarantee ({NO_GUARANTEE[guarantee.kind]})"
+    at = "" if guarantee.epsilon is None else f" at ε = {scale(guarantee.epsilon)}"
+    worst = guarantee.epsilon_euclidean_worst
+    weak = worst is not None and worst > WEAK_EPSILON
+    return f"the guarantee is formal{at}{', a bound that excludes little by itself' if weak else ''}"
+
+
+def caveat_words(audit: AuditRecord, verdict: Verdict) -> list[str]:
+    """Return the reservations to read the verdict with, as sentences."""
+    names = skipped_without_encoder(audit)
+    words = CAVEATS | (STORE_CAVEATS if audit.is_store else {})
+    return [
+        words[code].format(
+            besides=_named(verdict.besides),
+            side=_side(audit),
+            kind="" if audit.guarantee is None else audit.guarantee.kind,
+            names=", ".join(names),
+            transplant=TRANSPLANT if "transplant" in names else "",
+        )
+        for code in verdict.caveats
+    ]
+
+
+def _named(figures: Sequence[tuple[AttackRecord, LeakageFigure]]) -> str:
+    """Return the first of the figures above chance by name, and the number of the others."""
+    named = [
+        f"{figure.metric} of {attack.name} ({percent(figure.value)}, chance {percent(figure.chance)})"
+        for attack, figure in figures[:ABOVE_NAMED]
+    ]
+    rest = len(figures) - len(named)
+    return "; ".join([*named, f"and {rest} more"] if rest else named)
+
+
+def _besides(family: FamilyVerdict) -> list[str]:
+    return [f"Above chance all the same: {_named(family.besides)}."] if family.besides else []
+
+
+def _key_figures(audit: AuditRecord, verdict: Verdict) -> list[tuple[str, str, str]]:
+    """Return the figures of the verdict: name, figure, and the words below it."""
+    worst, kept, before = verdict.worst, verdict.utility, verdict.worst.clean_over_chance
+    bounds = interval(worst.low, worst.high)
+    tiles = [
+        (f"Recovered, {_side(audit)}", percent(worst.value), bounds),
+        ("Chance", percent(worst.chance), "without any vector"),
+        ("Over chance", percent(worst.over_chance), "no clean side" if before is None else f"clean {percent(before)}"),
+    ]  # fmt: skip
+    if worst.clean is not None:
+        clean = interval(worst.clean_low, worst.clean_high)
+        tiles.insert(0, ("Recovered, clean", percent(worst.clean), clean))
+    if kept is not None or not audit.is_store:
+        words = "not measured" if kept is None else interval(*kept) if kept[0] != kept[1] else percent(kept[0])
+        number = len(audit.utility)
+        tiles.append(("Utility kept", words, f"{number} measure{'s' * (number != 1)}"))
+    if audit.guarantee is not None:
+        epsilon = audit.guarantee.epsilon
+        below = "no ε" if epsilon is None else f"ε = {scale(epsilon)}"
+        tiles.append(("Guarantee", audit.guarantee.kind, below))
+    return tiles
+
+
+def _guarantee_facts(given: GuaranteeRecord) -> list[tuple[str, str | None]]:
+    worst, hidden = given.epsilon_euclidean_worst, given.hidden_directions
+    return [
+        ("Kind", given.kind),
+        ("ε", None if given.epsilon is None else scale(given.epsilon)),
+        ("Unit", given.unit),
+        ("Metric", given.metric),
+        ("Neighbours", given.neighbours),
+        ("ε in the worst Euclidean direction", None if worst is None else scale(worst)),
+        ("Directions hidden", None if hidden is None else count(hidden)),
+    ]
+
+
+def _terms(audit: AuditRecord, side: str) -> dict[str, Any]:
+    has_clean = any(term.clean is not None for term in audit.terms)
+    has_names = any(term.term is not None for term in audit.terms)
+    number = len(audit.terms)
+    what = "all" if number <= TERMS_SHOWN else f"the {TERMS_SHOWN} most frequent of"
+    caption = (
+        f"Share of a term’s test occurrences that {audit.worst} ranked among the k best of the text, {{}} {number} "
+        "terms."
+    )
+
+    def label(term: TermRecord, index: int) -> str:
+        return f"term {index + 1}" if term.term is None else term.term
+
+    return {
+        "clean": has_clean,
+        "note": f"{NAMED if has_names else NUMBERED} {TERM_CHANCE}",
+        "caption": caption.replace("{}", what),
+        "caption_of_all": caption.replace("{}", "all"),
+        "heads": ["Term", "Count", *["Clean", side.capitalize(), "Chance"][not has_clean :]],
+        "labelled": [(term, label(term, i)) for i, term in enumerate(audit.terms)],
+    }
+
+
+# A family's own figures. -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LeakageSeries:
+    """Figures of one attack, or of several, that differ in the number of releases or known pairs alone.
+
+    Attributes:
+        label: ``fresh noise``, ``keyed noise`` or the attack's name.
+        unit: what is counted.
+        points: by count, the most last; None: the most that were tried.
+    """
+
+    label: str
+    unit: str
+    points: dict[int | None, LeakageFigure]
+
+
+@dataclass(frozen=True)
+class FamilyGroup:
+    """The attacks of a family, its strongest first, with the family's own figures.
+
+    Attributes:
+        rows: the figures to show beside the bars, each with its attack.
+        series: leakage against the number of releases or known pairs, where the record holds it.
+    """
+
+    title: str
+    question: str
+    strongest: AttackRecord
+    members: Sequence[AttackRecord]
+    rows: Sequence[tuple[AttackRecord, LeakageFigure]]
+    series: Sequence[LeakageSeries]
+
+    @property
+    def lines(self) -> list[tuple[str, list[LeakageFigure | None], float | None]]:
+        """Each number of the series: the number, a figure for each series, chance."""
+        lines = []
+        for number in sorted({n for each in self.series for n in each.points}, key=_by_count):
+            figures = [each.points.get(number) for each in self.series]
+            chances = [figure.chance for figure in figures if figure is not None]
+            lines.append(("most" if number is None else f"{number:,}", figures, chances[0]))
+        return lines
+
+
+def family_group(audit: AuditRecord, family: str) -> FamilyGroup:
+    """Return the attacks of a family with the family's own figures; token inference has bars alone."""
+    strongest, members = audit.strongest[family], audit.members(family)
+    series = leakage_series(members)
+    drawn = {id(figure) for each in series for figure in each.points.values()}
+    shown = members if family in ("candidates", "held-out-terms") else (strongest,)
+    rows = [(attack, figure) for attack in shown for figure in attack.figures if id(figure) not in drawn]
+    if family == "held-out-terms":  # listed against unlisted terms, in one metric
+        metric = _stem(strongest.metric)
+        rows = [(attack, figure) for attack, figure in rows if _stem(figure.metric) == metric]
+    if family in ("token-inference", "averaging"):  # of averaging, the number of releases is what matters
+        rows = []
+    return FamilyGroup(*FAMILY_WORDS[family], strongest, members, rows, series)
+
+
+UNITS = {"averaging": "releases", "alignment": "known pairs"}
+# An attack says the number in the metric's name ("top-1 with 200 pairs", "R-precision over 16 releases",
+# "R-precision, k = 16") or, for averaging, in its own ("averaging-16").
+_IN_METRIC = re.compile(
+    r"\bk\s*=\s*(\d[\d,]*)"
+    r"|(?<![\w.-])(\d[\d,]*)\s+(?:fresh |keyed |known |averaged )*(?:releases?|pairs?)\b"
+)
+_IN_NAME = re.compile(r"(?:^|[-_ ])(\d+)(?=$|[-_ ])")
+
+
+def leakage_series(attacks: Sequence[AttackRecord]) -> list[LeakageSeries]:
+    """Return the series of averaging or alignment attacks, unless there is one point in all."""
+    points: dict[str, dict[int | None, LeakageFigure]] = {}
+    for attack in attacks:
+        for number, figure in _counted(attack) if attack.family in UNITS else ():
+            label = attack.name
+            if attack.family == "averaging":
+                keyed = "keyed" in f"{attack.name} {figure.metric}".lower()
+                label = "keyed noise" if keyed else "fresh noise"
+            line = points.setdefault(label, {})
+            if number not in line or (figure.value or 0.0) > (line[number].value or 0.0):
+                line[number] = figure  # the stronger one
+    if sum(map(len, points.values())) < 2:
+        return []
+    unit = UNITS[attacks[0].family]
+    return [
+        LeakageSeries(label, unit, {number: line[number] for number in sorted(line, key=_by_count)})
+        for label, line in points.items()
+    ]
+
+
+def _counted(attack: AttackRecord) -> list[tuple[int | None, LeakageFigure]]:
+    """Return the figures in the main metric that name a number; a main figure without one is that of the most."""
+    found: list[tuple[int | None, LeakageFigure]] = []
+    for figure in attack.figures:
+        number = _number(_IN_METRIC.search(figure.metric))
+        if number is None and figure is attack and attack.family == "averaging":
+            number = _number(_IN_NAME.search(attack.name))
+        if number is not None and _stem(figure.metric) == _stem(attack.metric):
+            found.append((number, figure))
+    if found and all(figure is not attack for _, figure in found):
+        found.append((None, attack))
+    return found
+
+
+def _number(match: re.Match[str] | None) -> int | None:
+    digits = "" if match is None else next(group for group in match.groups() if group)
+    digits = digits.replace(",", "")
+    return int(digits) if 0 < len(digits) <= 9 else None
+
+
+def _stem(metric: str) -> str:
+    """Return the metric without what comes after its first word: ``R-precision``, ``top-1``."""
+    return re.split(r"[\s,(]", metric, maxsplit=1)[0]
+
+
+def _by_count(number: int | None) -> tuple[bool, int]:
+    """Return the key that puts counts in order, the most last."""
+    return (number is None, number or 0)
+
+
+# Provenance. -----------------------------------------------------------------------------------------------
+
+
+def _parameters(audit: AuditRecord) -> list[str]:
+    return [f"{name} = {parameter(value)}" for name, value in audit.parameters.items()]
+
+
+def _provenance(audit: AuditRecord) -> list[tuple[str, str | None]]:
+    """Return split, seeds, parameters and versions: name and value."""
+    texts, split, encoder = audit.texts, audit.split, audit.encoder
+    # Texts that removing the concept empties. Not every record has the count.
+    alone = f", and {count(texts.emptied)} consist of it alone" if texts.emptied else ""
+    known = "not recorded: the audit was given vectors"
+    if encoder is not None:
+        mark = f"fingerprint {encoder.fingerprint}" if encoder.fingerprint else None
+        known = ", ".join(part for part in (encoder.name, encoder.precision, mark) if part)
+    share = percent(texts.token_instances / texts.word_occurrences) if texts.word_occurrences else MISSING
+    used = split.train + split.validation + split.test
+    return [
+        ("Method", audit.method),
+        ("Parameters", ", ".join(_parameters(audit)) or "none"),
+        ("Encoder", known),
+        (
+            "Texts",
+            f"{count(texts.total)}, of which {count(texts.with_concept)} hold the concept and "
+            f"{count(texts.without_concept)} do not{alone}",
+        ),
+        (
+            "Words attacked",
+            f"{count(texts.vocabulary)} of {count(texts.words)} words of the concept, those that enough texts hold: "
+            f"{share} of their occurrences ({count(texts.token_instances)} of {count(texts.word_occurrences)}, a word "
+            f"counted once in a text). Texts without an attacked word are not used: {count(used)} of the "
+            f"{count(texts.with_concept)} with the concept are",
+        ),
+        (
+            "Split",
+            f"by {split.unit}, {count(split.groups)} groups: {count(split.train)} texts to train, "
+            f"{count(split.validation)} to validate, {count(split.test)} to test",
+        ),
+        ("Seed", str(audit.seed)),
+        ("Noise of the audited release", audit.randomness),
+        ("Tier", audit.tier),
+        ("Time taken", duration(audit.seconds)),
+        ("Made", f"{audit.created} with vecveil {audit.vecveil}"),
+    ]
+
+
+# The short table for a terminal, at most 80 columns wide. --------------------------------------------------
+
+WIDTH = 80
+BAR = 28
+PROMISES_SHOWN = 3
+EXPECTED = "above chance; below clean"
+LARGER = (
+    "The quick tier runs small attackers: larger networks (up to 8 points more behind erasure; --tier full runs "
+    "them), more texts and pretrained decoders find more."
+)
+
+
+def summary_table(record: Mapping[str, Any]) -> str:
+    """Return warnings, leakage, chance, other families, utility and guarantee, for a terminal.
+
+    Args:
+        record: as for `render_audit`.
+
+    Raises:
+        InvalidInputError: as for `render_audit`.
+    """
+    audit = AuditRecord.read(record, owner="summary_table")
+    verdict = decide(audit)
+    of = "a store" if audit.is_store else f"method {audit.method}"
+    blocks = [
+        [_fit(f'Audit of the concept "{audit.concept}", {of}', WIDTH).rstrip()],
+        [line for each in audit.lint for line in _wrapped(each.message, "  ", "WARNING: ")],
+        _leakage_lines(audit, verdict),
+        _family_lines(audit, verdict),
+        _utility_lines(audit),
+        _guarantee_lines(audit.guarantee),
+        ["Read this with the figures"]
+        + [line for note in caveat_words(audit, verdict) for line in _wrapped(note, "    ", "  - ")],
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def _columns(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def _fit(text: str, width: int) -> str:
+    """Return ``text`` on one line, filled or cut to ``width`` terminal columns."""
+    text = " ".join(clean_text(text).split())
+    used, kept = 0, []
+    total = sum(map(_columns, text))
+    for character in text:
+        if total > width and used + _columns(character) > width - 3:
+            kept.append("...")
+            used += 3
+            break
+        kept.append(character)
+        used += _columns(character)
+    return "".join(kept) + " " * (width - used)
+
+
+def _wrapped(text: str, indent: str = "  ", first: str | None = None) -> list[str]:
+    """Return ``text`` as lines; a figure and its percent sign stay on one line."""
+    text = re.sub(r"[^\S\xa0]+", " ", clean_text(text))
+    width = WIDTH // 2 if any(_columns(character) == 2 for character in text) else WIDTH
+    lead = indent if first is None else first
+    lines = textwrap.wrap(text, width, initial_indent=lead, subsequent_indent=indent)
+    return [line.replace(NBSP, " ") for line in lines]
+
+
+def _ascii(share: float | None) -> str:
+    return percent(share).replace(NBSP, " ").replace("\u2212", "-").replace(MISSING, "-")
+
+
+def _bounds(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f"({100 * low:.1f} to {100 * high:.1f})"
+
+
+def _leakage_lines(audit: AuditRecord, verdict: Verdict) -> list[str]:
+    worst = verdict.worst
+    tried = sum(attack.family == "token-inference" for attack in audit.attacks)
+    which = f"the worst of {tried} attacks" if tried > 1 else "the one attack tried"
+    names = ("clean vectors", "stored vectors") if audit.is_store else ("without protection", "with protection")
+    same = "the encoder's vectors" if audit.is_store else "clean vectors"
+    bare = "" if worst.clean is None else f"; {names[0]}: the same attack on {same}"
+    rows = [
+        (names[0], worst.clean, worst.clean_low, worst.clean_high),
+        (names[1], worst.value, worst.low, worst.high),
+        ("guessing (chance)", worst.chance, None, None),
+    ]
+    lines = ["How many of the concept's words an attacker reads from the vectors"]
+    lines += _wrapped(f"({which}: {worst.name}{bare}; brackets: 95{NBSP}% interval)")
+    for name, share, low, high in rows[worst.clean is None :]:
+        bar = "#" * round(BAR * min(max(share or 0.0, 0.0), 1.0))
+        lines.append(f"  {name:<19}{_ascii(share):>7} {_bounds(low, high):<15} {bar}".rstrip())
+    if verdict.chance != ABOVE_CHANCE:
+        where = "From the stored vectors" if audit.is_store else "With protection"
+        lines.append(f"  {where} the attack is {verdict.chance}.")
+    elif worst.over_chance is not None:
+        before = worst.clean_over_chance
+        beside = "" if before is None else f" (clean: {_ascii(before)})"
+        lines.append(f"  From chance to certainty that is {_ascii(worst.over_chance)}{beside}.")
+    return lines
+
+
+def _family_lines(audit: AuditRecord, verdict: Verdict) -> list[str]:
+    lines = []
+    if verdict.others:
+        lines.append(f"{'Strongest attack of each other kind':<37}{'found':>8} {'':<15}{'chance':>9}{'clean':>9}")
+    for each in verdict.others:
+        attack = each.attack
+        name = _fit(f"{FAMILY_WORDS[each.family][0]}, {attack.metric}", 35)
+        lines.append(
+            f"  {name}{_ascii(attack.value):>8} {_bounds(attack.low, attack.high):<15}"
+            f"{_ascii(attack.chance):>9}{_ascii(attack.clean):>9}"
+        )
+        for note in [*([f"{each.words}."] if each.words != EXPECTED else []), *_besides(each)]:
+            lines += _wrapped(note, "    ")
+    adaptive = sum(attack.adaptive for attack in audit.attacks)
+    seconds = sum(attack.seconds for attack in audit.attacks)
+    lines += _wrapped(
+        f"{len(audit.attacks)} attacks, {seconds:.0f} s of computing; {adaptive} drew fresh releases to learn from "
+        "(adaptive), the others had released pairs only. The report has what each cost."
+    )
+    if number := len(audit.skipped):
+        lines.append(f"  {number} attack{'s' * (number != 1)} not run; the report says why.")
+    return lines + (_wrapped(LARGER) if audit.tier == "quick" else [])
+
+
+def _utility_lines(audit: AuditRecord) -> list[str]:
+    if not audit.utility:
+        return [] if audit.is_store else ["Utility kept", "  not measured"]
+    lines = ["Utility kept (100 % is as good as without protection)"]
+    for each in audit.utility.values():
+        side = "" if each.sides == "both" else ", documents only"
+        lines.append(f"  {_fit(f'{each.label}{side}', 48)} {_ascii(each.relative):>8}")
+    return lines
+
+
+def _guarantee_lines(given: GuaranteeRecord | None) -> list[str]:
+    if given is None:
+        return []
+    lead = f"No formal guarantee ({given.kind})"
+    if given.kind == "formal":
+        epsilon = "" if given.epsilon is None else f", epsilon = {given.epsilon:.4g}"
+        lead = f"A formal guarantee{epsilon}"
+    lines = ["What is guaranteed", *_wrapped(f"{lead}: {given.statement}")]
+    for item in given.not_promised[:PROMISES_SHOWN]:
+        lines += _wrapped(item, "    ", "  - not promised: ")
+    rest = len(given.not_promised) - PROMISES_SHOWN
+    return lines + ([f"  - and {rest} more in the report"] if rest > 0 else [])

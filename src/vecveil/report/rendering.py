@@ -1,0 +1,91 @@
+"""Render a report's template as HTML, Markdown or LaTeX, escaping every text for its format."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+from collections.abc import Callable
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from vecveil.errors import MissingDependencyError
+from vecveil.report import text
+from vecveil.version import __version__
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+__all__ = ["render"]
+
+
+def render(template: str, **context: Any) -> str:
+    """Return a template of ``report/templates`` with ``context`` filled in; its suffix names the format."""
+    return environment(template.rpartition(".")[2]).get_template(template).render(context)
+
+
+def _source(name: str) -> str:
+    return resources.files("vecveil.report").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+@functools.cache
+def environment(form: str) -> Environment:
+    """Return the templates of a format: ``html``, ``md`` or ``tex``."""
+    try:
+        from jinja2 import Environment, FunctionLoader, StrictUndefined
+        from markupsafe import Markup, escape
+    except ImportError:
+        raise MissingDependencyError("A report", "jinja2", "cli") from None
+
+    def html(words: str) -> str:
+        return escape(text.clean_text(words))
+
+    plain, code = {
+        "html": (html, lambda words: Markup("<code>{}</code>").format(text.clean_text(words))),
+        "md": (text.markdown, text.markdown_code),
+        "tex": (text.latex, text.latex),
+    }[form]
+
+    def escaped(value: Any) -> Any:
+        """Return what stands in the document for a value: markup as it is, all else escaped for the format."""
+        return value if isinstance(value, Markup) else Markup(plain(str(value)))
+
+    def marked(function: Callable[[str], str]) -> Callable[[str], Markup]:
+        return lambda words: Markup(function(words))
+
+    # With autoescape, macros and blocks return markup; `finalize` escapes for the format before Jinja would for HTML.
+    env = Environment(
+        loader=FunctionLoader(_source),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=escaped,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=form != "html",
+    )
+    env.filters |= {
+        name: getattr(text, name)
+        for name in ("percent", "decimal", "rounded", "count", "scale", "duration", "moment", "parameter")
+    }
+    env.filters["code"] = marked(code)
+    env.filters["prose"] = lambda words: Markup(text.prose(words, code, plain).strip())
+    env.filters["bounded"] = lambda figure, below: (
+        figure if below == text.MISSING else f"{figure} ({below})"
+    )
+    env.filters["block"] = marked(text.markdown_block)
+    env.filters["raw"] = Markup
+    # A comment ends with its line: no text may begin another.
+    env.filters["comment"] = marked(lambda words: " ".join(text.clean_text(words).split()))
+    env.globals |= {
+        "interval": text.interval,
+        "plain_interval": text.plain_interval,
+        "MISSING": text.MISSING,
+        "NBSP": text.NBSP,
+        "version": __version__,
+    }
+    if form == "html":
+        # The project's own style sheet needs no escaping; the policy of the page names it by its hash.
+        style = Markup(_source("style.css"))
+        digest = hashlib.sha256(style.encode("utf-8")).digest()
+        env.globals |= {"style": style, "digest": base64.b64encode(digest).decode("ascii")}
+    return env

@@ -1,0 +1,229 @@
+"""Write numbers and texts in every format: shares and intervals, HTML, Markdown, LaTeX and spreadsheet cells.
+
+No text of a record can become markup, a command or a formula.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+__all__ = [
+    "MISSING",
+    "NBSP",
+    "clean_text",
+    "count",
+    "csv_table",
+    "decimal",
+    "duration",
+    "interval",
+    "latex",
+    "markdown",
+    "markdown_block",
+    "markdown_code",
+    "moment",
+    "parameter",
+    "percent",
+    "plain_interval",
+    "prose",
+    "rounded",
+    "scale",
+    "spreadsheet",
+]
+
+NBSP = "\u00a0"
+MISSING = "–"
+
+# Control characters, overrides of the writing direction and lone surrogates: they break a file or a terminal line, or
+# make it read as something else.
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
+_IN_BACKTICKS = re.compile("`([^`\\n]+)`")
+_FORMULA = ("=", "+", "-", "@")
+
+JOINER = "\u2060"  # breaks what GitHub links without any markup: addresses, mentions, numbers of issues
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|~&!$])")
+_LINKED = re.compile(r"(?i)(:(?=//)|\bwww(?=\.)|\b(?:mailto|xmpp)(?=:)|@|#(?=\d)|\bGH(?=-\d))")
+_LINE_START = re.compile(r"^(\d{1,9})([.)])(?=\s|$)|^([-+=#])")
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
+    "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "|": r"\textbar{}", '"': r"\textquotedbl{}", "'": r"\textquotesingle{}", "`": r"\textasciigrave{}",
+    # After a row's end these would be taken for its options.
+    "[": "{[}", "]": "{]}", "*": "{*}",
+    "\u2212": "$-$", "±": r"$\pm$", "×": r"$\times$", "∞": r"$\infty$", "≤": r"$\leq$", "≥": r"$\geq$", "→": r"$\to$",
+    "–": "--", "—": "---", "’": "'", "‘": "`", "“": "``", "”": "''", "…": r"\ldots{}", "\u00a0": "~", "′": "$'$",
+    "α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "δ": r"$\delta$", "ε": r"$\varepsilon$",
+    "λ": r"$\lambda$", "μ": r"$\mu$", "ρ": r"$\rho$", "σ": r"$\sigma$", "Σ": r"$\Sigma$", "Φ": r"$\Phi$",
+    "Δ": r"$\Delta$",
+}  # fmt: skip
+
+
+def percent(share: float | None) -> str:
+    """Return a share in percent with one decimal; a number beyond [-1, 1] is no share and stays."""
+    if share is None:
+        return MISSING
+    if abs(share) > 1 + 1e-9:
+        return f"{share:.4g}"
+    if 0 < share < 0.0005:
+        return f"<0.1{NBSP}%"
+    return f"{_minus(f'{100 * share:.1f}')}{NBSP}%"
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """Return an interval of shares, such as ``21.4–24.5 %``."""
+    if low is None or high is None:
+        return MISSING
+    if max(abs(low), abs(high)) > 1 + 1e-9:
+        return f"{low:.4g} to {high:.4g}"
+    if low < 0:
+        return f"{percent(low)} to {percent(high)}"
+    return f"{100 * low:.1f}–{100 * high:.1f}{NBSP}%"
+
+
+def decimal(value: float | None) -> str:
+    """Return a score, such as a correlation or nDCG, with three decimals."""
+    if value is None:
+        return MISSING
+    return _minus(f"{value:.3f}" if abs(value) < 100 else f"{value:.6g}")
+
+
+def plain_interval(low: float | None, high: float | None) -> str:
+    """Return an interval of scores, such as ``0.901 to 0.913``."""
+    return MISSING if low is None or high is None else f"{decimal(low)} to {decimal(high)}"
+
+
+def rounded(value: float | None) -> str:
+    """Return a measure with four significant digits."""
+    # + 0.0: what is written as 0 has no sign.
+    return MISSING if value is None else _minus(f"{value + 0.0:.4g}")
+
+
+def count(number: int | None) -> str:
+    """Return a whole number with a comma between thousands."""
+    return MISSING if number is None else f"{number:,}"
+
+
+def scale(value: float) -> str:
+    """Return a number without a natural number of decimals, such as a privacy parameter or a tick."""
+    return _minus(f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}")
+
+
+def duration(seconds: float) -> str:
+    """Return a time span in the unit that fits it."""
+    if seconds < 10:
+        return f"{seconds:.1f}{NBSP}s"
+    if seconds < 120:
+        return f"{seconds:.0f}{NBSP}s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f}{NBSP}min"
+    return f"{seconds / 3600:.1f}{NBSP}h"
+
+
+def moment(text: str) -> str:
+    """Return an ISO time to the minute, such as ``2026-01-15 09:30 UTC``; other text as it is."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    offset = time.strftime("%z")
+    zone = f" UTC{offset[:3]}:{offset[3:5]}" if offset else ""
+    return f"{time:%Y-%m-%d %H:%M}{' UTC' if offset in ('+0000', '-0000') else zone}"
+
+
+def parameter(value: Any) -> str:
+    """Return any JSON value as one line."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(parameter(each) for each in value)
+    if isinstance(value, Mapping):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return str(value)
+
+
+def _minus(text: str) -> str:
+    return text.replace("-", "\u2212")
+
+
+def clean_text(text: str) -> str:
+    """Return ``text`` with characters that must not be printed replaced by U+FFFD."""
+    return _UNPRINTABLE.sub("\ufffd", text)
+
+
+def prose(words: str, code: Callable[[str], str], plain: Callable[[str], str]) -> str:
+    """Return a sentence in which `names between backticks` are code; both kinds of parts escaped."""
+    parts = enumerate(_IN_BACKTICKS.split(words))
+    return "".join(code(part) if i % 2 else plain(part) for i, part in parts if part)
+
+
+def _one_line(words: str) -> str:
+    return " ".join(clean_text(words).split())
+
+
+def markdown(words: str) -> str:
+    """Return ``words`` on one line of GitHub-flavoured Markdown, escaped; blanks at the ends stay as one."""
+    line = _LINKED.sub(rf"\1{JOINER}", _MARKDOWN.sub(r"\\\1", _one_line(words)))
+    line = _LINE_START.sub(lambda m: f"\\{m[3]}" if m[3] else f"{m[1]}\\{m[2]}", line)
+    start = " " * words[:1].isspace()
+    return f"{start}{line}{' ' * (len(words) > 1 and words[-1].isspace())}"
+
+
+def markdown_code(words: str) -> str:
+    """Return ``words`` as a code span that nothing inside can end; usable in a table cell."""
+    line = _one_line(words)
+    fence = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
+    pad = " " if not line or line[0] in "` " or line[-1] in "` " else ""
+    # In a table cell a bar ends the cell even inside a code span, unless a backslash is before it. A bar after a
+    # backslash would still end it: such names are shown with the bar's full-width form.
+    line = line.replace("\\|", "\\\uff5c").replace("|", "\\|")
+    return f"{fence}{pad}{line}{pad}{fence}"
+
+
+def markdown_block(words: str) -> str:
+    """Return ``words`` as a fenced block that no line inside can end."""
+    lines = clean_text(words).replace("\r", "\n")
+    fence = "`" * max(3, max(map(len, re.findall("`+", lines)), default=0) + 1)
+    return f"{fence}text\n{lines}\n{fence}"
+
+
+def latex(words: str) -> str:
+    """Return ``words`` on one line with every character that LaTeX would act on escaped."""
+    # U+00B5 is the micro sign that keyboards give; the Greek letter stands in the table above.
+    line = re.sub(r"[ \t\r\n]+", " ", clean_text(words)).strip().replace("\u00b5", "μ")
+    # Between hyphens, as two of them would be set as a dash.
+    parts = re.split("(?<=-)(?=-)", line)
+    return "{}".join("".join(_LATEX.get(letter, letter) for letter in part) for part in parts)
+
+
+def spreadsheet(value: Any) -> str:
+    """Return a cell of a CSV table: numbers as they are, and texts that no spreadsheet takes for a formula."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, str):
+        return repr(value)
+    text = clean_text(value)
+    starts_formula = text.lstrip().startswith(_FORMULA) or text[:1] in ("\t", "\r", "\n")
+    return f"'{text}" if starts_formula else text
+
+
+def csv_table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return a CSV table (RFC 4180)."""
+    file = io.StringIO(newline="")
+    writer = csv.writer(file, lineterminator="\r\n")
+    writer.writerow(heads)
+    writer.writerows([spreadsheet(cell) for cell in row] for row in rows)
+    return file.getvalue()

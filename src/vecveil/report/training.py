@@ -1,0 +1,250 @@
+"""The report of a training: learning curves as an HTML page, CSV, and a table for a terminal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vecveil.io import write_text
+from vecveil.records.training import TrainingRecord, read_training
+from vecveil.report.rendering import render
+from vecveil.report.text import count, csv_table, duration, parameter, rounded
+
+__all__ = [
+    "MEASURES",
+    "PROMISE",
+    "SAME_CLASSIFIER",
+    "training_csv",
+    "training_lines",
+    "training_page",
+    "write_training_html",
+]
+
+SAME_CLASSIFIER = (
+    "p(PII) is measured with the very classifier that the policy was trained against, which was fitted on these "
+    "vectors too: that it falls says that the policy satisfies this classifier, and nothing of what another attacker "
+    "finds."
+)
+AUDIT = "`vecveil audit` measures attackers that learn from protected vectors."
+MEANT = (
+    "Means over vectors that the policy does not learn from, after each epoch; epoch 0 is before the first step. "
+    "The classifier and the centroids were fitted on them too. "
+    "What is measured while training is a mean over the epoch’s steps."
+)
+PROMISE = "empirical, no formal privacy guarantee"
+SIDES = {"protected": "protected", "clean": "clean", "training": "while training"}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Measures that are drawn together.
+
+    Attributes:
+        measures: keys of the record, each with its side (`SIDES`) and its label in a table of all measures.
+        bounds: of the scale, where a measure has bounds of its own.
+    """
+
+    name: str
+    title: str
+    about: str
+    measures: Mapping[str, tuple[str, str]]
+    bounds: tuple[float, float] | None = None
+
+
+PANELS = (
+    Panel(
+        "reward", "Reward", "R = −α‖e′ − e‖ − β p(e′) − γ‖e′ − c‖: what the policy is trained to raise.",
+        {"reward": ("protected", "reward"), "reward_clean": ("clean", "reward, clean"),
+         "reward_training": ("training", "reward, training")},
+    ),
+    Panel(
+        "p-pii", "p(PII)", "The classifier’s probability of PII. It is the one that the policy was trained against.",
+        {"p_pii": ("protected", "p(PII)"), "p_pii_clean": ("clean", "p(PII), clean")}, (0.0, 1.0),
+    ),
+    Panel(
+        "drift", "Drift", "1 − cos(e′, e): how far protected vectors point away from clean ones.",
+        {"drift": ("protected", "drift")},
+    ),
+    Panel(
+        "cluster", "Distance to the cluster", "‖e′ − c‖, c the centroid of plain texts that the reward draws to.",
+        {"cluster_distance": ("protected", "distance to c"),
+         "cluster_distance_clean": ("clean", "distance to c, clean")},
+    ),
+    Panel(
+        "mean-log-sigma", "Mean of log σ", "Over the coordinates: how random the raw noise is.",
+        {"mean_log_sigma": ("protected", "mean log σ")},
+    ),
+    Panel(
+        "share", "Share that does not change",
+        "How much of the perturbation is the same in every draw. At 1 nothing is random.",
+        {"deterministic_share": ("protected", "unchanging share")}, (0.0, 1.0),
+    ),
+    Panel(
+        "direction", "Reference direction", "Mean cosine of v(e) with what it was before the first step.",
+        {"direction_cosine": ("protected", "cosine of v")},
+    ),
+    Panel(
+        "same-mean", "One mean for all", "Length of the mean of μ/‖μ‖ over the vectors: 1 where all get the same μ.",
+        {"mean_resultant": ("protected", "sameness of μ")}, (0.0, 1.0),
+    ),
+    Panel(
+        "same-direction", "One direction for all",
+        "Length of the mean of v over the vectors: 1 where all get the same v.",
+        {"direction_resultant": ("protected", "sameness of v")}, (0.0, 1.0),
+    ),
+)  # fmt: skip
+MEASURES = {key: words for panel in PANELS for key, words in panel.measures.items()}
+
+Curve = tuple[str, str, Sequence[float | None]]
+"""Side, label of the side, a value for each epoch."""
+
+
+def training_page(record: Mapping[str, Any]) -> str:
+    """Return the learning curves of a training as one HTML page that loads nothing and runs nothing.
+
+    Args:
+        record: ``report["training"]`` of a protector, schema ``vecveil.training/1``. Keys that are not known are left
+            out, and so are measures that the record does not hold.
+
+    Raises:
+        InvalidInputError: the schema is another one, there are no epochs, or a key has a wrong value, such as NaN;
+            the message names the key.
+    """
+    from vecveil.report.charts import measure_chart
+
+    training = read_training(record, owner="training_page")
+    drawn = [(panel, curves) for panel in PANELS if (curves := _curves(training, panel))]
+    return render(
+        "training.html",
+        what="training",
+        generator="",
+        about=_about(training),
+        outcome=_outcome(training, drawn),
+        panels=[
+            {
+                **vars(panel),
+                "curves": curves,
+                "heads": ["Epoch", *(label.capitalize() for _, label, _ in curves)],
+            }
+            for panel, curves in drawn
+        ],
+        epochs=[epoch.epoch for epoch in training.epochs],
+        settings=_settings(training),
+        held_out=training.held_out,
+        counts=[
+            (f"Vectors: {name.replace('_', ' ')}", count(number))
+            for name, number in training.held_out.rows.items()
+        ],
+        measure_chart=measure_chart,
+        SAME_CLASSIFIER=SAME_CLASSIFIER,
+        AUDIT=AUDIT,
+        MEANT=MEANT,
+    )
+
+
+def write_training_html(record: Mapping[str, Any], target: str | os.PathLike[str]) -> Path:
+    """Write the page of `training_page` to ``target``, whole or not at all, and return its path."""
+    write_text(target, training_page(record))
+    return Path(target)
+
+
+def training_csv(record: Mapping[str, Any]) -> str:
+    """Return a CSV table (RFC 4180), one row for each epoch; what was not measured is empty.
+
+    Raises:
+        InvalidInputError: as `training_page`.
+    """
+    training = read_training(record, owner="training_csv")
+    keys = [key for key in MEASURES if training.measure(key) is not None]
+    keys += ["seconds"] if training.elapsed is not None else []
+    return csv_table(
+        ["epoch", *keys],
+        ([epoch.epoch, *(getattr(epoch, key) for key in keys)] for epoch in training.epochs),
+    )
+
+
+def training_lines(record: Mapping[str, Any]) -> list[str]:
+    """Return a table of the measures of protected vectors, and the clean figures.
+
+    Below them stand what p(PII) does not say and what is promised.
+
+    Raises:
+        InvalidInputError: as `training_page`.
+    """
+    training = read_training(record, owner="training_lines")
+    values = {key: held for key in MEASURES if (held := training.measure(key)) is not None}
+    drawn = [key for key in values if MEASURES[key][0] == "protected"]
+    header = ["epoch", *(MEASURES[key][1] for key in drawn)]
+    rows = [
+        [f"{epoch.epoch:,}", *(rounded(values[key][i]) for key in drawn)]
+        for i, epoch in enumerate(training.epochs)
+    ]
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    lines = [
+        "  ".join(word.rjust(width) for word, width in zip(row, widths, strict=True))
+        for row in (header, *rows)
+    ]
+    clean = [
+        f"{MEASURES[key][1]} {rounded(values[key][-1])}"
+        for key in values
+        if MEASURES[key][0] == "clean"
+    ]
+    if clean:
+        lines += ["", f"Beside it: {'; '.join(clean)}."]
+    return [*lines, "", SAME_CLASSIFIER, f"TextCrafter: {PROMISE}."]
+
+
+def _curves(training: TrainingRecord, panel: Panel) -> list[Curve]:
+    """Return the measures of a panel that the record holds."""
+    return [
+        (side, SIDES[side], values)
+        for key, (side, _) in panel.measures.items()
+        if (values := training.measure(key)) is not None
+    ]
+
+
+def _about(training: TrainingRecord) -> str:
+    first, last = training.epochs[0].epoch, training.epochs[-1].epoch
+    trained = last if first == 0 else len(training.epochs)
+    parts = [
+        PROMISE,
+        f"{count(trained)} {'epoch' if trained == 1 else 'epochs'}",
+        None if training.rows is None else f"{count(training.rows)} vectors",
+        None if training.seed is None else f"seed {training.seed}",
+        None if training.elapsed is None else duration(training.elapsed),
+    ]
+    return " · ".join(part for part in parts if part is not None)
+
+
+def _outcome(training: TrainingRecord, drawn: list[tuple[Panel, list[Curve]]]) -> dict[str, Any]:
+    """Return the table of the first and the last epoch, with clean figures beside."""
+    first, last = training.epochs[0].epoch, training.epochs[-1].epoch
+    ends = [0, -1] if last > first else [0]
+    rows = []
+    for panel, curves in drawn:
+        values = {side: held for side, _, held in curves}
+        clean, protected = values.get("clean"), values.get("protected")
+        held = [None if protected is None else protected[i] for i in ends]
+        rows.append((panel.title, [None if clean is None else clean[-1], *held]))
+    caption = "What protected vectors reach, and clean ones beside."
+    if training.best is not None and last > first:
+        caption += f" The reward is highest after epoch {training.best:,}."
+    heads = ["Measure", "Clean", *(f"Epoch {training.epochs[i].epoch:,}" for i in ends)]
+    return {"caption": caption, "heads": heads, "rows": rows}
+
+
+def _settings(training: TrainingRecord) -> list[tuple[str, str]]:
+    known = [
+        ("Vectors", None if training.rows is None else count(training.rows)),
+        ("Seed", None if training.seed is None else str(training.seed)),
+        ("Time taken", None if training.elapsed is None else duration(training.elapsed)),
+        *(
+            (name.replace("_", " "), parameter(value))
+            for name, value in training.settings.items()
+            if value is None or isinstance(value, bool | int | float | str)
+        ),
+    ]
+    return [(name, value) for name, value in known if value is not None]
