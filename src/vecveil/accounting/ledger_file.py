@@ -1,4 +1,4 @@
-"""The SQLite file of a ledger: made whole, checked whenever it is opened, never open across a fork.
+"""Create, check and open the SQLite file of a ledger; no connection stays open across a fork.
 
 A connection lives for one transaction. SQLite's locks belong to the process, and a child that
 inherits an open connection can break the parent's file; so all transactions of a process run under

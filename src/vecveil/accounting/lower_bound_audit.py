@@ -50,7 +50,7 @@ class Ties:
 
     @property
     def passed(self) -> bool:
-        """Whether the lengths may come from a continuous law."""
+        """True if a continuous law allows as many ties."""
         return self.observed <= self.allowed
 
 
@@ -139,7 +139,7 @@ class MechanismAudit:
 
 @dataclass
 class _Draws:
-    """What is kept of the releases of both inputs."""
+    """Scores and lengths of the releases of both inputs."""
 
     scores: list[Vector]
     lengths: list[Vector]

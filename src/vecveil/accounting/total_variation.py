@@ -235,7 +235,7 @@ class Quantiles:
 
 @dataclass(frozen=True)
 class ConceptLevel:
-    """How far the concept moves the vectors, and what the best possible attacker makes of it.
+    """Distribution over pairs of the distance that the concept causes and of the largest advantage.
 
     Attributes:
         pairs: number of pairs.

@@ -1,4 +1,4 @@
-"""Vectors of texts seen before, on disk: one SQLite file per encoder fingerprint.
+"""Cache embeddings on disk: one SQLite file per encoder fingerprint.
 
 The file holds no text. A text is looked up by a keyed digest whose key, random per file, lies in
 the same file: whoever has only a copy of the rows cannot test for texts, whoever has the file can.
@@ -54,7 +54,7 @@ class CacheWarning(UserWarning):
 
 
 class _DamagedError(Exception):
-    """The file holds something that this class did not write."""
+    """Raised for content that this class did not write."""
 
 
 def default_cache_folder() -> Path:

@@ -1,4 +1,4 @@
-"""A sentence-transformers model from a folder or the hub, with one error that says what to do."""
+"""Load a sentence-transformers model from a folder or the Hugging Face hub."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ Advance = Callable[[int], None]
 
 @runtime_checkable
 class Encoder(Protocol):
-    """Anything that turns N texts into an (N, n) array, row i for text i."""
+    """An object that maps N texts to an (N, n) array, row i for text i."""
 
     def encode(self, texts: Sequence[str], /) -> Any:
         """Return the vectors of ``texts``, shape (N, n)."""
@@ -36,7 +36,7 @@ class Encoder(Protocol):
 
 
 class Backend(Protocol):
-    """What a ``TextEncoder`` drives: one model, without cache, chunks or progress bar."""
+    """One model behind a `TextEncoder`, without cache, chunks or progress bar."""
 
     @property
     def name(self) -> str:
@@ -50,7 +50,7 @@ class Backend(Protocol):
 
     @property
     def fingerprint(self) -> str | None:
-        """What identifies the vectors: equal fingerprints mean interchangeable caches."""
+        """Identifier of the vectors: equal fingerprints mean interchangeable caches."""
         ...
 
     @property
@@ -147,6 +147,9 @@ PROBE_TOLERANCE = 0.02
 
 def probe_cosines(encode: Callable[[Sequence[str]], Any], *, owner: str) -> tuple[float, ...]:
     """Return the cosines of all pairs of the probe sentences, rounded to four digits.
+
+    They are the same for one model on any machine, in any precision and under any rotation or scale of its output,
+    and differ between models. They depend on no text of the user.
 
     Args:
         encode: called once, with a list of the sentences.

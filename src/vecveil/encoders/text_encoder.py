@@ -74,7 +74,7 @@ class TextEncoder:
 
     @property
     def fingerprint(self) -> str | None:
-        """What identifies the vectors, precision included; None for an object without one."""
+        """Identifier of the vectors, precision included; None for an object without one."""
         return self._backend.fingerprint
 
     @property
@@ -357,7 +357,7 @@ def as_text_encoder(
 
 
 class _CallableBackend:
-    """An encoder of the user's own."""
+    """Backend of the user's own function or object."""
 
     precision = "native"
 

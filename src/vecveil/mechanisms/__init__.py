@@ -1,4 +1,4 @@
-"""How to hide: mechanisms that change vectors with a stated law, and what may come before and after."""
+"""Mechanisms that change vectors with a stated law, and the steps before and after them."""
 
 from vecveil.mechanisms.base import Mechanism
 from vecveil.mechanisms.elliptical import epsilon_of_rms_norm, rms_norm_of_epsilon

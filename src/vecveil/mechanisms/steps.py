@@ -1,4 +1,4 @@
-"""What comes before the noise and defines the metric, and what comes after it and costs nothing.
+"""Preprocessing before the noise, which defines the metric, and postprocessing after it, which costs no privacy.
 
 Before: nothing, normalisation, or clipping of norms. Both bound the distance between any two inputs, which
 turns metric privacy into plain local privacy. After: normalise, truncate, project, float16, int8, binary.
@@ -29,7 +29,7 @@ STEP_KINDS = ("normalise", "truncate", "project", "float16", "int8", "binary")
 
 @dataclass(frozen=True)
 class Before:
-    """What is done to vectors before noise is added.
+    """Preprocessing of vectors before noise is added.
 
     Attributes:
         kind: ``none``, ``normalise`` (to norm 1) or ``clip`` (norms above ``radius`` are brought to it).

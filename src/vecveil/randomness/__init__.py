@@ -1,4 +1,4 @@
-"""Where random numbers come from, and how words become noise."""
+"""Random words, secure, seeded or keyed, and the arithmetic that turns them into noise."""
 
 from vecveil.randomness.keyed import (
     ItemId,

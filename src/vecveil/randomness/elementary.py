@@ -1,4 +1,4 @@
-"""Random words to noise: the arithmetic of noise, in NumPy.
+"""Turn random words into noise: the arithmetic of noise, in NumPy.
 
 Only +, −, ·, / and square roots of IEEE doubles in a fixed order, and no library function: the same
 words give the same variates on every machine and with every version of NumPy, so that keyed noise keeps
@@ -60,7 +60,7 @@ _COSINE = [
 
 
 class NoiseKind(IntEnum):
-    """How `release` makes y of x, words (or noise) and a factor."""
+    """The formula by which `release` computes y from x, words (or noise) and a factor."""
 
     ADD = 0
     """y = x + factor · root · N, N standard normal"""

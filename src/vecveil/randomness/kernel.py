@@ -1,4 +1,4 @@
-"""The arithmetic of noise, compiled where a C compiler was there at installation, else in NumPy.
+"""Dispatch the arithmetic of noise to the compiled kernel, or to NumPy where none was compiled.
 
 Both give the same bits (`tests/unit/randomness/test_kernel.py`); the compiled form is several times
 faster and releases the interpreter lock, so that threads help.

@@ -37,7 +37,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class HeldOutFigures:
-    """What a classifier reached on rows that it was not fitted on, each figure with interval and chance.
+    """Held-out figures of a classifier, each with interval and chance level.
 
     Attributes:
         positive_rows, plain_rows: how many vectors of each class there were.

@@ -17,7 +17,7 @@ CLUSTER_CHOICES = ("nearest", "fixed")
 
 @dataclass(frozen=True, slots=True)
 class PolicySettings:
-    """Everything that decides what a policy learns, beside the data and the seed.
+    """All settings of a policy besides the data and the seed.
 
     The paper prints none of these numbers; the defaults are ours.
 

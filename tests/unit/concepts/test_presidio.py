@@ -75,7 +75,7 @@ def test_types_that_need_a_model_say_so() -> None:
     with pytest.raises(InvalidInputError) as error:
         Concept.from_entities("who", ["EMAIL_ADDRESS", "PERSON", "LOCATION"])
     text = str(error.value)
-    assert "`model` must be a spaCy pipeline for the types PERSON, LOCATION" in text
+    assert "`model` must be a spaCy pipeline for the types LOCATION, PERSON" in text
     assert "spacy download" in text
     assert "vecveil[huggingface]" in text
 

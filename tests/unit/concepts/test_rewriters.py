@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from vecveil.concepts import Concept, PatternDetector, Span, TermDetector
 from vecveil.concepts.concept import concept_from_record, concept_record
 from vecveil.concepts.rewriting import (
@@ -206,7 +207,7 @@ def test_a_saved_concept_finds_the_same(concept: Concept) -> None:
     ],
 )
 def test_other_concepts_are_not_saved(concept: Concept) -> None:
-    with pytest.raises(ConceptError, match="to be saved"):
+    with raises("E-CONCEPT", "concept"):
         concept_record(concept, owner="test")
 
 

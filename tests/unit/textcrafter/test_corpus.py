@@ -221,7 +221,7 @@ def test_no_text_in_record_or_repr() -> None:
 @pytest.mark.parametrize(
     ("change", "error", "complaint"),
     [
-        ({"pii_texts": []}, InvalidInputError, "`pii_texts` .* This is a corpus without PII"),
+        ({"pii_texts": []}, InvalidInputError, "`pii_texts` must be at least one text"),
         ({"plain_texts": []}, InvalidInputError, "`plain_texts` must be at least one text"),
         ({"plain_texts": ["secret", "a secret"]}, ConceptError, "got 2 texts, in each of which"),
         ({"pii_texts": "one"}, InvalidInputError, "`pii_texts` must be a sequence of strings"),

@@ -100,7 +100,7 @@ def test_weights_are_kept_apart_from_the_callers_and_out_of_the_repr() -> None:
             {"groups_plain": ["a"] * 300, "groups_positive": [1] * 300},
             "`groups_plain` must be of the kind",
         ),
-        ({"groups_positive": [1] * 300}, "leave both classes on both sides; got 1 groups of pos"),
+        ({"groups_positive": [1] * 300}, "both classes on both sides; got 1 groups of pos"),
     ],
 )
 def test_bad_input_is_refused(change: dict[str, Any], complaint: str) -> None:

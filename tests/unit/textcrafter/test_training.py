@@ -155,6 +155,6 @@ def test_memory_that_does_not_suffice_halves_the_batches(monkeypatch: pytest.Mon
         return whole(self, rows, share)
 
     monkeypatch.setattr(PolicyGradient, "add_gradient", small)
-    with pytest.warns(DeviceMemoryWarning, match="going on with"):
+    with pytest.warns(DeviceMemoryWarning, match="continuing with"):
         policy = trained(epochs=5)
     assert policy.curves.last.reward > policy.curves.epochs[0].reward + 0.05
