@@ -148,6 +148,7 @@ def epsilon_of_cosine(n: int, target_cosine: float) -> float:
     target = check_probability(
         target_cosine, owner=owner, param="target_cosine", open_interval=True
     )
+    # Exact if the noise had its mean length and were orthogonal to x.
     guess = count * target / math.sqrt((1 - target) * (1 + target))
     root = _root(lambda s: expected_cosine(count, math.exp(s)) - target, math.log(guess))
     if root is None:
@@ -219,6 +220,7 @@ def _root(f: Callable[[float], float], guess: float) -> float | None:
     from scipy import optimize  # slow to import, and not needed to protect
 
     low, high, width = guess, guess, 0.25
+    # Bracket the root, widening by doubling steps.
     while f(low) > 0:
         low -= width
         width *= 2

@@ -230,6 +230,7 @@ def elliptical_laplace_guarantee(
     n = covariance.shape[0]
     eigenvalues = np.linalg.eigvalsh(covariance)
     smallest, largest = float(eigenvalues[0]), float(eigenvalues[-1])
+    # Rounding: an identity that went through a file.
     isotropic = largest - smallest <= 1e-9 * largest
     largest_factor, least_factor, hidden = euclidean_factors(covariance, down)
     worst, best = epsilon * largest_factor, epsilon * least_factor

@@ -212,6 +212,7 @@ class Ledger:
             for i, (item, tag) in enumerate(zip(items, tags, strict=True))
         ]
         with self._transaction(write=True) as opened:
+            # Inside the transaction: another process may have recorded the same release.
             fresh = _without_repetitions(opened, batch, protector)
             _check_cap(opened, self._binding_cap(opened), Counter(item for item, _ in fresh))
             first = _last_row(opened)[0] + 1

@@ -110,6 +110,7 @@ def epsilon_lower_bound(
     rng = np.random.default_rng(check_count(seed, owner=owner, param="seed", minimum=0))
     significance = (1 - confidence) / 4  # two bounds, of two probabilities each
 
+    # Selection and bound on disjoint halves: no correction for the selection.
     choose_x, bound_x = np.array_split(rng.permutation(x), 2)
     choose_y, bound_y = np.array_split(rng.permutation(y), 2)
     thresholds = _candidates(choose_x, choose_y)
@@ -147,6 +148,7 @@ def check_scores(value: Any, *, owner: str, param: str, minimum: int = 1) -> Vec
 
 def _candidates(x: Vector, y: Vector) -> Any:
     """Return about 2,000 of the scores at most, densely towards both ends."""
+    # Thresholds between scores change nothing.
     pooled = np.unique(np.concatenate([x, y]))
     if len(pooled) <= _THRESHOLDS:
         return pooled

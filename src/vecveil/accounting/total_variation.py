@@ -61,6 +61,7 @@ def over_many_pairs(
     else:
         from scipy import interpolate  # slow to import, and not needed to protect
 
+        # End points exactly, so that nothing is extrapolated.
         grid = np.geomspace(found[0], found[-1], nodes)
         grid[0], grid[-1] = found[0], found[-1]
         rates = -np.log1p(-np.minimum(total_variation(grid), 1 - 1e-16)) / grid

@@ -65,6 +65,7 @@ class AnnotatedSpans:
         return [list(row) for row in self._rows]
 
     def _row(self, i: int, row: Any) -> list[Span]:
+        # Table columns hold spans as JSON strings.
         if isinstance(row, str):
             try:
                 row = json.loads(row) if row.strip() else None

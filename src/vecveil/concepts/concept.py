@@ -54,6 +54,7 @@ class Concept:
             if not isinstance(detector, Detector):
                 raise InvalidInputError.of("Concept", "detectors", "objects with a method detect(texts)",
                                            f"{type(detector).__name__} at position {i}")  # fmt: skip
+        # A label states that a text holds the concept, not where.
         by_label = self.labels is not None or self.labels_column is not None
         if by_label and (self.detectors or self.spans_column is not None):
             raise InvalidInputError.of("Concept", "labels", "alone", "labels together with detectors",
@@ -249,6 +250,7 @@ class Concept:
             )
         spans = detect_all(self.name, self.detectors, checked, show_progress)
         rests = [remove(text, row) for text, row in zip(checked, spans, strict=True) if row]
+        # Removal can join two halves of a term into a new match.
         rests = removed_again(self.detectors, rests)
         return build_matches(self.name, checked, spans, rests, None, min_texts=minimum, owner=owner)
 
@@ -336,6 +338,7 @@ def _record(detector: Detector) -> dict[str, Any] | None:
             "label": detector.label,
         }
     described = detector.describe() if hasattr(detector, "describe") else {}
+    # A file names no model: loading one could run code.
     if described.get("engine") == "presidio" and described.get("model") is None:
         return {key: described[key] for key in ("kind", "types", "language", "min_score")}
     return None

@@ -42,6 +42,7 @@ def shared_line(yaml: Any, text: str) -> int | None:
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
+        # Deep nesting exhausts the stack of the recursive constructor.
         if depth > DEEPEST:
             raise RecursionError
         merge = isinstance(event, yaml.ScalarEvent) and (
@@ -150,6 +151,7 @@ def load_yaml(text: str, name: str, *, owner: str) -> Any:
                                    "a YAML file without anchors (&), aliases (*) and merge keys (<<)",
                                    f"{name}, one in line {shared}",
                                    fix="Write the values out; quote texts that begin with & or *.")  # fmt: skip
+        # The node tree shows repeated keys, which construction would silently drop.
         loader: Any = yaml.SafeLoader(text)
         try:
             node = loader.get_single_node()

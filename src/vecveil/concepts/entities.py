@@ -88,6 +88,7 @@ class PresidioDetector(EntityDetector):
         super().__init__(entities, owner=owner)
         self.min_score = check_probability(min_score, owner=owner, param="min_score")
         self.language = language
+        # A folder's path stays out of descriptions and reports.
         named = model is None or isinstance(model, str)
         self._model = model if named else type(model).__name__
         try:
@@ -130,6 +131,7 @@ class PresidioDetector(EntityDetector):
                     entities=list(self.entities),
                     score_threshold=self.min_score,
                 )
+                # Some recognisers return empty spans.
                 if result.start < result.end
             ]
             if text.strip()
@@ -200,6 +202,7 @@ def _engine(model: str | None, language: str, owner: str) -> Any:
             ) from None
     registry = RecognizerRegistry(supported_languages=[language])
     registry.load_predefined_recognizers(languages=[language])
+    # Presidio's e-mail recogniser fetches a suffix list, and spaCy's needs a model.
     registry.recognizers = [
         recognizer
         for recognizer in registry.recognizers
@@ -266,6 +269,7 @@ class SpacyDetector(EntityDetector):
         if not finders:
             raise InvalidInputError.of(owner, "model", "a pipeline with ner, entity_ruler or the like",
                         f"one with {', '.join(self._pipeline.pipe_names) or 'no component'}")  # fmt: skip
+        # Only components that write doc.ents can produce entities.
         known = {label for name in finders for label in self._pipeline.pipe_labels.get(name, [])}
         if known:  # an entity ruler may name none
             self._check_known(known)
@@ -359,6 +363,7 @@ class HuggingFaceDetector(EntityDetector):
         if not rows:
             return result
         tokenizer = self._pipeline.tokenizer
+        # The pipeline reads the window from the tokenizer; restore it for other users.
         before, tokenizer.model_max_length = tokenizer.model_max_length, self._window
         try:
             predictions = self._pipeline(

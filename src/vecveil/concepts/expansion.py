@@ -92,9 +92,11 @@ def written_like(member: str, original: str, *, plural: bool) -> str:
         original = original[: -len(ending)]
     else:
         ending = ""
+    # Only single plain words take an English plural safely.
     if plural and " " not in member and member.isalpha() and not member.endswith("s"):
         member = _plural(member)
     letters = [char for char in original if char.isalpha()]
+    # One capital letter alone does not make a word in capitals.
     if len(letters) > 1 and all(char.isupper() for char in letters):
         member = member.upper()
     elif letters and original[0].isupper():
@@ -169,6 +171,7 @@ def gather(sources: Sequence[MemberSource], context: ExpansionContext, *, most: 
                 groups.append(fresh)
                 owners.append(s)
                 named.append(bool(group))
+    # Cut the largest groups first, so that small ones keep all members.
     size = _fair_size([len(group) for group in groups], most)
     groups = [_drawn(group, size, rng) for group in groups]
     flat = [member for group in groups for member in group]
@@ -246,6 +249,7 @@ def occurrences_of(
     A member with a capital counts only with it (*Mark*, not *mark*).
     """
     flat = [member for group in pool.groups for member in group]
+    # A name in lower case is often another word.
     capital = [member for member in flat if member != member.lower()]
     small = [member for member in flat if member == member.lower()]
     detectors = [
@@ -306,9 +310,11 @@ def substitutions_of(
         plural = is_plural(span.term, known)
         new = written_like(member, text[span.start : span.end], plural=plural)
         made = substituted(text, span.start, span.end, new)
+        # Two substitutions can give the same text; a copy teaches nothing.
         if made in seen:
             continue
         seen.add(made)
+        # Only label and term of this span are read below.
         put = Span(0, 1, span.label, canonical(new))
         tokens = _tokens([put, *(s for k, s in enumerate(spans) if k != position)])
         rows.append(ExpandedText(made, text, negatives[holding], (canonical(member),), tokens))

@@ -39,6 +39,7 @@ def without_surrogates(text: str) -> str:
 
 def fold(text: str, *, case_sensitive: bool = False) -> str:
     """Return the folded form of ``text``: decomposed (NFD), casefolded, whitespace as one space, nothing unseen."""
+    # Before the ASCII test: NUL and other control characters are ASCII.
     text = _UNSEEN.sub("", text)
     if text.isascii():
         folded = text if case_sensitive else text.lower()
@@ -46,6 +47,7 @@ def fold(text: str, *, case_sensitive: bool = False) -> str:
         folded = without_surrogates(text)
         for typographic, plain in _PLAIN.items():
             folded = folded.replace(typographic, plain)
+        # Decompose first, so that casefolding sees base letters and marks apart.
         folded = unicodedata.normalize("NFD", folded)
         if not case_sensitive:
             folded = unicodedata.normalize("NFD", folded.casefold())
@@ -94,10 +96,12 @@ def is_boundary(folded: str, position: int) -> bool:
     if position <= 0 or position >= len(folded):
         return True
     char = folded[position]
+    # A combining mark never begins a word.
     if _is_mark(char):
         return False
     if not _joins(char):
         return True
+    # Skip the marks to find the letter that they stand on.
     before = position - 1
     while before and _is_mark(folded[before]):
         before -= 1

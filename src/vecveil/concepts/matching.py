@@ -59,14 +59,17 @@ def merge_spans(text: str, spans: Iterable[Span]) -> list[Span]:
     apart. Every span that comes out has its ``term``.
     """
     spans = list(spans)
+    # The common case: one match that its detector has folded already.
     if len(spans) == 1 and spans[0].term:
         return spans
     merged: list[Span] = []
     longest = 0
     for span in sorted(spans, key=lambda s: (s.start, -s.end)):
         length = span.end - span.start
+        # Spans that only touch stay apart: two terms side by side are two mentions.
         if merged and span.start < merged[-1].end:
             last = merged[-1]
+            # The longest part names the union; an earlier one wins a tie.
             label = span.label if length > longest else last.label
             longest = max(longest, length)
             if span.end > last.end:
@@ -202,6 +205,7 @@ def detect_all(
         name: of the concept, for the progress bar.
     """
     rows: list[list[Span]] = [[] for _ in texts]
+    # Given spans belong to texts by position, so their detector must see all texts.
     whole = [d for d in detectors if getattr(d, "positional", False)]
     for detector in whole:
         _add(rows, detector, texts, 0)
@@ -216,6 +220,7 @@ def detect_all(
 
 def removed_again(detectors: Sequence[Detector], rests: list[str]) -> list[str]:
     """Return ``rests`` after removing what the first removal has joined into a new match."""
+    # Given spans cannot match again: they belong to the original text.
     repeatable = tuple(d for d in detectors if getattr(d, "rescans", False))
     todo = list(range(len(rests))) if repeatable else []
     while todo:  # ends: every round makes its texts shorter

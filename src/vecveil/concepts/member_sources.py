@@ -69,6 +69,7 @@ class ExpansionContext:
     _known: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
+        # A word of a listed phrase counts as listed: it is removed with the phrase.
         known = {term for term in self.listed} | {w for term in self.listed for w in words(term)}
         object.__setattr__(self, "_known", frozenset(known))
 
@@ -162,6 +163,7 @@ def cluster_terms(vectors: Vectors, labels: Sequence[str], *, seed: int) -> Grou
     marks = np.asarray(labels, dtype=object)
     for label in sorted(set(labels)):
         rows = np.flatnonzero(marks == label)
+        # Enough terms per group for a stable centroid.
         count = int(np.clip(round(len(rows) / TERMS_PER_GROUP), 1, MOST_GROUPS))
         own = _spherical_means(vectors[rows], count, np.random.default_rng([seed, first]))
         groups[rows] = own + first
@@ -194,6 +196,7 @@ def _spherical_means(X: Vectors, count: int, rng: np.random.Generator) -> Groups
         groups = fresh
         sums = np.zeros_like(centres)
         np.add.at(sums, groups, X)
+        # An empty group keeps its former centre.
         held = np.bincount(groups, minlength=len(centres)) > 0
         centres = np.where(held[:, None], _unit(sums), centres)
     return np.asarray(np.unique(groups, return_inverse=True)[1], dtype=np.intp)
@@ -457,6 +460,7 @@ class CorpusNeighbourSource:
         result: dict[str, list[str]] = {}
         for g in range(len(context.centroids)):
             inside = own[context.clusters == g] @ context.centroids[g]
+            # A loose group accepts more distant words than a tight one.
             least = max(self.min_cosine, float(np.quantile(inside, self.quantile)))
             rows = np.flatnonzero((group == g) & (cosine >= least))
             order = rows[np.argsort(-cosine[rows], kind="stable")][: self.most]

@@ -172,6 +172,7 @@ class ConceptMatches:
         vocabulary = TokenVocabulary(())
         for threshold in thresholds:
             vocabulary = TokenVocabulary.most_frequent(chosen, threshold)
+            # Descending thresholds: stop at the first that keeps half of all occurrences.
             if 2 * sum(counts[word] for word in vocabulary) >= counts.total():
                 break
         return vocabulary
@@ -236,6 +237,7 @@ def build_matches(
                               "From so few nothing reliable can be learnt.",
                               "Give more texts or a wider concept, or lower min_texts.",
                               code="E-CONCEPT-FEW")  # fmt: skip
+    # Copies pass the count but add no information.
     different = len({texts[i] for i in holding})
     if different < min_texts:
         raise ConceptError.of(owner, "texts", needed, f"{different} different ones among {len(holding)}",

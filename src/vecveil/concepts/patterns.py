@@ -30,6 +30,7 @@ def unrolled_size(pattern: str) -> int:
 
     Counts multiply where groups enclose each other. Where comments or flags hide the groups, all do.
     """
+    # Every count multiplies, whether or not groups enclose it: an upper bound.
     counts = [max(1, int(digits)) for digits in _COUNT.findall(pattern)]
     every = len(pattern)
     for count in counts:
@@ -171,6 +172,7 @@ class PatternDetector:
         spans: list[Span] = []
         deadline = time.monotonic() + self.time_limit
         for i, pattern in enumerate(self._patterns):
+            # All patterns share one limit per text.
             left = max(deadline - time.monotonic(), 1e-3)
             try:
                 for match in pattern.finditer(text, timeout=left):

@@ -104,6 +104,7 @@ class Rewriter(ABC):
         """Blacken what the replacement has joined into a new match; refuse what cannot be."""
         detectors = [d for d in self.concept.detectors if getattr(d, "rescans", False)]
         todo = [i for i, row in enumerate(rows) if row] if detectors else []
+        # Blackening can create a new match; a pattern that matches asterisks never ends.
         for _ in range(ROUNDS):
             again = detect_all("", detectors, [written[i] for i in todo], show_progress=False)
             left = [(i, row) for i, row in zip(todo, again, strict=True) if row]
@@ -123,6 +124,7 @@ class Rewriter(ABC):
 
     def draws(self, text: str, spans: Sequence[Span]) -> np.random.Generator:
         """Return the generator of one text, from the seed and what stands around the concept."""
+        # The generator must not depend on the concept's own words, or it would reveal them.
         around = replace(text, spans, lambda span: f"\0{span.label}\0")
         key = f"vecveil.rewriting/1 {self.kind} {self.seed}".encode()
         digest = hmac.new(key, around.encode("utf-8", "surrogatepass"), hashlib.sha256).digest()
@@ -213,6 +215,7 @@ class ReplacingAtRandom(Rewriter):
             (word for word, texts in held.items() if texts >= least and word not in own),
             key=lambda word: (-held[word], word),
         )
+        # Drop words that the concept itself would find.
         if not any(getattr(detector, "positional", False) for detector in concept.detectors):
             rows = concept.detect(known, show_progress=False)
             known = [word for word, spans in zip(known, rows, strict=True) if not spans]

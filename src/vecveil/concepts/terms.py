@@ -54,12 +54,14 @@ class TermDetector:
                 raise InvalidInputError.of(owner, "terms", "a sequence of strings",
                                            f"{type(term).__name__} at position {i}", fix=fix)  # fmt: skip
             key = fold(term, case_sensitive=case_sensitive).strip()
+            # A term of punctuation alone would match nearly everywhere.
             if all(unicodedata.category(char)[0] in "PZC" for char in key):
                 got = "an empty one" if not key else "one of punctuation only"
                 got += f" at position {i}"
                 raise InvalidInputError.of(
                     owner, "terms", "terms with a letter, digit or symbol", got
                 )
+            # Two spellings of one term are one pattern; the first is reported.
             folded.setdefault(key, canonical(term))
         if not folded:
             raise InvalidInputError.of(owner, "terms", "at least one term", "none")
@@ -103,7 +105,9 @@ class TermDetector:
             ]
         if not whole:
             return []
+        # Sorted by start, longest first: of matches that enclose one another the first counts.
         whole.sort()
+        # ASCII text of the same length folds character by character: offsets are equal.
         if text.isascii() and len(folded) == len(text):
             origin: Sequence[int] = range(len(text) + 1)
         else:
@@ -125,6 +129,7 @@ def _matcher(patterns: list[str]) -> Any:
         raise MissingDependencyError("Finding terms", "ahocorasick_rs", "concepts") from None
     return ahocorasick_rs.AhoCorasick(
         patterns,
+        # Standard matching reports overlaps, of which the whole words are selected.
         matchkind=ahocorasick_rs.MatchKind.Standard,
         store_patterns=False,
         implementation=ahocorasick_rs.Implementation.ContiguousNFA,

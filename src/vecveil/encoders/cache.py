@@ -93,6 +93,7 @@ class EmbeddingCache:
                 blobs = self._read(connection, [_key(salt, text) for text in texts])
                 expected = self._dimension(connection)
             hits = [i for i, blob in enumerate(blobs) if blob is not None]
+            # An encoder of another dimension under this fingerprint: do not mix.
             if not hits or expected is None or (dimension or expected) != expected:
                 return nothing
             vectors = np.empty((len(hits), expected), np.float32)
@@ -111,6 +112,7 @@ class EmbeddingCache:
             rows = [
                 (key, _seal(salt, key, vector)) for key, vector in zip(keys, vectors, strict=True)
             ]
+            # Take the write lock before reading the dimension.
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("INSERT OR IGNORE INTO meta VALUES ('dimension', ?)", (width,))
             if self._dimension(connection) == vectors.shape[1]:
@@ -121,6 +123,7 @@ class EmbeddingCache:
     def _read(connection: sqlite3.Connection, keys: list[bytes]) -> list[bytes | None]:
         blobs: dict[bytes, bytes] = {}
         for start in range(0, len(keys), _KEYS_PER_QUERY):
+            # SQLite limits the number of parameters of a query.
             part = keys[start : start + _KEYS_PER_QUERY]
             marks = ",".join("?" * len(part))
             blobs.update(
@@ -144,6 +147,7 @@ class EmbeddingCache:
     @contextlib.contextmanager
     def _connection(self, *, create: bool = False) -> Iterator[tuple[sqlite3.Connection, bytes]]:
         """Open the file for one operation: nothing stays open across a fork, a kill or a rename."""
+        # O_EXCL with mode 0600: the file is never readable by others, not even briefly.
         if create:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with contextlib.suppress(FileExistsError):
@@ -212,6 +216,7 @@ class EmbeddingCache:
         try:
             for suffix in ("-shm", "-wal", ""):
                 with contextlib.suppress(FileNotFoundError):
+                    # The write-ahead log goes with the file; the file itself goes last.
                     part = self.path.with_name(self.path.name + suffix)
                     part.rename(self.path.with_name(f"{self.path.name}.{label}{suffix}"))
         except OSError as error:

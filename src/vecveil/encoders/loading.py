@@ -81,6 +81,7 @@ def _from_hub(library: Any, name: str, arguments: dict[str, Any]) -> tuple[Any, 
     """Load from the local hub cache if the model is there whole, else from the network."""
     from huggingface_hub import constants
 
+    # A complete local copy needs no network and no waiting.
     attempts = [] if constants.HF_HUB_OFFLINE else [False]
     if _cached_folder(name, arguments) is not None:
         attempts.insert(0, True)

@@ -245,6 +245,7 @@ def _right_singular_vectors(matrix: Any, count: int, seed: int) -> Floats:
 
     start = np.random.default_rng(seed).standard_normal(min(matrix.shape))
     _, values, rows = svds(matrix.astype(np.float64), k=count, v0=start, solver="arpack")
+    # ARPACK returns no order and no sign; fix both, so that equal input gives equal bits.
     rows = rows[np.argsort(-values, kind="stable")]
     largest = rows[np.arange(count), np.abs(rows).argmax(axis=1)]
     return np.ascontiguousarray(rows * np.sign(largest)[:, None], dtype=np.float32)

@@ -136,6 +136,7 @@ class OpenAICompatibleBackend:
             body["dimensions"] = self._dimensions
         outcome = "nothing"
         for attempt in range(self._retries + 1):
+            # Exponential backoff, unless the server names a time.
             wait = min(_LONGEST_WAIT, 0.5 * 2**attempt)
             try:
                 answer = self._client.post(f"{self._url}/embeddings", json=body)
@@ -145,6 +146,7 @@ class OpenAICompatibleBackend:
                 if answer.status_code == 200:
                     return answer.content
                 outcome = f"HTTP {answer.status_code}"
+                # A wrong key or model does not improve with another attempt.
                 if answer.status_code not in _RETRIED:
                     break
                 wait = _retry_after(answer.headers.get("retry-after"), wait)
@@ -185,6 +187,7 @@ def parse_embeddings(
         pass
     if vectors is None:
         raise refuse("an answer that is no list of embeddings")
+    # Servers may answer out of order; each index must occur once.
     if sorted(i for i in indices if type(i) is int) != list(range(rows)):
         raise refuse(f"{len(vectors)} of them, or with other indices")
     try:

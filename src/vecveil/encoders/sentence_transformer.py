@@ -123,6 +123,7 @@ def _module_folders(folder: Path) -> list[Path]:
 
 def _chosen(paths: Iterator[Path]) -> Iterator[Path]:
     files = {path for path in paths if path.name in _NAMES or path.suffix in _SUFFIXES}
+    # Folders often hold the same weights in two formats.
     with_safetensors = {path.parent for path in files if path.suffix == ".safetensors"}
     with_tokenizer = {path.parent for path in files if path.name == "tokenizer.json"}
     for path in files:
@@ -136,6 +137,7 @@ def _chosen(paths: Iterator[Path]) -> Iterator[Path]:
 
 def _file_digest(path: Path) -> bytes:
     stat = path.stat()
+    # Hashing gigabytes again is slow: trust size and time of modification.
     key = (str(path.resolve()), stat.st_size, stat.st_mtime_ns)
     if key not in _digests:
         if path.suffix == ".json":
@@ -254,6 +256,7 @@ def verify_bf16(encode_with: EncodeWith, *, repeats: int = 3) -> PrecisionChoice
     cosine = lowest_cosine(encode_with(texts, "fp32"), encode_with(texts, "bf16"))
     if cosine < MIN_COSINE:
         return PrecisionChoice("fp32", f"bf16 keeps a cosine of {cosine:.5f} only", cosine)
+    # Alternate the timings, so that a busy moment hits both.
     best = {"fp32": float("inf"), "bf16": float("inf")}
     for _ in range(repeats):
         for precision in best:
@@ -458,6 +461,7 @@ class SentenceTransformerBackend:
         import torch
 
         tokenise = getattr(self._model, "preprocess", None) or self._model.tokenize
+        # Similar lengths together, so that a block pads little.
         order = np.argsort([-len(text) for text in texts], kind="stable")
         blocks = []
         for start in range(0, len(order), _TOKENISED_AT_A_TIME):

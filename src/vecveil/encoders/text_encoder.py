@@ -109,6 +109,7 @@ class TextEncoder:
                 something else than one finite vector per text.
         """
         texts = _checked(texts)
+        # Encode each distinct text once, at its first position.
         first: dict[str, int] = {}
         for i, text in enumerate(texts):
             first.setdefault(text, i)

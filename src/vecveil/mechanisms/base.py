@@ -81,6 +81,7 @@ class Mechanism(ABC):
         """
         owner = f"{type(self).__name__}.protect"
         X = check_embeddings(X, owner=owner, param="X", dimension=self.dimension, finite=False)
+        # One key for the whole call: rows are addressed by number, blocks share it.
         stream = resolve_stream(rng, len(X), owner=owner)
         released = np.empty_like(X)
         for start in range(0, len(X), BLOCK_ROWS):
@@ -104,6 +105,7 @@ class Mechanism(ABC):
             with np.errstate(over="ignore", invalid="ignore"):
                 finite = self._release(X, stream, out)
         finally:
+            # Nothing of a failed release may remain in the caller's buffer.
             if not finite:
                 out[:] = 0
         return finite
@@ -212,6 +214,7 @@ def add_noise(
         ok = kernel.release(kind, X[start:stop], words, scalars, root, step, out[start:stop])
         finite.append(ok)
 
+    # Threads write to separate rows, and a row's words do not depend on its chunk.
     in_chunks(len(X), chunk_rows(n), work)
     return all(finite)
 

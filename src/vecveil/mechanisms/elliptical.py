@@ -80,6 +80,7 @@ class EllipticalMechanism(Mechanism):
                 return np.full(part.rows, self._deviation)
             return part.gammas(float(n), at, words, at) / epsilon
 
+        # The kernel draws and adds in one pass; other shapes need a matrix product.
         if shape.is_diagonal and self.splits == 1:
             kind = kernel.NoiseKind.ADD if epsilon is None else kernel.NoiseKind.ADD_DIRECTION
             root = None if shape.is_isotropic else np.ascontiguousarray(shape.root)
@@ -107,6 +108,7 @@ class EllipticalMechanism(Mechanism):
         Args:
             down: T as (m, n) of full row rank; a square T loses nothing and is left out.
         """
+        # float64: the difference of two near float32 rows has few digits.
         differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
         if down is None or len(down) == self.dimension:
             return self.shape.norm(differences)

@@ -160,6 +160,7 @@ class LdpGaussian(Gaussian):
     def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
         """Return the mechanism of a protector file."""
         made = cls(dimension, parameters["epsilon"], parameters["delta"], parameters["splits"])
+        # A forged file could state another σ than (ε, δ) give.
         stored = float(parameters["sigma"])
         if not abs(stored / made.sigma - 1) < 1e-9:
             raise ValueError("sigma")

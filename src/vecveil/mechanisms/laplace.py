@@ -111,6 +111,7 @@ class Laplace(Mahalanobis):
 def _finite_epsilon(parameters: Mapping[str, Any], shape: NoiseShape) -> float:
     """Return ε; refuses one whose guarantee or noise is no number."""
     epsilon = float(parameters["epsilon"])
+    # A forged file may hold any number.
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         bounds = [epsilon / np.sqrt(shape.smallest_eigenvalue), shape.dimension / epsilon]
     if not np.isfinite(bounds).all():

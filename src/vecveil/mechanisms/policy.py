@@ -115,6 +115,7 @@ class PolicyWeights:
     def _branch(self, branch: str, X: Embeddings) -> Embeddings:
         """Return the branch's output (N, n), computed in the dtype of ``X``."""
         rows, n = X.shape
+        # BLAS may treat the rows of an incomplete tile differently.
         padded = -(-max(rows, 1) // _MULTIPLE) * _MULTIPLE
         inputs = np.zeros((padded, n), dtype=X.dtype)
         inputs[:rows] = X

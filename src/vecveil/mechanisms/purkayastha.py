@@ -88,6 +88,7 @@ def draw_angles(
     power = dimension - 2.0
     mode, height, slope = _tangent(dimension, epsilon)
     angles, open_rows = np.empty(stream.rows), np.arange(stream.rows)
+    # Each round draws new words for the rejected rows only.
     while len(open_rows):
         theta = kernel.gammas(words, 2 * at, TRIES, dimension - 1.0) * (mode / power)
         decides = kernel.exponentials(words[:, 2 * (at + GAMMA_BLOCKS)])
@@ -165,6 +166,7 @@ class Purkayastha(Mechanism):
 
     def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
         largest = np.abs(X).max(axis=1, initial=0.0)
+        # Zeros have no direction; check_rows raises the error that names this.
         if (largest == 0).any():
             self.check_rows(X)
         if ((largest > 1e100) | (largest < 1e-100)).any():  # squares would overflow, or be lost

@@ -23,6 +23,7 @@ def random_permutation(dimension: int) -> npt.NDArray[np.intp]:
     """Return a permutation drawn with the operating system's generator."""
     n = check_count(dimension, owner="random_permutation", param="dimension")
     order = list(range(n))
+    # The permutation is the secret, so no seeded generator.
     secrets.SystemRandom().shuffle(order)
     return np.array(order, dtype=np.intp)
 

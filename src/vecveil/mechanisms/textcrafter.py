@@ -159,6 +159,7 @@ class TextCrafter(Mechanism):
         def work(start: int, stop: int) -> None:
             given, mu, v = stream.part(start, stop), means[start:stop], directions[start:stop]
             step, lost = orthogonal_step(mu + sigma * _normals(given, n, 0), v, self.radius)
+            # Keyed words are fixed: another attempt must read other words.
             for attempt in range(1, REDRAWS + 1):
                 if not lost.any():
                     break
@@ -236,6 +237,7 @@ class TextCrafter(Mechanism):
         spread = arrays["spread"]
         if spread.shape != (dimension, dimension) or not np.array_equal(spread, spread.T):
             raise ValueError("spread")
+        # The perturbation has norm r, so its covariance has trace r² at most.
         values = np.linalg.eigvalsh(spread)
         if values[0] < -1e-9 * radius**2 or values.sum() > 1.01 * radius**2:
             raise ValueError("spread")

@@ -170,6 +170,7 @@ class NoiseKeys:
         try:
             if path.stat().st_size > _LARGEST_FILE:
                 raise KeyFileError.of(owner, "path", "a key file", "a file of another kind")
+            # Read nothing from a file that others can read.
             others = os.name == "posix" and path.stat().st_mode & 0o077
             text = "" if others else path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -207,6 +208,7 @@ class NoiseKeys:
         if key_id in keys:
             raise KeyFileError.of("NoiseKeys.create", "key_id", "new in this file", repr(key_id)[:60],
                                   "Two keys of one id could not be told apart.", "Choose another id.")  # fmt: skip
+        # Older keys stay: their releases must remain repeatable.
         keys[key_id] = NoiseKey(key_id, secrets.token_bytes(KEY_BYTES))
         made = cls(key_id, keys)
         record = {
@@ -311,6 +313,7 @@ def text_digests(texts: Sequence[str], X: Embeddings, encoder_fingerprint: str) 
         wide = row.astype(np.float64)
         largest = float(np.abs(wide).max())
         rms = 1.0
+        # Divide first, so that no square overflows.
         if largest > 0:
             shares = wide / largest
             rms = largest * math.sqrt(float((shares * shares).sum()) / shares.size)

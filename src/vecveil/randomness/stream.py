@@ -66,6 +66,7 @@ class BlockCipher:
     __slots__ = ("_cipher", "_own")
 
     def __init__(self, key: bytes) -> None:
+        # A shorter key would silently select AES-128 or AES-192.
         if len(key) != 32:
             raise ValueError("a key of AES-256 has 32 bytes")
         # Each counter block is encrypted for itself: that is counter mode with our own counters.
@@ -141,6 +142,7 @@ class WordStream:
         if words is None:
             words = self.words(GAMMA_BLOCKS, first_block)
         drawn = kernel.gammas(words, 2 * at, TRIES, shape)
+        # Rows whose tries were all rejected go on with later blocks.
         while not drawn.all():
             first_block += GAMMA_BLOCKS
             again = np.flatnonzero(drawn == 0)

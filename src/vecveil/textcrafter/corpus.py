@@ -119,6 +119,7 @@ def split_by_group(
     positives = np.bincount(index, weights=labels, minlength=len(values)) > 0
     plains = np.bincount(index, weights=~labels, minlength=len(values)) > 0
     out = np.zeros(len(values), dtype=bool)
+    # Split each kind of group apart, so that both sides keep the mixture.
     for kind in (positives & plains, positives & ~plains, ~positives & plains):
         members = rng.permutation(np.flatnonzero(kind))
         if len(members) >= 2:
@@ -291,10 +292,12 @@ def label_corpus(
                               "Nothing plain is left to learn from.",
                               "Give plain texts, or a detector with fewer types or a higher score.")  # fmt: skip
     rows_positive, rows_plain = balanced_rows(len(drawn_pii) + len(moved), len(kept), rng)
+    # The positives are the PII corpus first, then the moved texts.
     from_pii = rows_positive < len(drawn_pii)
     pii_rows = drawn_pii[rows_positive[from_pii]]
     moved_rows = moved[rows_positive[~from_pii] - len(drawn_pii)]
     plain_rows = kept[rows_plain]
+    # Equal texts share a group, so that no text is on both sides of a split.
     numbers: dict[str, int] = {}
     positive = [pii[i] for i in pii_rows] + [plain[i] for i in moved_rows]
     groups = [

@@ -49,6 +49,7 @@ class ProtectPolicy(nn.Module):
         super().__init__()
         self.dimension, self.tokens, self.heads = dimension, tokens, heads
         # A dropout for each branch: switching one branch to evaluation must leave the other's on.
+        # Both branches draw their first weights from one generator, in this order.
         self.mean, self.direction = (
             _Branch(dimension, tokens, heads, hidden, _Dropout(dropout, generator), generator)
             for _ in range(2)

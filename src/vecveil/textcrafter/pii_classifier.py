@@ -97,6 +97,7 @@ def measure(
         seed: of the bootstrap.
     """
     answer = logits >= 0
+    # Chance level: always answer the more frequent class.
     guess = np.full(len(y), bool(fitted.mean() >= 0.5))
     right = (answer == y).astype(np.float64)
     low, high = share_interval(right, groups)
@@ -230,6 +231,7 @@ def fit_pii_classifier(
     y = np.repeat([True, False], used)
     groups = groups[np.concatenate([rows_positive, len(positive) + rows_plain])]
     test = split_by_group(groups, y, share, rng, owner=owner)
+    # Figures need held-out rows; the weights that are kept use all rows.
     trial, converged = _fit(X[~test], y[~test], regularisation)
     figures = measure(trial.logit(X[test]), y[test], groups[test], y[~test], seed)
     weights, again = _fit(X, y, regularisation)

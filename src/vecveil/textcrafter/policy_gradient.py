@@ -242,6 +242,7 @@ def hold_out(
     sizes = np.bincount(groups)
     drawn = torch.randperm(len(sizes), generator=generator).numpy()
     held_out, left = np.zeros(len(sizes), dtype=bool), most
+    # Take whole groups until a tenth of the rows is reached.
     for group in drawn:
         if sizes[group] <= left:
             held_out[group] = True
@@ -336,6 +337,7 @@ class PolicyGradient:
         """
         torch = self._torch
         self.module.train()
+        # An untrained direction must give the same v in every step: no dropout.
         self.module.direction.train(self.settings.direction == "learnt")
 
         def undo() -> None:
@@ -385,6 +387,7 @@ class PolicyGradient:
         terms = self.reward.terms(e, protected, c)
         rewards = self.reward.total(terms)
         self._check_terms(terms, rewards)
+        # The baseline reduces variance; it does not depend on d.
         advantage = (rewards - self.reward.baseline(e, c)).detach()
         if settings.normalise_advantage:
             advantage = advantage - advantage.mean()
@@ -431,6 +434,7 @@ class PolicyGradient:
         """
         torch = self._torch
         self.module.eval()
+        # The same draws at every epoch make the curves comparable.
         generator = torch.Generator().manual_seed(self.seed ^ _MEASURING)
         with torch.no_grad():
             parts = self._batches.run(

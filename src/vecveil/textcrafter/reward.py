@@ -63,6 +63,7 @@ def plain_centroids(
     if len(checked) > most:
         checked = checked[np.sort(rng.choice(len(checked), most, replace=False))]
     X = checked.astype(np.float64)
+    # k-means with fewer distinct rows than clusters would return empty clusters.
     distinct = _distinct(X, k)
     if distinct < k:
         raise InvalidInputError.of(owner, "clusters", f"at most {distinct}, the number of distinct rows", k,
@@ -80,6 +81,7 @@ def plain_centroids(
         model.fit(X)
     sizes = np.bincount(model.labels_, minlength=k)
     order = np.argsort(-sizes, kind="stable")
+    # Centroids are saved in protector files: one of few rows would reveal a text.
     large = order[sizes[order] >= least] if len(X) >= least * k else order[:1]
     centroids: npt.NDArray[np.float64] = model.cluster_centers_[large if len(large) else order[:1]]
     return centroids

@@ -234,6 +234,7 @@ def train_policy(
         identity = _identity(X, classifier, centroids, settings, seed, numbers)
         kept = PolicyCheckpoint(checkpoint, identity)
     import_torch("Training a policy", "textcrafter")
+    # Sums on several threads differ in their last bits.
     with one_thread():
         return _train(X, classifier, centroids, settings, seed, numbers, kept, show_progress)
 
@@ -273,6 +274,7 @@ def _train(
         rewards: list[float] = []
         for number in bar:
             at = (number // steps + 1, number % steps + 1)
+            # A checkpoint is written between epochs, so the order is drawn at their start.
             if at[1] == 1:
                 order, rewards = learner.order(), []
             reward, p_pii, drift = learner.step(order[at[1] - 1])
