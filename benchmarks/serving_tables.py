@@ -45,8 +45,6 @@ def cost(folder: Path) -> str:
                 f"{one['throughput_ratios'][1]:.2f})",
             ]
         )  # fmt: skip
-    if rows:
-        rows.append(["asked", "", "at most 2 ms", "", "", "", "at least 0.9"])
     head = [
         "upstream", "its median", "added to the median (in sixths of the run)", "processor time of the server",
         "its requests a second", "with the server", "ratio (of single rounds)",

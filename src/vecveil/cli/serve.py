@@ -50,7 +50,7 @@ Examples:
 @click.option(
     "--host-names",
     metavar="NAME,NAME",
-    help="Names that clients may call the server by [default: without keys on 127.0.0.1 this machine's, else any].",
+    help="Names that the header Host may have [default: without keys on 127.0.0.1 this machine's, else any].",
 )
 @click.option("--port", type=click.IntRange(0, 65_535), help="0 takes a free one [default: 8080].")
 @click.option(
@@ -101,21 +101,17 @@ def command(
 
     def listening(url: str) -> None:
         if as_json:
-            click.echo(
-                json.dumps({"url": url})
-            )  # one line: whoever reads it does not wait for the end
+            click.echo(json.dumps({"url": url}))  # one line, which a program reads without waiting for the end
 
     settings = _from_config(config, given) if config is not None else _from_options(given)
     if settings.workers > 1:
-        asked = (
-            click.get_current_context().get_parameter_source("page") is not ParameterSource.DEFAULT
-        )
-        if page and (asked or page_texts is not None):
-            raise click.UsageError("The page is for one worker: what it keeps is in one process.")
+        source = click.get_current_context().get_parameter_source("page")
+        if page and (source is not ParameterSource.DEFAULT or page_texts is not None):
+            raise click.UsageError("The page needs one worker: it keeps its state in one process.")
         page = False
     if not page:
         if page_texts is not None:
-            raise click.UsageError("--page-texts is for the page; leave out --no-page.")
+            raise click.UsageError("--page-texts needs the page: leave out --no-page.")
         run(settings, on_listening=listening)
         return
     from vecveil.cli.serve_page import page_routers

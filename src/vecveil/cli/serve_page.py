@@ -1,4 +1,4 @@
-"""What ``vecveil serve`` shows at ``/``: the page's routes, with an attacker behind them."""
+"""Routes of the page of ``vecveil serve``, with the attack that it previews."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vecveil.errors import DataFileError, MissingDependencyError
 
 if TYPE_CHECKING:
-    from fastapi import APIRouter
+    from starlette.routing import Router
 
     from vecveil.serving import Service
     from vecveil.types import Embeddings
@@ -19,11 +19,11 @@ __all__ = ["page_routers"]
 _SAMPLES = 4
 
 
-def page_routers(texts_file: Path | None) -> Callable[[Service], Sequence[APIRouter]]:
-    """Return what gives the routes of the page once the service is open.
+def page_routers(texts_file: Path | None) -> Callable[[Service], Sequence[Router]]:
+    """Return a function that gives the routes of the page once the service is open.
 
     Args:
-        texts_file: texts that attackers learn from; None takes the bundled notes. None of them is shown.
+        texts_file: the attacker's training texts; None takes the bundled notes. The page does not show them.
     """
     from vecveil.auditing.preview import FEWEST_TEXTS, MOST_WORDS
     from vecveil.demo.corpus import load_notes
@@ -32,28 +32,26 @@ def page_routers(texts_file: Path | None) -> Callable[[Service], Sequence[APIRou
     notes = load_notes()
     samples = [note.text for note in notes if note.has_concept][:_SAMPLES]
     background = [note.text for note in notes if note.text not in samples]
-    said = "the synthetic notes that come with vecveil"
+    description = "the synthetic notes that come with vecveil"
     if texts_file is not None:
         from vecveil.data import read_texts
 
-        background, said = read_texts(texts_file).texts, "the corpus that this server was given"
+        background, description = read_texts(texts_file).texts, "the corpus that this server was given"
         if len(background) < FEWEST_TEXTS:
-            wanted = f"a file of at least {FEWEST_TEXTS} texts"
-            raise DataFileError.of("serve", "page_texts", wanted, len(background))
-    shown = PageTexts(_demo_words()[:MOST_WORDS], tuple(samples), said)
+            constraint = f"a file of at least {FEWEST_TEXTS} texts"
+            raise DataFileError.of("serve", "page_texts", constraint, len(background))
+    content = PageTexts(_demo_words()[:MOST_WORDS], tuple(samples), description)
 
-    def routers(service: Service) -> Sequence[APIRouter]:
-        served = {
-            name: (one.policy.protector, one.upstream) for name, one in service.policies.items()
-        }
-        guess = _previews(background)
-        return [page_router(served, guess, shown, server_limits=service.limits)]
+    def routers(service: Service) -> Sequence[Router]:
+        policies = service.policies.items()
+        served = {name: (policy.policy.protector, policy.upstream) for name, policy in policies}
+        return [page_router(served, _preview(background), content, server_limits=service.limits)]
 
     return routers
 
 
 def _demo_words() -> tuple[str, ...]:
-    """Return the terms of the demo's concept as they are written there."""
+    """Return the terms of the demo's concept."""
     from vecveil.demo.corpus import CONCEPT_FILE
 
     try:
@@ -63,8 +61,8 @@ def _demo_words() -> tuple[str, ...]:
     return tuple(yaml.safe_load(CONCEPT_FILE.read_text("utf-8"))["terms"])
 
 
-def _previews(background: Sequence[str]) -> Any:
-    """Return the function that guesses; vectors of background texts are kept from job to job, in memory."""
+def _preview(background: Sequence[str]) -> Any:
+    """Return the attack; it keeps the vectors of background texts in memory from job to job."""
     from vecveil.auditing.preview import Preview, VectorMemory
 
     memory = VectorMemory()

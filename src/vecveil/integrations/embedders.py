@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from vecveil.validation import check_texts
 __all__ = ["TextRelease", "WrappedEmbedder"]
 
 Encode = Callable[[list[str]], Any]
+Embed = Callable[[list[str]], Awaitable[Any]]
 
 
 class WrappedEmbedder:
@@ -58,6 +60,33 @@ class WrappedEmbedder:
                                        "Its map and noise fit the vectors of that encoder only.",
                                        "Use that encoder, or fit a new protector.")  # fmt: skip
         self._verified = True
+
+    def embed(
+        self, texts: Sequence[str], embed: Encode | None, *, query: bool = False, verify: Encode | None = None
+    ) -> Embeddings:
+        """Return the released vectors of ``texts``, float32 (N, m), after the embedder was verified.
+
+        Args:
+            embed: of the embedder; None takes the protector's own encoder.
+            query: whether the texts are queries.
+            verify: that embeds the fixed sentences, where ``embed`` is for queries.
+        """
+        if embed is None:
+            return (self.policy.embed_queries if query else self.policy.embed_documents)(texts)
+        if sentences := self.probe():
+            self.compare((verify or embed)(sentences))
+        return self._released(embed(self.seen(texts)), texts, None, query=query)
+
+    async def aembed(
+        self, texts: Sequence[str], embed: Embed | None, *, query: bool = False, verify: Embed | None = None
+    ) -> Embeddings:
+        """Do as `embed` with awaited functions; rewriting and releasing run on a thread."""
+        if embed is None:
+            return await asyncio.to_thread(self.embed, texts, None, query=query)
+        if sentences := self.probe():
+            self.compare(await (verify or embed)(sentences))
+        vectors = await embed(await asyncio.to_thread(self.seen, texts))
+        return await asyncio.to_thread(self._released, vectors, texts, None, query=query)
 
     def seen(self, texts: Texts) -> list[str]:
         """Return the texts that the embedder may see: rewritten, if the method rewrites texts."""

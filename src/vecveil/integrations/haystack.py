@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from vecveil.encoders.protocol import checked_vectors
-from vecveil.errors import InvalidInputError, MissingDependencyError, message
+from vecveil.errors import InvalidInputError, MissingDependencyError
 from vecveil.integrations.opening import KeySource, open_policy, policy_config, warn_plaintext
 from vecveil.protector.policy import STRONGER, QueryProtection
 from vecveil.types import Embeddings
@@ -33,8 +33,33 @@ __all__ = ["DocumentProtector", "QueryProtector", "QueryRewriter"]
 _CLEAR = "Drop it with keep_content=False, or guard the store as you guard the texts."
 
 
+class _Saved:
+    """Write a component down by the names of files, never by what is in them."""
+
+    _options: dict[str, Any]
+    """Arguments of the policy."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the arguments that make it anew; raises InvalidInputError for objects in memory."""
+        options = {"query_protection": "same", "query_noise": STRONGER, "key": None, "ledger": None, **self._options}
+        config = policy_config(**options, owner=type(self).__name__)
+        saved: dict[str, Any] = default_to_dict(
+            self, **self._own_options(), **{name: config[name] for name in self._options if name in config}
+        )
+        return saved
+
+    def _own_options(self) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Return the component that `to_dict` wrote down."""
+        loaded: Self = default_from_dict(cls, data)
+        return loaded
+
+
 @component
-class DocumentProtector:
+class DocumentProtector(_Saved):
     """Returns documents whose embeddings are protected; put it between embedder and writer.
 
     With a method that rewrites texts it returns documents whose content is rewritten; put it before the embedder.
@@ -58,27 +83,16 @@ class DocumentProtector:
         key: KeySource = None,
         ledger: Ledger | str | os.PathLike[str] | None = None,
     ) -> None:
-        self._policy = open_policy(protector, key=key, ledger=ledger)
-        self._given = {"protector": protector, "key": key, "ledger": ledger}
+        self._options = {"protector": protector, "key": key, "ledger": ledger}
+        self._policy = open_policy(**self._options)
         self._keep_content, self._warned = keep_content, False
         if self._policy.rewrites_texts and not keep_content:
             raise InvalidInputError.of("DocumentProtector", "keep_content",
                                        "True for a method that rewrites texts", False,
                                        "The embedder behind it needs the rewritten content.")  # fmt: skip
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the names of files that make it anew."""
-        kept = policy_config(
-            **self._given, query_protection="same", query_noise=STRONGER, owner="DocumentProtector"
-        )
-        kept = {name: kept[name] for name in ("protector", "key", "ledger") if name in kept}
-        return _plain(default_to_dict(self, keep_content=self._keep_content, **kept))
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> DocumentProtector:
-        """Return the component that `to_dict` wrote down."""
-        made: DocumentProtector = default_from_dict(cls, data)
-        return made
+    def _own_options(self) -> dict[str, Any]:
+        return {"keep_content": self._keep_content}
 
     @component.output_types(documents=list[Document])
     def run(self, documents: list[Document]) -> dict[str, list[Document]]:
@@ -95,10 +109,8 @@ class DocumentProtector:
             return {"documents": self._rewritten(documents)}
         missing = sum(document.embedding is None for document in documents)
         if missing:
-            raise InvalidInputError(
-                message("DocumentProtector.run", "documents", "documents with embeddings",
-                        f"{missing} without", fix="Put the component behind a document embedder.")
-            )  # fmt: skip
+            raise InvalidInputError.of("DocumentProtector.run", "documents", "documents with embeddings",
+                                       f"{missing} without", fix="Put it behind a document embedder.")  # fmt: skip
         self._warn(documents)
         vectors = checked_vectors(
             [document.embedding for document in documents], rows=len(documents), owner="DocumentProtector.run"
@@ -157,7 +169,7 @@ class DocumentProtector:
 
 
 @component
-class QueryProtector:
+class QueryProtector(_Saved):
     """Returns the embedding of a query as it is compared with protected ones; put it before the retriever.
 
     Args:
@@ -177,31 +189,13 @@ class QueryProtector:
         key: KeySource = None,
         ledger: Ledger | str | os.PathLike[str] | None = None,
     ) -> None:
-        self._policy = open_policy(
-            protector, query_protection=query_protection, query_noise=query_noise, key=key, ledger=ledger
-        )  # fmt: skip
+        self._options = {"protector": protector, "query_protection": query_protection, "query_noise": query_noise,
+                         "key": key, "ledger": ledger}  # fmt: skip
+        self._policy = open_policy(**self._options)
         if self._policy.rewrites_texts:
             raise InvalidInputError.of("QueryProtector", "protector", "one that protects vectors",
                                        "one that rewrites texts", "An embedding comes too late for it.",
                                        "Put a QueryRewriter before the text embedder.")  # fmt: skip
-        self._given = {"protector": protector, "key": key, "ledger": ledger}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the names of files that make it anew."""
-        kept = policy_config(
-            **self._given,
-            query_protection=self._policy.query_protection,
-            query_noise=self._policy.query_noise,
-            owner="QueryProtector",
-        )
-        return _plain(default_to_dict(self, **kept))
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> QueryProtector:
-        """Return the component that `to_dict` wrote down."""
-        made: QueryProtector = default_from_dict(cls, data)
-        return made
-
     @component.output_types(embedding=list[float])
     def run(self, embedding: list[float]) -> dict[str, list[float]]:
         """Return the clean ``embedding`` of a query protected.
@@ -215,7 +209,7 @@ class QueryProtector:
 
 
 @component
-class QueryRewriter:
+class QueryRewriter(_Saved):
     """Returns a query's text rewritten by a method that rewrites texts; put it before the text embedder.
 
     Args:
@@ -223,26 +217,12 @@ class QueryRewriter:
     """
 
     def __init__(self, protector: Protector | str | os.PathLike[str]) -> None:
+        self._options = {"protector": protector}
         self._policy = open_policy(protector)
         if not self._policy.rewrites_texts:
             raise InvalidInputError.of("QueryRewriter", "protector", "one that rewrites texts",
                                        "one that protects vectors",
                                        fix="Put a QueryProtector behind the text embedder.")  # fmt: skip
-        self._given = {"protector": protector, "key": None, "ledger": None}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the name of the file that makes it anew."""
-        kept = policy_config(
-            **self._given, query_protection="same", query_noise=STRONGER, owner="QueryRewriter"
-        )
-        return _plain(default_to_dict(self, protector=kept["protector"]))
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> QueryRewriter:
-        """Return the component that `to_dict` wrote down."""
-        made: QueryRewriter = default_from_dict(cls, data)
-        return made
-
     @component.output_types(text=str)
     def run(self, text: str) -> dict[str, str]:
         """Return ``text`` rewritten."""
@@ -253,8 +233,3 @@ def _own_id(document: Document) -> str:
     """Return the id that Haystack gives by itself before a document is embedded: a hash of what it holds."""
     hashed: str = replace(document, id="", embedding=None, sparse_embedding=None, score=None).id
     return hashed
-
-
-def _plain(data: Any) -> dict[str, Any]:
-    plain: dict[str, Any] = data
-    return plain

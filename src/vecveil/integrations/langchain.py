@@ -9,7 +9,7 @@ LangChain's stores keep `page_content` beside the vector whatever the embeddings
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vecveil.errors import InvalidInputError, MissingDependencyError
@@ -20,11 +20,8 @@ from vecveil.validation import check_texts
 
 try:
     from langchain_core.embeddings import Embeddings
-    from langchain_core.runnables import run_in_executor
 except ImportError:
-    raise MissingDependencyError(
-        "Protected LangChain embeddings", "langchain-core", "langchain"
-    ) from None
+    raise MissingDependencyError("LangChain embeddings", "langchain-core", "langchain") from None
 
 if TYPE_CHECKING:
     from vecveil.accounting import Ledger
@@ -83,14 +80,14 @@ class ProtectedEmbeddings(Embeddings):
         return f"ProtectedEmbeddings({self._policy.protector.method!r}, {inner})"
 
     def __reduce__(self) -> tuple[Callable[..., ProtectedEmbeddings], tuple[Any, ...]]:
-        """Return what makes it anew: names of files, never what is in them."""
+        """Return the arguments that make it anew: names of files, never their content."""
         config = policy_config(
             **self._given,
             query_protection=self._policy.query_protection,
             query_noise=self._policy.query_noise,
             owner=_OWNER,
         )
-        return _again, (self.embeddings, {**config, "text_stored": self._text_stored})
+        return _reopened, (self.embeddings, {**config, "text_stored": self._text_stored})
 
     @property
     def policy(self) -> ReleasePolicy:
@@ -100,47 +97,38 @@ class ProtectedEmbeddings(Embeddings):
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """Return the protected vectors of documents."""
         texts = self._documents(texts)
-        if self.embeddings is None:
-            return _lists(self._policy.embed_documents(texts))
-        self._check()
-        return _lists(
-            self._wrapped.documents(self.embeddings.embed_documents(self._wrapped.seen(texts)), texts)
-        )  # fmt: skip
+        embed = None if self.embeddings is None else self.embeddings.embed_documents
+        return _lists(self._wrapped.embed(texts, embed))
 
     def embed_query(self, text: str) -> list[float]:
         """Return the vector of a query, protected as `query_protection` says."""
-        if self.embeddings is None:
-            return _lists(self._policy.embed_queries([text]))[0]
-        self._check()
-        (seen,) = self._wrapped.seen([text])
-        return _lists(self._wrapped.queries([self.embeddings.embed_query(seen)], [text]))[0]
+        inner = self.embeddings
+        if inner is None:
+            return _lists(self._wrapped.embed([text], None, query=True))[0]
+
+        def embed(texts: list[str]) -> list[list[float]]:
+            return [inner.embed_query(texts[0])]
+
+        return _lists(self._wrapped.embed([text], embed, query=True, verify=inner.embed_documents))[0]
 
     async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
         """Return the protected vectors of documents; the embeddings are awaited."""
-        if self.embeddings is None:
-            return await run_in_executor(None, self.embed_documents, texts)
         texts = self._documents(texts)
-        await self._acheck()
-        vectors = await self._asked(self.embeddings.aembed_documents, texts)
-        return _lists(await run_in_executor(None, self._wrapped.documents, vectors, texts))
+        embed = None if self.embeddings is None else self.embeddings.aembed_documents
+        return _lists(await self._wrapped.aembed(texts, embed))
 
     async def aembed_query(self, text: str) -> list[float]:
         """Return the vector of a query; the embeddings are awaited."""
-        if self.embeddings is None:
-            return await run_in_executor(None, self.embed_query, text)
-        await self._acheck()
         inner = self.embeddings
+        if inner is None:
+            return _lists(await self._wrapped.aembed([text], None, query=True))[0]
 
-        async def asked(texts: list[str]) -> list[list[float]]:
+        async def embed(texts: list[str]) -> list[list[float]]:
             return [await inner.aembed_query(texts[0])]
 
-        vectors = await self._asked(asked, [text])
-        return _lists(await run_in_executor(None, self._wrapped.queries, vectors, [text]))[0]
-
-    async def _asked(
-        self, embed: Callable[[list[str]], Awaitable[list[list[float]]]], texts: Sequence[str]
-    ) -> list[list[float]]:
-        return await embed(await run_in_executor(None, self._wrapped.seen, texts))
+        return _lists(
+            await self._wrapped.aembed([text], embed, query=True, verify=inner.aembed_documents)
+        )[0]
 
     def _documents(self, texts: Sequence[str]) -> list[str]:
         texts = list(check_texts(texts, owner=f"{_OWNER}.embed_documents", min_rows=0))
@@ -153,18 +141,9 @@ class ProtectedEmbeddings(Embeddings):
             )
         return texts
 
-    def _check(self) -> None:
-        if self.embeddings is not None and (sentences := self._wrapped.probe()):
-            self._wrapped.compare(self.embeddings.embed_documents(sentences))
 
-    async def _acheck(self) -> None:
-        if self.embeddings is not None and (sentences := self._wrapped.probe()):
-            self._wrapped.compare(await self.embeddings.aembed_documents(sentences))
-
-
-def _again(embeddings: Embeddings | None, config: dict[str, Any]) -> ProtectedEmbeddings:
-    protector = config.pop("protector")
-    return ProtectedEmbeddings(protector, embeddings, **config)
+def _reopened(embeddings: Embeddings | None, config: dict[str, Any]) -> ProtectedEmbeddings:
+    return ProtectedEmbeddings(embeddings=embeddings, **config)
 
 
 def _lists(vectors: Any) -> list[list[float]]:

@@ -92,12 +92,11 @@ def _is_bypassed() -> bool:
 class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
     """A callback of ``litellm.aembedding``, the Router and the proxy; `embedding` and `aembedding` need no callback.
 
-    LiteLLM swallows what a plain ``CustomLogger`` raises and answers as if it had not been there; it lets errors of a
-    guardrail, which is such a logger, through. So a call whose answer cannot be protected fails, and the answer is
-    emptied before, for a version that goes on.
+    It is a guardrail because LiteLLM swallows the errors of a plain ``CustomLogger``. A call whose answer cannot be
+    protected fails, and the answer is emptied first, for a version of LiteLLM that goes on.
 
-    A call is a query with ``metadata={"vecveil_side": "query"}`` or an ``input_type`` that names one; every other is a
-    document. Whoever may call a proxy may say so: use ``map-only`` only where all callers are trusted.
+    A call is a query with ``metadata={"vecveil_side": "query"}`` or an ``input_type`` of queries, else a document.
+    Every caller of a proxy may choose: use ``map-only`` only where all callers are trusted.
 
     Args:
         protector: or the path of its file; of the one model that is called.
@@ -163,8 +162,8 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
         """Return ``response`` with protected vectors.
 
         Raises:
-            InvalidInputError, IncompatibleError, LedgerCapError: what `ReleasePolicy` raises; the vectors are gone.
-            ReleaseError: everything else that went wrong.
+            InvalidInputError, IncompatibleError, LedgerCapError: raised by `ReleasePolicy`; the vectors are dropped.
+            ReleaseError: any other failure.
         """
         if _is_bypassed() or not (
             _is_embedding(call_type) or isinstance(response, EmbeddingResponse)
@@ -190,8 +189,7 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
     def embedding(self, model: str, input: Any, **options: Any) -> Any:
         """Return what ``litellm.embedding`` answers, protected; ``options`` are its arguments.
 
-        Before the first call of a model it embeds a dozen fixed sentences, to see that the protector was fitted for
-        it. LiteLLM's cache is left out.
+        The first call of a model embeds a dozen fixed sentences to verify it. LiteLLM's cache is not used.
         """
         options["cache"] = _NO_CACHE
         self._verify(model, options)

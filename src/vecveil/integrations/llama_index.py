@@ -7,13 +7,12 @@ What it wraps is called below its public methods: those report every vector, cle
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError, message
+from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError
 from vecveil.integrations.embedders import WrappedEmbedder
 from vecveil.integrations.opening import KeySource, open_policy, policy_config, warn_plaintext
 from vecveil.protector.policy import STRONGER, QueryProtection, ReleasePolicy
@@ -22,9 +21,7 @@ try:
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.bridge.pydantic import Field, PrivateAttr
 except ImportError:
-    raise MissingDependencyError(
-        "Protected LlamaIndex embeddings", "llama-index-core", "llama-index"
-    ) from None
+    raise MissingDependencyError("LlamaIndex embeddings", "llama-index-core", "llama-index") from None
 
 if TYPE_CHECKING:
     from vecveil.accounting import Ledger
@@ -93,15 +90,13 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
             )
         wraps, fingerprint = options.pop("wraps", None), options.pop("protector_fingerprint", None)
         given = {"protector": protector, "key": key, "ledger": ledger}
-        again = [
-            name for name, value in given.items() if isinstance(value, str) and value == _IN_MEMORY
-        ]
-        if again or (wraps is not None and embed_model is None):
-            raise InvalidInputError(
-                message(_OWNER, (again or ["embed_model"])[0], "given again", "only that there was one",
-                        "It was an object, and objects are not written down.",
-                        f"Call {_OWNER}.from_dict(data, {(again or ['embed_model'])[0]}=...).")
-            )  # fmt: skip
+        missing = [name for name, value in given.items() if isinstance(value, str) and value == _IN_MEMORY]
+        if wraps is not None and embed_model is None:
+            missing.append("embed_model")
+        if missing:
+            raise InvalidInputError.of(_OWNER, missing[0], "given again", "the note that there was one",
+                                       "It was an object, and objects are not written down.",
+                                       f"Call {_OWNER}.from_dict(data, {missing[0]}=...).")  # fmt: skip
         policy = open_policy(
             protector,
             query_protection=query_protection,
@@ -114,10 +109,8 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
                                        f"another ({policy.protector.fingerprint[:12]})",
                                        "Its vectors do not match those of that one.")  # fmt: skip
         if options.get("embeddings_cache") is not None and query_protection != "same":
-            raise InvalidInputError(
-                message(_OWNER, "embeddings_cache", "left out with another protection for queries", "a cache",
-                        "It knows texts alone, and gives a query the vector of a document of the same text.")
-            )  # fmt: skip
+            raise InvalidInputError.of(_OWNER, "embeddings_cache", "left out with another protection for queries",
+                                       "a cache", "It gives a query the vector of a document.")  # fmt: skip
         encoder = (
             policy.protector.encoder_info.name if embed_model is None else embed_model.model_name
         )
@@ -143,7 +136,7 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
         return _OWNER
 
     def __reduce__(self) -> tuple[Callable[..., ProtectedEmbedding], tuple[Any, ...]]:
-        """Return what makes it anew: names of files, never what is in them."""
+        """Return the arguments that make it anew: names of files, never their content."""
         config = policy_config(
             **self._given,
             query_protection=self.query_protection,
@@ -151,7 +144,7 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
             owner=_OWNER,
         )
         options = {"embed_batch_size": self.embed_batch_size, "num_workers": self.num_workers}
-        return _again, (self._inner, {**config, **options, "text_stored": self.text_stored})
+        return _reopened, (self._inner, {**config, **options, "text_stored": self.text_stored})
 
     @property
     def policy(self) -> ReleasePolicy:
@@ -160,21 +153,13 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
 
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
         self._warn()
-        if self._inner is None:
-            return _lists(self._policy.embed_documents(texts))
-        if sentences := self._wrapped.probe():
-            self._wrapped.compare(self._inner._get_text_embeddings(sentences))
-        vectors = self._inner._get_text_embeddings(self._wrapped.seen(texts))
-        return _lists(self._wrapped.documents(vectors, texts))
+        embed = None if self._inner is None else self._inner._get_text_embeddings
+        return _lists(self._wrapped.embed(texts, embed))
 
     async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
         self._warn()
-        if self._inner is None:
-            return _lists(await asyncio.to_thread(self._policy.embed_documents, texts))
-        await self._acompare()
-        seen = await asyncio.to_thread(self._wrapped.seen, texts)
-        vectors = await self._inner._aget_text_embeddings(seen)
-        return _lists(await asyncio.to_thread(self._wrapped.documents, vectors, texts))
+        embed = None if self._inner is None else self._inner._aget_text_embeddings
+        return _lists(await self._wrapped.aembed(texts, embed))
 
     def _get_text_embedding(self, text: str) -> list[float]:
         return self._get_text_embeddings([text])[0]
@@ -183,24 +168,26 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
         return (await self._aget_text_embeddings([text]))[0]
 
     def _get_query_embedding(self, query: str) -> list[float]:
-        if self._inner is None:
-            return _lists(self._policy.embed_queries([query]))[0]
-        if sentences := self._wrapped.probe():
-            self._wrapped.compare(self._inner._get_text_embeddings(sentences))
-        vector = self._inner._get_query_embedding(self._wrapped.seen([query])[0])
-        return _lists(self._wrapped.queries([vector], [query]))[0]
+        inner = self._inner
+        if inner is None:
+            return _lists(self._wrapped.embed([query], None, query=True))[0]
+
+        def embed(texts: list[str]) -> list[list[float]]:
+            return [inner._get_query_embedding(texts[0])]
+
+        vectors = self._wrapped.embed([query], embed, query=True, verify=inner._get_text_embeddings)
+        return _lists(vectors)[0]
 
     async def _aget_query_embedding(self, query: str) -> list[float]:
-        if self._inner is None:
-            return _lists(await asyncio.to_thread(self._policy.embed_queries, [query]))[0]
-        await self._acompare()
-        (seen,) = await asyncio.to_thread(self._wrapped.seen, [query])
-        vector = await self._inner._aget_query_embedding(seen)
-        return _lists(await asyncio.to_thread(self._wrapped.queries, [vector], [query]))[0]
+        inner = self._inner
+        if inner is None:
+            return _lists(await self._wrapped.aembed([query], None, query=True))[0]
 
-    async def _acompare(self) -> None:
-        if sentences := self._wrapped.probe():
-            self._wrapped.compare(await self._inner._aget_text_embeddings(sentences))
+        async def embed(texts: list[str]) -> list[list[float]]:
+            return [await inner._aget_query_embedding(texts[0])]
+
+        vectors = await self._wrapped.aembed([query], embed, query=True, verify=inner._aget_text_embeddings)
+        return _lists(vectors)[0]
 
     def _warn(self) -> None:
         if self.text_stored and not self._warned:
@@ -212,7 +199,7 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
             )
 
 
-def _again(embed_model: Any, config: dict[str, Any]) -> ProtectedEmbedding:
+def _reopened(embed_model: Any, config: dict[str, Any]) -> ProtectedEmbedding:
     return ProtectedEmbedding(embed_model=embed_model, **config)
 
 

@@ -1,10 +1,10 @@
-"""MTEB on protected vectors: a model for ``mteb.evaluate`` whose identity holds everything that decides its vectors.
+"""MTEB on protected vectors: a model for ``mteb.evaluate``.
 
     model = ProtectedEncoder(protector, seed=0)
     results = mteb.evaluate(model, tasks)
 
-MTEB keeps results under the model's name and revision and takes them from there the next time. Both hold a hash of the
-policy: protector, encoder, noise, and what protects queries and documents. No two policies share a result.
+MTEB caches results under the model's name and revision. Both hold a hash of protector, encoder, noise, and treatment of
+queries and documents, so that no two of them share a result.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from vecveil.errors import InvalidInputError, MissingDependencyError
+from vecveil.errors import InvalidInputError, MissingDependencyError, unknown_name
 from vecveil.types import Embeddings, Texts
 from vecveil.validation import check_count
 
@@ -29,25 +29,24 @@ __all__ = ["ProtectedEncoder"]
 
 Treatment = Literal["protected", "map", "clean"]
 _TREATMENTS = ("protected", "map", "clean")
+# Of how the noise of a call is derived; another derivation is another policy.
 _VERSION = 1
-"""Of the way in which noise is drawn for a call: another way is another policy."""
 
 
 class ProtectedEncoder:
     """A protector and its encoder as a model of MTEB (its ``EncoderProtocol``).
 
     Args:
-        protector: what protects; any method.
-        encoder: the protector's encoder, a name or an object; None takes its own.
-        seed: None draws fresh noise and gives this object a revision of its own, under which no earlier result is
-            found. A seed makes results repeatable: the noise of a call depends on it, the task, the side and the
-            texts, whatever was evaluated before.
-        queries: ``protected``; ``map``: the deterministic part alone, for queries that stay on the trusted side; or
-            ``clean``: the encoder's own vectors. With both sides ``clean`` it is the plain encoder, for comparison.
-        documents: the same for everything else: documents, and the texts of tasks without queries.
+        protector: protector of any method.
+        encoder: the protector's encoder, by name or object; None loads it.
+        seed: None draws fresh noise, and no cached result is reused. A seed makes results repeatable: the noise of a
+            call depends on it, the task, the side and the texts, and not on earlier calls.
+        queries: ``protected``; ``map``: the deterministic part alone, for queries on the trusted side; or ``clean``:
+            the encoder's vectors. With both sides ``clean`` it is the plain encoder, for comparison.
+        documents: the same for documents, and for the texts of tasks without queries.
 
     Raises:
-        InvalidInputError: an unknown treatment; one that the protector does not have; or treatments that leave queries
+        InvalidInputError: an unknown treatment, one that the protector does not have, or treatments that leave queries
             and documents in spaces of different dimension.
         IncompatibleError: another encoder than the protector's.
         MissingDependencyError: mteb is not installed.
@@ -65,14 +64,11 @@ class ProtectedEncoder:
         owner = "ProtectedEncoder"
         _models()  # refuse before anything is encoded
         self.protector = protector
-        self.seed = (
-            None if seed is None else check_count(seed, owner=owner, param="seed", minimum=0)
-        )
+        self.seed = seed if seed is None else check_count(seed, owner=owner, param="seed", minimum=0)
         self.queries, self.documents = queries, documents
         for param, value in (("queries", queries), ("documents", documents)):
             if value not in _TREATMENTS:
-                wanted = "one of " + ", ".join(_TREATMENTS)
-                raise InvalidInputError.of(owner, param, wanted, repr(value)[:40])
+                raise unknown_name(owner, param, _TREATMENTS, value)
             if value == "map" and protector.rewriter is not None:
                 raise InvalidInputError.of(owner, param,
                                            "'protected' or 'clean' for a method that rewrites texts", "'map'",
@@ -101,7 +97,7 @@ class ProtectedEncoder:
 
     @cached_property
     def policy(self) -> str:
-        """SHA-256 of what decides the vectors; of this object alone where noise or encoder have no name."""
+        """SHA-256 of everything that decides the vectors; unique to this object where the noise is fresh."""
         known = getattr(self.encoder, "fingerprint", None)
         noisy = "protected" in (self.queries, self.documents)
         fresh = known is None or (noisy and self.seed is None)
@@ -163,9 +159,7 @@ class ProtectedEncoder:
         texts: list[str] = []
         for batch in inputs:
             if "text" not in batch:
-                raise InvalidInputError.of(
-                    owner, "inputs", "batches of texts", "batches without the key 'text'"
-                )
+                raise InvalidInputError.of(owner, "inputs", "batches of texts", "batches without the key 'text'")
             texts += [str(text) for text in batch["text"]]
         side = str(getattr(prompt_type, "value", prompt_type) or "document")
         treatment = self.queries if side == "query" else self.documents
@@ -183,7 +177,7 @@ class ProtectedEncoder:
     def _noise(self, call: list[str], texts: Texts) -> np.random.Generator | None:
         """Return the generator of one call, None for fresh noise.
 
-        It depends on the texts, so that no other list of texts gets the same draws, and the order of calls is free.
+        It depends on the texts, so that no other list of texts gets the same draws in any order of calls.
         """
         if self.seed is None:
             return None

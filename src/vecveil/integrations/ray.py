@@ -29,6 +29,7 @@ from vecveil.errors import (
 )
 from vecveil.integrations.workers import Sealed, anywhere, batch_job, protect_batch
 from vecveil.protector import Protector
+from vecveil.runtime import inherited_variables
 from vecveil.validation import check_count
 
 try:
@@ -40,8 +41,8 @@ except ImportError:
 __all__ = ["protect_dataset", "run_on_ray"]
 
 _OWNER = "protect_dataset"
+# Ray keeps a little of each task in memory.
 _MOST_TASKS = 10_000
-"""Parts are handed out in so many tasks at most: Ray keeps a little of each in memory."""
 
 
 def protect_dataset(
@@ -55,13 +56,11 @@ def protect_dataset(
 ) -> Any:
     """Return the ``ray.data.Dataset`` of the protected rows of ``ds``: other columns, then ``embedding``.
 
-    Batches are Arrow tables that lie in Ray's object store; rows never become Python objects. Protector, key and
-    encoder are loaded once by each worker.
+    Batches are Arrow tables in Ray's object store. Each worker loads protector, key and encoder once.
 
-    A dataset is lazy: it is computed each time it is used, and again where a node was lost. With fresh noise each
-    time is a further release of every row, and several releases of a row together say more about it than one. Write
-    the dataset once and read the files, or keep it with ``materialize()``; or use keyed noise, with which a row's
-    release is the same every time.
+    A dataset is lazy: Ray computes it at each use, and again where a node was lost. With fresh noise each time is a
+    further release of every row, and several releases of a row reveal more than one. Write the dataset once and read
+    the files, keep it with ``materialize()``, or use keyed noise, which repeats a row's release.
 
     Args:
         ds: of vectors (lists or tensors of floats), or of texts, which are encoded.
@@ -76,8 +75,7 @@ def protect_dataset(
         InvalidInputError: an option that is not one, or a key in place of its name.
         ProtectorFileError, KeyFileError: no such protector or key.
 
-    What the rows raise, such as `DataFileError` for NaN, is raised by Ray where the dataset is used: as one of its
-    errors, with our sentence in it.
+    Errors of the rows, such as `DataFileError` for NaN, are raised where the dataset is used, inside an error of Ray.
     """
     if not isinstance(ds, ray.data.Dataset):
         raise InvalidInputError.of(_OWNER, "ds", "a ray.data.Dataset", type(ds).__name__)
@@ -107,7 +105,7 @@ class _BatchTask:
 
 
 def _known_texts(ds: Any, job: BulkJob) -> bool:
-    """Return whether ``ds`` is known to have no vectors; nothing is computed to learn it."""
+    """Return whether ``ds`` is known to have no vectors, without computing it."""
     if job.embedding_column is not None:
         return False
     schema = ds.schema(fetch_if_missing=False)
@@ -118,25 +116,21 @@ def _workers(concurrency: int | tuple[int, int] | None) -> Any:
     if concurrency is None:
         return ray.data.ActorPoolStrategy(min_size=1)
     try:
-        low, high = (
-            (concurrency, concurrency) if isinstance(concurrency, int) else map(int, concurrency)
-        )
+        low, high = [concurrency] * 2 if isinstance(concurrency, int) else map(int, concurrency)
         if not 1 <= low <= high:
             raise ValueError
     except (TypeError, ValueError):
-        raise InvalidInputError(
-            message(_OWNER, "concurrency", "a count of workers, or the least and the most of them", repr(concurrency))
-        ) from None  # fmt: skip
+        constraint = "a count of workers, or the least and the most of them"
+        raise InvalidInputError.of(_OWNER, "concurrency", constraint, repr(concurrency)) from None
     return ray.data.ActorPoolStrategy(min_size=low, max_size=high)
 
 
 def run_on_ray(run: Run, parts: Sequence[Part]) -> Iterator[PartResult | PartFailure]:
-    """Work on parts on the Ray that is there, or on one of this machine alone: an engine of `protect_files`.
+    """Protect parts on Ray: an engine of `protect_files`.
 
-    Workers read the inputs and write the outputs themselves; what passes through Ray is which part and what became
-    of it. Vectors are protected in tasks, texts encoded and protected in a pool of actors, each with a GPU if Ray has
-    some; protector, key and encoder are loaded once in each process. A part whose worker died is done again by another
-    one, and left as it is if its file had appeared.
+    Workers read the inputs and write the outputs themselves; Ray carries the parts' names and results. Vectors are
+    protected in tasks; texts are encoded and protected in a pool of actors, each with a GPU if Ray has some. Each
+    process loads protector, key and encoder once. A part whose worker died is done again, unless its file exists.
 
     Raises:
         VecveilError: what a part raises beyond a DataFileError; ReleaseError for what Ray itself raises.
@@ -178,25 +172,21 @@ class _PartTask:
 
 
 def _do(row: dict[str, Any], sent: Sealed) -> dict[str, bytes]:
-    """Protect a part in a worker. Whatever happens comes back as a value: Ray would show stacks and messages."""
+    """Protect a part in a worker. Errors come back as values: Ray would show their stacks and messages."""
     outcome: PartResult | PartFailure | tuple[str, str]
     try:
         outcome = attempt(_worker(sent), pickle.loads(row["part"]))
     except VecveilError as error:
         outcome = (type(error).__name__, str(error))
     except Exception as error:
-        outcome = (
-            ReleaseError.__name__,
-            message(
-                "protect", "part", "protected by a worker", f"the error {type(error).__name__}"
-            ),
-        )
+        text = message("protect", "part", "protected by a worker", f"the error {type(error).__name__}")
+        outcome = ("ReleaseError", text)
     return {"outcome": pickle.dumps(outcome)}
 
 
 @lru_cache(maxsize=1)
 def _worker(sent: Sealed) -> PartWorker:
-    """Return what works on parts in this process: Ray uses a process for many tasks of a run."""
+    """Return the worker of this process, which Ray uses for many tasks of a run."""
     run: Run = sent.open()
     return PartWorker(run.job, run.out, run.name, run.inputs)
 
@@ -231,7 +221,7 @@ def _raised(name: str, text: str) -> VecveilError:
 
 
 def _encodes(run: Run, part: Part) -> bool:
-    """Return whether a part has texts to encode; its worker says what is wrong with one that cannot be read."""
+    """Return whether a part has texts to encode; an unreadable part is its worker's error."""
     if part.stop is None:
         return True
     try:
@@ -249,14 +239,12 @@ def _gpus() -> float:
 
 @contextlib.contextmanager
 def _connected() -> Iterator[None]:
-    """Use the Ray that this process has, the cluster that this machine knows, or a Ray of this machine alone."""
+    """Use the Ray of this process, the cluster that RAY_ADDRESS names, or a new Ray of this machine."""
     if ray.is_initialized():
         yield
         return
-    silent = "RAY_USAGE_STATS_ENABLED" not in os.environ
-    if silent:
-        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    try:
+    usage = "RAY_USAGE_STATS_ENABLED"
+    with inherited_variables({usage: os.environ.get(usage, "0")}):
         try:
             ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.CRITICAL)
         except Exception as error:
@@ -267,14 +255,11 @@ def _connected() -> Iterator[None]:
             yield
         finally:
             ray.shutdown()
-    finally:
-        if silent:
-            os.environ.pop("RAY_USAGE_STATS_ENABLED", None)
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep Ray Data from writing progress and stacks among our own lines; its log files stay."""
+    """Keep progress and stacks of Ray Data off the terminal; its log files stay."""
     loggers = [logging.getLogger(name) for name in ("ray", "ray.data")]
     levels = [logger.level for logger in loggers]
     context = ray.data.DataContext.get_current()

@@ -1,4 +1,4 @@
-"""sentence-transformers: the last module of a model, which lets protected vectors out only, and is saved with it.
+"""sentence-transformers: a last module that protects the vectors of a model, and is saved with it.
 
     model = SentenceTransformer("all-MiniLM-L6-v2")
     protect_model(model, "drug.vecveil")
@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,12 +47,13 @@ _Base: Any = _Module  # the library's signatures differ between its versions
 _OWNER = "ProtectionModule"
 _CONFIG = "config.json"
 _FILE = "protector.vecveil"
+_LOADING_OPTIONS = ("token", "cache_folder", "revision", "local_files_only")
 
 
 def protect_model(
     model: Any, protector: Protector | str | os.PathLike[str], **options: Any
 ) -> ProtectionModule:
-    """Append a `ProtectionModule` to ``model`` and return it, after it is known that they belong together.
+    """Append a `ProtectionModule` to ``model`` and return it, after the model was verified.
 
     Args:
         model: a ``SentenceTransformer``; it embeds a dozen fixed sentences.
@@ -60,7 +62,7 @@ def protect_model(
 
     Raises:
         IncompatibleError: the protector was fitted for another model.
-        InvalidInputError: the model is protected already, or what `ProtectionModule` refuses.
+        InvalidInputError: the model is protected already, or raised by `ProtectionModule`.
     """
     module = ProtectionModule(protector, **options)
     module.on_model_ready(model)
@@ -69,11 +71,10 @@ def protect_model(
 
 
 class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
-    """The last module of a SentenceTransformer: ``sentence_embedding`` comes out protected, and nothing else does.
+    """The last module of a SentenceTransformer: it gives a protected ``sentence_embedding`` and nothing else.
 
-    ``encode`` and ``encode_document`` protect texts as documents, ``encode_query`` as queries. Token embeddings and
-    token ids, which `encode` gives on request, are held back. The module stands behind every other whose output the
-    protector was fitted on, such as ``Normalize``.
+    ``encode`` and ``encode_document`` protect texts as documents, ``encode_query`` as queries. The module holds back
+    token embeddings and token ids. It follows every module that the protector was fitted on, such as ``Normalize``.
 
     Args:
         protector: or the path of its file; no method that rewrites texts: a module of vectors comes too late for it.
@@ -120,9 +121,7 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
 
     def extra_repr(self) -> str:
         """Return what torch shows of the module."""
-        return (
-            f"{self._policy.protector.method!r}, query_protection={self._policy.query_protection!r}"
-        )
+        return f"{self._policy.protector.method!r}, query_protection={self._policy.query_protection!r}"
 
     def get_embedding_dimension(self) -> int:
         """Return the dimension of what comes out."""
@@ -137,11 +136,7 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
             IncompatibleError: the protector was fitted for another model.
             InvalidInputError: another module of this kind stands before this one.
         """
-        before = []
-        for module in model.children():
-            if module is self:
-                break
-            before.append(module)
+        before = list(takewhile(lambda module: module is not self, model.children()))
         if any(isinstance(module, ProtectionModule) for module in before):
             raise InvalidInputError.of(_OWNER, "model", "one that is not protected yet",
                                        "one with a ProtectionModule", "Vectors are protected once.")  # fmt: skip
@@ -150,11 +145,9 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
             return
         model.eval()
         with torch.inference_mode():
-            features = model.preprocess(sentences)
-            device = model.device
             features = {
-                name: value.to(device) if isinstance(value, torch.Tensor) else value
-                for name, value in features.items()
+                name: value.to(model.device) if isinstance(value, torch.Tensor) else value
+                for name, value in model.preprocess(sentences).items()
             }
             for module in before:
                 features = module(features)
@@ -183,10 +176,8 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
         X = clean.detach().to("cpu", torch.float32).numpy()
         named = self._policy.key is not None or self._policy.ledger is not None
         texts = _token_names(features, len(X)) if named else None
-        query = task == "query"
-        released = (self._policy.queries if query else self._policy.documents)(
-            np.ascontiguousarray(X), texts=texts
-        )
+        release = self._policy.queries if task == "query" else self._policy.documents
+        released = release(np.ascontiguousarray(X), texts=texts)
         return {"sentence_embedding": torch.from_numpy(released).to(clean.device, clean.dtype)}
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
@@ -208,27 +199,24 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
             KeyFileError: the key that the model was saved with is not where its name says.
             IncompatibleError: the folder lacks a file.
         """
-        places = ("token", "cache_folder", "revision", "local_files_only")
-        found = {name: kwargs[name] for name in places if name in kwargs}
+        options = {name: kwargs[name] for name in _LOADING_OPTIONS if name in kwargs}
         files = {}
         for name in (_CONFIG, _FILE):
-            path = load_file_path(model_name_or_path, filename=name, subfolder=subfolder, **found)
+            path = load_file_path(model_name_or_path, filename=name, subfolder=subfolder, **options)
             if path is None:
-                raise IncompatibleError.of(
-                    _OWNER, "model", f"saved with {name} in its folder", "a folder without it"
-                )
+                raise IncompatibleError.of(_OWNER, "model", f"saved with {name} in its folder", "a folder without it")
             files[name] = path
         config = json.loads(Path(files[_CONFIG]).read_text("utf-8"))
         return cls(files[_FILE], **config)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what goes to another process: the protector and names; keys in memory refuse to go."""
+        """Return the state for another process: the protector and names of keys. Keys in memory are refused."""
         state = {**self.__dict__, "_protector": replace(self._policy.protector, encoder=None)}
         del state["_policy"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Open the policy again from its names."""
+        """Open the policy again."""
         protector = state.pop("_protector")
         super().__setstate__(state)
         self._policy = open_policy(protector, **self._named)
@@ -241,12 +229,7 @@ def _token_names(features: dict[str, Any], rows: int) -> list[str]:
         InvalidInputError: the model has no token ids for each text.
     """
     ids, mask = features.get("input_ids"), features.get("attention_mask")
-    fits = all(
-        isinstance(one, torch.Tensor) and one.ndim == 2 and len(one) == rows for one in (ids, mask)
-    )
-    if not fits or ids is None or mask is None or ids.shape != mask.shape:
-        raise InvalidInputError.of(
-            _OWNER, "model", "one that gives token ids for a key or a ledger", "one without"
-        )
-    kept = zip(ids.cpu().tolist(), mask.cpu().tolist(), strict=True)
-    return [" ".join(str(i) for i, seen in zip(row, on, strict=True) if seen) for row, on in kept]
+    tensors = isinstance(ids, torch.Tensor) and isinstance(mask, torch.Tensor)
+    if not tensors or ids.ndim != 2 or len(ids) != rows or ids.shape != mask.shape:
+        raise InvalidInputError.of(_OWNER, "model", "one that gives token ids for a key or a ledger", "one without")
+    return [" ".join(map(str, row[on.bool()].tolist())) for row, on in zip(ids.cpu(), mask.cpu(), strict=True)]

@@ -1,4 +1,4 @@
-"""scikit-learn: a transformer that protects embeddings in a pipeline, around a protector or fitting one.
+"""scikit-learn: a transformer that protects embeddings in a pipeline, with a given or a fitted protector.
 
 make_pipeline(ProtectorTransformer("drug.vecveil"), LogisticRegression())
 ProtectorTransformer(method="subspace", target_utility=0.9).fit(X, labels)
@@ -15,7 +15,7 @@ import numpy as np
 
 from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError
 from vecveil.integrations.opening import KeySource, open_policy, open_protector
-from vecveil.mechanisms import Gaussian, Laplace, Mechanism
+from vecveil.mechanisms import Gaussian, Laplace
 from vecveil.protector import Protector, fit_labels
 from vecveil.protector.pairs import MIN_PAIRS
 from vecveil.protector.policy import STRONGER, QueryProtection, ReleasePolicy
@@ -100,13 +100,10 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         return tags
 
     def _learns_nothing(self) -> bool:
-        scales = {
-            name
-            for name in ("epsilon", "sigma", "noise_to_signal", "target_utility")
-            if getattr(self, name) is not None
-        }
-        alone = (("laplace", {"epsilon"}), ("gaussian", {"sigma"}))
-        return (self.method, scales) in alone and not self.options and self.output == "full"
+        names = ("epsilon", "sigma", "noise_to_signal", "target_utility")
+        scales = [name for name in names if getattr(self, name) is not None]
+        plain = (("laplace", ["epsilon"]), ("gaussian", ["sigma"]))
+        return (self.method, scales) in plain and not self.options and self.output == "full"
 
     def fit(self, X: Any, y: Any = None) -> ProtectorTransformer:
         """Fit the protector if none was given, and return self.
@@ -139,12 +136,10 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
                                            "The protector was fitted for vectors of another encoder.",
                                            "Use the encoder it was fitted with, or fit a new protector.")  # fmt: skip
         elif not learns:
-            scale: Any = self.epsilon if self.method == "laplace" else self.sigma
-            mechanism: Mechanism = (
-                Laplace(n, scale)
-                if self.method == "laplace"
-                else Gaussian(NoiseShape.isotropic(n), scale)
-            )
+            epsilon: Any = self.epsilon
+            sigma: Any = self.sigma
+            laplace = self.method == "laplace"
+            mechanism = Laplace(n, epsilon) if laplace else Gaussian(NoiseShape.isotropic(n), sigma)
             self.protector_ = Protector(self.method, mechanism)
         else:
             self.protector_ = self._fitted(X, y)
@@ -192,7 +187,7 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         return (policy.queries if query else policy.documents)(X, rng)
 
     def _draw(self, X: Any = None) -> np.random.Generator:
-        """Return the generator of one call: rows of another call never get the same noise."""
+        """Return the generator of one call, whose noise no other call repeats."""
         words = check_random_state(self.random_state).randint(2**32, size=4, dtype=np.uint32)
         digest = hashlib.sha256(words.tobytes() + (b"" if X is None else X.tobytes())).digest()
         return np.random.default_rng(np.frombuffer(digest, dtype=np.uint32))
@@ -209,7 +204,7 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         return self._opened
 
     def __getstate__(self) -> Any:
-        """Return everything but the opened key and ledger; their names stay."""
+        """Return the state without the opened key and ledger; their names stay."""
         state = dict(super().__getstate__())
         state.pop("_opened", None)
         return state

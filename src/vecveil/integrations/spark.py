@@ -32,13 +32,12 @@ def protect_dataframe(
 ) -> Any:
     """Return the DataFrame of the protected rows of ``df``: other columns, then ``embedding``, an array of floats.
 
-    Batches are Arrow tables (``mapInArrow``); rows never become Python objects. Each worker of Spark loads protector,
-    key and encoder once.
+    Batches are Arrow tables (``mapInArrow``). Each worker of Spark loads protector, key and encoder once.
 
-    A DataFrame is lazy: it is computed at each action, and again where a task was lost or runs twice. With fresh noise
-    each time is a further release of every row, and several releases of a row together say more about it than one.
-    Write the DataFrame once and read the files; ``cache`` is not enough, because what was evicted is computed again.
-    Or use keyed noise, with which a row's release is the same every time.
+    A DataFrame is lazy: Spark computes it at each action, and again where a task was lost or runs twice. With fresh
+    noise each time is a further release of every row, and several releases of a row reveal more than one. Write the
+    DataFrame once and read the files (``cache`` may evict and compute again), or use keyed noise, which repeats a
+    row's release.
 
     Args:
         df: of vectors (arrays of floats or doubles), or of texts, which are encoded.
@@ -51,8 +50,7 @@ def protect_dataframe(
         ProtectorFileError, KeyFileError: no such protector or key.
         DataFileError: a column is missing, or may hold clean vectors.
 
-    What the rows raise, such as `DataFileError` for NaN, is raised by Spark at the action: as its ``PythonException``,
-    with our sentence in it.
+    Errors of the rows, such as `DataFileError` for NaN, are raised at the action, inside a ``PythonException``.
     """
     if not hasattr(df, "mapInArrow") or not hasattr(df, "schema"):
         raise InvalidInputError.of(_OWNER, "df", "a DataFrame of pyspark.sql", type(df).__name__)

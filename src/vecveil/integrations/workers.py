@@ -1,4 +1,4 @@
-"""What engines of batches are sent for their workers: a protector, names of keys, and nothing that is secret."""
+"""Arguments for the workers of Ray and Spark: a protector and names of keys, and nothing secret."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from vecveil.bulk import ArrowProtection, BulkJob
-from vecveil.errors import InvalidInputError, ReleaseError, VecveilError, message
+from vecveil.errors import InvalidInputError, ReleaseError, VecveilError, unknown_name
 from vecveil.protector import Protector
 
 __all__ = ["BATCH_OPTIONS", "Sealed", "anywhere", "batch_job", "protect_batch"]
@@ -17,11 +17,11 @@ __all__ = ["BATCH_OPTIONS", "Sealed", "anywhere", "batch_job", "protect_batch"]
 _ENVIRONMENT = "env:"
 _OF_FILES = {"protector", "format", "encoding", "delimiter"}
 BATCH_OPTIONS = tuple(field.name for field in fields(BulkJob) if field.name not in _OF_FILES)
-"""The options of `BulkJob` that mean something for batches."""
+"""Options of `BulkJob` for batches."""
 
 
 class Sealed:
-    """An argument of a worker that shows nothing: engines write the arguments of their operators into logs."""
+    """A pickled argument whose repr is empty: engines write the arguments of their operators into logs."""
 
     __slots__ = ("_packed",)
 
@@ -29,7 +29,7 @@ class Sealed:
         self._packed = pickle.dumps(what)
 
     def open(self) -> Any:
-        """Return a copy of what was sealed."""
+        """Return a copy of the argument."""
         return pickle.loads(self._packed)
 
     def __repr__(self) -> str:
@@ -45,24 +45,20 @@ class Sealed:
 def batch_job(
     protector: Protector | str | os.PathLike[str], options: dict[str, Any], *, owner: str
 ) -> BulkJob:
-    """Return the job of `protector` as any worker can open it.
+    """Return a job that every worker can open.
 
     Raises:
-        InvalidInputError: an unknown option, a key in place of its name, and what `BulkJob` refuses.
+        InvalidInputError: an unknown option, a key in place of its name, or raised by `BulkJob`.
         ProtectorFileError, KeyFileError: no such protector or key.
     """
     for name in options:
         if name not in BATCH_OPTIONS:
-            raise InvalidInputError.of(
-                owner, "options", f"among {', '.join(BATCH_OPTIONS)}", repr(name)
-            )
+            raise unknown_name(owner, "options", BATCH_OPTIONS, name)
     key = options.get("key")
     if key is not None and not isinstance(key, str | os.PathLike):
-        raise InvalidInputError(
-            message(owner, "key", "the path of a key file, or env:NAME", type(key).__name__,
-                    "Arguments of workers are stored, and spilled to disks: a key must not be among them.",
-                    "Put the key where every worker finds it, and give its name.")
-        )  # fmt: skip
+        raise InvalidInputError.of(owner, "key", "the path of a key file, or env:NAME", type(key).__name__,
+                                   "Arguments of workers are stored, and spilled to disks.",
+                                   "Put the key where every worker finds it, and give its name.")  # fmt: skip
     given = dict(options)
     if key is not None:
         given["key"] = os.fspath(key)
@@ -72,7 +68,7 @@ def batch_job(
 
 
 def anywhere(job: BulkJob) -> BulkJob:
-    """Return ``job`` without what depends on this process: its folder, and which key is the current one.
+    """Return ``job`` with absolute paths and the id of the current key.
 
     Raises:
         KeyFileError: no such key.
@@ -98,8 +94,8 @@ def protect_batch(job: BulkJob, rows: Any) -> Any:
     """Return the protected rows of a ``pyarrow.Table`` or ``RecordBatch`` as a table.
 
     Raises:
-        VecveilError: what `ArrowProtection` raises, and nothing else: an engine writes what its workers raise into logs
-            and shows it, and messages of libraries may quote values.
+        VecveilError: raised by `ArrowProtection`. Other errors become a ReleaseError: engines write them into logs, and
+            messages of libraries may quote values.
     """
     try:
         return _protection(job)(rows)

@@ -6,6 +6,7 @@ No message holds a text, a vector, a key, a header, or a word that an upstream s
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from vecveil.errors import (
     EncoderError,
@@ -75,20 +76,13 @@ class UpstreamError(ApiError):
     Args:
         lost: whether the upstream could not be reached, so that another server may answer next time.
         refused: HTTP status with which the upstream refused the request.
+        options: of `ApiError`.
     """
 
     def __init__(
-        self,
-        status: int,
-        text: str,
-        *,
-        code: str,
-        kind: str = SERVER,
-        retry_after: float | None = None,
-        lost: bool = False,
-        refused: int | None = None,
+        self, status: int, text: str, *, lost: bool = False, refused: int | None = None, **options: Any
     ) -> None:
-        super().__init__(status, text, kind=kind, code=code, retry_after=retry_after)
+        super().__init__(status, text, **{"kind": SERVER, **options})
         self.lost, self.refused = lost, refused
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from vecveil.errors import (
     InvalidInputError,
@@ -45,6 +45,9 @@ __all__ = ["PAGE_OPEN_PATHS", "PageLimits", "PageTexts", "PreviewFunction", "Pre
 
 Encode = Callable[[Sequence[str]], Embeddings]
 Report = Callable[[float, str], None]
+"""Called between the steps of a job with its progress; raises to end the job."""
+PreviewFunction = Callable[..., dict[str, Any]]
+"""``preview(protector, texts, words, *, encode, encoder, report)``: attack the texts; return JSON without them."""
 
 _FILES = {
     "/": ("index.html", "text/html"),
@@ -66,23 +69,6 @@ _HEADERS = {
     "Cache-Control": "no-store",
 }
 _ENCODING_SECONDS = 120.0
-
-
-class PreviewFunction(Protocol):
-    """Attack a few texts, on a thread; return JSON-ready guesses without the texts."""
-
-    def __call__(
-        self,
-        protector: Protector,
-        texts: Sequence[str],
-        words: Sequence[str],
-        *,
-        encode: Encode,
-        encoder: str,
-        report: Report,
-    ) -> dict[str, Any]:
-        """Return the guesses; ``report`` is called between steps and raises to end the work."""
-        ...
 
 
 @dataclass(frozen=True, repr=False)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
-import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from vecveil.concepts.concept_file import shared_line
-from vecveil.errors import DataFileError, InvalidInputError, MissingDependencyError, unknown_name
+from vecveil.errors import (
+    DataFileError,
+    InvalidInputError,
+    MissingDependencyError,
+    unknown_name,
+    wrong_type,
+)
 from vecveil.protector.policy import STRONGER, QueryProtection
 from vecveil.validation import check_count, check_positive
 
@@ -74,11 +80,11 @@ class UpstreamSettings:
 
     def __post_init__(self) -> None:
         owner = "upstream"
-        for param in ("timeout", "connect_timeout"):
-            check_positive(getattr(self, param), owner=owner, param=param)
+        check_positive(self.timeout, owner=owner, param="timeout")
+        check_positive(self.connect_timeout, owner=owner, param="connect_timeout")
         check_count(self.retries, owner=owner, param="retries", minimum=0, maximum=10)
-        for param in ("connections", "max_response_bytes"):
-            check_count(getattr(self, param), owner=owner, param=param)
+        check_count(self.connections, owner=owner, param="connections")
+        check_count(self.max_response_bytes, owner=owner, param="max_response_bytes")
         if self.dimensions is not None:
             check_count(self.dimensions, owner=owner, param="dimensions")
         if self.encoding_format not in ("base64", "float"):
@@ -193,17 +199,13 @@ def _section(kind: type[Any], value: Any, where: str, folder: Path) -> Any:
 
 def _checked(kind: type[Any], given: Mapping[Any, Any], where: str, folder: Path) -> dict[str, Any]:
     hints = get_type_hints(kind)
-    known = [each.name for each in fields(kind)]
+    types = {each.name: each.type for each in fields(kind)}
     checked: dict[str, Any] = {}
     for name, value in given.items():
-        if name not in known:
-            raise InvalidInputError.of(
-                _FILE, where, f"of the keys {', '.join(known)}", "another key"
-            )
+        if name not in types:
+            raise InvalidInputError.of(_FILE, where, f"of the keys {', '.join(types)}", "another key")
         if not _fits(value, hints[name]):
-            raise InvalidInputError.of(
-                _FILE, f"{where}.{name}", _described(hints[name]), type(value).__name__
-            )
+            raise wrong_type(_FILE, f"{where}.{name}", f"of the type {types[name]}", value)
         if name in _PATHS:
             value = _relative(value, folder)
         elif name in _FOLDERS and isinstance(value, str) and (folder / value).is_dir():
@@ -213,7 +215,7 @@ def _checked(kind: type[Any], given: Mapping[Any, Any], where: str, folder: Path
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    if get_origin(hint) in (Union, types.UnionType):
+    if get_origin(hint) in (Union, UnionType):
         return any(_fits(value, part) for part in get_args(hint))
     if hint is type(None):
         return value is None
@@ -226,15 +228,6 @@ def _fits(value: Any, hint: Any) -> bool:
     return value in get_args(hint)  # a Literal
 
 
-def _described(hint: Any) -> str:
-    if get_origin(hint) in (Union, types.UnionType):
-        return " or ".join(_described(part) for part in get_args(hint) if part is not type(None))
-    names = {str: "a string", int: "an integer", float: "a number", bool: "true or false"}
-    if isinstance(hint, type):
-        return names.get(hint, hint.__name__)
-    return "one of " + ", ".join(map(str, get_args(hint)))
-
-
 def _relative(value: Any, folder: Path) -> Any:
     if not isinstance(value, str) or value.startswith("env:") or value in ("forward", "none"):
         return value
@@ -243,7 +236,7 @@ def _relative(value: Any, folder: Path) -> Any:
 
 def _mapping(value: Any, where: str) -> Mapping[Any, Any]:
     if not isinstance(value, dict):
-        raise InvalidInputError.of(_FILE, where, "a mapping", type(value).__name__)
+        raise wrong_type(_FILE, where, "a mapping", value)
     return value
 
 

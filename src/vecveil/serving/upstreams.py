@@ -69,14 +69,9 @@ class Upstream(Protocol):
         losses: number of times that the upstream could not be reached, after which it may be another encoder.
     """
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def takes_models(self) -> bool: ...
-
-    @property
-    def losses(self) -> int: ...
+    name: str
+    takes_models: bool
+    losses: int
 
     async def embed(
         self, texts: Sequence[str], *, model: str, dimension: int | None, headers: Mapping[str, str]
