@@ -11,9 +11,9 @@ from research.published import Claim, claims, published
 from research.scales import parse_scale
 from vecveil.records.experiment import Cell as TableCell
 from vecveil.records.experiment import (
+    ClaimFinding,
     Column,
     Figure,
-    Finding,
     Number,
     Series,
     Table,
@@ -46,7 +46,7 @@ def findings_of(
     *,
     difference: str,
     only: Sequence[str] = (),
-) -> list[Finding]:
+) -> list[ClaimFinding]:
     """Return a finding for each claim that an experiment tests.
 
     Args:
@@ -65,7 +65,7 @@ def findings_of(
 
 def _finding(
     claim: Claim, rows: Sequence[Mapping[str, Any]], keys: Sequence[str], difference: str
-) -> Finding:
+) -> ClaimFinding:
     ours = claim.compare.tally(rows, keys)
     theirs = claim.published_tally()
     source = f"{claim.paper}, {claim.source}"
@@ -75,7 +75,7 @@ def _finding(
         else "shown in a picture"
     )
     found = f"holds in {ours.held} of {ours.cells} comparisons" if ours.cells else "not measured"
-    return Finding(claim.claim, source, verdict_of(ours.held, ours.cells), found, said, difference)
+    return ClaimFinding(claim.claim, source, verdict_of(ours.held, ours.cells), found, said, difference)
 
 
 def beside(tables: Sequence[str], figure: str, **keys: Any) -> float | None:

@@ -32,7 +32,7 @@ from vecveil.errors import InvalidInputError
 from vecveil.metrics.reconstruction import reconstruction_leakage
 from vecveil.protector import Protector
 from vecveil.records.experiment import Cell as TableCell
-from vecveil.records.experiment import Column, Figure, Finding, Number, Series, Summary, Table
+from vecveil.records.experiment import ClaimFinding, Column, Figure, Number, Series, Summary, Table
 from vecveil.records.experiment import number as mean_of
 
 MLC = "mlc-published"
@@ -378,7 +378,7 @@ def changes(own: Records, at: Records, attack: str) -> list[float]:
     return found
 
 
-def attack_findings(records: Records) -> list[Finding]:
+def attack_findings(records: Records) -> list[ClaimFinding]:
     """Return the paper's claims counted in our rows, then what else they say."""
     rows = _rows(records)
     keys = ("dataset", "attack", "epsilon", "method")
@@ -414,7 +414,7 @@ def _told(rows: Records) -> bool:
     return any(above_chance(at, "figures", "leakage") for _, at in rows.each("method"))
 
 
-def _own(records: Records, rows: Sequence[Mapping[str, Any]]) -> list[Finding]:
+def _own(records: Records, rows: Sequence[Mapping[str, Any]]) -> list[ClaimFinding]:
     """Return what the paper's figures imply without saying so, and what holds for ours."""
     found = []
     table = published(PUBLISHED)
@@ -429,7 +429,7 @@ def _own(records: Records, rows: Sequence[Mapping[str, Any]]) -> list[Finding]:
         if attack == "mlc" or ours is None or mlc is None:
             continue
         more = "more" if theirs[attack] > theirs["mlc"] else "less"
-        found.append(Finding(
+        found.append(ClaimFinding(
             f"From unprotected vectors {ATTACK_NAMES[attack]} reads {more} of the sensitive words than MLC.",
             table.source, "agrees" if (ours > mlc) == (more == "more") else "disagrees",
             f"{ours:.1f} against {mlc:.1f} % ({problem})", f"{theirs[attack]:.1f} against {theirs['mlc']:.1f} %",
@@ -443,14 +443,14 @@ def _own(records: Records, rows: Sequence[Mapping[str, Any]]) -> list[Finding]:
     ]  # fmt: skip
     if pairs:
         held = sum(ours < theirs for ours, theirs in pairs)
-        found.append(Finding(
+        found.append(ClaimFinding(
             "At equal noise the subspace method leaks less than SPARSE whatever the attack.", "own",
             verdict_of(held, len(pairs)), f"holds in {held} of {len(pairs)} comparisons",
         ))  # fmt: skip
     kinds = [r for r in records if r["cell"]["attack"] != "mlc" and r["cell"]["method"] != "none"]
     if kinds:
         weaker = [r for r in kinds if _excess(r) < _mlc_excess(records, r)]
-        found.append(Finding(
+        found.append(ClaimFinding(
             "On protected vectors a classifier of words reads more above chance than an attack that writes texts.",
             "own", verdict_of(len(weaker), len(kinds)),
             f"in {len(weaker)} of {len(kinds)} cells the strongest token inference is further above its chance", "",

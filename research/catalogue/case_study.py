@@ -46,7 +46,7 @@ from vecveil.errors import InvalidInputError
 from vecveil.metrics.reconstruction import embedding_cosine, reconstruction_leakage
 from vecveil.metrics.similarity import pair_cosines
 from vecveil.records.experiment import Cell as TableCell
-from vecveil.records.experiment import Column, Finding, Number, Summary, Table
+from vecveil.records.experiment import ClaimFinding, Column, Number, Summary, Table
 from vecveil.records.experiment import number as mean_of
 
 LEAST_WORDS = 2  # sensitive words that a text must hold to be shown
@@ -330,7 +330,7 @@ def _rows(records: Records) -> list[dict[str, Any]]:
     return found
 
 
-def _hidden(records: Records) -> list[Finding]:
+def _hidden(records: Records) -> list[ClaimFinding]:
     """Return in how many of the shown texts SPARSE hides every sensitive word, as it does in the paper's two."""
     texts = [
         text
@@ -346,7 +346,7 @@ def _hidden(records: Records) -> list[Finding]:
     theirs = [row["hidden"] for row in table.rows if row["method"] == "sparse"]
     share = hidden / len(texts)
     return [
-        Finding(
+        ClaimFinding(
             "Reconstructions from SPARSE's vectors lack the sensitive words.", table.source,
             "agrees" if share >= 0.8 else "disagrees" if share <= 0.5 else "unclear",
             f"no sensitive word survives in {hidden} of {len(texts)} reconstructions",

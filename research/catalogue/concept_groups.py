@@ -27,9 +27,9 @@ from vecveil.protector import Protector, fit_pairs
 from vecveil.protector.pairs import MIN_PAIRS
 from vecveil.records.experiment import Cell as TableCell
 from vecveil.records.experiment import (
+    ClaimFinding,
     Column,
     Figure,
-    Finding,
     Number,
     Summary,
     Table,
@@ -471,7 +471,7 @@ def _heat(one: _Masks, group: str, top: int) -> Figure:
 def _findings(
     records: Records, recipes: Sequence[str], masks: Sequence[_Masks], overlaps: dict[str, Overlap], top: int,
     scale: str,
-) -> list[Finding]:  # fmt: skip
+) -> list[ClaimFinding]:  # fmt: skip
     groups = [group for group in records.values("group") if group != "all"]
     rows: list[dict[str, Any]] = []
     if recipes:
@@ -493,7 +493,7 @@ def _findings(
         told = one.p_value <= ALPHA and one.within > one.across
         verdict: Verdict = "agrees" if told else "unclear" if few else "disagrees"
         found.append(
-            Finding(
+            ClaimFinding(
                 f"Masks of similar words ({name}) share more of their highest dimensions than words grouped at random.",
                 "SPARSE, Fig. 2", verdict,
                 f"{one.within:.1%} in a group, {one.across:.1%} across, p = {one.p_value:.1e}", "shown in a picture",
@@ -502,7 +502,7 @@ def _findings(
     for one_recipe in masks:
         agreement = one_recipe.agreement(top)
         found.append(
-            Finding(
+            ClaimFinding(
                 f"The highest dimensions of a word's mask ({one_recipe.recipe}) are the word's, and not the seed's.",
                 "SPARSE, Fig. 2",
                 "agrees" if agreement >= 0.8 else "unclear" if agreement >= 0.5 else "disagrees",
@@ -516,7 +516,7 @@ def _findings(
     return found
 
 
-def _beyond_noise(records: Records, groups: list[str], method: str, scale: str) -> list[Finding]:
+def _beyond_noise(records: Records, groups: list[str], method: str, scale: str) -> list[ClaimFinding]:
     """Return whether protecting a word hides it more than noise of the same norm that knows no word."""
     gaps = [
         change_of(records, group, method, "target")[0] - change_of(records, group, "laplace", "target")[0]
@@ -527,7 +527,7 @@ def _beyond_noise(records: Records, groups: list[str], method: str, scale: str) 
         return []
     better = sum(gap < -0.05 for gap in gaps)  # by more than 5 points: words are few
     return [
-        Finding(
+        ClaimFinding(
             f"Noise shaped for a word ({METHOD_NAMES.get(method, method)}) hides it more than noise that knows none.",
             "SPARSE, Table 5" if method != "subspace" else "own",
             "agrees" if better >= 0.8 * len(gaps) else "unclear" if better > 0.5 * len(gaps) else "disagrees",

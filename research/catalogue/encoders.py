@@ -20,9 +20,9 @@ from vecveil.encoders.lsa import LSA_FILE
 from vecveil.errors import InvalidInputError, MissingDependencyError
 from vecveil.records.experiment import Cell as TableCell
 from vecveil.records.experiment import (
+    ClaimFinding,
     Column,
     Figure,
-    Finding,
     Number,
     Series,
     Summary,
@@ -238,7 +238,7 @@ def _curve(records: Records, problem: str) -> Figure:
     )  # fmt: skip
 
 
-def _findings(records: Records, missing: list[str]) -> list[Finding]:
+def _findings(records: Records, missing: list[str]) -> list[ClaimFinding]:
     rows = []
     for (problem, encoder, method, scale), at in records.each(
         "problem", "encoder", "method", "scale"
@@ -255,7 +255,7 @@ def _findings(records: Records, missing: list[str]) -> list[Finding]:
     return [*findings_of("encoders", rows, keys, difference=SETTING + without), *_ours(records)]
 
 
-def _ours(records: Records) -> list[Finding]:
+def _ours(records: Records) -> list[ClaimFinding]:
     """Return whether the subspace method leaks less than SPARSE at equal utility, under every encoder."""
     said, held = [], 0
     for (problem, encoder, scale), at in records.each("problem", "encoder", "scale"):
@@ -271,7 +271,7 @@ def _ours(records: Records) -> list[Finding]:
     if not said:
         return []
     return [
-        Finding(
+        ClaimFinding(
             "At equal utility the subspace method leaks less above chance than SPARSE, whatever the encoder.", "own",
             "agrees" if held == len(said) else "disagrees" if held == 0 else "unclear", "; ".join(said),
         )

@@ -10,7 +10,7 @@ from research.grid import Grid
 from research.scales import DELTA
 from research.specification import Spec
 from research.tables import METHOD_NAMES, curve, excess_ratio, point_table
-from vecveil.records.experiment import Column, Finding, Summary, Table, number
+from vecveil.records.experiment import ClaimFinding, Column, Summary, Table, number
 
 BAR = 1 / 3  # of SPARSE's excess over chance, at 95 % utility
 AT = "utility 0.95"
@@ -76,13 +76,13 @@ class Frontier(Grid):
                     )  # fmt: skip
         return Table("At equal utility", columns, body, "The strongest attack of each method.")
 
-    def _bar(self, records: Records, problem: str) -> Finding:
+    def _bar(self, records: Records, problem: str) -> ClaimFinding:
         ratio = excess_ratio(records, problem, "subspace", "sparse", AT)
         what = f"({problem}, listed words)"
         claim = (
             f"At 95 % utility subspace leaks at most a third of SPARSE's excess over chance {what}."
         )
         if math.isnan(ratio):
-            return Finding(claim, "own", "not measured", "not measured")
+            return ClaimFinding(claim, "own", "not measured", "not measured")
         verdict = "agrees" if ratio <= BAR else "disagrees"
-        return Finding(claim, "own", verdict, f"{100 * ratio:.0f} % of SPARSE's excess over chance")  # type: ignore[arg-type]
+        return ClaimFinding(claim, "own", verdict, f"{100 * ratio:.0f} % of SPARSE's excess over chance")  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from research.points import defend, protector_record, utility
 from research.scales import parse_scale
 from research.specification import Spec
 from research.tables import METHOD_NAMES
-from vecveil.records.experiment import Column, Figure, Finding, Series, Summary, Table, number
+from vecveil.records.experiment import ClaimFinding, Column, Figure, Series, Summary, Table, number
 
 NEAR = 0.9
 
@@ -52,7 +52,7 @@ class ConceptGuarantee(Grid):
             notes=[MEANING],
         )
 
-    def _finding(self, records: Records, problem: str) -> Finding:
+    def _finding(self, records: Records, problem: str) -> ClaimFinding:
         """Return whether noise that keeps 95 % of the task bounds what any attacker can tell."""
         claim = f"At 95 % utility the noise alone keeps every attacker's mean advantage below {NEAR} ({problem})."
         where = ("protector", "concept_distance", "mean_advantage")
@@ -64,13 +64,13 @@ class ConceptGuarantee(Grid):
             if (mean := number(rows.figures(*where)))
         }
         if not found:
-            return Finding(claim, "own", "not measured", "not measured")
+            return ClaimFinding(claim, "own", "not measured", "not measured")
         least, most = (
             min(found, key=lambda name: found[name]),
             max(found, key=lambda name: found[name]),
         )
         ours = f"from {found[least]:.3f} ({least}) to {found[most]:.3f} ({most}); 1 is certainty"
-        return Finding(claim, "own", "agrees" if found[most] < NEAR else "disagrees", ours)
+        return ClaimFinding(claim, "own", "agrees" if found[most] < NEAR else "disagrees", ours)
 
     def _table(self, records: Records, problem: str) -> Table:
         columns = [

@@ -35,7 +35,7 @@ from vecveil.concepts.folding import canonical, words
 from vecveil.errors import CalibrationError, InvalidInputError
 from vecveil.protector import Protector, fit
 from vecveil.records.experiment import Cell as TableCell
-from vecveil.records.experiment import Column, Finding, Summary, Table, number
+from vecveil.records.experiment import ClaimFinding, Column, Summary, Table, number
 from vecveil.types import Embeddings
 
 SHARES = (0.35, 0.35, 0.3)  # of the texts: fitted on, attackers learn from, attackers are judged on
@@ -336,7 +336,7 @@ def cost_table(records: Records) -> Table:
     return Table("What an expansion costs", columns, body)
 
 
-def bar(records: Records, problem: str) -> Finding:
+def bar(records: Records, problem: str) -> ClaimFinding:
     """Return whether the method that is fitted by default reaches the bar; what else was tried stands beside."""
     claim = f"Unseen words leak at most half of SPARSE's excess over chance ({problem})."
     found = {
@@ -345,10 +345,10 @@ def bar(records: Records, problem: str) -> Finding:
         if (ratios := _ratios(records, problem, variant, "unseen"))
     }
     if "subspace" not in found:
-        return Finding(claim, "own", "not measured", "not measured")
+        return ClaimFinding(claim, "own", "not measured", "not measured")
     ours = "; ".join(f"{VARIANTS[v]}: {_shown(ratios)}" for v, ratios in found.items())
     agrees = statistics.fmean(found["subspace"]) <= BAR
-    return Finding(claim, "own", "agrees" if agrees else "disagrees", ours)
+    return ClaimFinding(claim, "own", "agrees" if agrees else "disagrees", ours)
 
 
 def _shown(ratios: Sequence[float]) -> str:
@@ -358,7 +358,7 @@ def _shown(ratios: Sequence[float]) -> str:
     return f"{mean} ({100 * min(ratios):.0f} to {100 * max(ratios):.0f} over {len(ratios)} seeds)"
 
 
-def limit(records: Records, problem: str) -> Finding:
+def limit(records: Records, problem: str) -> ClaimFinding:
     """Return whether settings that a fit does not choose would hide unseen words better, seed by seed."""
     claim = f"Another setting of the method hides unseen words clearly better than the one that is chosen ({problem})."
     own = records.where(problem=problem)
@@ -375,14 +375,14 @@ def limit(records: Records, problem: str) -> Finding:
                 leaks.setdefault(v, []).append(ratio)
                 gains.setdefault(v, []).extend(ratio / one for one in base if one > 0)
     if not chosen:
-        return Finding(claim, "own", "not measured", "not measured")
+        return ClaimFinding(claim, "own", "not measured", "not measured")
     ours = f"of {len(tried)} settings {len(leaks)} keep the utility"
     if leaks:
         means = [statistics.fmean(found) for found in leaks.values()]
         ours += f", and leak {100 * min(means):.0f} to {100 * max(means):.0f} % of SPARSE's excess"
     ours += f"; the chosen one on the same texts {_shown(chosen)}"
     best = min((statistics.fmean(one) for one in gains.values() if one), default=1.0)
-    return Finding(claim, "own", "agrees" if best < CLEARLY else "disagrees", ours)
+    return ClaimFinding(claim, "own", "agrees" if best < CLEARLY else "disagrees", ours)
 
 
 @dataclass(frozen=True, kw_only=True)

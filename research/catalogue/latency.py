@@ -20,9 +20,9 @@ from vecveil.errors import InvalidInputError
 from vecveil.protector import Protector, fit_pairs
 from vecveil.records.experiment import Cell as TableCell
 from vecveil.records.experiment import (
+    ClaimFinding,
     Column,
     Figure,
-    Finding,
     Number,
     Series,
     Summary,
@@ -372,7 +372,7 @@ def _train_table(records: Records) -> Table:
     return Table("Time to train the mask", columns, rows, caption, notes)
 
 
-def _findings(protect: Records, train: Records) -> list[Finding]:
+def _findings(protect: Records, train: Records) -> list[ClaimFinding]:
     rows: list[dict[str, Any]] = []
     for (dimension,), own in protect.where(batch=1).each("dimension"):
         for method in _methods(own):
@@ -387,7 +387,7 @@ def _findings(protect: Records, train: Records) -> list[Finding]:
         low, high = min(growths), max(growths)
         inside = low >= 1 - PROPORTIONAL and high <= 1 + PROPORTIONAL
         found.append(
-            Finding(
+            ClaimFinding(
                 "The time to train the mask grows in proportion to the number of samples.", "SPARSE, Appendix G",
                 "agrees" if inside else "disagrees",
                 f"for as many pairs the larger size takes {low:.2f} to {high:.2f} times as long",

@@ -18,9 +18,9 @@ from research.tables import SETTING, findings_of
 from vecveil.errors import InvalidInputError
 from vecveil.records.experiment import Cell as TableCell
 from vecveil.records.experiment import (
+    ClaimFinding,
     Column,
     Figure,
-    Finding,
     Number,
     Series,
     Summary,
@@ -223,7 +223,7 @@ def _curve(records: Records, problem: str) -> Figure:
     )  # fmt: skip
 
 
-def _findings(records: Records) -> list[Finding]:
+def _findings(records: Records) -> list[ClaimFinding]:
     rows = _rows(records, ("literal", "effective"))
     keys = ("dataset", "recipe", "axis", "epsilon", "lambda")
     found = findings_of("lambda", rows, keys, difference=SETTING)
@@ -232,7 +232,7 @@ def _findings(records: Records) -> list[Finding]:
     if spans:
         largest, where = max(spans)
         found.append(
-            Finding(
+            ClaimFinding(
                 "λ decides how much leaks: at ε = 10 the paper's table goes from 0.91 % to 33.02 % on STS12.", source,
                 "agrees" if min(spans)[0] > 5 * MATTERS else "disagrees" if largest <= MATTERS else "unclear",
                 f"with the published training the leakage at one scale moves by at most {100 * largest:.1f} points "
@@ -272,7 +272,7 @@ def _spans(records: Records) -> list[tuple[float, str]]:
     return found
 
 
-def _against_utility(records: Records, recipe: str, source: str) -> list[Finding]:
+def _against_utility(records: Records, recipe: str, source: str) -> list[ClaimFinding]:
     """Return whether a mask that did become sparse leaks less than the published one at the same utility."""
     fewer, cells, gaps = 0, 0, []
     for (problem, scale), own in records.where(recipe=recipe).each("problem", "scale"):
@@ -294,7 +294,7 @@ def _against_utility(records: Records, recipe: str, source: str) -> list[Finding
     if not cells:
         return []
     return [
-        Finding(
+        ClaimFinding(
             f"A sparser mask ({recipe}) leaks less than the published one at the same utility.", source,
             "agrees" if fewer >= 0.8 * cells else "unclear" if fewer > 0.5 * cells else "disagrees",
             f"less in {fewer} of {cells} comparisons; between {100 * min(gaps):+.1f} and {100 * max(gaps):+.1f} points",

@@ -23,7 +23,7 @@ from vecveil.attacks import split_groups
 from vecveil.concepts.matching import Span, remove
 from vecveil.errors import InvalidInputError
 from vecveil.records.experiment import Cell as TableCell
-from vecveil.records.experiment import Column, Figure, Finding, Series, Summary, Table, number
+from vecveil.records.experiment import ClaimFinding, Column, Figure, Series, Summary, Table, number
 from vecveil.sensitivity.closed_forms import difference_sensitivity
 from vecveil.types import Embeddings, Vector
 
@@ -377,7 +377,7 @@ def _curve(name: str, records: Records) -> Figure:
     )  # fmt: skip
 
 
-def _findings(records: Records) -> list[Finding]:
+def _findings(records: Records) -> list[ClaimFinding]:
     keys = ("problem", "over", "decile")
     rows: list[dict[str, TableCell | float]] = [
         {"problem": problem, "over": over, "decile": decile, "sensitivity": statistics.fmean(values)}
@@ -392,7 +392,7 @@ def _findings(records: Records) -> list[Finding]:
     noise = statistics.median(records.figures("noise", "circular"))
     real = statistics.median(records.figures("circular", "p_value"))
     found.append(
-        Finding(
+        ClaimFinding(
             "A p-value from ranking and testing on the same figures shows that there are privacy neurons.", source,
             "disagrees" if noise <= ALPHA else "unclear",
             f"the same test gives p = {noise:.1e} on pure noise, and {real:.1e} on the texts",
@@ -403,7 +403,7 @@ def _findings(records: Records) -> list[Finding]:
     cells = len(records)
     told = _count(records, lambda one: one("held_out", "p_value") <= ALPHA)
     found.append(
-        Finding(
+        ClaimFinding(
             "Dimensions that are sensitive to the concept on some texts are so on others.", source,
             "agrees" if told >= 0.8 * cells else "unclear" if told > 0.2 * cells else "disagrees",
             f"p ≤ {ALPHA} in {told} of {cells} cells ranked on one half and tested on the other",
@@ -417,7 +417,7 @@ def _findings(records: Records) -> list[Finding]:
     ]
     lowest, highest = min(shares), max(shares)
     found.append(
-        Finding(
+        ClaimFinding(
             "The tenth with the least sensitivity has nearly none.", source,
             "agrees" if highest <= NEARLY_ZERO else "unclear" if lowest <= NEARLY_ZERO else "disagrees",
             f"it has {lowest:.0%} to {highest:.0%} of the top tenth's, on the half that did not rank",
@@ -428,7 +428,7 @@ def _findings(records: Records) -> list[Finding]:
     return found
 
 
-def _of_the_concept(over: str, records: Records) -> Finding:
+def _of_the_concept(over: str, records: Records) -> ClaimFinding:
     """Return whether words that are not of the concept rank the dimensions as the concept does."""
     cells = len(records)
     same = _count(
@@ -441,7 +441,7 @@ def _of_the_concept(over: str, records: Records) -> Finding:
     halves, others = (
         statistics.fmean(records.figures("agreement", key)) for key in ("halves", "other_words")
     )
-    return Finding(
+    return ClaimFinding(
         f"The sensitive dimensions are those of the concept, not those that any removed word moves ({OVER[over]}).",
         "SPARSE, Appendix A",
         "disagrees" if same >= 0.8 * cells else "unclear" if same > 0.2 * cells else "agrees",

@@ -12,9 +12,9 @@ from research.textcrafter.defences import DEFENCES
 from research.textcrafter.specification import PII, TextCrafterSpec
 from vecveil.records.experiment import Cell as TableCell
 from vecveil.records.experiment import (
+    ClaimFinding,
     Column,
     Figure,
-    Finding,
     Number,
     Series,
     Table,
@@ -375,7 +375,7 @@ DIFFERENCE = (
 )
 
 
-def findings(spec: TextCrafterSpec, records: Records) -> list[Finding]:
+def findings(spec: TextCrafterSpec, records: Records) -> list[ClaimFinding]:
     """Return each claim with how many comparisons it holds in, for both readings of TextCrafter and both scenarios."""
     found = []
     table = published("textcrafter-table-1")
@@ -392,7 +392,7 @@ def findings(spec: TextCrafterSpec, records: Records) -> list[Finding]:
         theirs = claim.published_tally()
         assert first is not None
         found.append(
-            Finding(
+            ClaimFinding(
                 claim=claim.claim,
                 source=claim.source,
                 verdict=_verdict(first),
@@ -429,7 +429,7 @@ def _verdict(tally: Tally) -> Verdict:
     return "disagrees" if 2 * tally.held < tally.cells else "unclear"
 
 
-def _at_equal_accuracy(records: Records) -> list[Finding]:
+def _at_equal_accuracy(records: Records) -> list[ClaimFinding]:
     """Return whether learning gains anything over Gaussian noise of twice the norm, of about the same accuracy."""
     parts, wins = [], 0
     utility = records.where(part="utility", seed=0)
@@ -453,7 +453,7 @@ def _at_equal_accuracy(records: Records) -> list[Finding]:
         return []
     verdict: Verdict = "agrees" if wins == len(parts) else "disagrees" if wins == 0 else "unclear"
     return [
-        Finding(
+        ClaimFinding(
             claim=(
                 "A learnt perturbation of norm r leaks less, at no less accuracy, than Gaussian noise of norm 2r that "
                 "costs about as much accuracy."

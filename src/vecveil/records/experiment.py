@@ -19,10 +19,10 @@ __all__ = [
     "VERDICTS",
     "Cell",
     "Cells",
+    "ClaimFinding",
     "Column",
     "ExperimentRecord",
     "Figure",
-    "Finding",
     "Number",
     "Point",
     "Series",
@@ -231,7 +231,7 @@ class Figure(_Closed):
 
 
 @dataclass(frozen=True)
-class Finding(_Closed):
+class ClaimFinding(_Closed):
     """A claim beside what was measured, and the command that measures it."""
 
     claim: str
@@ -249,7 +249,7 @@ class Summary:
 
     tables: Sequence[Table] = ()
     figures: Sequence[Figure] = ()
-    findings: Sequence[Finding] = ()
+    findings: Sequence[ClaimFinding] = ()
     notes: Sequence[str] = ()
 
     def to_record(self, command: str) -> dict[str, Any]:
@@ -302,7 +302,7 @@ class ExperimentRecord(_Closed):
     notes: Sequence[str]
     tables: Sequence[Table]
     figures: Sequence[Figure]
-    findings: Sequence[Finding]
+    findings: Sequence[ClaimFinding]
 
     @classmethod
     def advice(cls, schema: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.mechanisms.textcrafter import REDRAWS, degenerate_below
+from vecveil.records.training import EpochMeasures, TrainingRecord
 from vecveil.runtime import Batches, import_torch, resolve_device
 from vecveil.textcrafter.corpus import check_groups
 from vecveil.textcrafter.pii_classifier import PiiClassifier
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from vecveil.textcrafter.network import ProtectPolicy
 
 __all__ = [
-    "CURVES_SCHEMA",
     "EpochMeasures",
     "LearningCurves",
     "NotFinite",
@@ -37,46 +37,6 @@ __all__ = [
     "orthogonal_part",
     "perturbation",
 ]
-
-CURVES_SCHEMA = "vecveil.training/1"
-
-
-@dataclass(frozen=True, slots=True)
-class EpochMeasures:
-    """Means over the held-out vectors after an epoch, without dropout and with the same draws every time.
-
-    Attributes:
-        epoch: 0 is before the first step.
-        reward: R of the protected vectors.
-        reward_training: R of the training vectors, over the epoch's steps and with dropout; None before the first.
-        reward_clean: R of the vectors as they are.
-        p_pii, p_pii_clean: the classifier's probability of PII, protected and as they are.
-        drift: 1 − cos(e', e).
-        cluster_distance, cluster_distance_clean: ‖e' − c‖ and ‖e − c‖.
-        mean_log_sigma: mean of log σ over the coordinates.
-        deterministic_share: ‖μ⊥‖² / E‖d⊥‖², in [0, 1]: how much of the perturbation does not change between draws.
-        direction_cosine: v · v before the first step: 1 where the direction has not moved.
-        mean_resultant, direction_resultant: ‖mean over the vectors of μ/‖μ‖‖, and of v: 1 where every vector gets the
-            same one, so that the policy has learnt nothing of e.
-        seconds: since the first step, over all runs.
-    """
-
-    epoch: int
-    reward: float
-    reward_training: float | None
-    reward_clean: float
-    p_pii: float
-    p_pii_clean: float
-    drift: float
-    cluster_distance: float
-    cluster_distance_clean: float
-    mean_log_sigma: float
-    deterministic_share: float
-    direction_cosine: float
-    mean_resultant: float
-    direction_resultant: float
-    seconds: float
-
 
 @dataclass(frozen=True, slots=True)
 class LearningCurves:
@@ -92,7 +52,7 @@ class LearningCurves:
     @property
     def best(self) -> EpochMeasures:
         """Return the epoch with the highest reward, for comparison only."""
-        return max(self.epochs, key=lambda epoch: epoch.reward)
+        return max(self.epochs, key=lambda epoch: -math.inf if epoch.reward is None else epoch.reward)
 
     def with_epoch(self, measures: EpochMeasures) -> Self:
         """Return the curves with one epoch more."""
@@ -101,8 +61,8 @@ class LearningCurves:
     def to_record(self) -> dict[str, Any]:
         """Return the curves, JSON-ready."""
         return {
-            "schema": CURVES_SCHEMA,
-            "epochs": [asdict(epoch) for epoch in self.epochs],
+            "schema": TrainingRecord.SCHEMA,
+            "epochs": [epoch.to_record() for epoch in self.epochs],
             "best_epoch": self.best.epoch if self.epochs else None,
         }
 
@@ -114,28 +74,21 @@ class LearningCurves:
             DataFileError: it is no record of learning curves, or of another schema.
         """
         schema = record.get("schema") if isinstance(record, Mapping) else None
-        if schema != CURVES_SCHEMA:
-            raise DataFileError.of(
-                "LearningCurves", "record", f"of the schema {CURVES_SCHEMA!r}", repr(schema)[:40]
-            )
+        if schema != TrainingRecord.SCHEMA:
+            constraint = f"of the schema {TrainingRecord.SCHEMA!r}"
+            raise DataFileError.of("LearningCurves", "record", constraint, repr(schema)[:40])
         try:
-            return cls(tuple(_epoch(epoch, at) for at, epoch in enumerate(record["epochs"])))
+            epochs = [EpochMeasures.read(epoch, owner="LearningCurves") for epoch in record["epochs"]]
+            # Reports bear measures that are missing, training goes on from whole ones only.
+            measures = [{**vars(epoch), "reward_training": 0.0}.values() for epoch in epochs]
+            if any(None in each for each in measures):
+                raise ValueError("measures")
+            if [epoch.epoch for epoch in epochs] != list(range(len(epochs))):
+                raise ValueError("epochs")
         except (KeyError, TypeError, ValueError) as error:
             constraint = "a list of epochs with all their measures"
             raise DataFileError.of("LearningCurves", "record", constraint, "one without") from error
-
-
-def _epoch(values: Any, at: int) -> EpochMeasures:
-    if values["epoch"] != at:
-        raise ValueError("epoch")
-    measures: dict[str, Any] = {"epoch": at}
-    for field in fields(EpochMeasures)[1:]:
-        value = values[field.name]
-        optional = value is None and field.name == "reward_training"
-        if not optional and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise TypeError(field.name)
-        measures[field.name] = None if value is None else float(value)
-    return EpochMeasures(**measures)
+        return cls(tuple(epochs))
 
 
 def orthogonal_part(d: Tensor, v: Tensor) -> Tensor:

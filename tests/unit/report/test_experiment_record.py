@@ -139,7 +139,7 @@ def test_what_experiments_write_is_what_is_read() -> None:
         s.Figure("Heat", kind="heat", rows=["a"], columns=["b", "c"], values=[[0.5, 1.0]]),
         s.Figure("Bars", kind="bars", series=(s.Series("x", [(0.0, 1.0, None, None)]),), columns=["b"]),
     )  # fmt: skip
-    finding = s.Finding("It leaks less.", "SPARSE, Table 1", "agrees", "2 of 2 cells")
+    finding = s.ClaimFinding("It leaks less.", "SPARSE, Table 1", "agrees", "2 of 2 cells")
     said = s.Summary((s.Table("T", columns, rows),), figures, (finding,), ("Note.",))
     written = said.to_record("vecveil experiment run tradeoff")
     record = sample_experiment() | json.loads(json.dumps(written))

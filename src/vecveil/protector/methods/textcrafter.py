@@ -12,6 +12,7 @@ from vecveil.mechanisms import Mechanism
 from vecveil.mechanisms.textcrafter import TextCrafter, check_unit_rows
 from vecveil.protector.method import Candidate, Family, FitData, Method
 from vecveil.protector.methods.subspace import directions_of
+from vecveil.records.training import TrainingRecord
 from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.sensitivity.subspace import subspace_map
@@ -76,14 +77,15 @@ def textcrafter_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
         X, classifier, centroids, settings,
         seed=data.seed, checkpoint=checkpoint, show_progress=data.show_progress,
     )  # fmt: skip
-    data.findings["training"] = {
-        **trained.curves.to_record(),
-        "settings": settings.to_record(),
-        "seed": data.seed,
-        "rows": len(X),
-        "seconds": trained.seconds,
-        "classifier": classifier.to_record(),
-    }
+    data.findings["training"] = TrainingRecord(
+        epochs=trained.curves.epochs,
+        best_epoch=trained.curves.best.epoch,
+        settings=settings.to_record(),
+        seed=data.seed,
+        rows=len(X),
+        seconds=trained.seconds,
+        classifier=classifier.to_record(),
+    ).to_record()
     held_out = classifier.held_out
     data.findings["warnings"] = [] if held_out is None else list(held_out.warnings)
     known = np.append(classifier.weights, classifier.intercept)

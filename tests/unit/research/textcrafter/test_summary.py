@@ -14,7 +14,7 @@ from research.textcrafter.defences import DEFENCES
 from research.textcrafter.specification import TextCrafterSpec
 from research.textcrafter.summary import LABEL, SENTENCE
 from unit.research.textcrafter.files import PROBLEMS
-from vecveil.records.experiment import Finding, Number, Table, read_experiment
+from vecveil.records.experiment import ClaimFinding, Number, Table, read_experiment
 
 SPEC = TextCrafterSpec(experiment="textcrafter", problems=PROBLEMS)
 NAMES = ("none", "gaussian", "textcrafter", "textcrafter-untrained", "textcrafter-12")
@@ -164,7 +164,7 @@ def test_accuracy_against_bleu_has_a_point_for_each_defence() -> None:
     assert len(points) == 4
 
 
-def _finding(records: Records, words: str) -> Finding:
+def _finding(records: Records, words: str) -> ClaimFinding:
     found = TextCrafterSets().summary(SPEC, records).findings
     (one,) = [finding for finding in found if words in finding.claim]
     return one
