@@ -258,7 +258,7 @@ def _train(
             learner.restore(arrays, epoch=curves.last.epoch)
         except (ValueError, RuntimeError) as error:  # torch's own, for a state of the generator
             raise kept.damaged() from error
-        at, before = (curves.last.epoch, 0), curves.last.seconds
+        at, before = (curves.last.epoch, 0), curves.last.seconds or 0.0
     start = time.perf_counter() - before
     steps = learner.steps
     note = ""
@@ -291,7 +291,7 @@ def _train(
     from vecveil.textcrafter.network import to_weights
 
     weights = to_weights(learner.module)
-    return TrainedPolicy(weights, curves, settings, seed, curves.last.seconds)
+    return TrainedPolicy(weights, curves, settings, seed, curves.last.seconds or 0.0)
 
 
 def _stopped(at: tuple[int, int], cause: str, kept: PolicyCheckpoint | None) -> str:
