@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import linear_sum_assignment
 
-from vecveil.attacks.attack import Attack, Finding, Session
+from vecveil.attacks.attack import Attack, AttackFinding, Session
 from vecveil.attacks.evidence import CandidateVectors, Knowledge, PairedVectors
 from vecveil.errors import InvalidInputError
 from vecveil.metrics.detection import candidate_matching_of_ranks
@@ -21,28 +21,22 @@ from vecveil.types import Embeddings
 from vecveil.validation import check_count
 
 __all__ = [
-    "PAIRS",
-    "AffineMap",
-    "AlignmentAttack",
-    "Alignments",
-    "PermutationAlignment",
-    "ProcrustesAlignment",
-    "RidgeAlignment",
-    "choose_map",
-    "cosines",
-    "fit_scale",
-    "folds",
-    "procrustes",
-    "reached",
-    "separation",
-    "unit_rows",
-]
+    "PAIRS", "AffineMap", "AlignmentAttack", "Alignments", "PermutationAlignment", "ProcrustesAlignment",
+    "RidgeAlignment", "fit_scale", "procrustes", "unit_rows",
+]  # fmt: skip
 
 FloatArray = npt.NDArray[np.float64]
 
+PAIRS = (10, 50, 200, 1000)
+_LEAST = 3
+_BLOCK = 20_000_000  # scores held at once: 160 MB
 _CUT_OFF = 1e-9  # share of the largest singular value below which a direction is not reached
 _FOLDS = 5
-_ENOUGH = 100  # pairs from which on one held-out fifth says enough
+_ENOUGH = 100  # pairs from which one held-out fifth suffices
+_LIKENESSES = ("product", "covariance", "correlation")
+_SHARES = (1.0, 0.5, 0.25)  # of the directions that the pairs determine
+_PENALTIES = tuple(10.0**e for e in range(-10, 3))  # shares of the mean squared singular value
+_RIDGE_CUT_OFF = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +47,7 @@ class AffineMap:
         weights: (m, n).
         source: (m,) subtracted from released vectors.
         target: (n,) added to recovered ones.
-        choice: What was chosen while fitting, in words.
+        choice: Chosen variant, in words.
         reach: (n, r) orthonormal directions that the map reaches; None: all.
     """
 
@@ -75,22 +69,14 @@ class AffineMap:
     def views(self, Y: npt.NDArray[Any], clean: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
         """Return unit rows for released and for clean vectors, whose products are the cosines.
 
-        Both are taken relative to ``target`` and within the directions that the map reaches. Few pairs
-        tell the map in few directions only, and there a true match is a match none the less; the rest of a
-        candidate would only blur the comparison.
+        Both are taken relative to ``target`` and within the directions that the map reaches: few pairs
+        determine the map in few directions, and the rest of a candidate would only blur the comparison.
         """
         recovered = self._centred(Y)
         candidates = np.asarray(clean, dtype=np.float64) - self.target
         if self.reach is not None:
             recovered, candidates = recovered @ self.reach, candidates @ self.reach
         return unit_rows(recovered), unit_rows(candidates)
-
-
-def reached(weights: FloatArray) -> FloatArray | None:
-    """Return orthonormal directions (n, r) of what ``weights`` (m, n) reaches; None if that is everything."""
-    _, values, axes = np.linalg.svd(weights, full_matrices=False)
-    kept = values > _CUT_OFF * max(values.max(initial=0.0), np.finfo(np.float64).tiny)
-    return None if kept.sum() == weights.shape[1] else axes[kept].T
 
 
 def unit_rows(rows: FloatArray) -> FloatArray:
@@ -100,42 +86,20 @@ def unit_rows(rows: FloatArray) -> FloatArray:
     return unit
 
 
-def cosines(left: FloatArray, right: FloatArray) -> FloatArray:
-    """Return the cosines of unit rows, rounded so that equal candidates tie."""
-    scores: FloatArray = left @ right.T
-    np.round(scores, 12, out=scores)
-    return scores
-
-
 def fit_scale(moved: FloatArray, clean: FloatArray) -> float:
     """Return the least-squares s of ``clean ~ s * moved``; 0 where ``moved`` is zero."""
     square = float((moved * moved).sum())
     return float((moved * clean).sum()) / square if square > 0 else 0.0
 
 
-def folds(rows: int) -> list[npt.NDArray[np.bool_]]:
-    """Return masks of the held-out pairs: fifths of few pairs, one fifth of many."""
-    parts = min(_FOLDS, rows)
-    part = np.arange(rows) % parts
-    return [part == i for i in range(1 if rows >= _ENOUGH else parts)]
+def _reached(weights: FloatArray) -> FloatArray | None:
+    """Return orthonormal directions (n, r) that ``weights`` (m, n) reaches; None if that is all of them."""
+    _, values, axes = np.linalg.svd(weights, full_matrices=False)
+    live = values > _CUT_OFF * max(values.max(initial=0.0), np.finfo(np.float64).tiny)
+    return None if live.sum() == weights.shape[1] else axes[live].T
 
 
-def separation(
-    found: AffineMap, Y: FloatArray, clean: FloatArray, others: FloatArray
-) -> FloatArray:
-    """Return for each pair how far the true cosine stands above those of ``others``, in deviations.
-
-    It grows with top-1 accuracy, and a few pairs measure it where they could not measure a share.
-    """
-    recovered, pool = found.views(Y, np.concatenate([clean, others]))
-    right = (recovered * pool[: len(clean)]).sum(axis=1)
-    scores = recovered @ pool[len(clean) :].T
-    spread = np.maximum(scores.std(axis=1), 1e-12)
-    distance: FloatArray = np.minimum((right - scores.mean(axis=1)) / spread, 1e6)
-    return distance
-
-
-def choose_map(
+def _choose_map(
     Y: FloatArray,
     clean: FloatArray,
     variants: Callable[[FloatArray, FloatArray], dict[str, AffineMap]],
@@ -143,23 +107,35 @@ def choose_map(
     """Return the variant, fitted on all pairs, that separates held-out pairs best from the others.
 
     Args:
-        variants: Returns by name the maps that come into question, fitted on the given pairs; names that
-            are not fitted in every fold cannot win.
+        variants: Returns the candidate maps by name, fitted on the given pairs; names that are not fitted in every
+            fold cannot win.
     """
     scores: dict[str, list[float]] = {}
-    masks = folds(len(Y))
+    parts = min(_FOLDS, len(Y))
+    part = np.arange(len(Y)) % parts
+    masks = [part == i for i in range(1 if len(Y) >= _ENOUGH else parts)]
     for held in masks:
-        for name, found in variants(Y[~held], clean[~held]).items():
-            values = separation(found, Y[held], clean[held], clean[~held])
+        for name, variant in variants(Y[~held], clean[~held]).items():
+            values = _separation(variant, Y[held], clean[held], clean[~held])
             scores.setdefault(name, []).append(float(values.mean()))
     fitted = variants(Y, clean)
     full = {name: sum(s) for name, s in scores.items() if len(s) == len(masks) and name in fitted}
     return fitted[max(full, key=lambda name: full[name])]
 
 
-PAIRS = (10, 50, 200, 1000)
-_LEAST = 3
-_BLOCK = 20_000_000  # scores held at once: 160 MB
+def _separation(
+    fitted: AffineMap, Y: FloatArray, clean: FloatArray, others: FloatArray
+) -> FloatArray:
+    """Return for each pair by how many deviations the true cosine exceeds the cosines of ``others``.
+
+    It grows with top-1 accuracy, and a few pairs measure it where they could not measure a share.
+    """
+    recovered, pool = fitted.views(Y, np.concatenate([clean, others]))
+    right = (recovered * pool[: len(clean)]).sum(axis=1)
+    scores = recovered @ pool[len(clean) :].T
+    spread = np.maximum(scores.std(axis=1), 1e-12)
+    distance: FloatArray = np.minimum((right - scores.mean(axis=1)) / spread, 1e6)
+    return distance
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +147,7 @@ class Alignments:
         weights: (K, m, n).
         source: (K, m).
         target: (K, n).
-        choices: What was chosen for each.
+        choices: Chosen variant of each.
     """
 
     counts: tuple[int, ...]
@@ -181,32 +157,23 @@ class Alignments:
     choices: tuple[str, ...]
 
     @classmethod
-    def of(cls, counts: Sequence[int], found: Sequence[AffineMap]) -> Alignments:
-        """Return the stack of ``found``."""
-        return cls(
-            tuple(counts),
-            np.stack([one.weights for one in found]),
-            np.stack([one.source for one in found]),
-            np.stack([one.target for one in found]),
-            tuple(one.choice for one in found),
-        )
+    def of(cls, counts: Sequence[int], maps: Sequence[AffineMap]) -> Alignments:
+        """Return the stack of ``maps``."""
+        arrays = (np.stack([getattr(m, k) for m in maps]) for k in ("weights", "source", "target"))
+        return cls(tuple(counts), *arrays, tuple(m.choice for m in maps))
 
     def map(self, index: int) -> AffineMap:
-        """Return one of the maps; -1 is the one of the most pairs."""
-        return AffineMap(
-            self.weights[index],
-            self.source[index],
-            self.target[index],
-            self.choices[index],
-            reached(self.weights[index]),
-        )
+        """Return one of the maps; index -1 is the map of the most pairs."""
+        weights = self.weights[index]
+        offsets = self.source[index], self.target[index]
+        return AffineMap(weights, *offsets, self.choices[index], _reached(weights))
 
 
 class AlignmentAttack(Attack[PairedVectors, CandidateVectors]):
-    """Learns the map back from known pairs and matches every released vector with the pool.
+    """Learn the map back from known pairs and match every released vector with the pool.
 
-    What the attacker lacks is a key: it holds released vectors whose clean ones it knows, and a stolen
-    store. With a release oracle it makes its pairs itself, one release of each vector.
+    The attacker lacks a key; it holds released vectors whose clean ones it knows, and a stolen
+    store. With a release oracle it makes its own pairs, one release of each vector.
 
     Its estimates: ``top_1`` with the most pairs (the main one), ``mrr`` and ``cosine`` with the same,
     and ``top_1_of_10`` and so on with fewer. ``cosine`` is the mean cosine of recovered and true clean
@@ -218,7 +185,7 @@ class AlignmentAttack(Attack[PairedVectors, CandidateVectors]):
     learns_from: ClassVar[str] = "pairs"
 
     def __init__(self, *, pairs: Sequence[int] = PAIRS) -> None:
-        """Keep the numbers of known pairs to try; more of them in the largest is a stronger attack."""
+        """Keep the numbers of known pairs to try; a larger maximum is a stronger attack."""
         owner = type(self).__name__
         given = [check_count(p, owner=owner, param="pairs", minimum=_LEAST) for p in pairs]
         if not given:
@@ -230,29 +197,26 @@ class AlignmentAttack(Attack[PairedVectors, CandidateVectors]):
         """Return the map from released rows ``Y`` (k, m) to ``clean`` (k, n), row i with row i."""
 
     def _counts(self, rows: int) -> tuple[int, ...]:
-        """Return how many pairs to learn from, rising; the largest is all there are, up to the setting."""
+        """Return the numbers of pairs to learn from, rising; the last is all rows, up to the setting."""
         most = min(rows, self.pairs[-1])
         return (*(p for p in self.pairs if p < most), most)
 
     def recover(self, state: Alignments, Y: Embeddings) -> FloatArray:
         """Return the clean vectors that the map of the most pairs gives for released ``Y``, (N, n)."""
-        last = AffineMap(state.weights[-1], state.source[-1], state.target[-1])
-        return last(Y)
+        return AffineMap(state.weights[-1], state.source[-1], state.target[-1])(Y)
 
     @final
     def learn(
-        self,
-        known: PairedVectors,
-        knowledge: Knowledge,
-        rng: np.random.Generator,
+        self, known: PairedVectors, knowledge: Knowledge, rng: np.random.Generator
     ) -> Alignments:
-        """Return the maps learnt from ``known``, for those who want the recovered vectors themselves."""
+        """Return the maps learnt from ``known``, for callers that need the recovered vectors."""
         Y = knowledge.draw(known.X, rng).astype(np.float64)
         clean = known.clean.astype(np.float64)
         order = rng.permutation(len(known))
         counts = self._counts(len(known))
-        found = [self._align(Y[order[:k]], clean[order[:k]], rng) for k in counts]
-        return Alignments.of(counts, found)
+        return Alignments.of(
+            counts, [self._align(Y[order[:k]], clean[order[:k]], rng) for k in counts]
+        )
 
     @final
     def _fit(
@@ -262,13 +226,11 @@ class AlignmentAttack(Attack[PairedVectors, CandidateVectors]):
         knowledge: Knowledge,
         session: Session,
     ) -> Alignments:
-        # The number of known pairs is the measure of this attack, so none is set aside: what there is to
-        # choose is chosen by leaving out some of the k pairs at hand.
-        known = PairedVectors(
-            np.concatenate([train.X, validation.X]),
-            np.concatenate([train.clean, validation.clean]),
-        )
-        return self.learn(known, knowledge, session.rng)
+        # The number of known pairs is the measure of this attack, so no pair is set aside: variants are
+        # chosen by leaving out some of the k pairs.
+        X = np.concatenate([train.X, validation.X])
+        clean = np.concatenate([train.clean, validation.clean])
+        return self.learn(PairedVectors(X, clean), knowledge, session.rng)
 
     @final
     def _judge(
@@ -278,51 +240,41 @@ class AlignmentAttack(Attack[PairedVectors, CandidateVectors]):
         test: CandidateVectors,
         knowledge: Knowledge,
         rng: np.random.Generator,
-    ) -> Finding:
+    ) -> AttackFinding:
         seed = int(rng.integers(2**31))
-        choices = len(test.pool) if test.options is None else test.options.shape[1]
-        fewer: dict[str, Estimate] = {}
+        tops: list[Estimate] = []
         for index, count in enumerate(state.counts):
             ranks = _ranks(state.map(index), test, rng)
-            found = candidate_matching_of_ranks(ranks, choices, test.groups, seed=seed)
-            if index < len(state.counts) - 1:
-                top = found["top-1 accuracy"]
-                fewer[f"top_1_of_{count}"] = _named(top, f"top-1 with {count} {self.learns_from}")
-        true = test.pool[_true_rows(test)]
+            matching = candidate_matching_of_ranks(ranks, test.choices, test.groups, seed=seed)
+            metric = f"top-1 with {count} {self.learns_from}"
+            tops.append(replace(matching["top-1 accuracy"], metric=metric))
+        true = test.pool[_true_rows(test)].astype(np.float64)
         recovered = self.recover(state, test.X)
         estimates = {
-            "top_1": _named(
-                found["top-1 accuracy"], f"top-1 with {state.counts[-1]} {self.learns_from}"
-            ),
-            "mrr": found["MRR"],
-            "cosine": embedding_cosine(true.astype(np.float64), recovered, test.groups, seed=seed),
-            **fewer,
+            "top_1": tops[-1],
+            "mrr": matching["MRR"],
+            "cosine": embedding_cosine(true, recovered, test.groups, seed=seed),
         }
-        details = {self.learns_from: state.counts[-1], "candidates": choices}
+        estimates |= {f"top_1_of_{k}": t for k, t in zip(state.counts[:-1], tops[:-1], strict=True)}
+        details = {self.learns_from: state.counts[-1], "candidates": test.choices}
         for count, choice in zip(state.counts, state.choices, strict=True):
             if choice:
                 details[f"chosen_of_{count}"] = choice
-        return Finding(estimates, details=details)
+        return AttackFinding(estimates, details=details)
 
     @final
     def _check(self, train: PairedVectors, test: CandidateVectors, knowledge: Knowledge) -> None:
         owner = type(self).__name__
         if train.clean is None:
-            raise InvalidInputError.of(
-                owner, "train", "pairs with clean vectors", "released vectors alone"
-            )
-        if train.clean.shape[1] != test.pool.shape[1]:
-            raise InvalidInputError.of(owner, "test", f"with a pool of dimension {train.clean.shape[1]}",
+            constraint, got = "pairs with clean vectors", "released vectors alone"
+            raise InvalidInputError.of(owner, "train", constraint, got)
+        expected = train.clean.shape[1]
+        if expected != test.pool.shape[1]:
+            raise InvalidInputError.of(owner, "test", f"with a pool of dimension {expected}",
                                        f"dimension {test.pool.shape[1]}",
-                                       "Known and candidate clean vectors are of one encoder.")  # fmt: skip
+                                       "Known and candidate clean vectors must come from one encoder.")  # fmt: skip
         if len(train) < _LEAST:
             raise InvalidInputError.of(owner, "train", f"at least {_LEAST} pairs", f"{len(train)}")
-
-
-def _named(estimate: Estimate, metric: str) -> Estimate:
-    return Estimate(
-        metric, estimate.value, estimate.low, estimate.high, estimate.n, estimate.chance
-    )
 
 
 def _true_rows(test: CandidateVectors) -> npt.NDArray[np.intp]:
@@ -333,16 +285,17 @@ def _true_rows(test: CandidateVectors) -> npt.NDArray[np.intp]:
 
 
 def _ranks(
-    found: AffineMap, test: CandidateVectors, rng: np.random.Generator
+    fitted: AffineMap, test: CandidateVectors, rng: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """Return the rank of each right candidate, from 1; equal scores come in random order."""
-    recovered, pool = found.views(test.X, test.pool)
+    """Return the rank of each right candidate, from 1; equal scores are put into random order."""
+    recovered, pool = fitted.views(test.X, test.pool)
     true = _true_rows(test)
     above, tied = np.empty(len(test), dtype=np.int64), np.empty(len(test), dtype=np.int64)
     step = max(1, _BLOCK // len(pool))
     for start in range(0, len(test), step):
         rows = slice(start, start + step)
-        scores = cosines(recovered[rows], pool)
+        scores = recovered[rows] @ pool.T
+        np.round(scores, 12, out=scores)  # so that equal candidates tie
         right = scores[np.arange(len(scores)), true[rows]][:, None]
         if test.options is not None:
             scores = np.take_along_axis(scores, test.options[rows], axis=1)
@@ -352,15 +305,12 @@ def _ranks(
     return ranks
 
 
-_LIKENESSES = ("product", "covariance", "correlation")
-
-
 class PermutationAlignment(AlignmentAttack):
-    """Finds a secret order of the coordinates, perhaps with secret signs and one secret scale.
+    """Find a secret order of the coordinates, possibly with secret signs and one secret scale.
 
     Coordinates are matched by the assignment that maximises the sum of their likenesses over the known
-    pairs: products, covariances or correlations, with signs or without, whichever tells held-out pairs
-    apart best. A match needs no more pairs than it takes to tell n coordinates apart, so far fewer than n.
+    pairs: products, covariances or correlations, with signs or without, whichever separates held-out pairs
+    best. It needs only enough pairs to distinguish n coordinates, far fewer than n.
     """
 
     name = "permutation-alignment"
@@ -369,16 +319,13 @@ class PermutationAlignment(AlignmentAttack):
     source = "Own; Kuhn (1955), The Hungarian method for the assignment problem."
 
     def _align(self, Y: FloatArray, clean: FloatArray, rng: np.random.Generator) -> AffineMap:
-        return choose_map(Y, clean, _assignments)
+        return _choose_map(Y, clean, _assignments)
 
 
 def _assignments(Y: FloatArray, clean: FloatArray) -> dict[str, AffineMap]:
     """Return the map by each likeness, with secret signs and without."""
-    return {
-        f"{likeness}{', signs' if signs else ''}": _assign(Y, clean, likeness, signs)
-        for likeness in _LIKENESSES
-        for signs in (False, True)
-    }
+    maps = [_assign(Y, clean, kind, signs) for kind in _LIKENESSES for signs in (False, True)]
+    return {each.choice: each for each in maps}
 
 
 def _assign(Y: FloatArray, clean: FloatArray, likeness: str, signs: bool) -> AffineMap:
@@ -395,16 +342,11 @@ def _assign(Y: FloatArray, clean: FloatArray, likeness: str, signs: bool) -> Aff
     weights[released, own] = np.sign(like[released, own]) if signs else 1.0
     weights *= fit_scale(y @ weights, x)
     reach = None if len(own) == len(target) else np.eye(len(target))[:, own]
-    choice = f"{likeness}{', signs' if signs else ''}"
-    return AffineMap(weights, source, target, choice, reach)
-
-
-_RANK_CUT_OFF = 1e-9
-_SHARES = (1.0, 0.5, 0.25)  # of the directions that the pairs determine
+    return AffineMap(weights, source, target, f"{likeness}{', signs' if signs else ''}", reach)
 
 
 class ProcrustesAlignment(AlignmentAttack):
-    """Finds a secret rotation or reflection, perhaps into fewer dimensions, with a scale and a shift.
+    """Find a secret rotation or reflection, possibly into fewer dimensions, with a scale and a shift.
 
     Fewer pairs than dimensions determine the rotation in their own span only: beyond it the map is zero,
     not arbitrary. With noise the weaker of these directions hurt, so their number, and whether to centre,
@@ -417,12 +359,12 @@ class ProcrustesAlignment(AlignmentAttack):
     source = "Schönemann (1966), A generalized solution of the orthogonal Procrustes problem."
 
     def _align(self, Y: FloatArray, clean: FloatArray, rng: np.random.Generator) -> AffineMap:
-        return choose_map(Y, clean, _rotations)
+        return _choose_map(Y, clean, _rotations)
 
 
 def _rotations(Y: FloatArray, clean: FloatArray) -> dict[str, AffineMap]:
-    """Return the maps of every rank that comes into question, centred and not."""
-    found = {}
+    """Return the maps of every candidate rank, centred and not."""
+    maps = {}
     for centred in (False, True):
         source = Y.mean(axis=0) if centred else np.zeros(Y.shape[1])
         target = clean.mean(axis=0) if centred else np.zeros(clean.shape[1])
@@ -433,12 +375,12 @@ def _rotations(Y: FloatArray, clean: FloatArray) -> dict[str, AffineMap]:
             weights = left[:, :rank] @ right[:, :rank].T
             weights *= fit_scale(y @ weights, x)
             name = f"{'centred' if centred else 'as it is'}, {share:.0%} of the directions"
-            found[name] = AffineMap(weights, source, target, name, right[:, :rank])
-    return found
+            maps[name] = AffineMap(weights, source, target, name, right[:, :rank])
+    return maps
 
 
 def procrustes(y: FloatArray, x: FloatArray) -> FloatArray:
-    """Return the partial isometry W (m, n) of the greatest tr(Wᵀ yᵀ x), zero where the rows say nothing.
+    """Return the partial isometry W (m, n) of the greatest tr(Wᵀ yᵀ x), zero where the rows determine nothing.
 
     Formula: W = U Vᵀ for yᵀ x = U S Vᵀ (Schönemann 1966), over the singular values above zero.
     """
@@ -456,18 +398,14 @@ def _directions(y: FloatArray, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         left, right = basis @ left, right @ other.T
     else:
         left, values, right = np.linalg.svd(y.T @ x, full_matrices=False)
-    rank = int((values > _RANK_CUT_OFF * values.max(initial=0.0)).sum())
+    rank = int((values > _CUT_OFF * values.max(initial=0.0)).sum())
     return left[:, :rank], right[:rank].T
 
 
-_PENALTIES = tuple(10.0**e for e in range(-10, 3))  # shares of the mean squared singular value
-_RIDGE_CUT_OFF = 1e-12
-
-
 class RidgeAlignment(AlignmentAttack):
-    """Regresses clean vectors on released ones; the penalty has the least leave-one-out error.
+    """Regress clean vectors on released ones; the penalty has the least leave-one-out error.
 
-    Any linear map with noise is undone as well as k pairs allow, also into fewer or more dimensions. It
+    It undoes any linear map with noise as well as k pairs allow, also into fewer or more dimensions. It
     assumes less than a rotation and so needs more pairs for one.
     """
 
@@ -480,16 +418,13 @@ class RidgeAlignment(AlignmentAttack):
         source, target = Y.mean(axis=0), clean.mean(axis=0)
         x = clean - target
         left, values, right = np.linalg.svd(Y - source, full_matrices=False)
-        kept = values > _RIDGE_CUT_OFF * values.max(initial=0.0)
-        left, values, right = left[:, kept], values[kept], right[kept]
-        if not kept.any():
+        live = values > _RIDGE_CUT_OFF * values.max(initial=0.0)
+        left, values, right = left[:, live], values[live], right[live]
+        if not live.any():
             return AffineMap(np.zeros((Y.shape[1], x.shape[1])), source, target)
         turned, square = left.T @ x, values**2
-        errors = {
-            penalty: _left_out_error(left, square, turned, x, penalty)
-            for penalty in np.mean(square) * np.array(_PENALTIES)
-        }
-        penalty = min(errors, key=lambda one: errors[one])
+        penalties = np.mean(square) * np.array(_PENALTIES)
+        penalty = min(penalties, key=lambda p: _left_out_error(left, square, turned, x, p))
         weights = right.T @ ((values / (square + penalty))[:, None] * turned)
         return AffineMap(weights, source, target, f"penalty {penalty:.6g}")
 

@@ -1,4 +1,4 @@
-"""Base class of every attack: one public method, one result, and checkpoints of what was learnt."""
+"""Base class of every attack: one public method, one result, and checkpoints of the fitted state."""
 
 from __future__ import annotations
 
@@ -17,26 +17,44 @@ from typing import Any, Generic, TypeVar, final, get_type_hints
 import numpy as np
 
 from vecveil.attacks.evidence import Evidence, Knowledge, split_groups
-from vecveil.errors import DataFileError, InvalidInputError, message
+from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.io import atomic_path, write_text
 from vecveil.metrics.estimates import Estimate
 from vecveil.metrics.token_inference import TermTable
 from vecveil.randomness import resolve_generator
 from vecveil.types import Matrix, RandomSource, Release
 
-__all__ = ["FAMILIES", "SCHEMA", "Attack", "AttackResult", "Checkpoint", "Finding", "Session"]
+__all__ = [
+    "FAMILIES", "SCHEMA", "Attack", "AttackFinding", "AttackResult", "Checkpoint", "Finding", "Session",
+    "WrappedAttack",
+]  # fmt: skip
 
+FAMILIES = (
+    "token-inference",
+    "probe",
+    "candidates",
+    "averaging",
+    "alignment",
+    "reconstruction",
+    "held-out-terms",
+)
 SCHEMA = "vecveil.attack/1"
 _SCALARS = (bool, int, float, str, type(None))
 
+Train = TypeVar("Train", bound=Evidence)
+Test = TypeVar("Test", bound=Evidence)
+
 
 class Checkpoint:
-    """The folder of one attack.
+    """The folder that keeps the fitted state of one attack.
+
+    It holds ``attack.json`` (the identity of the attack) and, written before it, the state: the arrays of a
+    dataclass in ``state.safetensors``, or the files that the state writes itself. ``attack.json`` is written last,
+    so a folder without it is unfinished. Nothing that is read here can run code.
 
     Args:
-        folder: made, readable by its owner only, at the first write: what an attack has learnt from texts
-            says something of them.
-        identity: what must agree before a state is used: attack, dimensions, settings.
+        folder: Created at the first write, readable by its owner only: a state reveals something of its texts.
+        identity: Attack, dimensions and settings that must agree before a state is used.
     """
 
     def __init__(self, folder: str | os.PathLike[str], identity: Mapping[str, Any]) -> None:
@@ -44,60 +62,57 @@ class Checkpoint:
         self.identity = dict(identity)
 
     def make(self) -> Path:
-        """Return the folder, made if it is not there."""
+        """Return the folder; create it if it does not exist."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else type(error).__name__
-            raise DataFileError.of("Checkpoint", "checkpoint", "a folder that can be written",
-                                   f"{self.folder.name}: {reason}") from error  # fmt: skip
+            raise _checkpoint_error("a writable folder", f"{self.folder.name}: {reason}") from error
         return self.folder
 
     def begin(self) -> None:
-        """Say whose the folder is before anything is learnt; what another attack has begun is refused.
+        """Write the identity before training starts, or compare it with the one in the folder.
 
         Raises:
-            DataFileError: it was begun by another attack, or with other evidence, settings or seed.
+            DataFileError: another attack, or other evidence, settings or seed, wrote to the folder.
         """
         path = self.make() / "begun.json"
         if path.is_file():
             try:
-                found = dict(json.loads(path.read_text(encoding="utf-8")))
+                identity = dict(json.loads(path.read_text(encoding="utf-8")))
             except (OSError, ValueError, TypeError, RecursionError) as error:
                 raise self._damaged() from error
-            self._compare(found)
+            self._compare(identity)
         else:
             write_text(path, json.dumps(self.identity, indent=1) + "\n")
 
-    def _compare(self, found: Mapping[str, Any]) -> None:
-        for key, wanted in self.identity.items():
-            if found.get(key) != wanted:
-                raise DataFileError.of("Checkpoint", "checkpoint", f"one with {key} {_short(wanted)}",
-                                       f"one with {key} {_short(found.get(key))}",
-                                       "What was learnt for other vectors, words or settings cannot be used here.",
-                                       "Give another folder, or remove this one.")  # fmt: skip
-
-    def load(self, kind: type[Any]) -> Any:
+    def load(self, kind: Any) -> Any:
         """Return the finished state in the folder, or None if there is none.
 
+        Args:
+            kind: See `Attack.state_type`.
+
         Raises:
-            DataFileError: it is of another attack, dimension, vocabulary or setting, or damaged.
+            DataFileError: the state is damaged, or of another attack, dimension, vocabulary or setting.
         """
         path = self.folder / "attack.json"
         if not path.is_file():
             return None
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
-            found, values = dict(record["identity"]), dict(record["values"])
-            schema = record["schema"]
+            identity, values, schema = (
+                dict(record["identity"]),
+                dict(record["values"]),
+                record["schema"],
+            )
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise self._damaged() from error
         if schema != SCHEMA:
-            raise DataFileError.of(
-                "Checkpoint", "checkpoint", f"of the schema {SCHEMA!r}", repr(str(schema)[:40])
-            )
-        self._compare(found)
+            raise _checkpoint_error(f"of the schema {SCHEMA!r}", repr(str(schema)[:40]))
+        self._compare(identity)
         try:
+            if isinstance(kind, Mapping):
+                return {name: self._part(name).load(part) for name, part in kind.items()}
             if hasattr(kind, "load"):
                 return kind.load(self.folder)
             from safetensors.numpy import load_file
@@ -105,38 +120,51 @@ class Checkpoint:
             return _build(kind, load_file(str(self.folder / "state.safetensors")), values, "")
         except DataFileError:
             raise
-        except Exception as error:  # safetensors and torch raise their own
+        except Exception as error:  # safetensors and torch raise exceptions of their own
             raise self._damaged() from error
 
     def save(self, state: Any) -> None:
-        """Write ``state``, then the file that says it is finished."""
+        """Write ``state``, then the file that marks it as finished."""
         self.make()
         values: dict[str, Any] = {}
-        if hasattr(state, "save"):
+        if isinstance(state, Mapping):
+            for name, part in state.items():
+                self._part(name).save(part)
+        elif hasattr(state, "save"):
             state.save(self.folder)
         else:
-            arrays: dict[str, Any] = {}
-            _collect(state, "", arrays, values)
             from safetensors.numpy import save_file
 
+            arrays: dict[str, Any] = {}
+            _collect(state, "", arrays, values)
             with atomic_path(self.folder / "state.safetensors", mode=0o600) as temporary:
                 save_file(arrays, str(temporary))
         record = {"schema": SCHEMA, "identity": self.identity, "values": values}
         write_text(self.folder / "attack.json", json.dumps(record, indent=1) + "\n")
 
+    def _part(self, name: str) -> Checkpoint:
+        return Checkpoint(self.folder / name, {})
+
+    def _compare(self, identity: Mapping[str, Any]) -> None:
+        for key, expected in self.identity.items():
+            if identity.get(key) != expected:
+                raise _checkpoint_error(f"one with {key} {str(expected)[:60]}",
+                                        f"one with {key} {str(identity.get(key))[:60]}",
+                                        "Give another folder, or remove this one.")  # fmt: skip
+
     def _damaged(self) -> DataFileError:
-        return DataFileError(
-            message("Checkpoint", "checkpoint", "a folder that an attack has written",
-                    f"{self.folder.name}, which cannot be read as one", fix="Remove the folder.")
-        )  # fmt: skip
+        got = f"{self.folder.name}, which cannot be read as one"
+        return _checkpoint_error("a folder that an attack has written", got, "Remove the folder.")
 
 
-def _short(value: Any) -> str:
-    return str(value)[:60]
+def _checkpoint_error(constraint: str, got: str, fix: str = "") -> DataFileError:
+    return DataFileError.of(
+        "Checkpoint", "checkpoint", constraint, got, fix=fix, code="E-CHECKPOINT"
+    )
 
 
 def _collect(state: Any, prefix: str, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-    """Put the arrays and scalars of a dataclass, and of those inside it, into flat dictionaries."""
+    """Put the arrays and scalars of a dataclass, and of nested ones, into flat dictionaries."""
     for each in dataclasses.fields(state):
         value, name = getattr(state, each.name), prefix + each.name
         if isinstance(value, np.ndarray):
@@ -156,53 +184,39 @@ def _collect(state: Any, prefix: str, arrays: dict[str, Any], values: dict[str, 
 def _build(
     kind: type[Any], arrays: Mapping[str, Any], values: Mapping[str, Any], prefix: str
 ) -> Any:
+    """Return the dataclass that `_collect` took apart."""
     hints = get_type_hints(kind)
     given: dict[str, Any] = {}
     for each in dataclasses.fields(kind):
-        name = prefix + each.name
+        name, hint = prefix + each.name, hints[each.name]
         if name in arrays:
             given[each.name] = arrays[name]
         elif name in values:
             value = values[name]
             value = tuple(value) if isinstance(value, list) else value
-            kind_of = hints[each.name]
-            if kind_of in _SCALARS and not isinstance(value, kind_of):
+            if hint in _SCALARS and not isinstance(value, hint):
                 raise TypeError(name)
             given[each.name] = value
-        elif hasattr(hints[each.name], "of_arrays"):
-            own = {
-                key[len(name) + 1 :]: a for key, a in arrays.items() if key.startswith(f"{name}/")
+        elif hasattr(hint, "of_arrays"):
+            parts = {
+                k.removeprefix(f"{name}/"): a for k, a in arrays.items() if k.startswith(f"{name}/")
             }
-            given[each.name] = hints[each.name].of_arrays(own)
+            given[each.name] = hint.of_arrays(parts)
         else:
-            given[each.name] = _build(hints[each.name], arrays, values, f"{name}.")
+            given[each.name] = _build(hint, arrays, values, f"{name}.")
     return kind(**given)
 
 
-FAMILIES = (
-    "token-inference",
-    "probe",
-    "candidates",
-    "averaging",
-    "alignment",
-    "reconstruction",
-    "held-out-terms",
-)
-
-Train = TypeVar("Train", bound=Evidence)
-Test = TypeVar("Test", bound=Evidence)
-
-
 @dataclass(frozen=True, eq=False)
-class Finding:
-    """What an attack found on the test vectors.
+class AttackFinding:
+    """Figures of an attack on the test vectors.
 
     Attributes:
         estimates: By name, the main figure first.
         terms: Counts and hits per token, for token inference.
-        details: What was chosen while fitting: numbers and names only.
-        examples: (original, reconstruction) pairs of texts, for reconstruction. They hold texts: nothing
-            writes them down unless the user asks for it.
+        details: Choices made while fitting: numbers and names only.
+        examples: (original, reconstruction) pairs of texts, for reconstruction. They hold texts and are
+            written only if the user asks for them.
     """
 
     estimates: Mapping[str, Estimate]
@@ -211,9 +225,13 @@ class Finding:
     examples: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
 
+Finding = AttackFinding
+"""The public name, ``vecveil.attacks.Finding``."""
+
+
 @dataclass(frozen=True, eq=False)
 class AttackResult:
-    """What one attack found, with intervals and chance levels.
+    """Result of one attack, with intervals and chance levels.
 
     Attributes:
         name: Unique name of the attack.
@@ -223,9 +241,9 @@ class AttackResult:
         adaptive: Whether the attack drew fresh releases while training.
         seconds: Wall-clock seconds of fitting and scoring.
         description: One sentence for the report.
-        cost: What the attack asks of an attacker, in a few words.
-        details: What was chosen while fitting.
-        examples: (original, reconstruction) pairs, reconstruction only; never in a record by itself.
+        cost: Cost of the attack to an attacker, in a few words.
+        details: Choices made while fitting.
+        examples: (original, reconstruction) pairs, reconstruction only; never written by `to_record`.
     """
 
     name: str
@@ -245,12 +263,12 @@ class AttackResult:
 
     @property
     def main(self) -> Estimate:
-        """The figure that decides how this attack compares with others of its family."""
+        """Return the figure that attacks of one family are compared by."""
         return next(iter(self.estimates.values()))
 
     @property
     def value(self) -> float:
-        """The main figure on the test vectors."""
+        """Return the main figure on the test vectors."""
         return self.main.value
 
     def to_record(self, clean: AttackResult | None = None) -> dict[str, Any]:
@@ -284,27 +302,32 @@ class AttackResult:
 
 @dataclass(frozen=True, eq=False)
 class Session:
-    """What a run hands to the fitting: randomness, the progress bar, a folder to keep checkpoints in."""
+    """Resources of one run: the random generator, the progress bar, the checkpoint."""
 
     rng: np.random.Generator
     show_progress: bool | None = None
     checkpoint: Checkpoint | None = None
 
+    @property
+    def folder(self) -> Path | None:
+        """Return the folder of the checkpoint, created, or None."""
+        return None if self.checkpoint is None else self.checkpoint.make()
+
 
 class Attack(ABC, Generic[Train, Test]):
     """One attack on released vectors.
 
-    Subclasses say who they are (`name`, `description`, `family`, `cost`, `source`), fit and judge; how the
-    training texts are split, what is drawn from which seed and what a result holds is the same for all.
+    Subclasses set `name`, `description`, `family`, `cost` and `source`, and implement `_fit` and `_judge`. `run`
+    splits the training texts, draws all seeds and builds the result, for every attack alike.
 
     Attributes:
         name: Unique; stands in reports.
         description: One sentence for the report.
         family: One of `FAMILIES`.
-        cost: What the attack asks of an attacker, in a few words.
+        cost: Cost of the attack to an attacker, in a few words.
         source: The paper that the attack comes from, or the reason that it is ours.
-        state_type: Class of what `_fit` returns: a dataclass of arrays and numbers (nested ones included), or
-            a class with ``save(folder)`` and ``load(folder)``.
+        state_type: Class of what `_fit` returns: a dataclass of arrays and numbers (nested ones included), a class
+            with ``save(folder)`` and ``load(folder)``, or a mapping from the names of parts to such classes.
     """
 
     name: str
@@ -312,7 +335,7 @@ class Attack(ABC, Generic[Train, Test]):
     family: str
     cost: str
     source: str
-    state_type: type[Any]
+    state_type: Any
     validation_share: float = 0.1
 
     @final
@@ -327,7 +350,7 @@ class Attack(ABC, Generic[Train, Test]):
         show_progress: bool | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> AttackResult:
-        """Return what the attack finds in ``test`` after learning from ``train``.
+        """Return the result of the attack on ``test`` after learning from ``train``.
 
         Args:
             train: Without ``release``, released vectors; with it, clean vectors, which the attack
@@ -335,11 +358,10 @@ class Attack(ABC, Generic[Train, Test]):
             test: Released vectors; no group may also be in ``train``.
             release: The oracle ``release(X, rng) -> Y``.
             noise_covariance: (m, m) covariance of the released noise, where a method declares it.
-            rng: Seed or generator of the attack (its split, its start, its noise).
+            rng: Seed or generator of the attack (its split, its initial weights, its noise).
             show_progress: True or False; None shows a bar on a terminal only.
-            checkpoint: Folder to keep in what was learnt. If it holds a finished attack that learnt from the same
-                evidence with the same settings and seed, that is used and nothing is learnt; long training goes on
-                where it was stopped.
+            checkpoint: Folder that keeps the fitted state. A finished state of the same evidence, settings and
+                seed is used instead of fitting; an interrupted training is resumed.
 
         Raises:
             InvalidInputError: arguments that do not fit together, or training texts that form fewer than
@@ -353,54 +375,49 @@ class Attack(ABC, Generic[Train, Test]):
         _refuse_shared_groups(train, test, owner)
         self._check(train, test, knowledge)
         started = time.perf_counter()
-        split_seed = int(rng.integers(2**31))
-        judge_seed = int(rng.integers(2**63))  # drawn now: the same whether it learns or not
+        # Both seeds are drawn before fitting, so that a loaded state is judged as a fitted one.
+        split_seed, judge_seed = int(rng.integers(2**31)), int(rng.integers(2**63))
         kept = None
         if checkpoint is not None:
-            seeds = f"{split_seed} {judge_seed}"
-            kept = Checkpoint(checkpoint, self._identity(train, test, knowledge, seeds))
+            identity = self._identity(train, test, knowledge, f"{split_seed} {judge_seed}")
+            kept = Checkpoint(checkpoint, identity)
         state = None if kept is None else kept.load(self.state_type)
         if state is None:
             groups = np.arange(len(train)) if train.groups is None else train.groups
             share = self.validation_share
             learn, held_out = split_groups(groups, (1 - share, share), seed=split_seed)
-            session = Session(rng, show_progress, kept)
             if kept is not None:
                 kept.begin()
+            session = Session(rng, show_progress, kept)
             state = self._fit(train.take(learn), train.take(held_out), knowledge, session)
             if kept is not None:
                 kept.save(state)
-        found = self._judge(state, train, test, knowledge, np.random.default_rng(judge_seed))
+        finding = self._judge(state, train, test, knowledge, np.random.default_rng(judge_seed))
         return AttackResult(
             name=self.name,
             family=self.family,
-            estimates=found.estimates,
-            terms=found.terms,
+            estimates=finding.estimates,
+            terms=finding.terms,
             adaptive=knowledge.adaptive,
             seconds=time.perf_counter() - started,
             description=self.description,
             cost=self.cost,
-            details=found.details,
-            examples=found.examples,
+            details=finding.details,
+            examples=finding.examples,
         )
 
     @abstractmethod
     def _fit(self, train: Train, validation: Train, knowledge: Knowledge, session: Session) -> Any:
-        """Return whatever `_judge` needs; ``validation`` shares no group with ``train``."""
+        """Return the state that `_judge` needs; ``validation`` shares no group with ``train``."""
 
     @abstractmethod
     def _judge(
-        self,
-        state: Any,
-        train: Train,
-        test: Test,
-        knowledge: Knowledge,
-        rng: np.random.Generator,
-    ) -> Finding:
-        """Return what the fitted attack finds in ``test``; ``train`` is there for chance levels only."""
+        self, state: Any, train: Train, test: Test, knowledge: Knowledge, rng: np.random.Generator
+    ) -> AttackFinding:
+        """Return the figures of the fitted attack on ``test``; ``train`` serves for chance levels only."""
 
     def _check(self, train: Train, test: Test, knowledge: Knowledge) -> None:
-        """Refuse evidence that this attack cannot work with; the common checks have been made."""
+        """Refuse evidence that this attack cannot use; `run` has made the common checks."""
 
     def _settings(self) -> Mapping[str, Any]:
         """Return the settings that a checkpoint must agree with; numbers and strings."""
@@ -420,12 +437,31 @@ class Attack(ABC, Generic[Train, Test]):
         }
 
 
+class WrappedAttack(Attack[Any, Any]):
+    """An attack that changes vectors or knowledge and hands them to an inner attack."""
+
+    inner_key = "inner"  # of the inner attack's settings in a checkpoint
+
+    def __init__(self, inner: Attack[Any, Any]) -> None:
+        self.inner = inner
+        self.validation_share = inner.validation_share
+        self.state_type = inner.state_type
+
+    def _check(self, train: Any, test: Any, knowledge: Knowledge) -> None:
+        self.inner._check(train, test, knowledge)
+
+    def _settings(self) -> Mapping[str, Any]:
+        key = self.inner_key
+        own = {name: getattr(self, name) for name in ("draws", "k") if hasattr(self, name)}
+        inner = {f"{key}.{name}": value for name, value in self.inner._settings().items()}
+        return {key: self.inner.name, **own, **inner}
+
+
 def _refuse_shared_groups(train: Evidence, test: Evidence, owner: str) -> None:
     if train.groups is None or test.groups is None or train is test:
         return
     shared = np.intersect1d(train.groups, test.groups)
     if len(shared):
-        raise InvalidInputError.of(owner, "test", "of other groups than `train`",
-                                   f"{len(shared)} groups in both",
-                                   "An attack that has seen a text reads it again: that is no leak.",
+        raise InvalidInputError.of(owner, "test", "of other groups than `train`", f"{len(shared)} groups in both",
+                                   "An attack that has seen a text does not measure a leak of it.",
                                    "Split with `vecveil.attacks.split_groups`.")  # fmt: skip

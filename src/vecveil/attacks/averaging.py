@@ -1,48 +1,223 @@
-"""Attacks on repeated releases of a text: the mean of the releases, and multilateration from their distances."""
+"""Attacks on repeated releases of a text: the mean of the releases, and multilateration from their distances.
+
+A release y_j at the distance r from its vector x puts x on a sphere around the release: ‖y_j − x‖ = r. Half of the
+squared equation is b_j = ‖y_j‖²/2 = y_j·x + h with h = (r² − ‖x‖²)/2: linear in x if h is the same for all releases
+of x. So n + 1 releases give x exactly, and fewer give as many linear equations. The mean of the releases is a
+further, Gaussian, observation.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.attack import Attack, Checkpoint, Finding, Session
+from vecveil.attacks.attack import Attack, AttackFinding, Session, WrappedAttack
 from vecveil.attacks.evidence import Knowledge, LabelledVectors
 from vecveil.attacks.token_inference.linear import LinearAttack
-from vecveil.errors import DataFileError, InvalidInputError, message
+from vecveil.errors import InvalidInputError, wrong_shape
 from vecveil.types import Embeddings, Release
 from vecveil.validation import check_count
 
 __all__ = [
     "AveragingAttack",
-    "Locator",
     "MultilaterationAttack",
     "RepeatedVectors",
-    "blocks",
     "fit_locator",
     "mean_of_releases",
-    "repeated_releases",
 ]
 
 FloatArray = npt.NDArray[np.float64]
 
-_DRAWS = 16  # releases of each training text that moments are taken from
+_DRAWS = 16  # releases of each training text that moments are estimated from
 _BLOCK = 2**23  # numbers in the releases that are held at once
-_HELD = (64, 256)  # texts at least and at most that the estimate is tried out on
+_HELD = (64, 256)  # texts at least and at most that the estimate is validated on
 _TRIED = 2**15  # releases of all of them, between those bounds
 _PENALTIES = (0.0, 1e-4, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
 _TINY = 1e-300
-_ROUND = 0.1  # share of the estimate's error that is taken to have no direction
+_ROUND = 0.1  # share of the estimate's error that is assumed to have no direction
+
+
+def mean_of_releases(release: Release, k: int) -> Release:
+    """Return an oracle whose release is the mean of ``k`` releases of the same vectors.
+
+    Args:
+        release: The oracle ``release(X, rng) -> Y``.
+        k: Releases of each text; the variance of fresh noise falls to 1/k, keyed noise stays as it is.
+    """
+    count = check_count(k, owner="mean_of_releases", param="k")
+
+    def released(X: Embeddings, rng: np.random.Generator) -> Embeddings:
+        first = release(X, rng)
+        total = first.astype(np.float64)
+        for _ in range(count - 1):
+            total += release(X, rng)
+        return (total / count).astype(first.dtype)
+
+    return released
+
+
+class _RepeatedReleases(WrappedAttack):
+    """A token-inference attack on vectors that are computed from ``k`` releases of each text.
+
+    Args:
+        k: Releases of each text that the attacker has; 1 is the inner attack itself.
+        inner: A token-inference attack; None takes `LinearAttack`, the cheapest that is strong.
+    """
+
+    family = "averaging"
+
+    def __init__(self, k: int, inner: Attack[LabelledVectors, Any] | None = None) -> None:
+        owner = type(self).__name__
+        self.k = check_count(k, owner=owner, param="k")
+        super().__init__(LinearAttack() if inner is None else inner)
+        if self.inner.family != "token-inference":
+            got = f"one of the family {self.inner.family!r}"
+            raise InvalidInputError.of(owner, "inner", "a token-inference attack", got)
+        self._releases = f"{self.k} release{'s' * (self.k > 1)}"
+        self.cost = f"{self._releases} of each text; {self.inner.cost}"
+
+
+class AveragingAttack(_RepeatedReleases):
+    """A token-inference attack on means of ``k`` releases of each text.
+
+    ``test.X`` must hold means of ``k`` releases. With an oracle the attack learns on means of ``k`` fresh
+    releases, and the declared noise covariance is divided by ``k`` unless two releases of the same texts
+    are equal, as keyed noise makes them: the figure is then the same for every ``k``. Without an oracle
+    the training vectors must be means of ``k`` releases too, and the declared covariance is divided by
+    ``k``.
+    """
+
+    def __init__(self, k: int, inner: Attack[LabelledVectors, Any] | None = None) -> None:
+        super().__init__(k, inner)
+        self.name = f"averaging-{self.k}-{self.inner.name}"
+        mean = f"the mean of {self._releases}" if self.k > 1 else "one release"
+        self.description = f"On {mean} of each text: {self.inner.description}"
+        self.source = "Own: the mean of repeated releases; composition from the attacker's side."
+
+    def _fit(self, train: Any, validation: Any, knowledge: Knowledge, session: Session) -> Any:
+        averaged = self._averaged(knowledge, train, session.rng)
+        return self.inner._fit(train, validation, averaged, session)
+
+    def _judge(
+        self, state: Any, train: Any, test: Any, knowledge: Knowledge, rng: np.random.Generator
+    ) -> AttackFinding:
+        return self.inner._judge(state, train, test, self._averaged(knowledge, train, rng), rng)
+
+    def _averaged(
+        self, knowledge: Knowledge, train: LabelledVectors, rng: np.random.Generator
+    ) -> Knowledge:
+        """Return the knowledge of means of k releases."""
+        S, release = knowledge.noise_covariance, knowledge.release
+        keyed = release is not None and knowledge.repeats(train.X, rng)
+        if S is not None and not keyed:
+            S = np.asarray(S, dtype=np.float64) / self.k
+        mean = None if release is None else mean_of_releases(release, self.k)
+        return Knowledge(knowledge.dimension, mean, S)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RepeatedVectors(LabelledVectors):
+    """Labelled vectors that are means of k releases each, with the releases.
+
+    Attributes:
+        releases: (N, k, n) the releases of each text.
+    """
+
+    releases: Any = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        shape = np.shape(self.releases)
+        if len(shape) != 3 or (shape[0], shape[2]) != self.X.shape or not shape[1]:
+            raise wrong_shape("RepeatedVectors", "releases", "(N, k, n) for X of shape (N, n)", shape,
+                              fix="Make them with `RepeatedVectors.of`.")  # fmt: skip
+        if not np.isfinite(self.releases).all():
+            raise InvalidInputError.of("RepeatedVectors", "releases", "finite", "nan or inf")
+
+    @classmethod
+    def of(
+        cls,
+        X: Embeddings,
+        L: Any,
+        k: int,
+        release: Release,
+        rng: np.random.Generator,
+        groups: Any = None,
+    ) -> RepeatedVectors:
+        """Return ``k`` releases of the clean vectors ``X``, (N, n), with the labels ``L``, (N, V)."""
+        count = check_count(k, owner="RepeatedVectors", param="k")
+        releases = np.stack([release(X, rng) for _ in range(count)], axis=1)
+        mean = releases.mean(axis=1, dtype=np.float64).astype(releases.dtype)
+        return cls(mean, L, groups, releases=releases)
+
+    def take(self, rows: Any) -> RepeatedVectors:
+        """Return the given rows."""
+        part = super().take(rows)
+        releases = self.releases[rows]
+        return RepeatedVectors(part.X, part.L, part.groups, part.without, part.further, releases)
+
+
+class MultilaterationAttack(_RepeatedReleases):
+    """A token-inference attack on clean vectors that are located from ``k`` releases of each text.
+
+    The estimate is the Wiener filter of the mean of the releases, moved onto the spheres ‖y_j − x‖ = r around
+    them, as far as training texts show that these distances are equal. If they are, n + 1 releases give the clean
+    vector exactly; if they are not, or if releases repeat, the mean remains. ``test`` must be `RepeatedVectors`,
+    and an oracle is needed. The inner attack learns from clean vectors with the measured error of the estimate.
+    """
+
+    def __init__(self, k: int, inner: Attack[LabelledVectors, Any] | None = None) -> None:
+        super().__init__(k, inner)
+        self.name = f"averaging-{self.k}-spheres-{self.inner.name}"
+        self.description = (
+            f"On the clean vector as {self._releases} of each text locate it, by their mean and "
+            f"their distances: {self.inner.description}"
+        )
+        self.source = (
+            "Own: multilateration from ‖e' − e‖ = r, as TextCrafter states it of its releases."
+        )
+        self.state_type = {"locator": Locator, "inner": self.inner.state_type}
+
+    def _fit(self, train: Any, validation: Any, knowledge: Knowledge, session: Session) -> Any:
+        locator = fit_locator(train.X, validation.X, self.k, knowledge, session.rng)
+        inside = Session(session.rng, session.show_progress)
+        inner = self.inner._fit(train, validation, locator.knowledge(), inside)
+        return {"locator": locator, "inner": inner}
+
+    def _judge(
+        self, state: Any, train: Any, test: Any, knowledge: Knowledge, rng: np.random.Generator
+    ) -> AttackFinding:
+        locator: Locator = state["locator"]
+        located = LabelledVectors(locator(test.releases).astype(test.X.dtype), test.L, test.groups)
+        finding = self.inner._judge(state["inner"], train, located, locator.knowledge(), rng)
+        details = {
+            "spheres": locator.spheres,
+            "error": locator.error,
+            "error_of_the_mean": locator.averaged,
+            **finding.details,
+        }
+        return dataclasses.replace(finding, details=details)
+
+    def _check(self, train: LabelledVectors, test: Any, knowledge: Knowledge) -> None:
+        owner = type(self).__name__
+        if not isinstance(test, RepeatedVectors) or test.releases.shape[1] != self.k:
+            raise InvalidInputError.of(owner, "test", f"`RepeatedVectors` of {self.k} releases each",
+                                       type(test).__name__, "The mean alone does not give the distances.")  # fmt: skip
+        if not knowledge.adaptive or train.dimension != test.dimension:
+            raise InvalidInputError.of(owner, "release", "an oracle whose releases have the dimension of clean vectors",
+                                       "none, or another dimension",
+                                       "Distances are taken between released and clean training vectors.")  # fmt: skip
+        self.inner._check(train, test, knowledge)
 
 
 @dataclass(frozen=True, eq=False)
 class Locator:
-    """Estimates clean vectors from k releases of each, and says what the estimates are worth.
+    """Estimate clean vectors from k releases of each, with the measured error of the estimates.
 
     Attributes:
         mean, centre: (n,) means of released and of clean vectors.
@@ -50,7 +225,7 @@ class Locator:
         factor: (n, n) F of F Fᵀ, the covariance of that filter's error.
         level: mean of h = (‖y − x‖² − ‖x‖²)/2 over training pairs.
         between, within: variance of h from text to text, and from release to release of one text.
-        spheres: whether the equations are used: they are if they lower the error on held-out texts.
+        spheres: whether the equations are used: only if they lower the error on held-out texts.
         axes: (n, n) principal directions of the clean vectors, in columns.
         gain, spread: (n,) per direction, the estimate is ``gain`` of the clean vector, and noise of this deviation.
         error: squared error of the estimate on held-out texts, as a share of the variance of clean vectors.
@@ -73,8 +248,8 @@ class Locator:
 
     def __call__(self, releases: Embeddings) -> FloatArray:
         """Return the estimates, (N, n), from (N, k, n) releases."""
-        found = self.filtered(releases)
-        return self.corrected(releases, found) if self.spheres else found
+        estimates = self.filtered(releases)
+        return self.corrected(releases, estimates) if self.spheres else estimates
 
     def filtered(self, releases: Embeddings) -> FloatArray:
         """Return the Wiener filter's estimates from the means."""
@@ -88,11 +263,11 @@ class Locator:
         With the error δ ~ N(0, F Fᵀ) of the estimate, b_j − y_j·x̂ − level = y_j·δ + u + ε_j, where u and ε_j have
         the variances ``between`` and ``within``; what is added is the posterior mean of δ.
         """
-        found = estimates.copy()
+        estimates = estimates.copy()
         n = releases.shape[2]
         for i, given in enumerate(releases):
             Y = given.astype(np.float64)
-            left = 0.5 * np.einsum("ij,ij->i", Y, Y) - Y @ found[i] - self.level
+            left = 0.5 * np.einsum("ij,ij->i", Y, Y) - Y @ estimates[i] - self.level
             A = np.column_stack([Y @ self.factor, np.full(len(Y), np.sqrt(self.between))])
             if len(Y) <= n + 1:
                 G = A @ A.T
@@ -102,11 +277,11 @@ class Locator:
                 G = A.T @ A
                 G[np.diag_indices_from(G)] += self.within
                 coordinates = np.linalg.solve(G, A.T @ left)
-            found[i] += self.factor @ coordinates[:-1]
-        return found
+            estimates[i] += self.factor @ coordinates[:-1]
+        return estimates
 
     def knowledge(self) -> Knowledge:
-        """Return an oracle that makes clean vectors like estimates of them, with its noise."""
+        """Return an oracle that turns clean vectors into estimates with the measured gain and noise."""
         axes, gain, spread = self.axes, self.gain, self.spread
 
         def like_estimates(X: Embeddings, rng: np.random.Generator) -> Embeddings:
@@ -126,7 +301,7 @@ def repeated_releases(
 
 
 def blocks(N: int, k: int, n: int) -> Iterator[slice]:
-    """Yield rows of which the k releases are held at once."""
+    """Yield the rows whose k releases are held at once."""
     step = max(1, _BLOCK // (k * n))
     for start in range(0, N, step):
         yield slice(start, start + step)
@@ -135,12 +310,12 @@ def blocks(N: int, k: int, n: int) -> Iterator[slice]:
 def fit_locator(
     X: Embeddings, held: Embeddings, k: int, knowledge: Knowledge, rng: np.random.Generator
 ) -> Locator:
-    """Return what training texts teach of the estimate from k releases.
+    """Return the estimator from k releases, fitted on training texts.
 
     Args:
         X: (N, n) clean vectors.
-        held: (M, n) clean vectors of other texts: the penalty, the use of the equations and what the estimate is
-            worth are taken from the first 64 to 256 of them, fewer the larger k.
+        held: (M, n) clean vectors of other texts: the penalty, the use of the equations and the error are measured on
+            the first 64 to 256 of them, fewer the larger k.
         k: Releases of each text.
         knowledge: The oracle.
         rng: For the oracle.
@@ -164,15 +339,15 @@ def fit_locator(
     factor = _factor(left, float((error**2).sum(axis=1).mean()))
     axes = np.linalg.eigh(covariance)[1]
     nothing = np.zeros(len(axes))
-    found = Locator(
+    locator = Locator(
         seen.mean, centre, weights, factor, seen.level, seen.between, seen.within, False, axes,
         nothing, nothing, 1.0, 1.0,
     )  # fmt: skip
     plain, moved = np.empty(truth.shape), np.empty(truth.shape)
     for rows in blocks(len(held), k, held.shape[1]):
         releases = repeated_releases(held[rows], k, knowledge, rng)
-        plain[rows] = found.filtered(releases)
-        moved[rows] = found.corrected(releases, plain[rows])
+        plain[rows] = locator.filtered(releases)
+        moved[rows] = locator.corrected(releases, plain[rows])
     errors = [float(((each - truth) ** 2).sum()) for each in (plain, moved)]
     spheres = errors[1] < errors[0]
     given, got = (each @ axes for each in (truth - centre, (moved if spheres else plain) - centre))
@@ -181,7 +356,7 @@ def fit_locator(
     spread = np.sqrt(((got - gain * given) ** 2).mean(axis=0))
     total = max(float(squares.sum()), _TINY)
     return replace(
-        found, spheres=spheres, gain=gain, spread=spread,
+        locator, spheres=spheres, gain=gain, spread=spread,
         error=min(errors) / total, averaged=errors[0] / total,
     )  # fmt: skip
 
@@ -217,7 +392,7 @@ def _releases_seen(X: Embeddings, knowledge: Knowledge, rng: np.random.Generator
     moves = total / _DRAWS
     noise = (products - _DRAWS * moves.T @ moves) / (N * (_DRAWS - 1))
     within = float(h.var(axis=0, ddof=1).mean())
-    # Rounding, and texts that the variance was not taken from: no equation is trusted beyond that.
+    # Rounding, and texts outside the sample, bound the precision of each equation.
     within = max(within, float(np.finfo(np.float32).eps * np.abs(h).mean()) ** 2 / 12, _TINY)
     means = clean + moves
     mean = means.mean(axis=0)
@@ -240,7 +415,7 @@ def _covariance_of_means(seen: _Seen, k: int) -> FloatArray:
     return result
 
 
-def _filter(S: FloatArray, cross: FloatArray, means: FloatArray, wanted: FloatArray) -> FloatArray:
+def _filter(S: FloatArray, cross: FloatArray, means: FloatArray, clean: FloatArray) -> FloatArray:
     """Return the ridge regression of the clean vectors that errs least on held-out texts."""
     values, vectors = np.linalg.eigh(S)
     values = np.maximum(values, 1e-12 * max(float(values[-1]), _TINY))
@@ -250,7 +425,7 @@ def _filter(S: FloatArray, cross: FloatArray, means: FloatArray, wanted: FloatAr
         ridge: FloatArray = target / (values + penalty * values.mean())[:, None]
         return ridge
 
-    errors = [float(((seen @ scaled(each) - wanted) ** 2).sum()) for each in _PENALTIES]
+    errors = [float(((seen @ scaled(each) - clean) ** 2).sum()) for each in _PENALTIES]
     weights: FloatArray = vectors @ scaled(_PENALTIES[int(np.argmin(errors))])
     return weights
 
@@ -262,256 +437,3 @@ def _factor(covariance: FloatArray, error: float) -> FloatArray:
     values = (1 - _ROUND) * values / max(float(values.mean()), _TINY) + _ROUND
     factor: FloatArray = vectors * np.sqrt(values * error / len(values))
     return factor
-
-
-_PROBE = 64  # rows that are released twice to see whether the noise repeats
-
-
-def mean_of_releases(release: Release, k: int) -> Release:
-    """Return an oracle whose release is the mean of ``k`` releases of the same vectors.
-
-    Args:
-        release: The oracle ``release(X, rng) -> Y``.
-        k: Releases of each text; the variance of fresh noise falls to 1/k, keyed noise stays as it is.
-    """
-    count = check_count(k, owner="mean_of_releases", param="k")
-
-    def released(X: Embeddings, rng: np.random.Generator) -> Embeddings:
-        first = release(X, rng)
-        total = first.astype(np.float64)
-        for _ in range(count - 1):
-            total += release(X, rng)
-        return (total / count).astype(first.dtype)
-
-    return released
-
-
-class AveragingAttack(Attack[LabelledVectors, Any]):
-    """A token-inference attack on means of ``k`` releases of each text.
-
-    ``test.X`` must hold means of ``k`` releases. With an oracle the attack learns on means of ``k`` fresh
-    releases, and the declared noise covariance is divided by ``k`` unless two releases of the same texts
-    are equal, which is how keyed noise shows: the figure is then the same for every ``k``. Without an oracle
-    the training vectors must be means of ``k`` releases too, and the declared covariance is divided by
-    ``k``.
-    """
-
-    family = "averaging"
-
-    def __init__(self, k: int, inner: Attack[LabelledVectors, Any] | None = None) -> None:
-        """Keep the number of releases.
-
-        Args:
-            k: Releases of each text that the attacker has; 1 is the inner attack itself.
-            inner: A token-inference attack; None takes `LinearAttack`, the cheapest that is strong.
-        """
-        self.k = check_count(k, owner="AveragingAttack", param="k")
-        self.inner = LinearAttack() if inner is None else inner
-        if self.inner.family != "token-inference":
-            raise InvalidInputError.of("AveragingAttack", "inner", "a token-inference attack",
-                                       f"one of the family {self.inner.family!r}")  # fmt: skip
-        self.name = f"averaging-{self.k}-{self.inner.name}"
-        several = self.k > 1
-        on = f"the mean of {self.k} releases" if several else "one release"
-        self.description = f"On {on} of each text: {self.inner.description}"
-        self.cost = f"{self.k} release{'s' * several} of each text; {self.inner.cost}"
-        self.source = "Own: the mean of repeated releases; composition from the attacker's side."
-        self.state_type = self.inner.state_type
-        self.validation_share = self.inner.validation_share
-
-    def _fit(
-        self,
-        train: LabelledVectors,
-        validation: LabelledVectors,
-        knowledge: Knowledge,
-        session: Session,
-    ) -> Any:
-        averaged = self._averaged(knowledge, train, session.rng)
-        return self.inner._fit(train, validation, averaged, session)
-
-    def _judge(
-        self,
-        state: Any,
-        train: LabelledVectors,
-        test: LabelledVectors,
-        knowledge: Knowledge,
-        rng: np.random.Generator,
-    ) -> Finding:
-        return self.inner._judge(state, train, test, self._averaged(knowledge, train, rng), rng)
-
-    def _check(self, train: LabelledVectors, test: LabelledVectors, knowledge: Knowledge) -> None:
-        self.inner._check(train, test, knowledge)
-
-    def _settings(self) -> Mapping[str, Any]:
-        inner = {f"inner.{key}": value for key, value in self.inner._settings().items()}
-        return {"inner": self.inner.name, "k": self.k, **inner}
-
-    def _averaged(
-        self, knowledge: Knowledge, train: LabelledVectors, rng: np.random.Generator
-    ) -> Knowledge:
-        """Return what is known of means of k releases."""
-        S, release = knowledge.noise_covariance, knowledge.release
-        repeats = False
-        if release is not None:
-            some = train.X[:_PROBE]
-            repeats = np.array_equal(knowledge.draw(some, rng), knowledge.draw(some, rng))
-        return Knowledge(
-            knowledge.dimension,
-            None if release is None else mean_of_releases(release, self.k),
-            S if S is None or repeats else np.asarray(S, dtype=np.float64) / self.k,
-        )
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class RepeatedVectors(LabelledVectors):
-    """Labelled vectors that are means of k releases each, with the releases.
-
-    Attributes:
-        releases: (N, k, n) the releases of each text.
-    """
-
-    releases: Any = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        shape = np.shape(self.releases)
-        if len(shape) != 3 or (shape[0], shape[2]) != self.X.shape or not shape[1]:
-            raise InvalidInputError.of("RepeatedVectors", "releases",
-                                       "of shape (N, k, n) for X of shape (N, n)", f"shape {shape}",
-                                       fix="Make them with `RepeatedVectors.of`.")  # fmt: skip
-        if not np.isfinite(self.releases).all():
-            raise InvalidInputError.of("RepeatedVectors", "releases", "finite", "nan or inf")
-
-    @classmethod
-    def of(
-        cls,
-        X: Embeddings,
-        L: Any,
-        k: int,
-        release: Release,
-        rng: np.random.Generator,
-        groups: Any = None,
-    ) -> RepeatedVectors:
-        """Return ``k`` releases of the clean vectors ``X``, (N, n), with the labels ``L``, (N, V)."""
-        count = check_count(k, owner="RepeatedVectors", param="k")
-        releases = np.stack([release(X, rng) for _ in range(count)], axis=1)
-        mean = releases.mean(axis=1, dtype=np.float64).astype(releases.dtype)
-        return cls(mean, L, groups, releases=releases)
-
-    def take(self, rows: Any) -> RepeatedVectors:
-        """Return the given rows."""
-        part = super().take(rows)
-        return RepeatedVectors(
-            part.X, part.L, part.groups, part.without, part.further, self.releases[rows]
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class _LocatedFit:
-    locator: Locator
-    inner: Any
-    inner_type: ClassVar[type[Any]]
-
-    def save(self, folder: Path) -> None:
-        """Write both parts into folders of their own."""
-        Checkpoint(folder / "locator", {}).save(self.locator)
-        Checkpoint(folder / "inner", {}).save(self.inner)
-
-    @classmethod
-    def load(cls, folder: Path) -> _LocatedFit:
-        """Read both parts."""
-        locator = Checkpoint(folder / "locator", {}).load(Locator)
-        inner = Checkpoint(folder / "inner", {}).load(cls.inner_type)
-        if locator is None or inner is None:
-            raise DataFileError.of("MultilaterationAttack", "checkpoint",
-                                   "a folder with the parts `locator` and `inner`",
-                                   f"{folder.name}, which cannot be read as one", fix="Remove the folder.")  # fmt: skip
-        return cls(locator, inner)
-
-
-class MultilaterationAttack(Attack[LabelledVectors, Any]):
-    """A token-inference attack on clean vectors that are located from ``k`` releases of each text.
-
-    The estimate is the Wiener filter of the mean of the releases, moved onto the spheres ‖y_j − x‖ = r around
-    them, as far as training texts show that these distances are the same (`vecveil.attacks.averaging`). Where they
-    are, n + 1 releases give the clean vector exactly; where they are not, or where releases repeat, the mean is what
-    is left. ``test`` must be `RepeatedVectors`, and an oracle is needed. The inner attack learns from
-    clean vectors with the error that the estimate was measured to have.
-    """
-
-    family = "averaging"
-
-    def __init__(self, k: int, inner: Attack[LabelledVectors, Any] | None = None) -> None:
-        """Keep the number of releases.
-
-        Args:
-            k: Releases of each text that the attacker has.
-            inner: A token-inference attack that reads the estimates; None takes `LinearAttack`.
-        """
-        self.k = check_count(k, owner="MultilaterationAttack", param="k")
-        self.inner = LinearAttack() if inner is None else inner
-        if self.inner.family != "token-inference":
-            raise InvalidInputError.of("MultilaterationAttack", "inner", "a token-inference attack",
-                                       f"one of the family {self.inner.family!r}")  # fmt: skip
-        several = self.k > 1
-        self.name = f"averaging-{self.k}-spheres-{self.inner.name}"
-        self.description = (
-            f"On the clean vector as {self.k} release{'s' * several} of each text locate it, by their mean and "
-            f"their distances: {self.inner.description}"
-        )
-        self.cost = f"{self.k} release{'s' * several} of each text; {self.inner.cost}"
-        self.source = (
-            "Own: multilateration from ‖e' − e‖ = r, as TextCrafter states it of its releases."
-        )
-        self.state_type = type("_LocatedFit", (_LocatedFit,), {"inner_type": self.inner.state_type})
-        self.validation_share = self.inner.validation_share
-
-    def _fit(
-        self,
-        train: LabelledVectors,
-        validation: LabelledVectors,
-        knowledge: Knowledge,
-        session: Session,
-    ) -> Any:
-        locator = fit_locator(train.X, validation.X, self.k, knowledge, session.rng)
-        inside = Session(session.rng, session.show_progress)
-        inner = self.inner._fit(train, validation, locator.knowledge(), inside)
-        return self.state_type(locator, inner)
-
-    def _judge(
-        self,
-        state: Any,
-        train: LabelledVectors,
-        test: Any,
-        knowledge: Knowledge,
-        rng: np.random.Generator,
-    ) -> Finding:
-        locator: Locator = state.locator
-        located = locator(test.releases).astype(test.X.dtype)
-        read = LabelledVectors(located, test.L, test.groups)
-        found = self.inner._judge(state.inner, train, read, locator.knowledge(), rng)
-        worth = {
-            "spheres": locator.spheres,
-            "error": locator.error,
-            "error_of_the_mean": locator.averaged,
-        }
-        return dataclasses.replace(found, details={**worth, **found.details})
-
-    def _check(self, train: LabelledVectors, test: Any, knowledge: Knowledge) -> None:
-        owner = type(self).__name__
-        if not isinstance(test, RepeatedVectors) or test.releases.shape[1] != self.k:
-            raise InvalidInputError(
-                message(owner, "test", f"`RepeatedVectors` of {self.k} releases each", f"{type(test).__name__}",
-                        "The mean alone does not say how far each release lies from the text's vector.")
-            )  # fmt: skip
-        if not knowledge.adaptive or train.dimension != test.dimension:
-            raise InvalidInputError(
-                message(owner, "release", "an oracle whose releases have the dimension of the clean vectors",
-                        "none, or another dimension",
-                        "Distances are taken between released and clean vectors of training texts.")
-            )  # fmt: skip
-        self.inner._check(train, test, knowledge)
-
-    def _settings(self) -> Mapping[str, Any]:
-        inner = {f"inner.{key}": value for key, value in self.inner._settings().items()}
-        return {"inner": self.inner.name, "k": self.k, **inner}

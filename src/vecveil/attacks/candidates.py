@@ -10,21 +10,14 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.attack import Attack, Finding, Session
+from vecveil.attacks.attack import Attack, AttackFinding, Session
 from vecveil.attacks.evidence import CandidateVectors, Knowledge, PairedVectors
 from vecveil.attacks.release_model import ReleaseModel, fit_release_model
 from vecveil.errors import InvalidInputError
 from vecveil.metrics.detection import candidate_matching, candidate_matching_of_ranks
 from vecveil.validation import check_count
 
-__all__ = [
-    "CandidateAttack",
-    "CosineMatching",
-    "ExpectedReleaseMatching",
-    "FixedNorm",
-    "FixedNormMatching",
-    "LikelihoodMatching",
-]
+__all__ = ["CandidateAttack", "CosineMatching", "FixedNormMatching", "LikelihoodMatching"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -35,9 +28,9 @@ _TIE = 1e-12  # share of the squared lengths below which two squared distances a
 class CandidateAttack(Attack[PairedVectors, CandidateVectors]):
     """A matching attack: the candidates are ranked by their distance to the released vector.
 
-    Subclasses give `_places`, where the candidates and the released vectors lie, and may give `_misfit`, what
-    of a distance speaks against a candidate. Estimates: ``top_1`` (the main one; its metric says of how many,
-    ``top-1 of 10``) and ``mrr``. The candidates are each vector's ``options``, or the whole pool.
+    Subclasses implement `_places`, the positions of candidates and released vectors, and may implement `_misfit`, a
+    function of the distance. Estimates: ``top_1`` (the main one; its metric names the number, ``top-1 of 10``) and
+    ``mrr``. The candidates are each vector's ``options``, or the whole pool.
     """
 
     family = "candidates"
@@ -46,18 +39,18 @@ class CandidateAttack(Attack[PairedVectors, CandidateVectors]):
     def _places(
         self, state: Any, test: CandidateVectors, knowledge: Knowledge, rng: np.random.Generator
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the released vectors, (M, r), and the pool, (P, r), where the Euclidean distance decides."""
+        """Return the released vectors, (M, r), and the pool, (P, r), in a space with Euclidean distances."""
 
     def _misfit(self, state: Any, squares: FloatArray) -> FloatArray:
-        """Return what speaks against candidates at these squared distances, the least is named first.
+        """Return the misfit of candidates at these squared distances; the least ranks first.
 
-        An error of δ in a square may move it by δ at most, or ties are not seen as ties.
+        An error of δ in a square may change it by δ at most, or ties are missed.
         """
         return squares
 
     @abstractmethod
     def _details(self, state: Any) -> Mapping[str, Any]:
-        """Return what was learnt, for the result: numbers and names only."""
+        """Return the fitted values, for the result: numbers and names only."""
 
     @final
     def _judge(
@@ -67,41 +60,39 @@ class CandidateAttack(Attack[PairedVectors, CandidateVectors]):
         test: CandidateVectors,
         knowledge: Knowledge,
         rng: np.random.Generator,
-    ) -> Finding:
-        found, places = self._places(state, test, knowledge, rng)
+    ) -> AttackFinding:
+        released, places = self._places(state, test, knowledge, rng)
         seed = int(rng.integers(2**31))
         if test.options is None:
-            ranks = self._ranks(state, found, places, test.truth, rng)
+            ranks = self._ranks(state, released, places, test.truth, rng)
             both = candidate_matching_of_ranks(ranks, len(places), test.groups, seed=seed)
         else:
-            scores = -self._misfit(state, _option_distances(found, places, test.options))
+            scores = -self._misfit(state, _option_distances(released, places, test.options))
             both = candidate_matching(scores, test.truth, test.groups, seed=seed)
         top_1, mrr = both.values()
-        count = len(places) if test.options is None else test.options.shape[1]
-        top_1 = replace(top_1, metric=f"top-1 of {count:,}")
-        return Finding({"top_1": top_1, "mrr": mrr}, details=self._details(state))
+        top_1 = replace(top_1, metric=f"top-1 of {test.choices:,}")
+        return AttackFinding({"top_1": top_1, "mrr": mrr}, details=self._details(state))
 
     def _check(self, train: PairedVectors, test: CandidateVectors, knowledge: Knowledge) -> None:
-        wanted, got = train.clean.shape[1], test.pool.shape[1]
-        if wanted != got:
-            raise InvalidInputError.of(type(self).__name__, "test",
-                                       f"a set whose pool has the dimension {wanted} of `train.clean`",
-                                       f"{got}", "Candidates are released as the training texts are.")  # fmt: skip
+        expected, got = train.clean.shape[1], test.pool.shape[1]
+        if expected != got:
+            constraint = f"a set whose pool has the dimension {expected} of `train.clean`"
+            raise InvalidInputError.of(type(self).__name__, "test", constraint, got)
 
     def _ranks(
         self,
         state: Any,
-        found: FloatArray,
+        released: FloatArray,
         places: FloatArray,
         truth: npt.NDArray[np.intp],
         rng: np.random.Generator,
     ) -> npt.NDArray[np.int64]:
         """Return the rank of the true candidate in the pool, from 1; ties are broken at random."""
-        ranks = np.empty(len(found), dtype=np.int64)
+        ranks = np.empty(len(released), dtype=np.int64)
         lengths = np.einsum("pr,pr->p", places, places)
         rows = max(1, _CELLS // len(places))
-        for i in range(0, len(found), rows):
-            part, right = found[i : i + rows], truth[i : i + rows]
+        for i in range(0, len(released), rows):
+            part, right = released[i : i + rows], truth[i : i + rows]
             own_lengths = np.einsum("mr,mr->m", part, part)
             squares = part @ places.T
             squares *= -2
@@ -117,21 +108,21 @@ class CandidateAttack(Attack[PairedVectors, CandidateVectors]):
 
 
 def _option_distances(
-    found: FloatArray, places: FloatArray, options: npt.NDArray[np.intp]
+    released: FloatArray, places: FloatArray, options: npt.NDArray[np.intp]
 ) -> FloatArray:
     """Return squared distances to each vector's options, (M, C); equal options get equal ones."""
     distances = np.empty(options.shape)
-    rows = max(1, _CELLS // (options.shape[1] * found.shape[1]))
-    for i in range(0, len(found), rows):
-        difference = places[options[i : i + rows]] - found[i : i + rows, None]
+    rows = max(1, _CELLS // (options.shape[1] * released.shape[1]))
+    for i in range(0, len(released), rows):
+        difference = places[options[i : i + rows]] - released[i : i + rows, None]
         distances[i : i + rows] = np.einsum("mcr,mcr->mc", difference, difference)
     return distances
 
 
-class ExpectedReleaseMatching(CandidateAttack):
+class _ExpectedReleaseMatching(CandidateAttack):
     """Candidates ranked by the distance of the released vector to their expected release, E[y | x].
 
-    Subclasses give `_embed`, the space in which distances are taken.
+    Subclasses implement `_embed`, the space in which distances are taken.
     """
 
     state_type = ReleaseModel
@@ -142,7 +133,7 @@ class ExpectedReleaseMatching(CandidateAttack):
 
     @abstractmethod
     def _embed(self, model: ReleaseModel, Y: FloatArray) -> FloatArray:
-        """Return released vectors, or expected ones, where the Euclidean distance decides, (N, r)."""
+        """Return released vectors, or expected ones, in the space of Euclidean distances, (N, r)."""
 
     @final
     def _fit(
@@ -171,10 +162,10 @@ class ExpectedReleaseMatching(CandidateAttack):
         return {"expectation": expectation, "penalty": state.penalty, "floor": state.floor}
 
 
-class CosineMatching(ExpectedReleaseMatching):
+class CosineMatching(_ExpectedReleaseMatching):
     """Candidates ranked by the cosine between their expected release and the released vector.
 
-    It needs no noise covariance: what somebody with a vector database does. Behind noise that differs
+    It needs no noise covariance: an attacker with a vector database does this. Behind noise that differs
     from direction to direction the likelihood finds more.
     """
 
@@ -189,7 +180,7 @@ class CosineMatching(ExpectedReleaseMatching):
         return unit
 
 
-class LikelihoodMatching(ExpectedReleaseMatching):
+class LikelihoodMatching(_ExpectedReleaseMatching):
     """Candidates ranked by the Mahalanobis distance (y − E[y|x])ᵀ S⁺ (y − E[y|x]), the least first.
 
     For Gaussian noise that is the likelihood's order, and for every noise whose density falls with the
@@ -208,8 +199,8 @@ class LikelihoodMatching(ExpectedReleaseMatching):
 
 
 @dataclass(frozen=True)
-class FixedNorm:
-    """How far releases lie from the vectors that they are releases of.
+class _FixedNorm:
+    """Distance of releases from their clean vectors.
 
     Attributes:
         norm: Median of ‖y − x‖.
@@ -223,9 +214,9 @@ class FixedNorm:
 class FixedNormMatching(CandidateAttack):
     """Candidates ranked by |‖y − x‖² − r²|, the least first; r is the median of ‖y − x‖ on training texts.
 
-    A method that moves every vector by exactly r tells by that which vector it has moved: the true
-    candidate is at r from the release to the last bits, any other almost never is, however large r. Nothing is
-    subtracted from y − x: its mean may depend on x, its length does not. Where the norm is random, r says little
+    A method that moves every vector by exactly r thereby reveals which vector it has moved: the true
+    candidate is at r from the release to the last bits, any other almost never is, however large r. No mean is
+    subtracted from y − x: it may depend on x, but the length does not. Where the norm is random, r says little
     and the likelihood says more.
     """
 
@@ -233,7 +224,7 @@ class FixedNormMatching(CandidateAttack):
     description = "Candidates ranked by how near their distance to the vector is to the usual length of the noise."
     cost = "seconds on one core; the encoder's vectors of every candidate"
     source = "Consistency with a known distortion: ‖e' − e‖ = r, as TextCrafter states it of its releases."
-    state_type = FixedNorm
+    state_type = _FixedNorm
 
     def _fit(
         self,
@@ -241,45 +232,42 @@ class FixedNormMatching(CandidateAttack):
         validation: PairedVectors,
         knowledge: Knowledge,
         session: Session,
-    ) -> FixedNorm:
-        # Nothing is chosen, so nothing is set aside.
+    ) -> _FixedNorm:
+        # No setting is chosen, so the validation texts count as training texts.
         norms = np.concatenate([_norms(each, knowledge, session) for each in (train, validation)])
         low, norm, high = (float(q) for q in np.quantile(norms, (0.25, 0.5, 0.75)))
-        return FixedNorm(norm, (high - low) / norm if norm else 0.0)
+        return _FixedNorm(norm, (high - low) / norm if norm else 0.0)
 
     def _places(
         self,
-        state: FixedNorm,
+        state: _FixedNorm,
         test: CandidateVectors,
         knowledge: Knowledge,
         rng: np.random.Generator,
     ) -> tuple[FloatArray, FloatArray]:
         return test.X.astype(np.float64), test.pool.astype(np.float64)
 
-    def _misfit(self, state: FixedNorm, squares: FloatArray) -> FloatArray:
-        # In squares: near r it is the order of |‖y − x‖ − r|, without the root's errors near 0.
+    def _misfit(self, state: _FixedNorm, squares: FloatArray) -> FloatArray:
+        # Near r, squares give the order of |‖y − x‖ − r| without the root's rounding errors near 0.
         misfit: FloatArray = np.abs(squares - state.norm**2)
         return misfit
 
-    def _details(self, state: FixedNorm) -> Mapping[str, Any]:
+    def _details(self, state: _FixedNorm) -> Mapping[str, Any]:
         return {"norm": state.norm, "relative_spread": state.spread}
 
     def _check(self, train: PairedVectors, test: CandidateVectors, knowledge: Knowledge) -> None:
         super()._check(train, test, knowledge)
-        wanted = test.pool.shape[1]
-        if test.dimension != wanted:
+        expected = test.pool.shape[1]
+        if test.dimension != expected:
             raise InvalidInputError.of(type(self).__name__, "test",
-                                       f"of released vectors with the dimension {wanted} of its pool",
-                                       f"dimension {test.dimension}",
-                                       "The length of a difference is taken between vectors of one space.",
+                                       f"of released vectors with the dimension {expected} of its pool",
+                                       f"dimension {test.dimension}", "Distances need vectors of one space.",
                                        "Match reduced releases by cosine or by likelihood.")  # fmt: skip
 
 
 def _norms(pairs: PairedVectors, knowledge: Knowledge, session: Session) -> FloatArray:
     """Return ‖y − x‖ of one release of each vector, (N,)."""
-    adaptive = knowledge.adaptive
-    released = knowledge.draw(pairs.clean, session.rng) if adaptive else pairs.X
-    norms: FloatArray = np.linalg.norm(
-        released.astype(np.float64) - pairs.clean.astype(np.float64), axis=1
-    )
+    released = knowledge.draw(pairs.clean, session.rng) if knowledge.adaptive else pairs.X
+    difference = released.astype(np.float64) - pairs.clean.astype(np.float64)
+    norms: FloatArray = np.linalg.norm(difference, axis=1)
     return norms

@@ -1,4 +1,8 @@
-"""The attacker's evidence and knowledge: vectors with labels, texts or pairs, group-wise splits, the release oracle."""
+"""The attacker's evidence and knowledge: labelled, paired or text vectors, the release oracle, splits by group.
+
+An attacker sees released vectors, never the method. With a release oracle it may protect its own training
+vectors as often as it likes: its training vectors are then clean ones.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ import numpy.typing as npt
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from vecveil.errors import InvalidInputError
+from vecveil.errors import InvalidInputError, wrong_shape
 from vecveil.metrics.estimates import group_index
 from vecveil.metrics.token_inference import check_labels
 from vecveil.types import Embeddings, Matrix, Release, Texts
@@ -26,20 +30,12 @@ from vecveil.validation import (
 )
 
 __all__ = [
-    "CandidateVectors",
-    "Evidence",
-    "FurtherVectors",
-    "Knowledge",
-    "LabelledVectors",
-    "PairedVectors",
-    "TextVectors",
-    "connect",
-    "normalise_text",
-    "split_groups",
-    "text_groups",
-]
+    "CandidateVectors", "Evidence", "FurtherVectors", "Knowledge", "LabelledVectors", "PairedVectors",
+    "TextVectors", "connect", "normalise_text", "split_groups", "text_groups",
+]  # fmt: skip
 
-IndexArray = npt.NDArray[np.intp]
+Rows = npt.NDArray[np.intp]
+Self = TypeVar("Self", bound="Evidence")
 
 
 def normalise_text(text: str) -> str:
@@ -47,7 +43,7 @@ def normalise_text(text: str) -> str:
     return "".join(c for c in text.casefold() if c.isalnum())
 
 
-def text_groups(texts: Texts, ids: Any = None, *, pairs: Any = None) -> IndexArray:
+def text_groups(texts: Texts, ids: Any = None, *, pairs: Any = None) -> Rows:
     """Return the group of each text, (N,), numbered from 0 in order of appearance.
 
     Texts belong together if they agree in letters and digits, if they share an id, or if a pair
@@ -61,8 +57,7 @@ def text_groups(texts: Texts, ids: Any = None, *, pairs: Any = None) -> IndexArr
     """
     owner = "text_groups"
     given = check_texts(texts, owner=owner)
-    keys = [normalise_text(text) or text for text in given]
-    edges = [connect(keys)]
+    edges = [connect([normalise_text(text) or text for text in given])]
     if ids is not None:
         listed = list(ids)
         check_same_length(owner, ids=listed, texts=given)
@@ -72,13 +67,10 @@ def text_groups(texts: Texts, ids: Any = None, *, pairs: Any = None) -> IndexArr
         if joined.size == 0:
             joined = np.empty((0, 2), dtype=np.intp)
         if joined.ndim != 2 or joined.shape[1] != 2 or joined.dtype.kind not in "iu":
-            raise InvalidInputError.of(owner, "pairs", "integers of shape (P, 2)",
-                                       f"shape {joined.shape}, dtype {joined.dtype}")  # fmt: skip
-        if joined.size and (joined.min() < 0 or joined.max() >= len(given)):
-            raise InvalidInputError.of(
-                owner, "pairs", f"indices from 0 to {len(given) - 1}", "an index outside"
+            raise wrong_shape(
+                owner, "pairs", "(P, 2), integers", f"{joined.shape}, dtype {joined.dtype}"
             )
-        edges.append(joined.astype(np.intp))
+        edges.append(_indices(joined, len(given), owner, "pairs"))
     both = np.concatenate(edges)
     size = (len(given), len(given))
     graph = coo_array((np.ones(len(both), dtype=np.int8), (both[:, 0], both[:, 1])), shape=size)
@@ -86,22 +78,23 @@ def text_groups(texts: Texts, ids: Any = None, *, pairs: Any = None) -> IndexArr
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     order = np.empty(len(first), dtype=np.intp)
     order[np.argsort(first)] = np.arange(len(first))
-    groups: IndexArray = order[inverse.reshape(-1)]
+    groups: Rows = order[inverse.reshape(-1)]
     return groups
 
 
-def connect(keys: Sequence[Any]) -> IndexArray:
+def connect(keys: Sequence[Any]) -> Rows:
     """Return edges (E, 2) from each row to the first with the same key; None joins nothing."""
     first: dict[Any, int] = {}
     edges = [(i, first.setdefault(key, i)) for i, key in enumerate(keys) if key is not None]
     return np.array(edges, dtype=np.intp).reshape(-1, 2)
 
 
-def split_groups(groups: Any, shares: Sequence[float], *, seed: int = 0) -> list[IndexArray]:
+def split_groups(groups: Any, shares: Sequence[float], *, seed: int = 0) -> list[Rows]:
     """Return the row indices of each part, sorted; a group is never divided.
 
-    Groups are drawn in random order, and each goes to the part that is furthest below its share
-    of the rows, so that every part gets at least one group.
+    Duplicates, near-duplicates and the two sides of a pair belong to one group: an attacker who has seen one of
+    them has seen the other. Groups are drawn in random order, and each goes to the part that is furthest below
+    its share of the rows, so that every part gets at least one group.
 
     Args:
         groups: (N,) group ids.
@@ -114,27 +107,26 @@ def split_groups(groups: Any, shares: Sequence[float], *, seed: int = 0) -> list
     owner = "split_groups"
     given = np.asarray(groups)
     if given.ndim != 1:
-        raise InvalidInputError.of(owner, "groups", "of shape (N,)", f"shape {given.shape}")
+        raise wrong_shape(owner, "groups", "(N,)", given.shape)
     parts = check_count(len(shares), owner=owner, param="shares")
-    wanted = np.array([check_positive(share, owner=owner, param="shares") for share in shares])
+    sizes = np.array([check_positive(share, owner=owner, param="shares") for share in shares])
     values, index, counts = np.unique(given, return_inverse=True, return_counts=True)
     if len(values) < parts:
         raise InvalidInputError.of(owner, "groups", f"at least {parts} groups, one for each part",
                                    f"{len(values)} groups", "Texts of one group must not be in two parts.",
                                    "Give more texts that differ.")  # fmt: skip
-    wanted = wanted / wanted.sum() * len(given)
-    # A large group first: late, it could no longer be balanced. Among equals the order is random.
+    sizes = sizes / sizes.sum() * len(given)
     seed = check_count(seed, owner=owner, param="seed", minimum=0)
     shuffled = np.random.default_rng(seed).permutation(len(values))
-    sizeable = counts[shuffled] > wanted.min() / 10
-    order = np.concatenate([shuffled[sizeable], shuffled[~sizeable]])
+    # Large groups first: placed late, they could not be balanced any more.
+    sizeable = counts[shuffled] > sizes.min() / 10
     filled = np.zeros(parts)
     part_of = np.empty(len(values), dtype=np.intp)
     left = len(values)
-    for group in order:
+    for group in np.concatenate([shuffled[sizeable], shuffled[~sizeable]]):
         empty = filled == 0
         candidates = np.flatnonzero(empty) if empty.sum() >= left else np.arange(parts)
-        part = candidates[np.argmax(((wanted - filled) / wanted)[candidates])]
+        part = candidates[np.argmax(((sizes - filled) / sizes)[candidates])]
         part_of[group] = part
         filled[part] += counts[group]
         left -= 1
@@ -144,18 +136,17 @@ def split_groups(groups: Any, shares: Sequence[float], *, seed: int = 0) -> list
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FurtherVectors:
-    """Vectors of texts that the attacker has made or found, and labelled itself.
+    """Vectors of texts that the attacker has made or collected, and labelled itself.
 
-    They are no rows of a split: nothing is judged on them. They must be vectors of the kind that the attack
+    They are no rows of a split: no figure is measured on them. They must be vectors of the kind that the attack
     learns from: clean ones where there is a release oracle.
 
     Attributes:
         X: (F, n) float32 or float64, finite.
         L: (F, V) 0/1 token labels.
-        weight: (F,) what each counts beside an own text, above 0 and at most 1.
-        groups: (F,) group of the own text that each was made from, or an id that no own text has; None: made from
-            none. While an attack compares itself with another on validation texts, it leaves out what was made
-            from them.
+        weight: (F,) weight of each relative to a training text, above 0 and at most 1.
+        groups: (F,) group of the training text that each was made from, or an id that no training text has; None:
+            made from none. While settings are chosen on validation texts, texts made from them are left out.
     """
 
     X: Embeddings
@@ -167,15 +158,13 @@ class FurtherVectors:
         owner = type(self).__name__
         X = check_embeddings(self.X, owner=owner, param="X", min_rows=1)
         L = check_labels(self.L, owner=owner, param="L")
-        if len(L) != len(X):
-            wanted = f"one row for each of the {len(X)} vectors"
-            raise InvalidInputError.of(owner, "L", wanted, f"{len(L)} rows")
+        _same_length(owner, "L", len(L), len(X))
         weight = np.asarray(self.weight)
-        wanted = f"{len(X)} numbers above 0 and at most 1"
+        expected = f"{len(X)} numbers above 0 and at most 1"
         if weight.shape != (len(X),) or weight.dtype.kind not in "fiu":
-            raise InvalidInputError.of(owner, "weight", wanted, f"shape {weight.shape}")
+            raise InvalidInputError.of(owner, "weight", expected, f"shape {weight.shape}")
         if not ((weight > 0) & (weight <= 1)).all():
-            raise InvalidInputError.of(owner, "weight", wanted, "a number outside")
+            raise InvalidInputError.of(owner, "weight", expected, "a number outside")
         if self.groups is not None:
             group_index(self.groups, len(X), owner=owner)
             object.__setattr__(self, "groups", np.asarray(self.groups))
@@ -186,7 +175,7 @@ class FurtherVectors:
         return len(self.X)
 
     def apart_from(self, groups: npt.NDArray[Any] | None) -> FurtherVectors | None:
-        """Return those that were made from no text of ``groups``; None if none is left."""
+        """Return the rows that were made from no text of ``groups``; None if none is left."""
         if self.groups is None or groups is None:
             return self
         rows = np.flatnonzero(~np.isin(self.groups, groups))
@@ -195,12 +184,8 @@ class FurtherVectors:
         return FurtherVectors(self.X[rows], self.L[rows], self.weight[rows], self.groups[rows])
 
 
-Rows = npt.NDArray[np.intp]
-Self = TypeVar("Self", bound="Evidence")
-
-
 class Evidence(ABC):
-    """Vectors of N texts, and which texts belong together; subclasses add what else is known of them.
+    """Vectors of N texts and their groups; subclasses add labels, texts or other vectors.
 
     Attributes:
         X: (N, n) float32 or float64, finite.
@@ -215,7 +200,7 @@ class Evidence(ABC):
 
     @property
     def dimension(self) -> int:
-        """Dimension of the vectors."""
+        """Return the dimension of the vectors."""
         return int(self.X.shape[1])
 
     @abstractmethod
@@ -223,14 +208,14 @@ class Evidence(ABC):
         """Return the given rows."""
 
     def shape_record(self) -> dict[str, Any]:
-        """Return what a checkpoint must agree with beside the dimension of the vectors."""
+        """Return the sizes that a checkpoint must agree with, beside the dimension of the vectors."""
         return {}
 
     def digest(self) -> str:
-        """Return a hash of everything in it: a checkpoint of other texts or vectors is not used."""
-        found = hashlib.sha256()
-        _hash_fields(found, self)
-        return found.hexdigest()[:32]
+        """Return a hash of all fields, so that a checkpoint of other texts or vectors is refused."""
+        hashed = hashlib.sha256()
+        _hash_fields(hashed, self)
+        return hashed.hexdigest()[:32]
 
     def _set_common(self) -> None:
         """Check and freeze `X` and `groups`."""
@@ -241,35 +226,34 @@ class Evidence(ABC):
             object.__setattr__(self, "groups", np.asarray(self.groups))
 
     def _set_rows(self, name: str, *, dimension: int | None = None) -> None:
-        """Check and freeze further vectors, one for each text, or None."""
+        """Check and freeze a further array of vectors, one for each text, or None."""
         value = getattr(self, name)
-        if value is None:
-            return
-        owner = type(self).__name__
-        given = check_embeddings(value, owner=owner, param=name, dimension=dimension)
-        _same_length(owner, name, len(given), len(self.X))
-        object.__setattr__(self, name, given)
+        if value is not None:
+            owner = type(self).__name__
+            given = check_embeddings(value, owner=owner, param=name, dimension=dimension)
+            _same_length(owner, name, len(given), len(self.X))
+            object.__setattr__(self, name, given)
 
 
-def _hash_fields(found: Any, record: Any) -> None:
+def _hash_fields(hashed: Any, record: Any) -> None:
     for each in fields(record):
         value = getattr(record, each.name)
-        found.update(each.name.encode())
+        hashed.update(each.name.encode())
         if isinstance(value, np.ndarray):
-            found.update(f"{value.dtype}{value.shape}".encode())
-            found.update(
-                value.tobytes() if value.dtype != object else repr(value.tolist()).encode()
-            )
+            hashed.update(f"{value.dtype}{value.shape}".encode())
+            plain = value.dtype != object
+            hashed.update(value.tobytes() if plain else repr(value.tolist()).encode())
         elif is_dataclass(value):
-            _hash_fields(found, value)
+            _hash_fields(hashed, value)
         else:
-            found.update(repr(value).encode("utf-8", "surrogatepass"))
+            hashed.update(repr(value).encode("utf-8", "surrogatepass"))
 
 
 def _same_length(owner: str, name: str, got: int, rows: int) -> None:
     if got != rows:
-        wanted = f"one row for each of the {rows} vectors"
-        raise InvalidInputError.of(owner, name, wanted, f"{got} rows")
+        raise InvalidInputError.of(
+            owner, name, f"one row for each of the {rows} vectors", f"{got} rows"
+        )
 
 
 def _part(value: Any, rows: Rows) -> Any:
@@ -278,14 +262,14 @@ def _part(value: Any, rows: Rows) -> Any:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LabelledVectors(Evidence):
-    """Vectors, which tokens each text holds, and which texts belong together.
+    """Vectors with the tokens that each text holds.
 
     Attributes:
         X: (N, n) float32 or float64, finite.
         L: (N, V) 0/1 token labels, kept as booleans. A probe has V = 1: does the text hold the concept?
         groups: (N,) group ids; None if every text stands alone.
         without: (N, n) vectors of the same texts with the concept removed, or None.
-        further: Texts that the attacker has made or found, or None; `take` keeps all of them.
+        further: Texts that the attacker has made or collected, or None; `take` keeps all of them.
     """
 
     X: Embeddings
@@ -304,18 +288,13 @@ class LabelledVectors(Evidence):
         if self.further is not None:
             got = (self.further.X.shape[1], self.further.L.shape[1])
             if got != (self.dimension, L.shape[1]):
-                wanted = f"of dimension {self.dimension} with {L.shape[1]} labels"
-                raise InvalidInputError.of(owner, "further", wanted, f"{got[0]} and {got[1]}")
+                expected = f"of dimension {self.dimension} with {L.shape[1]} labels"
+                raise InvalidInputError.of(owner, "further", expected, f"{got[0]} and {got[1]}")
 
     def take(self, rows: Rows) -> LabelledVectors:
         """Return the given rows."""
-        return LabelledVectors(
-            self.X[rows],
-            self.L[rows],
-            _part(self.groups, rows),
-            _part(self.without, rows),
-            self.further,
-        )
+        groups, without = _part(self.groups, rows), _part(self.without, rows)
+        return LabelledVectors(self.X[rows], self.L[rows], groups, without, self.further)
 
     def shape_record(self) -> dict[str, Any]:
         """Return the size of the vocabulary."""
@@ -324,7 +303,7 @@ class LabelledVectors(Evidence):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TextVectors(Evidence):
-    """Vectors and their texts, for attacks that write the text anew.
+    """Vectors and their texts, for attacks that reconstruct texts.
 
     Attributes:
         X: (N, n) float32 or float64, finite.
@@ -383,7 +362,7 @@ class CandidateVectors(Evidence):
     Attributes:
         X: (M, m) released vectors.
         pool: (P, n) clean vectors of all candidate texts.
-        truth: (M,) which candidate each vector really is, an index into its options.
+        truth: (M,) the true candidate of each vector, an index into its options.
         options: (M, C) the candidates of each vector, indices into ``pool``; None: the whole pool.
         groups: (M,) group ids; None if every text stands alone.
     """
@@ -403,37 +382,38 @@ class CandidateVectors(Evidence):
         if self.options is not None:
             options = _indices(self.options, len(pool), owner, "options")
             if options.ndim != 2 or options.shape[1] < 2:
-                wanted = "of shape (M, C) with C >= 2"
-                raise InvalidInputError.of(owner, "options", wanted, f"{options.shape}")
+                raise wrong_shape(owner, "options", "(M, C) with C >= 2", options.shape)
             _same_length(owner, "options", len(options), M)
             object.__setattr__(self, "options", options)
             choices = options.shape[1]
         truth = _indices(self.truth, choices, owner, "truth")
         if truth.ndim != 1:
-            raise InvalidInputError.of(owner, "truth", "of shape (M,)", f"{truth.shape}")
+            raise wrong_shape(owner, "truth", "(M,)", truth.shape)
         _same_length(owner, "truth", len(truth), M)
         object.__setattr__(self, "truth", truth)
 
+    @property
+    def choices(self) -> int:
+        """Return the number of candidates of each vector."""
+        return len(self.pool) if self.options is None else int(self.options.shape[1])
+
     def take(self, rows: Rows) -> CandidateVectors:
         """Return the given rows, with the whole pool."""
-        options = _part(self.options, rows)
-        return CandidateVectors(
-            self.X[rows], self.pool, self.truth[rows], options, _part(self.groups, rows)
-        )
+        options, groups = _part(self.options, rows), _part(self.groups, rows)
+        return CandidateVectors(self.X[rows], self.pool, self.truth[rows], options, groups)
 
 
-def _indices(value: Any, size: int, owner: str, param: str) -> npt.NDArray[np.intp]:
+def _indices(value: Any, size: int, owner: str, param: str) -> Rows:
     given = np.asarray(value)
     if given.dtype.kind not in "iu" or (given.size and not 0 <= given.min() <= given.max() < size):
-        raise InvalidInputError.of(
-            owner, param, f"integers from 0 to {size - 1}", f"dtype {given.dtype}, or one outside"
-        )
+        got = f"dtype {given.dtype}, or an index outside"
+        raise InvalidInputError.of(owner, param, f"integers from 0 to {size - 1}", got)
     return given.astype(np.intp)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Knowledge:
-    """What an attacker knows of the protection: perhaps an oracle, perhaps the noise's covariance.
+    """The attacker's knowledge of the protection: a release oracle, the noise's covariance, both or neither.
 
     Attributes:
         dimension: Dimension m of the released vectors.
@@ -456,11 +436,15 @@ class Knowledge:
             return X
         released = check_embeddings(self.release(X, rng), owner="Attack", param="release")
         if released.shape != (len(X), self.dimension):
-            raise InvalidInputError.of("Attack", "release",
-                                       f"a function that returns shape {(len(X), self.dimension)}",
+            raise InvalidInputError.of("Attack", "release", f"a function that returns shape {(len(X), self.dimension)}",
                                        f"shape {released.shape}",
                                        "Training and test vectors must be released alike.")  # fmt: skip
         return released
+
+    def repeats(self, X: Embeddings, rng: np.random.Generator) -> bool:
+        """Return whether two releases of the first rows of ``X`` are equal, as keyed noise makes them."""
+        some = X[:64]
+        return np.array_equal(self.draw(some, rng), self.draw(some, rng))
 
     def check(self, train: Evidence, *, owner: str) -> None:
         """Refuse training vectors or a covariance that do not fit the released vectors.
@@ -473,30 +457,28 @@ class Knowledge:
             raise InvalidInputError.of(owner, "train", f"of the released dimension {self.dimension}",
                                        f"dimension {train.dimension}",
                                        "Without a release oracle the attack learns from released vectors.")  # fmt: skip
-        S = self.noise_covariance
-        if S is not None:
-            size = (self.dimension, self.dimension)
-            if np.shape(S) != size or not np.isfinite(S).all():
-                raise InvalidInputError.of(
-                    owner, "noise_covariance", f"finite, of shape {size}", f"shape {np.shape(S)}"
-                )
-            values = np.linalg.eigvalsh((np.asarray(S) + np.asarray(S).T) / 2)
-            skew = float(np.abs(np.asarray(S) - np.asarray(S).T).max(initial=0.0))
-            size_of = float(np.abs(values).max(initial=0.0))
-            if skew > 1e-6 * size_of or values.min(initial=0.0) < -1e-6 * size_of:
-                raise InvalidInputError.of(owner, "noise_covariance",
-                                           "symmetric, with eigenvalues of at least 0", "another matrix")  # fmt: skip
+        if self.noise_covariance is None:
+            return
+        S = np.asarray(self.noise_covariance)
+        size = (self.dimension, self.dimension)
+        if S.shape != size or not np.isfinite(S).all():
+            raise wrong_shape(owner, "noise_covariance", f"{size}, finite", S.shape)
+        values = np.linalg.eigvalsh((S + S.T) / 2)
+        slack = 1e-6 * float(np.abs(values).max(initial=0.0))
+        if float(np.abs(S - S.T).max(initial=0.0)) > slack or values.min(initial=0.0) < -slack:
+            raise InvalidInputError.of(owner, "noise_covariance", "symmetric, with eigenvalues of at least 0",
+                                       "another matrix")  # fmt: skip
 
     def digest(self, X: Embeddings) -> str:
-        """Return a hash of what is declared, and of what the oracle does to two rows of ``X``.
+        """Return a hash of the declaration and of the oracle's releases of two rows of ``X``.
 
-        An oracle that does not heed its generator (a secret one, for example) is known by its presence alone.
+        An oracle that ignores its generator (a secret one, for example) is identified by its presence alone.
         """
-        found = hashlib.sha256(str((self.dimension, self.adaptive)).encode())
+        hashed = hashlib.sha256(str((self.dimension, self.adaptive)).encode())
         if self.noise_covariance is not None:
-            found.update(np.ascontiguousarray(self.noise_covariance, dtype=np.float64).tobytes())
+            hashed.update(np.ascontiguousarray(self.noise_covariance, dtype=np.float64).tobytes())
         if self.adaptive:
             one, other = (self.draw(X[:2], np.random.default_rng(0)) for _ in range(2))
             if np.array_equal(one, other):
-                found.update(np.ascontiguousarray(one).tobytes())
-        return found.hexdigest()[:32]
+                hashed.update(np.ascontiguousarray(one).tobytes())
+        return hashed.hexdigest()[:32]

@@ -12,25 +12,24 @@ from vecveil.attacks.evidence import Knowledge, PairedVectors
 from vecveil.types import Embeddings, Matrix
 
 __all__ = [
-    "CUT_OFF",
-    "InputMap",
-    "ReleaseModel",
-    "ReleaseMoments",
-    "fit_input_map",
-    "fit_release_model",
-    "mean_release",
-    "release_moments",
-    "spectrum",
-]
+    "CUT_OFF", "InputMap", "ReleaseModel", "ReleaseMoments", "fit_input_map", "fit_release_model",
+    "mean_release", "release_moments", "ridge", "spectrum",
+]  # fmt: skip
 
 FloatArray = npt.NDArray[np.float64]
 
-CUT_OFF = 1e-7  # share of the largest variance below which a direction counts as dead
+CUT_OFF = 1e-7  # directions with less variance than this share of the largest count as dead
+_PENALTIES = (1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1)  # shares of the largest clean variance
+_FLOORS = (1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # shares of the mean released variance
+_FOLDS = 4
+_ROWS = 8192  # released at once
+_NOISE_ROWS = 20  # repeated releases per dimension that a covariance is estimated from
+_TINY = np.finfo(np.float64).tiny
 
 
 @dataclass(frozen=True, eq=False)
 class InputMap:
-    """The affine map y -> (y - mean) @ weights, float32; the inputs come out with unit variance."""
+    """The affine map y -> (y - mean) @ weights, float32; its outputs have unit variance."""
 
     mean: FloatArray
     weights: FloatArray
@@ -45,10 +44,9 @@ def fit_input_map(Y: Embeddings, noise_covariance: Matrix | None = None) -> Inpu
     """Return the map fitted on released vectors ``Y``.
 
     With the noise covariance S known, the Wiener filter Cov(y)⁺ (Cov(y) - S) comes first. Each
-    coordinate is then divided by its standard deviation. Full whitening is not used: it blows up
-    the low-variance directions and measured weaker behind an erasure. Dead coordinates are
-    dropped.
+    coordinate is then divided by its standard deviation; dead coordinates are dropped.
     """
+    # Full whitening is not used: it amplifies low-variance directions and measured weaker behind an erasure.
     exact = Y.astype(np.float64)
     mean = exact.mean(axis=0)
     exact = exact - mean
@@ -56,19 +54,18 @@ def fit_input_map(Y: Embeddings, noise_covariance: Matrix | None = None) -> Inpu
     weights = np.eye(len(covariance))
     if noise_covariance is not None and np.any(noise_covariance):
         values, vectors = np.linalg.eigh(covariance)
-        kept = values > CUT_OFF * max(values[-1], np.finfo(np.float64).tiny)
-        values, vectors = values[kept], vectors[:, kept]
-        # The signal's share cannot be negative in any direction; sampling may say otherwise.
+        live = values > CUT_OFF * max(values[-1], _TINY)
+        values, vectors = values[live], vectors[:, live]
         signal = covariance - np.asarray(noise_covariance, dtype=np.float64)
         whitener = vectors / np.sqrt(values)
         share, axes = np.linalg.eigh(whitener.T @ signal @ whitener)
-        share = np.clip(share, 0.0, 1.0)
+        share = np.clip(share, 0.0, 1.0)  # in a sample the signal's share may come out negative
         colourer = vectors * np.sqrt(values)
         weights = whitener @ (axes * share) @ axes.T @ colourer.T
     variance = (weights * (covariance @ weights)).sum(axis=0)
     spread = np.sqrt(np.maximum(variance, 0))
-    live = spread > np.sqrt(CUT_OFF) * max(spread.max(initial=0.0), np.finfo(np.float64).tiny)
-    if not live.any():  # constant vectors: one input that says nothing keeps networks buildable
+    live = spread > np.sqrt(CUT_OFF) * max(spread.max(initial=0.0), _TINY)
+    if not live.any():  # constant vectors: one constant input keeps networks buildable
         return InputMap(mean, np.zeros((len(covariance), 1)))
     return InputMap(mean, weights[:, live] / spread[live])
 
@@ -101,7 +98,7 @@ def release_moments(
     """Return the moments over ``draws`` releases of each text.
 
     Averages over draws come closer to the moments of infinitely many releases; a declared noise
-    covariance S takes the place of the sampled one: Cov(y) = Cov(mean of R draws) + S·(1 − 1/R).
+    covariance S replaces the sampled one: Cov(y) = Cov(mean of R draws) + S·(1 − 1/R).
 
     Args:
         X: (N, n) training vectors: clean with an oracle, released without.
@@ -113,20 +110,19 @@ def release_moments(
     count = draws if knowledge.adaptive else 1
     m, rows = knowledge.dimension, len(X)
     average = np.zeros((rows, m))
-    within = np.zeros((m, m))
+    covariance = np.zeros((m, m))
     S = knowledge.noise_covariance if knowledge.adaptive else None
     for _ in range(count):
         released = knowledge.draw(X, rng).astype(np.float64)
         average += released / count
         if S is None:
             released -= released.mean(axis=0)
-            within += released.T @ released / (rows * count)
+            covariance += released.T @ released / (rows * count)
     mean = average.mean(axis=0)
     average -= mean
     exact = target.astype(np.float64)
     target_mean = exact.mean(axis=0)
     cross = average.T @ (exact - target_mean) / rows
-    covariance = within
     if S is not None:
         covariance = average.T @ average / rows + np.asarray(S, dtype=np.float64) * (1 - 1 / count)
     return ReleaseMoments(mean, target_mean, covariance, cross)
@@ -135,15 +131,15 @@ def release_moments(
 def spectrum(covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return eigenvalues (r,) and eigenvectors (m, r) of the directions that vary; r may be 0."""
     values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
-    kept = values > CUT_OFF * max(values[-1], np.finfo(np.float64).tiny)
-    return values[kept], vectors[:, kept]
+    live = values > CUT_OFF * max(values[-1], _TINY)
+    return values[live], vectors[:, live]
 
 
-_PENALTIES = (1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1)  # shares of the largest clean variance
-_FLOORS = (1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # shares of the mean released variance
-_FOLDS = 4
-_ROWS = 8192  # released at once
-_NOISE_ROWS = 20  # repeated releases per dimension that a covariance is taken from
+def ridge(target: FloatArray, values: FloatArray, penalty: float) -> FloatArray:
+    """Return ``target`` over the penalised eigenvalues; the penalty is a share of the largest one."""
+    scale = values + penalty * values.max(initial=0.0)
+    weights: FloatArray = target / (scale[:, None] if target.ndim > 1 else scale)
+    return weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +150,7 @@ class ReleaseModel:
         clean_mean: (n,) mean of clean vectors.
         weights: (n, m) of the affine map from clean vectors to expected releases.
         mean: (m,) mean of releases.
-        basis: (m, r) directions in which releases vary, the noise's own axes.
+        basis: (m, r) directions in which releases vary, the principal axes of the noise.
         scatter: (r,) variance of the noise along them.
         spread: Mean variance of releases along them.
         draws: Oracle draws whose mean is the expected release; 0 where the affine map is used.
@@ -174,7 +170,7 @@ class ReleaseModel:
 
     @property
     def variance(self) -> FloatArray:
-        """The noise's variances along `basis`, floor included, (r,)."""
+        """Return the noise's variances along `basis`, floor included, (r,)."""
         return self.scatter + self.floor * self.spread
 
     def whiten(self, Y: npt.NDArray[np.floating]) -> FloatArray:
@@ -216,15 +212,15 @@ def fit_release_model(
     """Return the model under which the releases of the validation texts are likeliest.
 
     Two kinds of expectation are tried: an affine map, by ridge regression on the training texts, and,
-    with an oracle, the mean of ``draws`` releases, which no bend of the release can mislead but which keeps
+    with an oracle, the mean of ``draws`` releases, which handles any non-linear release but keeps
     1/draws of the noise. The covariance is the declared one, or that of repeated releases, or, without an oracle,
-    of what the map leaves unexplained on training texts it was not fitted on; a floor keeps directions
-    without noise finite. Map, penalty and floor are chosen by the Gaussian likelihood of validation
-    releases, directions in which releases do not vary being left out.
+    of the map's residuals on training texts outside its fit; a floor keeps directions without noise finite.
+    Map, penalty and floor are chosen by the Gaussian likelihood of validation releases, without the directions
+    in which releases do not vary.
     """
     if knowledge.adaptive:
         average, noise = _repeated(train.clean, knowledge, rng, draws)
-        if not noise.any():  # a release without randomness: one draw says everything
+        if not noise.any():  # a deterministic release: one draw is its expectation
             draws = 1
         if knowledge.noise_covariance is not None:
             noise = np.asarray(knowledge.noise_covariance, dtype=np.float64)
@@ -238,18 +234,15 @@ def fit_release_model(
     between = centred.T @ centred / len(centred)
     values, live = spectrum(between + (noise if knowledge.adaptive else 0.0))
     if not values.size:  # constant releases
-        nothing = np.zeros((len(clean_mean), len(mean)))
-        return ReleaseModel(
-            clean_mean, nothing, mean, np.eye(len(mean)), np.zeros(len(mean)), 1.0, 0, 0.0, 1.0
-        )
+        m = len(mean)
+        zeros = np.zeros((len(clean_mean), m))
+        return ReleaseModel(clean_mean, zeros, mean, np.eye(m), np.zeros(m), 1.0, 0, 0.0, 1.0)
     scatter, axes = np.linalg.eigh(live.T @ noise @ live)
     basis, scatter, spread = live @ axes, np.maximum(scatter, 0.0), float(values.mean())
     inputs = validation.clean.astype(np.float64) - clean_mean
-    best = -np.inf
-    chosen: ReleaseModel | None = None
     maps = [(0, p, w) for p, w in _ridge_path(train.clean - clean_mean, centred)]
-    kinds = maps if not draws else [*maps, (draws, 0.0, maps[0][2])]
-    for count, penalty, weights in kinds:
+    models: list[tuple[float, ReleaseModel]] = []
+    for count, penalty, weights in maps if not draws else [*maps, (draws, 0.0, maps[0][2])]:
         if count:
             expected = mean_release(validation.clean, knowledge, rng, draws=count)
         else:
@@ -260,10 +253,8 @@ def fit_release_model(
                 clean_mean, weights, mean, basis, scatter, spread, count, penalty, floor
             )
             likelihood = -float((squares / model.variance + np.log(model.variance)).sum())
-            if likelihood > best:
-                best, chosen = likelihood, model
-    assert chosen is not None  # there is at least one map and one floor
-    return chosen
+            models.append((likelihood, model))
+    return max(models, key=lambda pair: pair[0])[1]
 
 
 def _repeated(
@@ -278,7 +269,7 @@ def _repeated(
         released = knowledge.draw(clean, rng).astype(np.float64)
         total += released
         if last is not None and counted < _NOISE_ROWS * knowledge.dimension:
-            # Differences of successive draws: 2 S each, and exactly 0 where nothing is random.
+            # Differences of successive draws have the covariance 2 S, and are exactly 0 without randomness.
             difference = released - last
             steps += difference.T @ difference / 2
             counted += len(clean)
@@ -291,11 +282,11 @@ def _ridge_path(X: FloatArray, Y: FloatArray) -> Iterator[tuple[float, FloatArra
     values, vectors = spectrum(X.T @ X / len(X))
     target = vectors.T @ (X.T @ Y / len(X))
     for penalty in _PENALTIES:
-        yield penalty, vectors @ (target / (values + penalty * values.max(initial=0.0))[:, None])
+        yield penalty, vectors @ ridge(target, values, penalty)
 
 
 def _unexplained(train: PairedVectors, rng: np.random.Generator) -> FloatArray:
-    """Return the covariance of what a map fitted on other training texts leaves of the releases."""
+    """Return the covariance of the residuals of releases, by cross-validation."""
     X, Y = train.clean.astype(np.float64), train.X.astype(np.float64)
     fold = rng.permutation(len(X)) % min(_FOLDS, len(X))
     left = np.zeros((len(_PENALTIES), Y.shape[1], Y.shape[1]))

@@ -1,4 +1,9 @@
-"""Training of the attackers' networks: perceptrons, and language models whose training can be resumed."""
+"""Training of the attackers' networks: perceptrons, and language models whose training can be resumed.
+
+All randomness of an epoch of a language model (order, fresh releases, dropout) depends on the seed and the epoch's
+number alone. A checkpoint therefore holds the weights, the optimiser and the position; a resumed run draws the
+epoch again and skips its first batches. Tensors are stored in safetensors, so reading them cannot run code.
+"""
 
 from __future__ import annotations
 
@@ -9,45 +14,60 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.errors import DataFileError, InvalidInputError, message
+from vecveil.attacks.attack import Session
+from vecveil.attacks.evidence import Knowledge, LabelledVectors
+from vecveil.attacks.release_model import InputMap, fit_input_map
+from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.io import atomic_path
 from vecveil.runtime import Batches, import_torch, one_thread, progress, resolve_device
 from vecveil.validation import check_count, check_positive, check_probability
 
 __all__ = [
-    "ALL_ROWS",
-    "Batch",
-    "Fit",
-    "LossOf",
-    "Network",
-    "Schedule",
-    "TrainingRecipe",
-    "fit_model",
-    "forget_training",
-    "load_weights",
-    "mean_loss",
-    "piece",
-    "rows_by_length",
-    "rows_of",
-    "seeded",
-    "train_network",
-    "weights_of",
-]
+    "Batch", "Fit", "LossOf", "Network", "Schedule", "TextBatches", "TrainingRecipe", "fit_model",
+    "forget_training", "load_tensors", "load_weights", "mean_loss", "padded", "perceptron_epochs", "piece",
+    "rows_by_length", "rows_of", "save_tensors", "seeded", "train_network", "weights_of",
+]  # fmt: skip
 
 Array = npt.NDArray[Any]
-_ROWS = 4096  # rows scored at once
+Ids = npt.NDArray[np.int64]
+
+Batch = Mapping[str, Array]
+"""Arrays with one row for each text."""
+
+LossOf = Callable[[Any, Mapping[str, Any]], tuple[Any, Any]]
+"""``loss_of(model, tensors)``: the summed loss of a piece of a batch, and the number of tokens in it."""
+
+_SCORED_ROWS = 4096  # rows that a perceptron scores at once
+_ALL_ROWS = 1 << 30  # rows of a piece of a batch, until the device runs out of memory
+_POSITION = ("seed", "epoch", "step", "loss", "count", "finished")
+
+_generator_lock = threading.RLock()
+
+
+# Perceptrons
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A perceptron's shape and how it is trained (binary cross-entropy, Adam)."""
+    """Shape and training of a perceptron (binary cross-entropy, Adam).
+
+    Attributes:
+        hidden: Units per hidden layer.
+        epochs: Passes over the training texts.
+        batch: Texts per step.
+        learning_rate: Learning rate of Adam; it falls to zero along a cosine if ``cosine`` is set.
+        dropout: Share of hidden units dropped while training.
+        input_noise: Standard deviation of noise added to the inputs.
+        weight_decay: Decoupled weight decay.
+        device: ``"auto"`` takes CUDA where there is one, else the CPU.
+    """
 
     hidden: tuple[int, ...]
     epochs: int
@@ -59,41 +79,48 @@ class Schedule:
     weight_decay: float = 0.0
     device: str = "cpu"
 
+    def __post_init__(self) -> None:
+        owner = "Schedule"
+        for units in self.hidden:
+            check_count(units, owner=owner, param="hidden")
+        check_count(self.epochs, owner=owner, param="epochs")
+        check_count(self.batch, owner=owner, param="batch")
+        check_positive(self.learning_rate, owner=owner, param="learning_rate")
+        check_probability(self.dropout, owner=owner, param="dropout")
+        for name in ("input_noise", "weight_decay"):
+            check_positive(getattr(self, name), owner=owner, param=name, allow_zero=True)
+
 
 class Network:
     """A trained perceptron as a function from float32 inputs (N, r) to logits (N, V)."""
 
     def __init__(self, module: Any) -> None:
-        """Keep the torch module."""
-        self._module = module
-        self._batches = Batches(_ROWS)
-
-    @property
-    def module(self) -> Any:
-        """Return the torch module."""
-        return self._module
+        self.module = module
+        self._batches = Batches(_SCORED_ROWS)
 
     def __call__(self, inputs: Array) -> Array:
         """Return the logits of ``inputs``."""
         torch = import_torch()
-        was_training = self._module.training
-        self._module.eval()
-        device = next(self._module.parameters()).device
+        was_training = self.module.training
+        self.module.eval()
+        device = next(self.module.parameters()).device
+
+        def score(i: int, j: int) -> Array:
+            logits: Array = self.module(torch.from_numpy(inputs[i:j]).to(device)).cpu().numpy()
+            return logits
+
         with one_thread(), torch.no_grad():
-            parts = self._batches.run(
-                len(inputs),
-                lambda i, j: self._module(torch.from_numpy(inputs[i:j]).to(device)).cpu().numpy(),
-            )
-        self._module.train(was_training)
+            parts = self._batches.run(len(inputs), score)
+        self.module.train(was_training)
         return np.concatenate(parts)
 
     def copy(self) -> Network:
         """Return a copy that further training does not change."""
-        return Network(copy.deepcopy(self._module))
+        return Network(copy.deepcopy(self.module))
 
     def to_arrays(self) -> dict[str, Array]:
         """Return weights and biases of the layers, in order."""
-        linear = [layer for layer in self._module if hasattr(layer, "weight")]
+        linear = [layer for layer in self.module if hasattr(layer, "weight")]
         return {
             f"{kind}{i}": getattr(layer, kind).detach().cpu().numpy()
             for i, layer in enumerate(linear)
@@ -115,16 +142,39 @@ class Network:
         return cls(torch.nn.Sequential(*layers[:-1]))
 
 
+def perceptron_epochs(
+    train: LabelledVectors,
+    validation: LabelledVectors,
+    knowledge: Knowledge,
+    schedule: Schedule,
+    session: Session,
+    name: str,
+) -> tuple[InputMap, Iterator[tuple[Network, Array]]]:
+    """Return the map to standardised inputs, and the network with its validation logits after each epoch.
+
+    With an oracle every epoch sees freshly protected vectors, so that the network cannot memorise the noise.
+    Without one the same vectors return in every epoch; the schedule's input noise and weight decay regularise then.
+    """
+    rng = session.rng
+    inputs = fit_input_map(knowledge.draw(train.X, rng))  # unfiltered: measured stronger here
+    held_out = inputs(knowledge.draw(validation.X, rng))
+    if knowledge.adaptive:
+        schedule = replace(schedule, input_noise=0.0, weight_decay=0.0)
+    steps = train_network(lambda: inputs(knowledge.draw(train.X, rng)), train.L, schedule, rng)
+    bar = progress(steps, name, total=schedule.epochs, show=session.show_progress, unit="epoch")
+    return inputs, ((network, network(held_out)) for network in bar)
+
+
 def train_network(
     draw: Callable[[], Array], labels: Array, schedule: Schedule, rng: np.random.Generator
 ) -> Iterator[Network]:
-    """Yield the network after each epoch; it is one object that training goes on to change.
+    """Yield the network after each epoch; it is one object that further training changes.
 
     Args:
         draw: Returns the inputs (N, r) of an epoch, freshly protected if there is an oracle.
         labels: (N, V) 0/1.
         schedule: Shape and training.
-        rng: Gives the seed of torch's own generator, which nobody else draws from, and the order of the texts.
+        rng: Gives the order of the texts and the seed of a private torch generator.
     """
     torch = import_torch()
     device = resolve_device(schedule.device, owner="train_network")
@@ -136,9 +186,9 @@ def train_network(
     optimiser = torch.optim.AdamW(
         module.parameters(), lr=schedule.learning_rate, weight_decay=schedule.weight_decay
     )
-    steps = schedule.epochs * -(-rows // schedule.batch)
     decay = None
     if schedule.cosine:
+        steps = schedule.epochs * -(-rows // schedule.batch)
         decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
     network = Network(module)
     batches = Batches(schedule.batch)
@@ -171,18 +221,18 @@ def train_network(
 
 
 def _perceptron(torch: Any, inputs: int, outputs: int, schedule: Schedule, generator: Any) -> Any:
-    """Return the module, started as torch starts linear layers but from ``generator``."""
+    """Return the module, initialised as torch initialises linear layers but from ``generator``."""
 
     class Dropout(torch.nn.Module):  # type: ignore[misc]
         def forward(self, x: Any) -> Any:
             if not self.training:
                 return x
-            kept = 1 - schedule.dropout
-            mask = torch.empty(x.shape).bernoulli_(kept, generator=generator)
-            return x * mask.div_(kept).to(x.device)
+            keep = 1 - schedule.dropout
+            mask = torch.empty(x.shape).bernoulli_(keep, generator=generator)
+            return x * mask.div_(keep).to(x.device)
 
         def __deepcopy__(self, memo: Any) -> Any:
-            return Dropout()  # the generator is shared, and a copy is only scored with
+            return Dropout()  # a generator cannot be copied, and a copy is used for scoring only
 
     layers: list[Any] = []
     width = inputs
@@ -201,9 +251,12 @@ def _perceptron(torch: Any, inputs: int, outputs: int, schedule: Schedule, gener
     return torch.nn.Sequential(*layers)
 
 
+# Language models
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingRecipe:
-    """How a model is trained: AdamW, linear warm-up, linear decay to zero.
+    """Training of a language model: AdamW, linear warm-up, linear decay to zero.
 
     Attributes:
         epochs: Passes over the texts.
@@ -246,9 +299,8 @@ class TrainingRecipe:
         if self.seconds is not None:
             check_positive(self.seconds, owner=owner, param="seconds")
         if self.precision not in ("float32", "bfloat16"):
-            raise InvalidInputError.of(
-                owner, "precision", "'float32' or 'bfloat16'", repr(self.precision)[:40]
-            )
+            got = repr(self.precision)[:40]
+            raise InvalidInputError.of(owner, "precision", "'float32' or 'bfloat16'", got)
 
     def rate(self, done: float) -> float:
         """Return the learning rate when the share ``done`` of the training is over."""
@@ -259,10 +311,10 @@ class TrainingRecipe:
 
 @dataclass(eq=False)
 class Fit:
-    """How a training went.
+    """Course of a training.
 
     Attributes:
-        best_epoch: The epoch that was kept, from 1.
+        best_epoch: The epoch whose weights are kept, from 1.
         loss: Its validation loss, in nats a token.
         history: Training and validation loss of each epoch.
         steps: Optimiser steps.
@@ -280,20 +332,13 @@ class Fit:
     processor_seconds: float = 0.0
 
 
-Batch = Mapping[str, npt.NDArray[Any]]
-"""Arrays with one row for each text."""
-
-LossOf = Callable[[Any, Mapping[str, Any]], tuple[Any, Any]]
-"""``loss_of(model, tensors)``: the summed loss of a piece of a batch, and the number of tokens in it."""
-
-ALL_ROWS = 1 << 30  # rows that a piece of a batch may have until the device says otherwise
-
-_generator_lock = threading.RLock()
-
-
 @contextmanager
 def seeded(seed: int, device: str = "cpu") -> Iterator[None]:
-    """Lend torch's global generator, started from ``seed``; it is as before afterwards."""
+    """Seed torch's global generator for the block, and restore it afterwards.
+
+    Models of `transformers` draw their first weights and their dropout from it. A process-wide lock is held, so
+    that attacks may run in several threads.
+    """
     torch = import_torch()
     kind = torch.device(device)
     devices = [kind.index or 0] if kind.type == "cuda" else []
@@ -308,29 +353,89 @@ def weights_of(model: Any) -> dict[str, Any]:
 
 
 def load_weights(model: Any, weights: Mapping[str, Any]) -> None:
-    """Put ``weights`` into ``model``.
+    """Copy ``weights`` into ``model``.
 
     Raises:
-        ValueError: they are another model's.
+        ValueError: names or shapes differ.
     """
-    torch = import_torch()
     own = dict(model.named_parameters())
     if {k: tuple(p.shape) for k, p in own.items()} != {
         k: tuple(t.shape) for k, t in weights.items()
     }:
         raise ValueError("the weights are of another model")
-    with torch.no_grad():
+    with import_torch().no_grad():
         for name, parameter in own.items():
             parameter.copy_(weights[name])
 
 
+def save_tensors(
+    path: Path, tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write torch tensors to a safetensors file that its owner alone can read."""
+    from safetensors.torch import save_file
+
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with atomic_path(path, mode=0o600) as temporary:
+        save_file(dict(tensors), str(temporary), metadata=dict(metadata) if metadata else None)
+
+
+def load_tensors(path: Path) -> dict[str, Any]:
+    """Return the torch tensors of a safetensors file."""
+    from safetensors.torch import load_file
+
+    tensors: dict[str, Any] = load_file(str(path))
+    return tensors
+
+
+def padded(rows: Sequence[Ids], fill: int) -> tuple[Ids, Ids]:
+    """Return token ids as one array, short rows padded with ``fill``, and the lengths."""
+    lengths = np.array([len(row) for row in rows], dtype=np.int64)
+    ids = np.full((len(rows), int(lengths.max(initial=1))), fill, dtype=np.int64)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)] = row
+    return ids, lengths
+
+
+class TextBatches(Sequence[Batch]):
+    """The batches of an epoch, built on access.
+
+    Args:
+        rows: Rows of each batch.
+        ids: Tokens of the N texts; a batch holds them as ``ids``, padded with 0, and ``lengths``.
+        arrays: By name, arrays with N rows.
+        guesses: Tokens of a guess for each text and the id that pads them; a batch holds ``guess_ids``.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[npt.NDArray[np.intp]],
+        ids: Sequence[Ids],
+        arrays: Mapping[str, Array],
+        guesses: tuple[Sequence[Ids], int] | None = None,
+    ) -> None:
+        self.rows, self.ids, self.arrays, self.guesses = rows, ids, arrays, guesses
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        rows = self.rows[index]
+        batch = {name: values[rows] for name, values in self.arrays.items()}
+        batch["ids"], batch["lengths"] = padded([self.ids[i] for i in rows], fill=0)
+        if self.guesses is not None:
+            ids, pad = self.guesses
+            batch["guess_ids"], _ = padded([ids[i] for i in rows], fill=pad)
+        return batch
+
+
 def rows_by_length(
-    lengths: npt.NDArray[Any], batch: int, rng: np.random.Generator, *, pool: int = 50
+    ids: Sequence[Ids], batch: int, rng: np.random.Generator, *, pool: int = 50
 ) -> list[npt.NDArray[np.intp]]:
-    """Return the rows of each batch: texts of like length together, everything else at random.
+    """Return the rows of each batch: texts of similar length together, otherwise in random order.
 
     Rows are shuffled, those of ``pool`` batches sorted by length, cut into batches, and these shuffled.
     """
+    lengths = np.array([len(row) for row in ids])
     order = rng.permutation(len(lengths))
     batches = []
     for i in range(0, len(order), pool * batch):
@@ -341,20 +446,19 @@ def rows_by_length(
 
 
 def mean_loss(model: Any, batches: Sequence[Batch], loss_of: LossOf) -> float:
-    """Return the loss of a token, in nats, over ``batches``; for `fit_model`'s ``validate``."""
-    torch = import_torch()
+    """Return the loss of a token, in nats, over ``batches``."""
     device = next(model.parameters()).device
     total = count = 0.0
-    pieces = Batches(ALL_ROWS)
-    with torch.no_grad():
+    pieces = Batches(_ALL_ROWS)
+    with import_torch().no_grad():
         for batch in batches:
 
             def work(i: int, j: int, batch: Batch = batch) -> tuple[Any, Any]:
                 return loss_of(model, piece(batch, i, j, device))
 
-            found = pieces.run(rows_of(batch), work)
-            total += sum(float(loss) for loss, _ in found)
-            count += sum(float(tokens) for _, tokens in found)
+            results = pieces.run(rows_of(batch), work)
+            total += sum(float(loss) for loss, _ in results)
+            count += sum(float(tokens) for _, tokens in results)
     return total / max(count, 1.0)
 
 
@@ -367,9 +471,6 @@ def piece(batch: Batch, start: int, stop: int, device: Any) -> dict[str, Any]:
     """Return the rows ``start`` to ``stop`` of a batch as tensors on ``device``."""
     torch = import_torch()
     return {key: torch.as_tensor(a[start:stop]).to(device) for key, a in batch.items()}
-
-
-_PLACE = ("seed", "epoch", "step", "loss", "count", "finished")
 
 
 def fit_model(
@@ -389,12 +490,12 @@ def fit_model(
     Args:
         model: A torch module; it is moved to the recipe's device.
         epoch_batches: ``epoch_batches(epoch, rng)`` returns the batches of an epoch (from 0). All its
-            randomness must come from the generator it is given, or a resumed training differs.
-        loss_of: See `LossOf`. A batch that does not fit the device is cut; the step stays the same.
+            randomness must come from the given generator, or a resumed training differs.
+        loss_of: See `LossOf`. A batch too large for the device is cut into pieces; the step stays the same.
         validate: Returns the validation loss of the model (evaluation mode, no gradients).
         recipe: How to train.
         rng: Gives the seed, with one draw.
-        folder: Where checkpoints are kept, or None. An unfinished training of the same ``name`` there goes on.
+        folder: Folder of checkpoints, or None. An unfinished training of the same ``name`` there is resumed.
         name: Of the files and of the progress bar.
         show_progress: True or False; None shows a bar on a terminal only.
 
@@ -406,7 +507,9 @@ def fit_model(
     steps = training.steps(epoch_batches, validate)
     for _ in progress(steps, name, show=show_progress, unit="step"):
         pass
-    training.take_best()
+    if training.best is not None:
+        load_weights(model, training.best)
+    model.eval()
     return training.fit
 
 
@@ -417,17 +520,11 @@ def forget_training(folder: Path, name: str) -> None:
 
 
 class _Training:
-    """One training: model, optimiser, and where it stands."""
+    """One training: model, optimiser and position."""
 
     def __init__(
-        self,
-        model: Any,
-        loss_of: LossOf,
-        recipe: TrainingRecipe,
-        seed: int,
-        folder: Path | None,
-        name: str,
-    ) -> None:
+        self, model: Any, loss_of: LossOf, recipe: TrainingRecipe, seed: int, folder: Path | None, name: str
+    ) -> None:  # fmt: skip
         torch = import_torch()
         self.torch, self.loss_of, self.recipe, self.seed = torch, loss_of, recipe, seed
         self.folder, self.name = folder, name
@@ -439,8 +536,8 @@ class _Training:
             weight_decay=recipe.weight_decay,
             fused=True,
         )
-        self.draws = any(isinstance(m, torch.nn.Dropout) and m.p > 0 for m in model.modules())
-        self.pieces = Batches(ALL_ROWS)
+        self.has_dropout = any(isinstance(m, torch.nn.Dropout) and m.p > 0 for m in model.modules())
+        self.pieces = Batches(_ALL_ROWS)
         self.fit = Fit()
         self.epoch = self.step = 0
         self.loss = self.count = 0.0  # of the epoch so far
@@ -503,18 +600,18 @@ class _Training:
         def run() -> list[tuple[float, float]]:
             return self.pieces.run(rows_of(batch), work, undo=self.optimiser.zero_grad)
 
-        if self.draws:
+        if self.has_dropout:
             with seeded((self.seed + 7919 * self.fit.steps + 1) % 2**62, str(self.device)):
-                found = run()
-        else:
-            found = run()
-        count = sum(tokens for _, tokens in found)
+                results = run()
+        else:  # without dropout nothing is drawn, and other threads need not wait
+            results = run()
+        count = sum(tokens for _, tokens in results)
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
         if count:
             torch._foreach_mul_(gradients, 1 / count)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip)
         self.optimiser.step()
-        self.loss += sum(loss for loss, _ in found)
+        self.loss += sum(loss for loss, _ in results)
         self.count += count
         self.fit.steps += 1
         self.fit.tokens += int(count)
@@ -530,14 +627,13 @@ class _Training:
         if value < self.fit.loss or self.best is None:
             self.fit.best_epoch, self.fit.loss = self.epoch, value
             self.best = weights_of(self.model)
-            self._write("best", self.best, {"epoch": str(self.epoch)})
+            if self.folder is not None:
+                save_tensors(self._path("best"), self.best)
         self.finished = ended or self.epoch - self.fit.best_epoch >= self.recipe.patience
 
-    def take_best(self) -> None:
-        """Put the weights of the best epoch into the model."""
-        if self.best is not None:
-            load_weights(self.model, self.best)
-        self.model.eval()
+    def _path(self, part: str) -> Path:
+        assert self.folder is not None  # callers have checked
+        return self.folder / f"{self.name}-{part}.safetensors"
 
     def _identity(self) -> str:
         own = asdict(self.recipe)
@@ -545,15 +641,6 @@ class _Training:
             del own[key]
         shapes = {name: list(p.shape) for name, p in self.model.named_parameters()}
         return json.dumps([own, shapes], sort_keys=True)
-
-    def _write(self, part: str, tensors: Mapping[str, Any], record: Mapping[str, str]) -> None:
-        if self.folder is None:
-            return
-        from safetensors.torch import save_file
-
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with atomic_path(self.folder / f"{self.name}-{part}.safetensors", mode=0o600) as temporary:
-            save_file(dict(tensors), str(temporary), metadata=dict(record))
 
     def save(self) -> None:
         """Write everything that a resumed training needs, as one file."""
@@ -563,43 +650,38 @@ class _Training:
         for i, values in self.optimiser.state_dict()["state"].items():
             for key, value in values.items():
                 tensors[f"optimiser/{i}/{key}"] = value.detach().cpu().contiguous()
-        place = {key: getattr(self, key) for key in _PLACE}
         record = {
             "identity": self._identity(),
-            "place": json.dumps(place),
+            "place": json.dumps({key: getattr(self, key) for key in _POSITION}),
             "fit": json.dumps(asdict(self.fit)),
         }
-        self._write("training", tensors, record)
+        save_tensors(self._path("training"), tensors, record)
 
     def resume(self) -> None:
-        """Go to where the checkpoint stands, if there is one."""
-        if (
-            self.folder is None
-            or not (path := self.folder / f"{self.name}-training.safetensors").is_file()
-        ):
+        """Restore the state of the checkpoint, if there is one."""
+        if self.folder is None or not self._path("training").is_file():
             return
         from safetensors import safe_open
 
         try:
-            with safe_open(str(path), framework="pt") as file:
+            with safe_open(str(self._path("training")), framework="pt") as file:
                 record = file.metadata()
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-            identity, place, fit = (record[key] for key in ("identity", "place", "fit"))
-            same = identity == self._identity()
+            same = record["identity"] == self._identity()
             if same:
-                load_weights(
-                    self.model, {k[6:]: t for k, t in tensors.items() if k.startswith("model/")}
-                )
+                model = {k[6:]: t for k, t in tensors.items() if k.startswith("model/")}
+                load_weights(self.model, model)
                 self._load_optimiser(tensors)
-                self.fit = Fit(**json.loads(fit))
+                self.fit = Fit(**json.loads(record["fit"]))
                 self.fit.history = [(one, other) for one, other in self.fit.history]
-                for key, value in json.loads(place).items():
+                for key, value in json.loads(record["place"]).items():
                     setattr(self, key, value)
-                self._load_best()
-        except Exception as error:  # safetensors and torch raise their own
-            raise self._refusal("a training of this attack", "one that cannot be read") from error
+                if self.fit.best_epoch:
+                    self.best = load_tensors(self._path("best"))
+        except Exception as error:  # safetensors and torch raise exceptions of their own
+            raise _folder_error("a training of this attack", "one that cannot be read") from error
         if not same:
-            raise self._refusal("a training with the same recipe and sizes", "another one")
+            raise _folder_error("a training with the same recipe and sizes", "another one")
 
     def _load_optimiser(self, tensors: Mapping[str, Any]) -> None:
         state: dict[int, dict[str, Any]] = {}
@@ -610,18 +692,10 @@ class _Training:
                 state.setdefault(int(i), {})[name] = tensor
         self.optimiser.load_state_dict({**self.optimiser.state_dict(), "state": state})
 
-    def _load_best(self) -> None:
-        if self.fit.best_epoch and self.folder is not None:
-            from safetensors.torch import load_file
 
-            self.best = load_file(str(self.folder / f"{self.name}-best.safetensors"))
-
-    def _refusal(self, wanted: str, got: str) -> DataFileError:
-        return DataFileError(
-            message(
-                "fit_model", "folder", wanted, got, fix="Give another folder, or remove this one."
-            )
-        )
+def _folder_error(constraint: str, got: str) -> DataFileError:
+    fix = "Give another folder, or remove this one."
+    return DataFileError.of("fit_model", "folder", constraint, got, fix=fix, code="E-CHECKPOINT")
 
 
 def _now() -> tuple[float, float]:

@@ -9,18 +9,119 @@ from scipy.optimize import quadratic_assignment
 from vecveil.attacks.alignment import AffineMap, AlignmentAttack, fit_scale, procrustes, unit_rows
 from vecveil.validation import check_count
 
-__all__ = [
-    "UnpairedAlignment",
-    "cluster_centres",
-    "from_clusters",
-    "from_principal_axes",
-    "mean_of_nearest",
-]
+__all__ = ["UnpairedAlignment", "cluster_centres", "from_principal_axes"]
 
 FloatArray = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.intp]
 
 _STEPS = 25  # of k-means; the centres need not be final
 _BLOCK = 500
+_AXES = (8, 16, 32)
+_RESTARTS = 10
+_QUERIES = 2000  # rows matched in a round
+_SHARE = 0.006  # of the attacker's rows are averaged as the neighbours of a row
+_TRIAL = 4  # rounds that every start gets
+_PATIENCE = 3
+_GAIN = 1e-3
+
+
+class UnpairedAlignment(AlignmentAttack):
+    """Align a store with the attacker's own vectors of other texts, in the manner of mini-vec2vec.
+
+    ``train.X`` are released vectors of the store and ``train.clean`` are clean vectors of the attacker's own
+    texts, as many, in an order that means nothing: row i of one has nothing to do with row i of the other.
+    A release oracle is of no use here: with one there are pairs.
+
+    First guesses come from the principal axes of either side, their signs from third moments, and from
+    matched k-means centres (mini-vec2vec). Each is refined for a few rounds: map some rows, take the mean of
+    the nearest clean rows as their partners, fit the rotation again. The start whose mapped rows come nearest
+    to clean ones is refined until that no longer grows. No step needs the truth.
+    """
+
+    name = "unpaired-alignment"
+    description = (
+        "A rotation found without any known pair, from vectors of other texts of the domain."
+    )
+    cost = "a minute on one core, and thousands of own texts like those in the store"
+    source = "After Dar (2025), mini-vec2vec: scaling universal geometry alignment with linear transformations."
+    learns_from = "unpaired vectors"
+
+    def __init__(
+        self, *, rows: int = 8000, clusters: int = 20, runs: int = 10, rounds: int = 30
+    ) -> None:
+        """Keep the sizes of the search.
+
+        Args:
+            rows: Vectors of either side to use at most; more align better and take longer.
+            clusters: Centres of a run; more are more specific and harder to match.
+            runs: Clusterings; 0 leaves this kind of start out.
+            rounds: Rounds of refinement at most.
+        """
+        owner = type(self).__name__
+        self.rows = check_count(rows, owner=owner, param="rows", minimum=3)
+        self.clusters = check_count(clusters, owner=owner, param="clusters", minimum=2)
+        self.runs = check_count(runs, owner=owner, param="runs", minimum=0)
+        self.rounds = check_count(rounds, owner=owner, param="rounds")
+
+    def _counts(self, rows: int) -> tuple[int, ...]:
+        return (min(rows, self.rows),)
+
+    def _align(self, Y: FloatArray, clean: FloatArray, rng: np.random.Generator) -> AffineMap:
+        clean = clean[rng.permutation(len(clean))]  # the order must not help
+        source, target = Y.mean(axis=0), clean.mean(axis=0)
+        A, B = unit_rows(Y - source), unit_rows(clean - target)
+        neighbours = max(1, round(_SHARE * len(B)))
+        starts = [
+            (*_refine(A, B, start, rng, rounds=_TRIAL, neighbours=neighbours), name)
+            for name, start in self._starts(A, B, rng, neighbours)
+        ]
+        _, weights, name = max(starts, key=lambda start: start[0])
+        near, weights = _refine(A, B, weights, rng, rounds=self.rounds, neighbours=neighbours)
+        part = rng.permutation(len(A))[:_QUERIES]
+        partners, _ = _mean_of_nearest(unit_rows(A[part] @ weights), B, clean - target, neighbours)
+        weights = weights * fit_scale((Y[part] - source) @ weights, partners)
+        return AffineMap(weights, source, target, f"{name}, nearest at {near:.3f}")
+
+    def _starts(
+        self, A: FloatArray, B: FloatArray, rng: np.random.Generator, neighbours: int
+    ) -> list[tuple[str, FloatArray]]:
+        most = min(A.shape[1], B.shape[1])
+        starts = [
+            (f"{axes} principal axes", from_principal_axes(A, B, axes))
+            for axes in sorted({min(axes, most) for axes in _AXES})
+        ]
+        if self.runs:
+            rows = rng.permutation(len(A))[:_QUERIES]
+            partners = self._from_clusters(A, B, rng, rows, neighbours)
+            starts.append(("clusters", procrustes(A[rows], partners)))
+        # A start of few directions comes nearer than any rotation without being better: fit all of them.
+        part = rng.permutation(len(A))[:_QUERIES]
+
+        def full(start: FloatArray) -> FloatArray:
+            partners, _ = _mean_of_nearest(unit_rows(A[part] @ start), B, B, neighbours)
+            return procrustes(A[part], partners)
+
+        return [(name, full(start)) for name, start in starts]
+
+    def _from_clusters(
+        self, A: FloatArray, B: FloatArray, rng: np.random.Generator, rows: Rows, neighbours: int
+    ) -> FloatArray:
+        """Return for each of the ``rows`` of ``A`` the mean of the rows of ``B`` most similar to matched clusters.
+
+        Each run clusters both sides and matches the centres so that their cosines agree (a quadratic
+        assignment). A row is then described by its cosines to all matched centres, in either space.
+        Formula: mini-vec2vec, Dar (2025), approximate parallel pairs.
+        """
+        seen_A, seen_B = [], []
+        for _ in range(self.runs):
+            centres_A, centres_B = (cluster_centres(part, self.clusters, rng) for part in (A, B))
+            order = _match(centres_A @ centres_A.T, centres_B @ centres_B.T, rng)
+            seen_A.append(A[rows] @ centres_A.T)
+            seen_B.append(B @ centres_B[order].T)
+        described_A, described_B = np.hstack(seen_A), np.hstack(seen_B)
+        described_A = unit_rows(described_A - described_A.mean(axis=0))
+        described_B = unit_rows(described_B - described_B.mean(axis=0))
+        return _mean_of_nearest(described_A, described_B, B, neighbours)[0]
 
 
 def from_principal_axes(A: FloatArray, B: FloatArray, axes: int) -> FloatArray:
@@ -32,7 +133,7 @@ def from_principal_axes(A: FloatArray, B: FloatArray, axes: int) -> FloatArray:
     Args:
         A: (N, m) centred released rows.
         B: (M, n) centred clean rows.
-        axes: How many; late axes have near variances and may be mixed up.
+        axes: How many; late axes have similar variances and may be mixed up.
     """
     turned, moments = [], []
     for rows in (A, B):
@@ -48,35 +149,6 @@ def from_principal_axes(A: FloatArray, B: FloatArray, axes: int) -> FloatArray:
     signs = np.where(agree < 0, -1.0, 1.0)
     start: FloatArray = (turned[0][:, :width] * signs) @ turned[1][:, :width].T
     return start
-
-
-def from_clusters(
-    A: FloatArray,
-    B: FloatArray,
-    rng: np.random.Generator,
-    *,
-    clusters: int,
-    runs: int,
-    restarts: int,
-    rows: npt.NDArray[np.intp],
-    neighbours: int,
-) -> tuple[FloatArray, FloatArray]:
-    """Return rows of ``A`` and, for each, the mean of rows of ``B`` that stand alike to matched clusters.
-
-    Each run clusters both sides and matches the centres so that their cosines agree (a quadratic
-    assignment). A row is then described by its cosines to all matched centres, in either space.
-    Formula: mini-vec2vec, Dar (2025), approximate parallel pairs.
-    """
-    seen_A, seen_B = [], []
-    for _ in range(runs):
-        centres_A, centres_B = (cluster_centres(part, clusters, rng) for part in (A, B))
-        order = _match(centres_A @ centres_A.T, centres_B @ centres_B.T, rng, restarts)
-        seen_A.append(A[rows] @ centres_A.T)
-        seen_B.append(B @ centres_B[order].T)
-    described_A, described_B = np.hstack(seen_A), np.hstack(seen_B)
-    described_A = unit_rows(described_A - described_A.mean(axis=0))
-    described_B = unit_rows(described_B - described_B.mean(axis=0))
-    return A[rows], mean_of_nearest(described_A, described_B, B, neighbours)[0]
 
 
 def cluster_centres(rows: FloatArray, clusters: int, rng: np.random.Generator) -> FloatArray:
@@ -102,21 +174,18 @@ def cluster_centres(rows: FloatArray, clusters: int, rng: np.random.Generator) -
     return centres
 
 
-def _match(
-    first: FloatArray, second: FloatArray, rng: np.random.Generator, restarts: int
-) -> npt.NDArray[np.intp]:
-    """Return for each centre of the first the one of the second; the best of some random starts."""
+def _match(first: FloatArray, second: FloatArray, rng: np.random.Generator) -> Rows:
+    """Return for each centre of the first its partner among the second; the best of some random starts."""
     best, chosen = -np.inf, np.arange(len(first))
-    for _ in range(restarts):
-        found = quadratic_assignment(
-            first, second, method="faq", options={"maximize": True, "P0": "randomized", "rng": rng}
-        )
-        if found.fun > best:
-            best, chosen = float(found.fun), np.asarray(found.col_ind)
+    for _ in range(_RESTARTS):
+        options = {"maximize": True, "P0": "randomized", "rng": rng}
+        result = quadratic_assignment(first, second, method="faq", options=options)
+        if result.fun > best:
+            best, chosen = float(result.fun), np.asarray(result.col_ind)
     return chosen
 
 
-def mean_of_nearest(
+def _mean_of_nearest(
     queries: FloatArray, keys: FloatArray, values: FloatArray, neighbours: int
 ) -> tuple[FloatArray, float]:
     """Return the mean of the values of each query's nearest keys, and the mean of the best products."""
@@ -133,103 +202,6 @@ def mean_of_nearest(
     return means, best / len(queries)
 
 
-_AXES = (8, 16, 32)
-_RESTARTS = 10
-_QUERIES = 2000  # rows matched in a round
-_SHARE = 0.006  # of the attacker's rows are averaged as neighbours of one
-_TRIAL = 4  # rounds that every start gets
-_PATIENCE = 3
-_GAIN = 1e-3
-
-
-class UnpairedAlignment(AlignmentAttack):
-    """Aligns a store with the attacker's own vectors of other texts; no row of one is known in the other.
-
-    ``train.X`` are released vectors of the store and ``train.clean`` are clean vectors of the attacker's own
-    texts, as many, in an order that means nothing: row i of one has nothing to do with row i of the other.
-    A release oracle is of no use here: with one there are pairs.
-
-    First guesses come from the principal axes of either side, their signs from third moments, and from
-    matched k-means centres (mini-vec2vec). Each is refined for a few rounds: map some rows, take the mean of
-    the nearest clean rows as their partners, fit the rotation again. The one whose mapped rows come nearest
-    to clean ones goes on until that no longer grows. Nothing in this needs the truth.
-    """
-
-    name = "unpaired-alignment"
-    description = (
-        "A rotation found without any known pair, from vectors of other texts of the domain."
-    )
-    cost = "a minute on one core, and thousands of own texts like those in the store"
-    source = "After Dar (2025), mini-vec2vec: scaling universal geometry alignment with linear transformations."
-    learns_from = "unpaired vectors"
-
-    def __init__(
-        self, *, rows: int = 8000, clusters: int = 20, runs: int = 10, rounds: int = 30
-    ) -> None:
-        """Keep the sizes of the search.
-
-        Args:
-            rows: Vectors of either side to use at most; more align better and take longer.
-            clusters: Centres of a run; more tell more and are harder to match.
-            runs: Clusterings; 0 leaves this kind of start out.
-            rounds: Rounds of refinement at most.
-        """
-        owner = type(self).__name__
-        self.rows = check_count(rows, owner=owner, param="rows", minimum=3)
-        self.clusters = check_count(clusters, owner=owner, param="clusters", minimum=2)
-        self.runs = check_count(runs, owner=owner, param="runs", minimum=0)
-        self.rounds = check_count(rounds, owner=owner, param="rounds")
-
-    def _counts(self, rows: int) -> tuple[int, ...]:
-        return (min(rows, self.rows),)
-
-    def _align(self, Y: FloatArray, clean: FloatArray, rng: np.random.Generator) -> AffineMap:
-        clean = clean[rng.permutation(len(clean))]  # no use can be made of the order
-        source, target = Y.mean(axis=0), clean.mean(axis=0)
-        A, B = unit_rows(Y - source), unit_rows(clean - target)
-        neighbours = max(1, round(_SHARE * len(B)))
-        tried = [
-            (*_refine(A, B, start, rng, rounds=_TRIAL, neighbours=neighbours), name)
-            for name, start in self._starts(A, B, rng, neighbours)
-        ]
-        _, weights, name = max(tried, key=lambda one: one[0])
-        near, weights = _refine(A, B, weights, rng, rounds=self.rounds, neighbours=neighbours)
-        part = rng.permutation(len(A))[:_QUERIES]
-        partners, _ = mean_of_nearest(unit_rows(A[part] @ weights), B, clean - target, neighbours)
-        weights = weights * fit_scale((Y[part] - source) @ weights, partners)
-        return AffineMap(weights, source, target, f"{name}, nearest at {near:.3f}")
-
-    def _starts(
-        self, A: FloatArray, B: FloatArray, rng: np.random.Generator, neighbours: int
-    ) -> list[tuple[str, FloatArray]]:
-        most = min(A.shape[1], B.shape[1])
-        found = [
-            (f"{axes} principal axes", from_principal_axes(A, B, axes))
-            for axes in sorted({min(axes, most) for axes in _AXES})
-        ]
-        if self.runs:
-            y, x = from_clusters(
-                A,
-                B,
-                rng,
-                clusters=self.clusters,
-                runs=self.runs,
-                restarts=_RESTARTS,
-                rows=rng.permutation(len(A))[:_QUERIES],
-                neighbours=neighbours,
-            )
-            found.append(("clusters", procrustes(y, x)))
-        # A start of few directions comes nearer than any rotation, and means nothing by it: fit all of them.
-        part = rng.permutation(len(A))[:_QUERIES]
-        return [
-            (
-                name,
-                procrustes(A[part], mean_of_nearest(unit_rows(A[part] @ one), B, B, neighbours)[0]),
-            )
-            for name, one in found
-        ]
-
-
 def _refine(
     A: FloatArray,
     B: FloatArray,
@@ -239,15 +211,15 @@ def _refine(
     rounds: int,
     neighbours: int,
 ) -> tuple[float, FloatArray]:
-    """Return how near mapped rows come to clean ones, and the map fitted again and again to nearest rows."""
-    best, kept, waited = -np.inf, weights, 0
+    """Return how near mapped rows come to clean ones, and the map refitted to nearest rows."""
+    best, best_weights, waited = -np.inf, weights, 0
     for _ in range(rounds):
         part = rng.permutation(len(A))[:_QUERIES]
-        partners, near = mean_of_nearest(unit_rows(A[part] @ weights), B, B, neighbours)
+        partners, near = _mean_of_nearest(unit_rows(A[part] @ weights), B, B, neighbours)
         waited = 0 if near > best + _GAIN else waited + 1
         if near > best:
-            best, kept = near, weights
+            best, best_weights = near, weights
         if waited >= _PATIENCE:
             break
         weights = procrustes(A[part], partners)
-    return best, kept
+    return best, best_weights

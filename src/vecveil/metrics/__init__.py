@@ -1,9 +1,8 @@
-"""Measures of what leaks and of what stays useful, each with an interval.
+"""Metrics of leakage and of utility, each with an interval.
 
-Leakage: `token_inference`, `text_similarity` and `reconstruction` (generated texts), `detection`
-(membership and attributes), `matching` (candidates). Utility: `similarity`, `neighbours`, `ranking`
-and `classification`; what one costs the other: `trade_off`. `intervals` says how sure a figure is.
-The tasks are what a target utility is set for.
+Leakage: `token_inference`, `reconstruction` (generated texts) and `detection` (membership, attributes,
+candidates). Utility: `similarity`, `ranking` and `classification`, and the `tasks` that a target utility is set
+for; `trade_off` relates the two. `estimates` computes the intervals.
 """
 
 from vecveil.metrics.detection import (

@@ -1,4 +1,4 @@
-"""Does protection keep a labelled task? Accuracy and macro-F1 of a logistic regression.
+"""Metrics of a labelled task: accuracy and macro-F1 of a logistic regression.
 
 Two scenarios: *deployment* runs a classifier trained on clean vectors on protected ones,
 *development* trains it on protected vectors too.
@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 from vecveil.errors import InvalidInputError, MissingDependencyError
 from vecveil.metrics.estimates import (
-    LEVEL,
     Estimate,
+    bootstrap_interval,
     bootstrap_weights,
-    cluster_bootstrap,
     group_index,
+    share_estimate,
 )
 from vecveil.metrics.similarity import unit_rows
 from vecveil.types import Embeddings
@@ -27,11 +27,12 @@ from vecveil.validation import check_embeddings, check_positive, check_same_leng
 __all__ = ["Classification", "Scenario", "classification", "macro_f1"]
 
 Scenario = Literal["deployment", "development"]
+FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Classification:
-    """Accuracy and macro-F1 of one classifier on test vectors, with the scenario they belong to."""
+    """Accuracy and macro-F1 of one classifier on test vectors, with their scenario."""
 
     scenario: Scenario
     accuracy: Estimate
@@ -60,7 +61,7 @@ def classification(
 ) -> Classification:
     """Return accuracy and macro-F1 of a logistic regression on unit-norm vectors.
 
-    Chance is the answer that names the training set's most frequent class for everything.
+    Chance is the constant answer of the training set's most frequent class.
 
     Args:
         train: (N, n) clean training vectors.
@@ -78,23 +79,20 @@ def classification(
     """
     owner = "classification"
     if scenario not in ("deployment", "development"):
-        raise InvalidInputError.of(
-            owner, "scenario", "'deployment' or 'development'", repr(scenario)
-        )
-    used = train
+        constraint = "'deployment' or 'development'"
+        raise InvalidInputError.of(owner, "scenario", constraint, repr(scenario))
     if scenario == "development":
         if protected_train is None:
-            raise InvalidInputError.of(
-                owner, "protected_train", "given for the development scenario", None
-            )
-        used = protected_train
-    used = check_embeddings(used, owner=owner, param="train", min_rows=2)
+            constraint = "given for the development scenario"
+            raise InvalidInputError.of(owner, "protected_train", constraint, None)
+        train = protected_train
+    train = check_embeddings(train, owner=owner, param="train", min_rows=2)
     test = check_embeddings(test, owner=owner, param="test", min_rows=1)
-    if used.shape[1] != test.shape[1]:
-        raise InvalidInputError.of(owner, "test", f"of dimension {used.shape[1]}", f"dimension {test.shape[1]}",
+    if train.shape[1] != test.shape[1]:
+        raise InvalidInputError.of(owner, "test", f"of dimension {train.shape[1]}", f"dimension {test.shape[1]}",
                                    "A reduced release has no deployment scenario.")  # fmt: skip
     y, truth = np.asarray(train_classes), np.asarray(test_classes)
-    check_same_length(owner, train_classes=y, train=used)
+    check_same_length(owner, train_classes=y, train=train)
     check_same_length(owner, test_classes=truth, test=test)
     classes, counts = np.unique(y, return_counts=True)
     if len(classes) < 2:
@@ -106,15 +104,12 @@ def classification(
         feature = "The classification metric"
         raise MissingDependencyError(feature, "scikit-learn", "attacks") from error
     model = LogisticRegression(C=penalty, max_iter=2000)
-    model.fit(unit_rows(used), y)
+    model.fit(unit_rows(train), y)
     answer = model.predict(unit_rows(test))
     guess = np.full(len(truth), classes[counts.argmax()])
     index, _ = group_index(groups, len(truth), owner=owner)
-    right = (answer == truth).astype(np.float64)
-    low, high = cluster_bootstrap(right, np.ones(len(right)), index, seed=seed)
-    accuracy = Estimate(
-        "accuracy", float(right.mean()), low, high, len(right), float((guess == truth).mean())
-    )
+    right, chance = (answer == truth).astype(np.float64), float((guess == truth).mean())
+    accuracy = share_estimate("accuracy", right, groups=index, chance=chance, seed=seed)
     f1 = macro_f1(truth, answer, groups=index, guess=guess, seed=seed)
     return Classification(scenario, accuracy, f1)
 
@@ -136,27 +131,25 @@ def macro_f1(
     if rows == 0:
         raise InvalidInputError.of("macro_f1", "truth", "at least one row", "0 rows")
     index, count = group_index(groups, rows, owner="macro_f1")
-    # Per group and class: true positives, and the size of the class in truth plus in the answers.
     hits, sizes = _class_counts(truth, answer, index, count)
     present = sizes.sum(axis=0) > 0
-    value = _mean_f1(hits.sum(axis=0), sizes.sum(axis=0), present)
+    value = float(_mean_f1(hits.sum(axis=0), sizes.sum(axis=0), present))
     chance = None
     if guess is not None:
-        alone = np.zeros(rows, dtype=np.intp)
-        h, s = _class_counts(truth, np.asarray(guess), alone, 1)
+        h, s = _class_counts(truth, np.asarray(guess), np.zeros(rows, dtype=np.intp), 1)
         chance = float(_mean_f1(h[0], s[0], s[0] > 0))
     values = [
         _mean_f1(weights @ hits, weights @ sizes, present)
         for weights in bootstrap_weights(count, seed=seed)
     ]
-    low, high = np.quantile(np.concatenate(values), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    low, high = min(float(low), float(value)), max(float(high), float(value))
-    return Estimate("macro-F1", float(value), low, high, rows, chance)
+    ends = bootstrap_interval(np.concatenate(values), value)
+    return Estimate("macro-F1", value, *ends, rows, chance)
 
 
 def _class_counts(
     truth: npt.NDArray[Any], answer: npt.NDArray[Any], index: npt.NDArray[np.intp], count: int
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+) -> tuple[FloatArray, FloatArray]:
+    """Return, by group and class, the true positives and the size of the class in truth plus answers."""
     classes = np.unique(np.concatenate([truth, answer]))
     hits = np.zeros((count, len(classes)))
     sizes = np.zeros((count, len(classes)))
@@ -167,9 +160,7 @@ def _class_counts(
     return hits, sizes
 
 
-def _mean_f1(
-    hits: npt.NDArray[np.float64], sizes: npt.NDArray[np.float64], present: npt.NDArray[np.bool_]
-) -> npt.NDArray[np.float64]:
+def _mean_f1(hits: FloatArray, sizes: FloatArray, present: npt.NDArray[np.bool_]) -> FloatArray:
     f1 = np.divide(2 * hits, sizes, out=np.zeros_like(hits), where=sizes > 0)
-    mean: npt.NDArray[np.float64] = f1[..., present].mean(axis=-1)
+    mean: FloatArray = f1[..., present].mean(axis=-1)
     return mean

@@ -1,4 +1,9 @@
-"""Metrics of detection (AUC, advantage, TPR at a low FPR) and of candidate matching (top-1 accuracy, MRR)."""
+"""Metrics of detection (AUC, advantage, TPR at a low FPR) and of candidate matching (top-1 accuracy, MRR).
+
+Detection is a yes-or-no attack (membership, a binary attribute). Thresholds are chosen on validation scores
+of other rows, never on the reported ones, so that the choice biases no figure. Ties in matching are shared out: the
+credit is the average over random orders of equal scores, so a constant score earns exactly chance.
+"""
 
 from __future__ import annotations
 
@@ -9,31 +14,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError, not_finite, wrong_shape
 from vecveil.metrics.estimates import (
     LEVEL,
     Estimate,
-    cluster_bootstrap,
     group_index,
+    share_estimate,
     share_interval,
 )
-from vecveil.metrics.token_inference import macro_auc
+from vecveil.metrics.token_inference import check_binary, macro_auc
 from vecveil.validation import check_count, check_probability
 
 __all__ = [
-    "FALSE_POSITIVE_RATES",
-    "advantage",
-    "auc",
-    "candidate_matching",
-    "candidate_matching_of_ranks",
-    "detection_metrics",
-    "tpr_at_fpr",
-]
+    "FALSE_POSITIVE_RATES", "advantage", "auc", "candidate_matching", "candidate_matching_of_ranks",
+    "detection_metrics", "tpr_at_fpr",
+]  # fmt: skip
 
 FALSE_POSITIVE_RATES = (0.001, 0.01)
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.int64]
 
 
 def detection_metrics(
@@ -54,16 +55,10 @@ def detection_metrics(
         validation_labels: (M,) 0/1, both of which occur.
         groups: (N,) groups of the rows, for the intervals; None if every row stands alone.
     """
-    validation = (validation_scores, validation_labels)
-    estimates: list[Estimate | None] = [
-        auc(scores, labels, groups),
-        advantage(scores, labels, *validation, groups),
-        *(
-            tpr_at_fpr(scores, labels, *validation, groups, false_positive_rate=rate)
-            for rate in FALSE_POSITIVE_RATES
-        ),
-    ]
-    return {one.metric: one for one in estimates if one is not None}
+    given = (scores, labels, validation_scores, validation_labels, groups)
+    rates = [tpr_at_fpr(*given, false_positive_rate=rate) for rate in FALSE_POSITIVE_RATES]
+    estimates = [auc(scores, labels, groups), advantage(*given), *rates]
+    return {each.metric: each for each in estimates if each is not None}
 
 
 def auc(scores: Any, labels: Any, groups: Any = None) -> Estimate:
@@ -83,10 +78,10 @@ def advantage(
     validation_labels: Any,
     groups: Any = None,
 ) -> Estimate:
-    """Return TPR - FPR, in [-1, 1], at the threshold that has most of it on validation scores.
+    """Return TPR - FPR, in [-1, 1], at the threshold that maximises it on validation scores.
 
     The rule says "member" at scores of at least the threshold; of equally good thresholds the
-    highest is taken, and where none gains anything nothing is said to be a member (advantage 0).
+    highest is taken, and where none gains anything no row is called a member (advantage 0).
     The interval takes both rates' Clopper–Pearson intervals at 97.5 % and their worst combination,
     so it covers at least 95 % (Bonferroni); for groups by the effective counts of `share_interval`.
     It holds for the chosen threshold; a better one may exist. n counts rows, chance is 0.
@@ -114,16 +109,16 @@ def tpr_at_fpr(
     *,
     false_positive_rate: float,
 ) -> Estimate | None:
-    """Return the share of members found where at most a given share of the others is accused.
+    """Return the true-positive rate where at most a given share of the others is accused.
 
     The rule says "member" at scores above the k-th largest of the m validation negatives,
     k = floor(rate · (m + 1)). A new negative is then accused with probability at most k / (m + 1)
     (exchangeable scores, on average over validation sets; equality without ties), so chance is the
-    rate itself. With m < 1 / rate there is no figure, and the answer is None: the threshold would
+    rate itself. With m < 1 / rate there is no figure, and the result is None: the threshold would
     lie beyond all scores seen.
 
-    The interval is Clopper–Pearson's (`share_interval` for groups), given the threshold: how much
-    another validation set would move the threshold is not in it. n counts members.
+    The interval is Clopper–Pearson's (`share_interval` for groups), given the threshold; it leaves out the
+    variation of the threshold between validation sets. n counts members.
 
     Args:
         false_positive_rate: In (0, 1); lower is the stricter test and needs more negatives.
@@ -142,10 +137,9 @@ def tpr_at_fpr(
     if rate * negatives.size < 1 - slack:
         return None
     allowed = math.floor(rate * (negatives.size + 1) + slack)
-    found = (s[true] > negatives[allowed - 1]).astype(np.float64)
-    low, high = share_interval(found, index[true])
-    metric = f"TPR at {100 * rate:g} % FPR"
-    return Estimate(metric, float(found.mean()), low, high, found.size, rate)
+    hits = (s[true] > negatives[allowed - 1]).astype(np.float64)
+    ends = share_interval(hits, index[true])
+    return Estimate(f"TPR at {100 * rate:g} % FPR", float(hits.mean()), *ends, hits.size, rate)
 
 
 def _best_threshold(scores: FloatArray, labels: BoolArray) -> float:
@@ -162,22 +156,16 @@ def _best_threshold(scores: FloatArray, labels: BoolArray) -> float:
 def _check(scores: Any, labels: Any, *, owner: str, part: str = "") -> tuple[FloatArray, BoolArray]:
     s, given = np.asarray(scores, dtype=np.float64), np.asarray(labels)
     if s.ndim != 1 or given.shape != s.shape:
-        raise InvalidInputError.of(owner, f"{part}labels", f"of the shape (N,) of `{part}scores`",
-                                   f"shapes {given.shape} and {s.shape}")  # fmt: skip
-    if not np.isfinite(s).all():
-        raise InvalidInputError.of(owner, f"{part}scores", "finite", "NaN or infinity")
-    if given.dtype.kind not in "biuf" or not bool(((given == 0) | (given == 1)).all()):
-        raise InvalidInputError.of(
-            owner, f"{part}labels", "0 or 1 throughout", f"dtype {given.dtype}"
+        raise wrong_shape(
+            owner, f"{part}labels", f"(N,), as `{part}scores`", f"{given.shape} and {s.shape}"
         )
-    true = given.astype(np.bool_)
+    if not np.isfinite(s).all():
+        raise not_finite(owner, f"{part}scores", "NaN or infinity")
+    true = check_binary(given, owner=owner, param=f"{part}labels")
     if true.all() or not true.any():
-        raise InvalidInputError.of(owner, f"{part}labels", "0 in one row and 1 in another",
-                                   f"one class only in {len(s)} rows")  # fmt: skip
+        got = f"one class only in {len(s)} rows"
+        raise InvalidInputError.of(owner, f"{part}labels", "0 in one row and 1 in another", got)
     return s, true
-
-
-IntArray = npt.NDArray[np.int64]
 
 
 def candidate_matching(
@@ -197,11 +185,9 @@ def candidate_matching(
     owner = "candidate_matching"
     s = np.asarray(scores, dtype=np.float64)
     if s.ndim != 2 or len(s) < 1 or s.shape[1] < 2:
-        raise InvalidInputError.of(
-            owner, "scores", "of shape (M, C), M >= 1 and C >= 2", f"shape {s.shape}"
-        )
+        raise wrong_shape(owner, "scores", "(M, C), M >= 1 and C >= 2", s.shape)
     if not np.isfinite(s).all():
-        raise InvalidInputError.of(owner, "scores", "finite", "NaN or infinity")
+        raise not_finite(owner, "scores", "NaN or infinity")
     columns = s.shape[1]
     right = _integers(truth, len(s), 0, columns - 1, owner=owner, param="truth")
     target = np.take_along_axis(s, right[:, None], axis=1)
@@ -230,21 +216,21 @@ def candidate_matching_of_ranks(
 def _matching_estimates(
     above: IntArray, tied: IntArray, candidates: int, groups: Any, seed: int, owner: str
 ) -> dict[str, Estimate]:
-    rows = len(above)
-    index, _ = group_index(groups, rows, owner=owner)
+    index, _ = group_index(groups, len(above), owner=owner)
     harmonic = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, candidates + 1))])
     first = (above == 0) / tied
     reciprocal = (harmonic[above + tied] - harmonic[above]) / tied
-    each = np.ones(rows)
+    name, chance = "top-1 accuracy", 1 / candidates
     if groups is None:
         ends = share_interval(first)
+        top = Estimate(name, float(first.mean()), *ends, len(above), chance)
     else:
-        ends = cluster_bootstrap(first, each, index, seed=seed)
-    top = Estimate("top-1 accuracy", float(first.mean()), *ends, rows, 1 / candidates)
-    ends = cluster_bootstrap(reciprocal, each, index, seed=seed)
+        top = share_estimate(name, first, groups=index, chance=chance, seed=seed)
     chance = float(harmonic[-1]) / candidates
-    mrr = Estimate("MRR", float(reciprocal.mean()), *ends, rows, chance)
-    return {one.metric: one for one in (top, mrr)}
+    return {
+        name: top,
+        "MRR": share_estimate("MRR", reciprocal, groups=index, chance=chance, seed=seed),
+    }
 
 
 def _integers(
@@ -252,11 +238,8 @@ def _integers(
 ) -> IntArray:
     given = np.asarray(value)
     if given.ndim != 1 or not given.size or (rows is not None and given.size != rows):
-        raise InvalidInputError.of(owner, param, f"of shape ({'M >= 1' if rows is None else rows},)",
-                                   f"shape {given.shape}")  # fmt: skip
+        raise wrong_shape(owner, param, f"({'M >= 1' if rows is None else rows},)", given.shape)
     if given.dtype.kind not in "iu" or given.min() < low or given.max() > high:
-        raise InvalidInputError(
-            message(owner, param, f"whole numbers from {low} to {high}",
-                    f"dtype {given.dtype}" if given.dtype.kind not in "iu" else "one outside")
-        )  # fmt: skip
+        got = f"dtype {given.dtype}" if given.dtype.kind not in "iu" else "one outside"
+        raise InvalidInputError.of(owner, param, f"whole numbers from {low} to {high}", got)
     return given.astype(np.int64)

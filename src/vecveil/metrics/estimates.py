@@ -1,4 +1,8 @@
-"""Estimates: a figure with its confidence interval, and the intervals of shares, means and correlations."""
+"""Estimates: a figure with its confidence interval, and the intervals of shares, means and correlations.
+
+Texts of one group (duplicates, the two sides of a pair, one document) are not independent, so
+shares over texts are resampled by group.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +20,14 @@ from vecveil.errors import InvalidInputError
 from vecveil.validation import check_count, check_probability, check_same_length
 
 __all__ = [
-    "LEVEL",
-    "Estimate",
-    "bootstrap_weights",
-    "clopper_pearson",
-    "cluster_bootstrap",
-    "cluster_normal",
-    "fisher_z",
-    "group_index",
-    "share_interval",
-]
+    "LEVEL", "Estimate", "bootstrap_interval", "bootstrap_weights", "clopper_pearson", "cluster_bootstrap",
+    "cluster_normal", "fisher_z", "group_index", "share_estimate", "share_interval",
+]  # fmt: skip
+
+LEVEL = 0.95
+DRAWS = 2000
+_BLOCK = 4_000_000  # weights held at once: 32 MB
+_ROUNDING = 1e-18  # squared differences between groups below this are rounding errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +39,8 @@ class Estimate:
         value: The figure itself.
         low: Lower end of the 95 % interval.
         high: Upper end of the 95 % interval.
-        n: How many units the figure is a mean or share of (the metric's docstring names them).
-        chance: What somebody reaches who never saw the vectors; None where there is no such figure.
+        n: Units that the figure is a mean or share of (the metric's docstring names them).
+        chance: The figure without knowledge of the vectors; None where it is undefined.
     """
 
     metric: str
@@ -64,10 +66,24 @@ def _finite(number: float) -> float | None:
     return float(number) if math.isfinite(number) else None
 
 
-LEVEL = 0.95
-DRAWS = 2000
-_BLOCK = 4_000_000  # weights held at once: 32 MB
-_ROUNDING = 1e-18  # squared differences of groups that floats make of none
+def share_estimate(
+    metric: str,
+    numerator: npt.NDArray[Any],
+    denominator: npt.NDArray[Any] | None = None,
+    groups: Any = None,
+    *,
+    chance: float | None = None,
+    seed: int = 0,
+) -> Estimate:
+    """Return sum(numerator) / sum(denominator) with its `cluster_bootstrap` interval.
+
+    Without a denominator it is the mean of the numerator and n counts rows; with one, n is its sum.
+    """
+    rows = len(numerator)
+    below = np.ones(rows) if denominator is None else denominator
+    n = rows if denominator is None else int(denominator.sum())
+    ends = cluster_bootstrap(numerator, below, groups, seed=seed)
+    return Estimate(metric, float(numerator.sum()) / n, *ends, n, chance)
 
 
 def clopper_pearson(successes: int, trials: int, *, level: float = LEVEL) -> tuple[float, float]:
@@ -78,8 +94,11 @@ def clopper_pearson(successes: int, trials: int, *, level: float = LEVEL) -> tup
     owner = "clopper_pearson"
     trials = check_count(trials, owner=owner, param="trials")
     successes = check_count(successes, owner=owner, param="successes", minimum=0, maximum=trials)
-    level = check_probability(level, owner=owner, param="level", open_interval=True)
-    return _beta_interval(successes, trials, level)
+    return _beta_interval(successes, trials, _check_level(level, owner))
+
+
+def _check_level(level: float, owner: str) -> float:
+    return check_probability(level, owner=owner, param="level", open_interval=True)
 
 
 def share_interval(
@@ -88,7 +107,7 @@ def share_interval(
     """Return the Clopper–Pearson interval of a mean of credits, with an effective count for groups.
 
     Exact for credits 0 and 1 of independent rows; for fractions (shared ties) the beta quantiles
-    interpolate, and a fraction varies less than the hit or miss it stands for.
+    interpolate, and a fraction varies less than a hit or miss.
 
     Formula: for groups n becomes p (1 - p) / var(p) · (t_{n-1} / t_{G-1})², var(p) being the
     variance between the G groups, and at most n (Korn and Graubard 1998); where no group differs
@@ -97,15 +116,14 @@ def share_interval(
     Args:
         credits: (N,) numbers in [0, 1], N >= 1.
         groups: (N,) group ids; None if all rows are independent.
-        level: Coverage; nearer to 1 is wider.
+        level: Coverage; closer to 1 is wider.
     """
     owner = "share_interval"
-    level = check_probability(level, owner=owner, param="level", open_interval=True)
+    level = _check_level(level, owner)
     given = np.asarray(credits, dtype=np.float64)
     if given.ndim != 1 or not given.size or not bool(((given >= 0) & (given <= 1)).all()):
-        raise InvalidInputError.of(
-            owner, "credits", "of shape (N,), N >= 1, in [0, 1]", f"shape {given.shape}"
-        )
+        constraint = "of shape (N,), N >= 1, in [0, 1]"
+        raise InvalidInputError.of(owner, "credits", constraint, f"shape {given.shape}")
     rows = given.size
     index, count = group_index(groups, rows, owner=owner)
     total = float(given.sum())
@@ -139,9 +157,8 @@ def group_index(groups: Any, rows: int, *, owner: str) -> tuple[npt.NDArray[np.i
         return np.arange(rows), rows
     given = np.asarray(groups)
     if given.ndim != 1 or len(given) != rows:
-        raise InvalidInputError.of(
-            owner, "groups", f"{rows} group ids, one for each row", f"shape {given.shape}"
-        )
+        constraint = f"{rows} group ids, one for each row"
+        raise InvalidInputError.of(owner, "groups", constraint, f"shape {given.shape}")
     values, index = np.unique(given, return_inverse=True)
     return index.reshape(-1), len(values)
 
@@ -149,13 +166,22 @@ def group_index(groups: Any, rows: int, *, owner: str) -> tuple[npt.NDArray[np.i
 def bootstrap_weights(
     groups: int, *, draws: int = DRAWS, seed: int = 0
 ) -> Iterator[npt.NDArray[np.float64]]:
-    """Yield blocks (draws, groups) of how often each group is drawn in each bootstrap sample."""
+    """Yield blocks (draws, groups) of how often each bootstrap sample draws each group."""
     rng = np.random.default_rng(seed)
     uniform = np.full(groups, 1.0 / groups)
     step = max(1, _BLOCK // groups)
     for start in range(0, draws, step):
         size = min(step, draws - start)
         yield rng.multinomial(groups, uniform, size=size).astype(np.float64)
+
+
+def bootstrap_interval(
+    values: npt.NDArray[np.float64], value: float, level: float = LEVEL
+) -> tuple[float, float]:
+    """Return the percentile interval of bootstrapped ``values``, widened to hold ``value``."""
+    tail = (1 - level) / 2
+    low, high = np.quantile(values, [tail, 1 - tail])
+    return float(min(low, value)), float(max(high, value))
 
 
 def cluster_bootstrap(
@@ -169,19 +195,19 @@ def cluster_bootstrap(
 ) -> tuple[float, float]:
     """Return the percentile interval of sum(numerator) / sum(denominator), resampled by group.
 
-    A share in [0, 1] is meant. Where no group differs from the others (all hits, or none) a
-    bootstrap interval would have width zero; the exact binomial interval over the groups stands in.
+    The ratio must be a share in [0, 1]. Where no group differs from the others (all hits, or none) a
+    bootstrap interval would have width zero; it is the exact binomial interval over the groups then.
 
     Args:
-        numerator: (N,) what each row adds above the line.
-        denominator: (N,) what each row adds below the line, at least 0.
+        numerator: (N,) numerator of each row.
+        denominator: (N,) denominator of each row, at least 0.
         groups: (N,) group ids; None if all rows are independent.
-        draws: Bootstrap samples; more makes the ends steadier and takes longer.
+        draws: Bootstrap samples; more make the ends steadier and take longer.
     """
     owner = "cluster_bootstrap"
     rows = check_same_length(owner, numerator=numerator, denominator=denominator)
     draws = check_count(draws, owner=owner, param="draws")
-    level = check_probability(level, owner=owner, param="level", open_interval=True)
+    level = _check_level(level, owner)
     index, count = group_index(groups, rows, owner=owner)
     above = np.bincount(index, weights=numerator, minlength=count)
     below = np.bincount(index, weights=denominator, minlength=count)
@@ -190,7 +216,7 @@ def cluster_bootstrap(
     if count == 0:
         raise InvalidInputError.of(owner, "denominator", "positive in at least one row", "none")
     if count == 1:
-        return 0.0, 1.0  # one group says nothing about how groups differ
+        return 0.0, 1.0  # one group carries no information on the variance between groups
     shares = above / below
     if np.ptp(shares) == 0.0:
         low, high = clopper_pearson(round(shares[0] * count), count, level=level)
@@ -199,36 +225,28 @@ def cluster_bootstrap(
         (weights @ above) / (weights @ below)
         for weights in bootstrap_weights(count, draws=draws, seed=seed)
     ]
-    tail = (1 - level) / 2
-    low, high = np.quantile(np.concatenate(ratios), [tail, 1 - tail])
-    value = above.sum() / below.sum()
-    return float(min(low, value)), float(max(high, value))
+    return bootstrap_interval(np.concatenate(ratios), above.sum() / below.sum(), level)
 
 
 def cluster_normal(
-    value: float,
-    influence: npt.NDArray[np.float64],
-    groups: Any = None,
-    *,
-    level: float = LEVEL,
+    value: float, influence: npt.NDArray[np.float64], groups: Any = None, *, level: float = LEVEL
 ) -> tuple[float, float]:
-    """Return the normal interval of a statistic in [0, 1] from what each row adds to its error.
+    """Return the normal interval of a statistic in [0, 1] from the influence of each row.
 
     Args:
         value: The statistic.
         influence: (N,) contributions that sum to zero; their sums by group give the variance.
     """
     owner = "cluster_normal"
-    level = check_probability(level, owner=owner, param="level", open_interval=True)
+    level = _check_level(level, owner)
     index, count = group_index(groups, len(influence), owner=owner)
     sums = np.bincount(index, weights=influence, minlength=count)
     if count < 2:
         return 0.0, 1.0
-    if not sums.any():  # no group differs from the others, so the variance cannot be read from them
+    if not sums.any():  # no group differs from the others, so they give no variance
         low, high = clopper_pearson(round(value * count), count, level=level)
         return min(low, value), max(high, value)
-    error = math.sqrt(float(sums @ sums))
-    half = float(ndtri((1 + level) / 2)) * error
+    half = float(ndtri((1 + level) / 2)) * math.sqrt(float(sums @ sums))
     return max(0.0, value - half), min(1.0, value + half)
 
 

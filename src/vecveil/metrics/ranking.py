@@ -9,24 +9,21 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from vecveil.errors import InvalidInputError, message
-from vecveil.metrics.estimates import Estimate, cluster_bootstrap, group_index
+from vecveil.errors import InvalidInputError, not_finite, wrong_shape
+from vecveil.metrics.estimates import Estimate, group_index, share_estimate
 from vecveil.metrics.similarity import unit_rows
 from vecveil.metrics.token_inference import top_credit
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_embeddings, check_same_length
 
 __all__ = [
-    "ndcg",
-    "ndcg_of_scores",
-    "neighbour_recall",
-    "recall",
-    "recall_of_scores",
-    "retrieval_ndcg",
+    "ndcg", "ndcg_of_scores", "neighbour_recall", "recall", "recall_of_scores", "retrieval_ndcg",
     "retrieval_recall",
-]
+]  # fmt: skip
 
-_NEIGHBOUR_BLOCK = 2_000_000  # similarities held at once, per array
+FloatArray = npt.NDArray[np.float64]
+
+_BLOCK = 4_000_000  # similarities held at once
 _SAME = 1e-6  # cosines closer than this count as equal
 
 
@@ -50,7 +47,7 @@ def neighbour_recall(
         clean: (N, n) clean vectors.
         protected: (N, m) the same texts protected.
         k: Neighbours per text, less than N.
-        queries: (N, m) what the queries are protected by, for example the map without noise;
+        queries: (N, m) protected queries, for example by the map without noise;
             None queries with ``protected`` itself (noise on both sides).
         sample: Query only so many texts, drawn at random; None queries with all. Time grows with
             sample × N, memory stays within a few hundred MB.
@@ -65,17 +62,16 @@ def neighbour_recall(
         asked = check_embeddings(queries, owner=owner, param="queries")
     rows = check_same_length(owner, clean=clean, protected=protected, queries=asked)
     if asked.shape[1] != protected.shape[1]:
-        raise InvalidInputError.of(
-            owner, "queries", f"of dimension {protected.shape[1]}", f"dimension {asked.shape[1]}"
-        )
+        constraint, got = f"of dimension {protected.shape[1]}", f"dimension {asked.shape[1]}"
+        raise InvalidInputError.of(owner, "queries", constraint, got)
     k = check_count(k, owner=owner, param="k", maximum=rows - 1)
     index, _ = group_index(groups, rows, owner=owner)
     chosen = np.arange(rows)
     if sample is not None and check_count(sample, owner=owner, param="sample") < rows:
         chosen = np.sort(np.random.default_rng(seed).choice(rows, size=sample, replace=False))
     clean, protected, asked = unit_rows(clean), unit_rows(protected), unit_rows(asked)
-    found = np.empty(len(chosen))
-    step = max(1, _NEIGHBOUR_BLOCK // rows)
+    kept = np.empty(len(chosen))
+    step = max(1, _BLOCK // (2 * rows))  # there are two arrays of similarities
     for start in range(0, len(chosen), step):
         block = chosen[start : start + step]
         own = (np.arange(len(block)), block)
@@ -85,13 +81,9 @@ def neighbour_recall(
         got = (asked[block] @ protected.T).astype(np.float64)
         got[own] = -np.inf
         credit = top_credit(got, np.full(len(block), k))
-        found[start : start + step] = np.where(near >= kth - _SAME, credit, 0.0).sum(axis=1) / k
-    low, high = cluster_bootstrap(found, np.ones(len(found)), index[chosen], seed=seed)
-    return Estimate(f"recall@{k}", float(found.mean()), low, high, len(found), k / (rows - 1))
-
-
-FloatArray = npt.NDArray[np.float64]
-_BLOCK = 4_000_000  # similarities held at once
+        kept[start : start + step] = np.where(near >= kth - _SAME, credit, 0.0).sum(axis=1) / k
+    chance = k / (rows - 1)
+    return share_estimate(f"recall@{k}", kept, groups=index[chosen], chance=chance, seed=seed)
 
 
 def ndcg_of_scores(scores: Any, relevance: Any, *, k: int = 10) -> FloatArray:
@@ -99,8 +91,8 @@ def ndcg_of_scores(scores: Any, relevance: Any, *, k: int = 10) -> FloatArray:
 
     Formula: sum over the k best of gain / log2(rank + 1), over the same for the ideal order; the
     gain is the relevance itself (Järvelin and Kekäläinen 2002, as trec_eval computes it). Equal
-    scores share their ranks' discounts (McSherry and Najork 2008), so constant scores earn what a
-    random order earns on average.
+    scores share their ranks' discounts (McSherry and Najork 2008), so constant scores earn the average
+    of random orders.
 
     Args:
         scores: (Q, D) a score for each document.
@@ -108,7 +100,7 @@ def ndcg_of_scores(scores: Any, relevance: Any, *, k: int = 10) -> FloatArray:
         k: Cut-off.
     """
     k = check_count(k, owner="ndcg_of_scores", param="k")
-    s, gains = _check_relevance(scores, relevance, owner="ndcg_of_scores")
+    s, gains = _check(scores, relevance, owner="ndcg_of_scores")
     values = np.full(len(s), np.nan)
     for query, row in enumerate(s):
         part = slice(gains.indptr[query], gains.indptr[query + 1])
@@ -135,14 +127,14 @@ def recall_of_scores(scores: Any, relevance: Any, *, k: int = 10) -> FloatArray:
     places that are left, as in a random order. Arguments as in `ndcg_of_scores`.
     """
     k = check_count(k, owner="recall_of_scores", param="k")
-    s, gains = _check_relevance(scores, relevance, owner="recall_of_scores")
+    s, gains = _check(scores, relevance, owner="recall_of_scores")
     queries = np.repeat(np.arange(len(s)), np.diff(gains.indptr))
     held = gains.data > 0
     rows, columns = queries[held], gains.indices[held]
     credit = top_credit(s, np.full(len(s), k))
-    found = np.bincount(rows, weights=credit[rows, columns], minlength=len(s))
+    hits = np.bincount(rows, weights=credit[rows, columns], minlength=len(s))
     relevant = np.bincount(rows, minlength=len(s))
-    share: FloatArray = np.divide(found, relevant, out=np.full(len(s), np.nan), where=relevant > 0)
+    share: FloatArray = np.divide(hits, relevant, out=np.full(len(s), np.nan), where=relevant > 0)
     return share
 
 
@@ -194,10 +186,8 @@ def _by_block(
     gains = csr_array(relevance, dtype=np.float64)
     expected = (len(queries), len(documents))
     if queries.shape[1] != documents.shape[1] or gains.shape != expected:
-        raise InvalidInputError(
-            message(owner, "relevance", f"of shape {expected}, with vectors of one dimension",
-                    f"shape {gains.shape}, dimensions {queries.shape[1]} and {documents.shape[1]}")
-        )  # fmt: skip
+        got = f"{gains.shape}, dimensions {queries.shape[1]} and {documents.shape[1]}"
+        raise wrong_shape(owner, "relevance", f"{expected}, with vectors of one dimension", got)
     step = max(1, _BLOCK // len(documents))
     values = [
         metric(queries[i : i + step] @ documents.T, gains[i : i + step], k=k)
@@ -206,16 +196,14 @@ def _by_block(
     return np.concatenate(values)
 
 
-def _check_relevance(
-    scores: Any, relevance: Any, *, owner: str
-) -> tuple[FloatArray, csr_array[Any]]:
+def _check(scores: Any, relevance: Any, *, owner: str) -> tuple[FloatArray, csr_array[Any]]:
     s = np.asarray(scores, dtype=np.float64)
     gains = csr_array(relevance, dtype=np.float64)
     if s.ndim != 2 or s.shape != gains.shape or s.shape[1] == 0:
-        raise InvalidInputError.of(owner, "scores", "of the shape (Q, D) of `relevance`, D >= 1",
-                                   f"shapes {s.shape} and {gains.shape}")  # fmt: skip
+        got = f"{s.shape} and {gains.shape}"
+        raise wrong_shape(owner, "scores", "(Q, D), as `relevance`, D >= 1", got)
     if not np.isfinite(s).all():
-        raise InvalidInputError.of(owner, "scores", "finite", "NaN or infinity")
+        raise not_finite(owner, "scores", "NaN or infinity")
     if not np.isfinite(gains.data).all() or (gains.data < 0).any():
         raise InvalidInputError.of(owner, "relevance", "finite and >= 0", "another value")
     return s, gains
@@ -243,8 +231,6 @@ def _discounts(k: int) -> FloatArray:
 def _summary(name: str, values: FloatArray, k: int, seed: int) -> Estimate:
     kept = values[np.isfinite(values)]
     if kept.size == 0:
-        raise InvalidInputError.of(
-            name, "relevance", "positive for at least one query", "no relevant document"
-        )
-    low, high = cluster_bootstrap(kept, np.ones(kept.size), seed=seed)
-    return Estimate(f"{name}@{k}", float(kept.mean()), low, high, int(kept.size))
+        constraint = "positive for at least one query"
+        raise InvalidInputError.of(name, "relevance", constraint, "no relevant document")
+    return share_estimate(f"{name}@{k}", kept, seed=seed)

@@ -1,4 +1,8 @@
-"""Metrics of reconstructed texts: BLEU, ROUGE-L, token F1, exact match, cosine, sensitive tokens."""
+"""Metrics of reconstructed texts: BLEU, ROUGE-L, token F1, exact match, cosine, sensitive tokens.
+
+All are shares in [0, 1] over texts (BLEU in papers is a hundred times as much), resampled by group. Chance is the
+same metric when every text meets the reconstruction of another text. An empty reconstruction scores 0.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,13 @@ import numpy.typing as npt
 
 from vecveil.errors import InvalidInputError, MissingDependencyError
 from vecveil.metrics.estimates import (
-    LEVEL,
     Estimate,
+    bootstrap_interval,
     bootstrap_weights,
     clopper_pearson,
     cluster_bootstrap,
     group_index,
+    share_estimate,
 )
 from vecveil.metrics.similarity import pair_cosines
 from vecveil.types import Embeddings, Texts
@@ -26,20 +31,15 @@ if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEU
 
 __all__ = [
-    "bleu_interval",
-    "bleu_of_statistics",
-    "bleu_statistics",
-    "corpus_bleu",
-    "embedding_cosine",
-    "exact_match",
-    "other_rows",
-    "reconstruction_leakage",
-    "rouge_l",
-    "sentence_bleu",
-    "sentence_bleus",
-    "text_similarity",
-    "token_f1",
-]
+    "bleu_interval", "bleu_of_statistics", "bleu_statistics", "corpus_bleu", "embedding_cosine", "exact_match", "other_rows",
+    "reconstruction_leakage", "rouge_l", "sentence_bleu", "text_similarity", "token_f1",
+]  # fmt: skip
+
+Counts = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+
+_ORDERS = 4  # n-grams of one to four tokens
+_WORD = re.compile(r"\w+")
 
 
 def other_rows(groups: Any, rows: int, *, owner: str, seed: int = 0) -> npt.NDArray[np.intp] | None:
@@ -51,7 +51,7 @@ def other_rows(groups: Any, rows: int, *, owner: str, seed: int = 0) -> npt.NDAr
     Args:
         groups: (N,) group ids; None if every row stands alone.
         rows: N.
-        owner: Whose error it is if ``groups`` does not fit.
+        owner: Function named in the error if ``groups`` does not fit.
         seed: Seed of the permutation.
     """
     index, count = group_index(groups, rows, owner=owner)
@@ -65,103 +65,6 @@ def other_rows(groups: Any, rows: int, *, owner: str, seed: int = 0) -> npt.NDAr
     chosen = np.empty(rows, dtype=np.intp)
     chosen[order] = np.roll(order, -step)
     return chosen
-
-
-Counts = npt.NDArray[np.int64]
-_ORDERS = 4  # n-grams of one to four tokens
-
-
-def bleu_statistics(references: Sequence[Sequence[str]], hypotheses: Sequence[str]) -> Counts:
-    """Return sacrebleu's sufficient statistics of each hypothesis, shape (N, 10).
-
-    Columns: tokens of the hypothesis, tokens of its nearest reference, then for n = 1..4 the
-    matched n-grams, then for n = 1..4 the n-grams there are. Their sums give the corpus BLEU.
-
-    Args:
-        references: For each hypothesis its references, at least one.
-        hypotheses: N texts; an empty one matches nothing.
-
-    Raises:
-        MissingDependencyError: sacrebleu is not installed.
-    """
-    scorer = _bleu()(effective_order=True)  # which the counts do not depend on
-    statistics = np.zeros((len(hypotheses), 2 + 2 * _ORDERS), dtype=np.int64)
-    for row, hypothesis, texts in zip(statistics, hypotheses, references, strict=True):
-        score = scorer.sentence_score(hypothesis, list(texts))
-        row[:] = [score.sys_len, score.ref_len, *score.counts, *score.totals]
-    return statistics
-
-
-def bleu_of_statistics(statistics: Any, *, effective_order: bool = False) -> float:
-    """Return BLEU, in [0, 1], of statistics (10,) as `bleu_statistics` gives them, summed.
-
-    Formula: Papineni et al. (2002) with sacrebleu's default smoothing ("exp") of orders without
-    a match.
-
-    Args:
-        statistics: (10,) counts.
-        effective_order: Leave out the orders that a short text has no n-gram of; without it a
-            text of fewer than four tokens earns nothing.
-    """
-    numbers = [round(float(number)) for number in statistics]
-    score = _bleu().compute_bleu(
-        correct=numbers[2 : 2 + _ORDERS],
-        total=numbers[2 + _ORDERS :],
-        sys_len=numbers[0],
-        ref_len=numbers[1],
-        smooth_method="exp",
-        effective_order=effective_order,
-    )
-    return min(1.0, float(score.score) / 100)
-
-
-def sentence_bleus(statistics: Counts) -> npt.NDArray[np.float64]:
-    """Return the BLEU of each sentence, shape (N,), with effective order as sacrebleu advises."""
-    values = [bleu_of_statistics(row, effective_order=True) for row in statistics]
-    return np.asarray(values, dtype=np.float64)
-
-
-def bleu_interval(
-    statistics: Counts, index: npt.NDArray[np.intp], *, seed: int = 0
-) -> tuple[float, float]:
-    """Return the percentile interval of the corpus BLEU when groups are drawn anew.
-
-    Args:
-        statistics: (N, 10) from `bleu_statistics`.
-        index: (N,) groups as 0..G-1. One group gives [0, 1]; where all draws agree the exact
-            binomial interval over the groups stands in.
-        seed: Seed of the bootstrap.
-    """
-    count = int(index.max()) + 1
-    if count == 1:
-        return 0.0, 1.0
-    sums = np.zeros((count, statistics.shape[1]))
-    np.add.at(sums, index, statistics)
-    draws = np.array(
-        [
-            bleu_of_statistics(row)
-            for weights in bootstrap_weights(count, seed=seed)
-            for row in weights @ sums
-        ]
-    )
-    value = bleu_of_statistics(statistics.sum(axis=0))
-    if np.ptp(draws) == 0.0:
-        low, high = clopper_pearson(round(value * count), count)
-    else:
-        low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return min(float(low), value), max(float(high), value)
-
-
-def _bleu() -> type[BLEU]:
-    try:
-        from sacrebleu.metrics.bleu import BLEU
-    except ImportError as error:
-        raise MissingDependencyError("BLEU", "sacrebleu", "attacks") from error
-    return BLEU
-
-
-FloatArray = npt.NDArray[np.float64]
-_WORD = re.compile(r"\w+")
 
 
 def text_similarity(
@@ -197,14 +100,91 @@ def corpus_bleu(
     truth, guess = _check(references, hypotheses, owner=owner)
     index, _ = group_index(groups, len(truth), owner=owner)
     statistics = _statistics(truth, guess)
-    low, high = bleu_interval(statistics, index, seed=seed)
     chance = None
     swap = other_rows(index, len(truth), owner=owner, seed=seed)
     if swap is not None:
         permuted = _statistics(truth, [guess[i] for i in swap])
         chance = bleu_of_statistics(permuted.sum(axis=0))
     value = bleu_of_statistics(statistics.sum(axis=0))
-    return Estimate("BLEU", value, low, high, len(truth), chance)
+    ends = bleu_interval(statistics, index, seed=seed)
+    return Estimate("BLEU", value, *ends, len(truth), chance)
+
+
+def bleu_interval(
+    statistics: Counts, index: npt.NDArray[np.intp], *, seed: int = 0
+) -> tuple[float, float]:
+    """Return the percentile interval of the corpus BLEU, resampled by group.
+
+    One group gives [0, 1]; where all draws agree it is the exact binomial interval over the groups.
+    """
+    count = int(index.max()) + 1
+    if count == 1:
+        return 0.0, 1.0
+    sums = np.zeros((count, statistics.shape[1]))
+    np.add.at(sums, index, statistics)
+    blocks = bootstrap_weights(count, seed=seed)
+    draws = np.array([bleu_of_statistics(row) for weights in blocks for row in weights @ sums])
+    value = bleu_of_statistics(statistics.sum(axis=0))
+    if np.ptp(draws) == 0.0:
+        low, high = clopper_pearson(round(value * count), count)
+        return min(low, value), max(high, value)
+    return bootstrap_interval(draws, value)
+
+
+def bleu_statistics(references: Sequence[Sequence[str]], hypotheses: Sequence[str]) -> Counts:
+    """Return sacrebleu's sufficient statistics of each hypothesis, shape (N, 10).
+
+    Columns: tokens of the hypothesis, tokens of its nearest reference, then for n = 1..4 the
+    matched n-grams, then for n = 1..4 all n-grams. Their sums give the corpus BLEU.
+
+    Args:
+        references: For each hypothesis its references, at least one.
+        hypotheses: N texts; an empty one matches nothing.
+
+    Raises:
+        MissingDependencyError: sacrebleu is not installed.
+    """
+    scorer = _bleu()(effective_order=True)  # the counts do not depend on it
+    statistics = np.zeros((len(hypotheses), 2 + 2 * _ORDERS), dtype=np.int64)
+    for row, hypothesis, texts in zip(statistics, hypotheses, references, strict=True):
+        score = scorer.sentence_score(hypothesis, list(texts))
+        row[:] = [score.sys_len, score.ref_len, *score.counts, *score.totals]
+    return statistics
+
+
+def _statistics(references: Sequence[str], hypotheses: Sequence[str]) -> Counts:
+    return bleu_statistics([[text] for text in references], hypotheses)
+
+
+def bleu_of_statistics(statistics: Any, *, effective_order: bool = False) -> float:
+    """Return BLEU, in [0, 1], of statistics (10,) as `bleu_statistics` gives them, summed.
+
+    Formula: Papineni et al. (2002) with sacrebleu's default smoothing ("exp") of orders without
+    a match.
+
+    Args:
+        statistics: (10,) counts.
+        effective_order: Leave out the orders that a short text has no n-gram of; without it a
+            text of fewer than four tokens earns nothing.
+    """
+    numbers = [round(float(number)) for number in statistics]
+    score = _bleu().compute_bleu(
+        correct=numbers[2 : 2 + _ORDERS],
+        total=numbers[2 + _ORDERS :],
+        sys_len=numbers[0],
+        ref_len=numbers[1],
+        smooth_method="exp",
+        effective_order=effective_order,
+    )
+    return min(1.0, float(score.score) / 100)
+
+
+def _bleu() -> type[BLEU]:
+    try:
+        from sacrebleu.metrics.bleu import BLEU
+    except ImportError as error:
+        raise MissingDependencyError("BLEU", "sacrebleu", "attacks") from error
+    return BLEU
 
 
 def sentence_bleu(
@@ -215,7 +195,12 @@ def sentence_bleu(
     Orders that a reconstruction of fewer than four tokens cannot have are left out, as sacrebleu
     advises; Vec2Text gives such texts 0. Arguments and errors as in `text_similarity`.
     """
-    return _mean("sentence BLEU", _sentence_bleus, references, hypotheses, groups, seed)
+
+    def score(references: Sequence[str], hypotheses: Sequence[str]) -> FloatArray:
+        rows = _statistics(references, hypotheses)
+        return np.array([bleu_of_statistics(row, effective_order=True) for row in rows])
+
+    return _mean("sentence BLEU", score, references, hypotheses, groups, seed)
 
 
 def rouge_l(references: Texts, hypotheses: Texts, groups: Any = None, *, seed: int = 0) -> Estimate:
@@ -224,7 +209,16 @@ def rouge_l(references: Texts, hypotheses: Texts, groups: Any = None, *, seed: i
     By rouge-score, whose words are runs of the lower-cased letters a to z and digits: other
     scripts score 0. Arguments and errors as in `text_similarity`.
     """
-    return _mean("ROUGE-L", _rouge_ls, references, hypotheses, groups, seed)
+    try:
+        from rouge_score.rouge_scorer import RougeScorer  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise MissingDependencyError("ROUGE-L", "rouge-score", "attacks") from error
+    scorer = RougeScorer(["rougeL"], use_stemmer=False)
+
+    def score(reference: str, hypothesis: str) -> float:
+        return float(scorer.score(reference, hypothesis)["rougeL"].fmeasure)
+
+    return _mean("ROUGE-L", _by_pair(score), references, hypotheses, groups, seed)
 
 
 def token_f1(
@@ -237,52 +231,37 @@ def token_f1(
 
     Formula: 2 |A ∩ B| / (|A| + |B|) (Vec2Text's token F1; TextCrafter reports it).
     """
-    return _mean("token F1", _token_f1s, references, hypotheses, groups, seed)
+
+    def score(reference: str, hypothesis: str) -> float:
+        A, B = (set(_WORD.findall(text.lower())) for text in (reference, hypothesis))
+        return 2 * len(A & B) / max(1, len(A) + len(B))
+
+    return _mean("token F1", _by_pair(score), references, hypotheses, groups, seed)
 
 
 def exact_match(
     references: Texts, hypotheses: Texts, groups: Any = None, *, seed: int = 0
 ) -> Estimate:
-    """Return the share of texts given back letter by letter; an empty answer is never a match.
+    """Return the share of texts reproduced letter by letter; an empty answer is never a match.
 
     Arguments and errors as in `text_similarity`.
     """
-    return _mean("exact match", _exact_matches, references, hypotheses, groups, seed)
+    score = _by_pair(lambda r, h: float(r == h and h != ""))
+    return _mean("exact match", score, references, hypotheses, groups, seed)
 
 
-def _sentence_bleus(references: Sequence[str], hypotheses: Sequence[str]) -> FloatArray:
-    return sentence_bleus(_statistics(references, hypotheses))
+ScoreTexts = Callable[[Sequence[str], Sequence[str]], FloatArray]
 
 
-def _rouge_ls(references: Sequence[str], hypotheses: Sequence[str]) -> FloatArray:
-    try:
-        from rouge_score.rouge_scorer import RougeScorer  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise MissingDependencyError("ROUGE-L", "rouge-score", "attacks") from error
-    scorer = RougeScorer(["rougeL"], use_stemmer=False)
-    pairs = zip(references, hypotheses, strict=True)
-    return np.array([float(scorer.score(r, h)["rougeL"].fmeasure) for r, h in pairs])
-
-
-def _token_f1s(references: Sequence[str], hypotheses: Sequence[str]) -> FloatArray:
-    def f1(one: set[str], other: set[str]) -> float:
-        return 2 * len(one & other) / max(1, len(one) + len(other))
-
-    def words(text: str) -> set[str]:
-        return set(_WORD.findall(text.lower()))
-
-    pairs = zip(references, hypotheses, strict=True)
-    return np.array([f1(words(r), words(h)) for r, h in pairs])
-
-
-def _exact_matches(references: Sequence[str], hypotheses: Sequence[str]) -> FloatArray:
-    pairs = zip(references, hypotheses, strict=True)
-    return np.array([float(r == h and h != "") for r, h in pairs])
+def _by_pair(score: Callable[[str, str], float]) -> ScoreTexts:
+    return lambda references, hypotheses: np.array(
+        [score(r, h) for r, h in zip(references, hypotheses, strict=True)]
+    )
 
 
 def _mean(
     metric: str,
-    score: Callable[[Sequence[str], Sequence[str]], FloatArray],
+    score: ScoreTexts,
     references: Texts,
     hypotheses: Texts,
     groups: Any,
@@ -291,14 +270,9 @@ def _mean(
     truth, guess = _check(references, hypotheses, owner=metric)
     index, _ = group_index(groups, len(truth), owner=metric)
     values = score(truth, guess)
-    low, high = cluster_bootstrap(values, np.ones(len(values)), index, seed=seed)
     swap = other_rows(index, len(truth), owner=metric, seed=seed)
     chance = None if swap is None else float(score(truth, [guess[i] for i in swap]).mean())
-    return Estimate(metric, float(values.mean()), low, high, len(values), chance)
-
-
-def _statistics(references: Sequence[str], hypotheses: Sequence[str]) -> npt.NDArray[np.int64]:
-    return bleu_statistics([[text] for text in references], hypotheses)
+    return share_estimate(metric, values, groups=index, chance=chance, seed=seed)
 
 
 def _check(references: Texts, hypotheses: Texts, *, owner: str) -> tuple[Texts, Texts]:
@@ -333,14 +307,13 @@ def embedding_cosine(
     check_same_length(owner, hypothesis_vectors=guess, reference_vectors=truth)
     index, _ = group_index(groups, len(truth), owner=owner)
     cosines = np.clip(pair_cosines(truth, guess), -1.0, 1.0)
-    # The bootstrap is for shares in [0, 1], which (1 + cosine) / 2 is.
+    # The bootstrap is for shares in [0, 1], such as (1 + cosine) / 2.
     low, high = cluster_bootstrap((1 + cosines) / 2, np.ones(len(cosines)), index, seed=seed)
     value = float(cosines.mean())
     swap = other_rows(index, len(truth), owner=owner, seed=seed)
     chance = None if swap is None else float(pair_cosines(truth, guess[swap]).mean())
-    return Estimate(
-        "cosine", value, min(2 * low - 1, value), max(2 * high - 1, value), len(cosines), chance
-    )
+    ends = min(2 * low - 1, value), max(2 * high - 1, value)
+    return Estimate("cosine", value, *ends, len(cosines), chance)
 
 
 def reconstruction_leakage(
@@ -367,29 +340,26 @@ def reconstruction_leakage(
     check_same_length(owner, token_sets_reconstructed=guess, token_sets_true=truth)
     index, _ = group_index(groups, len(truth), owner=owner)
     held = np.array([len(tokens) for tokens in truth], dtype=np.float64)
-    total = int(held.sum())
-    if total == 0:
-        raise InvalidInputError.of(owner, "token_sets_true", "non-empty for at least one text", "no token",
-                                   "Where no text holds a token there is nothing to find.")  # fmt: skip
-    found = np.array([len(t & g) for t, g in zip(truth, guess, strict=True)], dtype=np.float64)
-    low, high = cluster_bootstrap(found, held, index, seed=seed)
+    if not held.any():
+        raise InvalidInputError.of(
+            owner, "token_sets_true", "non-empty for at least one text", "no token"
+        )
+    hits = np.array([len(t & g) for t, g in zip(truth, guess, strict=True)], dtype=np.float64)
     chance = None
     swap = other_rows(index, len(truth), owner=owner, seed=seed)
     if swap is not None:
-        chance = sum(len(truth[i] & guess[j]) for i, j in enumerate(swap)) / total
-    return Estimate("Leakage", float(found.sum()) / total, low, high, total, chance)
+        chance = sum(len(truth[i] & guess[j]) for i, j in enumerate(swap)) / int(held.sum())
+    return share_estimate("Leakage", hits, held, index, chance=chance, seed=seed)
 
 
 def _check_sets(value: Any, *, owner: str, param: str) -> list[frozenset[Hashable]]:
-    constraint = "one set of tokens for each text"
+    constraint, fix = "one set of tokens for each text", "Split the text into its tokens first."
     if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):
         raise InvalidInputError.of(owner, param, constraint, type(value).__name__)
     sets = []
     for i, tokens in enumerate(value):
         if isinstance(tokens, str | bytes) or not hasattr(tokens, "__iter__"):
             got = f"{type(tokens).__name__} at position {i}"
-            raise InvalidInputError.of(
-                owner, param, constraint, got, fix="Split the text into its tokens first."
-            )
+            raise InvalidInputError.of(owner, param, constraint, got, fix=fix)
         sets.append(frozenset(tokens))
     return sets

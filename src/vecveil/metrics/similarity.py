@@ -1,4 +1,4 @@
-"""Does protection keep which texts are alike? Correlation of cosine similarities."""
+"""Metrics of similarity: correlation of cosines before and after protection."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import rankdata
 
-from vecveil.errors import InvalidInputError
+from vecveil.errors import InvalidInputError, not_finite, wrong_shape
 from vecveil.metrics.estimates import Estimate, fisher_z
 from vecveil.types import Embeddings
-from vecveil.validation import check_count, check_embeddings, check_same_length
+from vecveil.validation import check_embeddings, check_same_length
 
-__all__ = ["pair_cosines", "pearson", "random_pairs", "spearman", "unit_rows"]
+__all__ = ["pair_cosines", "pearson", "spearman", "unit_rows"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -32,23 +32,10 @@ def pair_cosines(left: Embeddings, right: Embeddings) -> FloatArray:
     right = check_embeddings(right, owner=owner, param="right")
     check_same_length(owner, left=left, right=right)
     if left.shape[1] != right.shape[1]:
-        raise InvalidInputError.of(
-            owner, "right", f"of dimension {left.shape[1]}", f"dimension {right.shape[1]}"
-        )
+        constraint, got = f"of dimension {left.shape[1]}", f"dimension {right.shape[1]}"
+        raise InvalidInputError.of(owner, "right", constraint, got)
     cosines: FloatArray = np.einsum("ij,ij->i", unit_rows(left), unit_rows(right), dtype=np.float64)
     return cosines
-
-
-def random_pairs(
-    rows: int, count: int, *, seed: int = 0
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Return ``count`` random pairs of different rows of ``rows``, as two index arrays."""
-    rows = check_count(rows, owner="random_pairs", param="rows", minimum=2)
-    count = check_count(count, owner="random_pairs", param="count")
-    rng = np.random.default_rng(seed)
-    left = rng.integers(rows, size=count)
-    right = (left + rng.integers(1, rows, size=count)) % rows
-    return left, right
 
 
 def pearson(x: Any, y: Any) -> Estimate:
@@ -62,8 +49,7 @@ def pearson(x: Any, y: Any) -> Estimate:
     """
     a, b = _check(x, y, owner="pearson")
     value = _correlation(a, b, owner="pearson")
-    low, high = fisher_z(value, len(a))
-    return Estimate("Pearson", value, low, high, len(a), 0.0)
+    return Estimate("Pearson", value, *fisher_z(value, len(a)), len(a), 0.0)
 
 
 def spearman(x: Any, y: Any) -> Estimate:
@@ -76,25 +62,22 @@ def spearman(x: Any, y: Any) -> Estimate:
     """
     a, b = _check(x, y, owner="spearman")
     value = _correlation(rankdata(a), rankdata(b), owner="spearman")
-    low, high = fisher_z(value, len(a), variance_factor=1 + value**2 / 2)
-    return Estimate("Spearman", value, low, high, len(a), 0.0)
+    ends = fisher_z(value, len(a), variance_factor=1 + value**2 / 2)
+    return Estimate("Spearman", value, *ends, len(a), 0.0)
 
 
 def _correlation(a: FloatArray, b: FloatArray, *, owner: str) -> float:
     a, b = a - a.mean(), b - b.mean()
     product = float(np.linalg.norm(a) * np.linalg.norm(b))
     if product == 0.0:
-        raise InvalidInputError.of(owner, "x", "not constant, nor `y`", "one value throughout",
-                                   "A constant side has no correlation.")  # fmt: skip
+        raise InvalidInputError.of(owner, "x", "not constant, nor `y`", "one value throughout")
     return float(np.clip(a @ b / product, -1.0, 1.0))
 
 
 def _check(x: Any, y: Any, *, owner: str) -> tuple[FloatArray, FloatArray]:
     a, b = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if a.ndim != 1 or a.shape != b.shape or len(a) < 2:
-        raise InvalidInputError.of(
-            owner, "x", "of the same shape (N,) as `y`, N >= 2", f"shapes {a.shape} and {b.shape}"
-        )
+        raise wrong_shape(owner, "x", "(N,), as `y`, N >= 2", f"{a.shape} and {b.shape}")
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
-        raise InvalidInputError.of(owner, "x", "finite, and so `y`", "NaN or infinity")
+        raise not_finite(owner, "x", "NaN or infinity in `x` or `y`")
     return a, b

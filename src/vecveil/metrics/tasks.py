@@ -1,10 +1,13 @@
-"""Utility tasks: what protected vectors are still good for, as a share of the clean figure."""
+"""Utility tasks: figures of usefulness on protected vectors, as a share of the clean figure.
+
+A task holds clean embeddings and calls a *release* to protect them: ``release(X, rng)`` returns protected
+vectors, and ``release(X, None)`` the deterministic map alone, for queries that stay on the trusted side.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -20,17 +23,11 @@ from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_embeddings, check_same_length
 
 __all__ = [
-    "ClassificationTask",
-    "NeighbourTask",
-    "RetrievalTask",
-    "Sides",
-    "SimilarityTask",
-    "StsTask",
-    "UtilityRelease",
-    "UtilityTask",
-    "mixed_pairs",
-]
+    "ClassificationTask", "NeighbourTask", "RetrievalTask", "Sides", "SimilarityTask", "StsTask",
+    "UtilityRelease", "UtilityTask", "mixed_pairs",
+]  # fmt: skip
 
+Array = npt.NDArray[Any]
 UtilityRelease = Callable[[Embeddings, "np.random.Generator | None"], Embeddings]
 Sides = Literal["both", "documents"]
 
@@ -39,11 +36,11 @@ class UtilityTask(ABC):
     """One measure of usefulness.
 
     Attributes:
-        key: short unique name in records.
-        label: what a person reads.
-        sides: which sides a release can protect: every task has ``both``; retrieval and neighbours also
+        key: Short unique name in records.
+        label: Name for people.
+        sides: Sides that a release can protect: every task has ``both``; retrieval and neighbours also
             ``documents``, with queries through the deterministic map.
-        same_space: whether protected vectors must have the dimension of clean ones.
+        same_space: Whether protected vectors must have the dimension of clean ones.
     """
 
     key: str
@@ -63,7 +60,7 @@ class UtilityTask(ABC):
 
     @cached_property
     def clean_value(self) -> float:
-        """The clean figure as a bare number."""
+        """Return the clean figure as a bare number."""
         return self.clean().value
 
     def relative(self, release: UtilityRelease, rng: np.random.Generator) -> float:
@@ -71,8 +68,8 @@ class UtilityTask(ABC):
         clean = self.clean_value
         if clean <= 0:
             raise InvalidInputError.of(type(self).__name__, "utility", "a task that clean vectors can do",
-                                       f"a clean figure of {clean:.3g}", "A share of nothing cannot be kept.",
-                                       "Check the labels, or use another utility.")  # fmt: skip
+                                       f"a clean figure of {clean:.3g}",
+                                       fix="Check the labels, or use another utility.")  # fmt: skip
         return self.protected(release, rng).value / clean
 
     def to_record(
@@ -94,16 +91,13 @@ class UtilityTask(ABC):
         }
 
 
-Array = npt.NDArray[Any]
-
-
 def mixed_pairs(
     X: Embeddings, count: int, *, seed: int = 0, neighbours: int = 5
 ) -> tuple[Array, Array]:
     """Return ``count`` pairs of rows: half at random, half a row with one of its nearest ``neighbours``.
 
     Random pairs alone are nearly all dissimilar, so that their cosines hardly vary and any noise
-    drowns them; similarity tasks are about telling the near from the far, so both are drawn.
+    dominates them; similarity tasks tell near from far pairs, so both are drawn.
     """
     rng = np.random.default_rng(seed)
     rows = len(X)
@@ -116,14 +110,13 @@ def mixed_pairs(
     k = min(neighbours, rows - 1)
     for start in range(0, len(anchors), 1024):
         block = anchors[start : start + 1024]
+        each = np.arange(len(block))
         cosines = unit[block] @ unit.T
-        # The row itself is no neighbour, nor is an exact duplicate: its cosine says nothing.
+        # Neither the row itself nor an exact duplicate is a neighbour.
         cosines[cosines > 1 - 1e-5] = -2.0
-        cosines[np.arange(len(block)), block] = -2.0
+        cosines[each, block] = -2.0
         best = np.argpartition(-cosines, k - 1, axis=1)[:, :k]
-        near[start : start + len(block)] = best[
-            np.arange(len(block)), rng.integers(0, k, size=len(block))
-        ]
+        near[start : start + len(block)] = best[each, rng.integers(0, k, size=len(block))]
     return np.concatenate([left, anchors]), np.concatenate([right, near])
 
 
@@ -133,8 +126,9 @@ class _PairTask(UtilityTask):
     def __init__(self, left: Embeddings, right: Embeddings) -> None:
         owner = type(self).__name__
         self.left = check_embeddings(left, owner=owner, param="left", min_rows=3)
+        dimension = self.left.shape[1]
         self.right = check_embeddings(
-            right, owner=owner, param="right", dimension=self.left.shape[1], min_rows=3
+            right, owner=owner, param="right", dimension=dimension, min_rows=3
         )
         check_same_length(owner, left=self.left, right=self.right)
 
@@ -147,7 +141,7 @@ class SimilarityTask(_PairTask):
 
     Args:
         left, right: (N, n) clean embeddings, row i of each one pair.
-        rank: also known as Spearman: correlate the ranks instead.
+        rank: Correlate the ranks instead (Spearman).
     """
 
     key = "similarity"
@@ -173,8 +167,7 @@ class SimilarityTask(_PairTask):
 
     def clean(self) -> Estimate:
         """Return 1: clean cosines agree with themselves."""
-        name = "Spearman" if self.rank else "Pearson"
-        return Estimate(metric=name, value=1.0, low=1.0, high=1.0, n=len(self.left))
+        return Estimate("Spearman" if self.rank else "Pearson", 1.0, 1.0, 1.0, len(self.left))
 
     def protected(
         self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both"
@@ -216,7 +209,7 @@ class NeighbourTask(UtilityTask):
 
     Args:
         X: (N, n) clean embeddings: the store, and the queries.
-        queries: number of texts that are asked for their neighbours.
+        queries: Number of texts that query their neighbours.
     """
 
     key = "neighbours"
@@ -224,16 +217,15 @@ class NeighbourTask(UtilityTask):
     sides = ("both", "documents")
 
     def __init__(self, X: Embeddings, *, k: int = 10, queries: int = 500, seed: int = 0) -> None:
-        self.X = check_embeddings(X, owner="NeighbourTask", param="X", min_rows=k + 2)
-        self.k = check_count(k, owner="NeighbourTask", param="k")
-        self.queries = min(
-            check_count(queries, owner="NeighbourTask", param="queries"), len(self.X)
-        )
+        owner = "NeighbourTask"
+        self.X = check_embeddings(X, owner=owner, param="X", min_rows=k + 2)
+        self.k = check_count(k, owner=owner, param="k")
+        self.queries = min(check_count(queries, owner=owner, param="queries"), len(self.X))
         self.seed = seed
 
     def clean(self) -> Estimate:
-        """Return 1: every clean neighbour is its own."""
-        return Estimate(metric=f"recall@{self.k}", value=1.0, low=1.0, high=1.0, n=self.queries)
+        """Return 1: every clean neighbour is kept."""
+        return Estimate(f"recall@{self.k}", 1.0, 1.0, 1.0, self.queries)
 
     def protected(
         self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both"
@@ -262,15 +254,11 @@ class RetrievalTask(UtilityTask):
     def __init__(
         self, queries: Embeddings, documents: Embeddings, relevance: Any, *, k: int = 10
     ) -> None:
-        self.documents = check_embeddings(
-            documents, owner="RetrievalTask", param="documents", min_rows=2
-        )
+        owner = "RetrievalTask"
+        self.documents = check_embeddings(documents, owner=owner, param="documents", min_rows=2)
+        dimension = self.documents.shape[1]
         self.queries = check_embeddings(
-            queries,
-            owner="RetrievalTask",
-            param="queries",
-            dimension=self.documents.shape[1],
-            min_rows=1,
+            queries, owner=owner, param="queries", dimension=dimension, min_rows=1
         )
         self.relevance = relevance
         self.k = k
@@ -285,12 +273,6 @@ class RetrievalTask(UtilityTask):
         """Return nDCG@k; with ``documents``, queries go through the deterministic map alone."""
         queries = release(self.queries, rng if sides == "both" else None)
         return retrieval_ndcg(queries, release(self.documents, rng), self.relevance, k=self.k)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class _Split:
-    X: Embeddings
-    classes: Array
 
 
 class ClassificationTask(UtilityTask):
@@ -314,18 +296,11 @@ class ClassificationTask(UtilityTask):
         *,
         scenario: Literal["development", "deployment"] = "development",
     ) -> None:
-        self.train = _Split(
-            check_embeddings(train, owner="ClassificationTask", param="train"),
-            np.asarray(train_classes),
-        )
-        self.test = _Split(
-            check_embeddings(test, owner="ClassificationTask", param="test"),
-            np.asarray(test_classes),
-        )
-        check_same_length(
-            "ClassificationTask", train=self.train.X, train_classes=self.train.classes
-        )
-        check_same_length("ClassificationTask", test=self.test.X, test_classes=self.test.classes)
+        owner = "ClassificationTask"
+        self.train = check_embeddings(train, owner=owner, param="train"), np.asarray(train_classes)
+        self.test = check_embeddings(test, owner=owner, param="test"), np.asarray(test_classes)
+        check_same_length(owner, train=self.train[0], train_classes=self.train[1])
+        check_same_length(owner, test=self.test[0], test_classes=self.test[1])
         self.scenario: Literal["development", "deployment"] = scenario
         self.same_space = scenario == "deployment"
 
@@ -343,20 +318,14 @@ class ClassificationTask(UtilityTask):
 
     def clean(self) -> Estimate:
         """Return the accuracy on clean vectors."""
-        return classification(
-            self.train.X, self.train.classes, self.test.X, self.test.classes
-        ).accuracy
+        return classification(*self.train, *self.test).accuracy
 
     def protected(
         self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both"
     ) -> Estimate:
         """Return the accuracy on protected vectors."""
-        train = release(self.train.X, rng) if self.scenario == "development" else None
+        train = release(self.train[0], rng) if self.scenario == "development" else None
+        test, classes = self.test
         return classification(
-            self.train.X,
-            self.train.classes,
-            release(self.test.X, rng),
-            self.test.classes,
-            scenario=self.scenario,
-            protected_train=train,
+            *self.train, release(test, rng), classes, scenario=self.scenario, protected_train=train
         ).accuracy

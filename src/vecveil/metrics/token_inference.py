@@ -1,8 +1,8 @@
-"""How much a token-inference attack finds: R-precision, top-5 accuracy, AUC, Leakage, Confidence.
+"""Metrics of token inference: R-precision, top-5 accuracy, AUC, Leakage, Confidence.
 
 An attack gives each text a score per token of the vocabulary; the labels say which tokens the text
-really holds. Ties are shared out: with equal scores a token counts with the probability that a
-random order would put it among the best, so a constant score earns chance and no more.
+holds. Ties are shared out: with equal scores a token counts with the probability that a
+random order would put it among the best, so a constant score earns exactly chance.
 """
 
 from __future__ import annotations
@@ -14,22 +14,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import rankdata
 
-from vecveil.errors import InvalidInputError
-from vecveil.metrics.estimates import Estimate, cluster_bootstrap, cluster_normal, group_index
+from vecveil.errors import InvalidInputError, not_finite, wrong_shape
+from vecveil.metrics.estimates import Estimate, cluster_normal, group_index, share_estimate
 from vecveil.validation import check_count, check_probability
 
 __all__ = [
-    "TermTable",
-    "check_labels",
-    "confidence",
-    "leakage",
-    "macro_auc",
-    "r_precision",
-    "term_table",
-    "tokens_with_both_classes",
-    "top_accuracy",
-    "top_credit",
-]
+    "TermTable", "check_binary", "check_labels", "confidence", "leakage", "macro_auc", "r_precision", "term_table",
+    "tokens_with_both_classes", "top_accuracy", "top_credit",
+]  # fmt: skip
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -65,13 +57,15 @@ class TermTable:
 
 
 def check_labels(value: Any, *, owner: str, param: str = "labels") -> BoolArray:
-    """Return ``value`` as booleans of shape (N, V), V >= 1; refuses numbers other than 0 and 1."""
+    """Return ``value`` as booleans of shape (N, V), V >= 1; refuse numbers other than 0 and 1."""
     labels = np.asarray(value)
-    if labels.ndim != 2:
-        raise InvalidInputError.of(owner, param, "of shape (N, V)", f"shape {labels.shape}")
-    if labels.shape[1] == 0:
-        raise InvalidInputError.of(owner, param, "of shape (N, V) with V >= 1", f"shape {labels.shape}",
-                                   "An empty vocabulary leaves nothing to infer.")  # fmt: skip
+    if labels.ndim != 2 or labels.shape[1] == 0:
+        raise wrong_shape(owner, param, "(N, V) with V >= 1", labels.shape)
+    return check_binary(labels, owner=owner, param=param)
+
+
+def check_binary(labels: npt.NDArray[Any], *, owner: str, param: str) -> BoolArray:
+    """Return ``labels`` as booleans; refuse numbers other than 0 and 1."""
     if labels.dtype == np.bool_:
         return labels
     if labels.dtype.kind not in "iuf" or not bool(((labels == 0) | (labels == 1)).all()):
@@ -132,8 +126,7 @@ def top_accuracy(
     Arguments as in `r_precision`; a text with more than ``k`` tokens cannot reach 1.
     """
     s, true, index = _check(scores, labels, groups, owner="top_accuracy")
-    k = check_count(k, owner="top_accuracy", param="k")
-    places = np.full(len(s), k)
+    places = np.full(len(s), check_count(k, owner="top_accuracy", param="k"))
     return _share_at(f"top-{k}", s, true, places, index, base_rates, seed)
 
 
@@ -150,8 +143,8 @@ def macro_auc(scores: Any, labels: Any, groups: Any = None) -> Estimate:
     s, true, index = _check(scores, labels, groups, owner=owner)
     tokens = np.flatnonzero(tokens_with_both_classes(true))
     if tokens.size == 0:
-        raise InvalidInputError.of(owner, "labels", "0 in one row and 1 in another for at least one token",
-                                   "one class only")  # fmt: skip
+        constraint = "0 in one row and 1 in another for at least one token"
+        raise InvalidInputError.of(owner, "labels", constraint, "one class only")
     influence = np.zeros(len(s))
     total = 0.0
     for token in tokens:
@@ -165,8 +158,8 @@ def macro_auc(scores: Any, labels: Any, groups: Any = None) -> Estimate:
         influence[positive] += (over_free - area) / len(held)
         influence[~positive] += (under_held - area) / len(free)
     value = total / tokens.size
-    low, high = cluster_normal(value, influence / tokens.size, index)
-    return Estimate("AUC", value, low, high, int(tokens.size), 0.5)
+    ends = cluster_normal(value, influence / tokens.size, index)
+    return Estimate("AUC", value, *ends, int(tokens.size), 0.5)
 
 
 def tokens_with_both_classes(labels: BoolArray) -> BoolArray:
@@ -185,10 +178,10 @@ def leakage(
     base_rates: Any = None,
     seed: int = 0,
 ) -> Estimate:
-    """Return the share of true token instances that the attack says are there.
+    """Return the share of true token instances with a probability above ``threshold``.
 
     Formula: SPARSE Eq. 13; the reconstruction of a text is every token with a probability above
-    ``threshold``. A lower threshold finds more and invents more, which this metric does not see.
+    ``threshold``. A lower threshold finds more and invents more, which this metric does not count.
     """
     s, true, index = _check(probabilities, labels, groups, owner="leakage", bounded=True)
     threshold = check_probability(threshold, owner="leakage", param="threshold")
@@ -231,15 +224,13 @@ def _share_at(
     seed: int,
 ) -> Estimate:
     held = true.sum(axis=1)
-    total = int(held.sum())
     hits = np.where(true, top_credit(scores, k), 0.0).sum(axis=1)
     rates = _check_rates(base_rates, true.shape[1], owner=metric)
     chance = None
     if rates is not None:
         guess = top_credit(np.broadcast_to(rates, scores.shape), k)
-        chance = float(guess[true].sum()) / total
-    low, high = cluster_bootstrap(hits, held, index, seed=seed)
-    return Estimate(metric, float(hits.sum()) / total, low, high, total, chance)
+        chance = float(guess[true].sum()) / int(held.sum())
+    return share_estimate(metric, hits, held, index, chance=chance, seed=seed)
 
 
 def _mean_at_true(
@@ -251,11 +242,9 @@ def _mean_at_true(
     seed: int,
 ) -> Estimate:
     held = true.sum(axis=1)
-    total = int(held.sum())
-    found = np.where(true, values, 0.0).sum(axis=1)
-    chance = None if guess is None else float((true @ guess).sum()) / total
-    low, high = cluster_bootstrap(found, held, index, seed=seed)
-    return Estimate(metric, float(found.sum()) / total, low, high, total, chance)
+    sums = np.where(true, values, 0.0).sum(axis=1)
+    chance = None if guess is None else float((true @ guess).sum()) / int(held.sum())
+    return share_estimate(metric, sums, held, index, chance=chance, seed=seed)
 
 
 def _check(
@@ -265,16 +254,15 @@ def _check(
     true = check_labels(labels, owner=owner)
     s = np.asarray(scores, dtype=np.float64)
     if s.shape != true.shape:
-        raise InvalidInputError.of(
-            owner, param, f"of the labels' shape {true.shape}", f"shape {s.shape}"
-        )
+        raise wrong_shape(owner, param, f"{true.shape}, as `labels`", s.shape)
     if not np.isfinite(s).all():
-        raise InvalidInputError.of(owner, param, "finite", "NaN or infinity")
+        raise not_finite(owner, param, "NaN or infinity")
     if bounded and s.size and (s.min() < 0 or s.max() > 1):
         raise InvalidInputError.of(owner, param, "in [0, 1]", "a value outside")
     if not true.any():
-        raise InvalidInputError.of(owner, "labels", "1 for at least one text and token", "zeros only",
-                                   "Where no text holds a token there is nothing to find.")  # fmt: skip
+        raise InvalidInputError.of(
+            owner, "labels", "1 for at least one text and token", "zeros only"
+        )
     index, _ = group_index(groups, len(s), owner=owner)
     return s, true, index
 
@@ -284,6 +272,6 @@ def _check_rates(base_rates: Any, width: int, *, owner: str) -> FloatArray | Non
         return None
     rates = np.asarray(base_rates, dtype=np.float64)
     if rates.shape != (width,) or not np.isfinite(rates).all():
-        raise InvalidInputError.of(owner, "base_rates", f"{width} finite numbers, one for each token",
-                                   f"shape {rates.shape}")  # fmt: skip
+        constraint = f"{width} finite numbers, one for each token"
+        raise InvalidInputError.of(owner, "base_rates", constraint, f"shape {rates.shape}")
     return rates

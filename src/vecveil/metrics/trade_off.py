@@ -1,4 +1,4 @@
-"""What a loss of utility buys: leakage removed per utility lost."""
+"""The trade-off rate: leakage removed per utility lost."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def trade_off_rate(
     removed, leakage_error = _drop(clean_leakage, leakage, "clean_leakage", "leakage")
     lost, utility_error = _drop(clean_utility, utility, "clean_utility", "utility")
     given = (clean_leakage, leakage, clean_utility, utility)
-    n = min((one.n for one in given if isinstance(one, Estimate)), default=0)
+    n = min((each.n for each in given if isinstance(each, Estimate)), default=0)
     low, high = _fieller(removed, leakage_error, lost, utility_error)
     if lost != 0.0:
         value = removed / lost

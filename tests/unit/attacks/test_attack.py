@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from unit.attacks.planted import planted
 from vecveil.attacks import (
     Attack,
@@ -166,7 +167,7 @@ def test_what_another_run_has_begun_is_not_gone_on_with(attack, tmp_path, monkey
         attack.run(train, test, rng=1, checkpoint=tmp_path / "a", show_progress=False)
     assert attack.run(train, test, checkpoint=tmp_path / "a", show_progress=False).value > 0.3
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataFileError, match="can be written"):
+    with raises("E-CHECKPOINT", "checkpoint"):
         attack.run(train, test, checkpoint=tmp_path / "file", show_progress=False)
 
 

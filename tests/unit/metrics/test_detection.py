@@ -174,8 +174,8 @@ GOOD = ([1.0, 0.0], [1, 0])
         (GOOD, ([1.0, np.inf], [1, 0]), "`validation_scores` must be finite"),
         (([1.0, 2.0], [1, 2]), GOOD, "`labels` must be 0 or 1"),
         (([1.0, 2.0], ["1", "0"]), GOOD, "`labels` must be 0 or 1"),
-        (([1.0, 2.0, 3.0], [1, 0]), GOOD, "`labels` must be of the shape"),
-        (GOOD, ([[1.0], [2.0]], [1, 0]), "`validation_labels` must be of the shape"),
+        (([1.0, 2.0, 3.0], [1, 0]), GOOD, "`labels` must be of shape"),
+        (GOOD, ([[1.0], [2.0]], [1, 0]), "`validation_labels` must be of shape"),
     ],
 )
 def test_wrong_input_is_refused(test, known, match):

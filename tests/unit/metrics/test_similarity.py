@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 
 from vecveil.errors import InvalidInputError
-from vecveil.metrics.similarity import pair_cosines, pearson, random_pairs, spearman, unit_rows
+from vecveil.metrics.similarity import pair_cosines, pearson, spearman, unit_rows
 
 
 def test_cosines_by_hand():
@@ -25,12 +25,6 @@ def test_correlations_equal_scipy():
     for estimate in (pearson(x, y), spearman(x, y)):
         assert estimate.low < estimate.value < estimate.high
         assert estimate.n == 60
-
-
-def test_random_pairs_join_different_rows():
-    left, right = random_pairs(5, 1000, seed=1)
-    assert (left != right).all()
-    assert set(left) == set(right) == set(range(5))
 
 
 @pytest.mark.parametrize("function", [pearson, spearman])

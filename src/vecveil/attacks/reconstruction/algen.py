@@ -1,4 +1,4 @@
-"""Few-shot inversion: a few leaked pairs align the released vectors to a decoder that already reads another space."""
+"""ALGEN: few leaked pairs align the released vectors with a decoder that reads another embedding space."""
 
 from __future__ import annotations
 
@@ -12,17 +12,10 @@ import numpy.typing as npt
 
 from vecveil.attacks.attack import Session
 from vecveil.attacks.evidence import Knowledge, TextVectors, split_groups
-from vecveil.attacks.reconstruction.base import (
-    EncodeTexts,
-    ReconstructionAttack,
-    WordsOf,
-    check_corpus,
-    refuse_test_texts,
-)
-from vecveil.attacks.reconstruction.decoder import Decoder, open_decoder, plan, train_decoder
-from vecveil.errors import InvalidInputError, message
+from vecveil.attacks.reconstruction.base import EncodeTexts, WordsOf
+from vecveil.attacks.reconstruction.decoder import Decoder, DecoderAttack, open_decoder
+from vecveil.errors import InvalidInputError
 from vecveil.io import atomic_path
-from vecveil.runtime import resolve_device
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
 
@@ -58,10 +51,10 @@ class _Aligned:
         return cls(Decoder.load(folder), dict(sorted(maps.items())), norm)
 
 
-class ALGENAttack(ReconstructionAttack):
+class ALGENAttack(DecoderAttack):
     """A decoder of the attacker's own encoder, and a linear map onto its space from k leaked pairs.
 
-    The decoder is one that `GEIAAttack` kept (its checkpoint folder), or is trained on the spot on clean vectors
+    The decoder is a checkpoint of `GEIAAttack` (its folder), or is trained now on clean vectors
     of ``corpus``; without a corpus, on the training texts. The main figures are those of the most pairs;
     ``token_f1_of_K`` those of fewer.
     """
@@ -94,10 +87,10 @@ class ALGENAttack(ReconstructionAttack):
         Args:
             decoder: Folder of a decoder (a checkpoint of `GEIAAttack` on clean vectors), or None to train one.
             pairs: Numbers of leaked pairs to try; those above the number of training texts use them all.
-            preset: Of the decoder that is trained, with ``options`` as in `GEIAAttack`.
+            preset: Of the decoder that is trained, with ``options`` as in `DecoderAttack`.
             corpus: Texts to train it on, none of them a test text; None takes the training texts.
             encode: The attacker's own encoder, any dimension. None: the clean training vectors are its own,
-                which asks for a release oracle.
+                which needs a release oracle.
             beams: Texts that decoding keeps at once; 1 is greedy.
             judge_encoder: Encodes originals and reconstructions for their cosine.
             words_of: The concept's words in a text, for Leakage.
@@ -109,22 +102,14 @@ class ALGENAttack(ReconstructionAttack):
         self.pairs = tuple(sorted({check_count(k, owner=owner, param="pairs") for k in pairs}))
         if not self.pairs:
             raise InvalidInputError.of(owner, "pairs", "at least one number", "none")
-        self.plan = plan(preset, options, owner=owner)
-        self.corpus_texts = check_corpus(corpus, encode, owner=owner)
-        self._corpus, self._encode = corpus, encode
-        self._beams = check_count(beams, owner=owner, param="beams")
-        self.judge_encoder, self.words_of = judge_encoder, words_of
-        self.judged = check_count(judged, owner=owner, param="judged")
-        self._device = device
+        judging = (judge_encoder, words_of, judged)
+        super().__init__(preset, options, corpus, encode, beams, device, judging)
 
     def _check(self, train: TextVectors, test: TextVectors, knowledge: Knowledge) -> None:
-        refuse_test_texts(self._corpus, test, owner="ALGENAttack")
+        super()._check(train, test, knowledge)
         if self._encode is None and not knowledge.adaptive:
-            raise InvalidInputError(
-                message("ALGENAttack", "encode", "the attacker's own encoder", "None",
-                        "Without a release oracle the training vectors are released ones, and nothing is left "
-                        "to align them to.")
-            )  # fmt: skip
+            raise InvalidInputError.of("ALGENAttack", "encode", "the attacker's own encoder", "None",
+                                       "Without a release oracle no clean vectors are left to align with.")  # fmt: skip
 
     def _fit(
         self, train: TextVectors, validation: TextVectors, knowledge: Knowledge, session: Session
@@ -139,13 +124,10 @@ class ALGENAttack(ReconstructionAttack):
         released = knowledge.draw(train.X[leaked], rng)
         counts = sorted({min(k, len(leaked)) for k in self.pairs})
         maps = {k: align(released[:k], own[:k]) for k in counts}
-        norm = float(np.linalg.norm(own, axis=1).mean())
-        return _Aligned(decoder, maps, norm)
+        return _Aligned(decoder, maps, float(np.linalg.norm(own, axis=1).mean()))
 
     def _own(self, data: TextVectors) -> Array:
-        if self._encode is None:
-            return data.X
-        return np.asarray(self._encode(data.texts))
+        return data.X if self._encode is None else np.asarray(self._encode(data.texts))
 
     def _trained(self, train: TextVectors, validation: TextVectors, session: Session) -> Decoder:
         texts, held = train.texts, (self._own(validation), validation.texts)
@@ -153,24 +135,11 @@ class ALGENAttack(ReconstructionAttack):
             seed = int(session.rng.integers(2**31))
             rows = split_groups(np.arange(len(self._corpus)), (0.95, 0.05), seed=seed)
             texts, held_texts = ([self._corpus[i] for i in part] for part in rows)
-            X, held = (
-                np.asarray(self._encode(texts)),
-                (np.asarray(self._encode(held_texts)), held_texts),
-            )
+            X = np.asarray(self._encode(texts))
+            held = np.asarray(self._encode(held_texts)), held_texts
         else:
             X = self._own(train)
-        return train_decoder(
-            self.plan,
-            X,
-            texts,
-            held,
-            lambda X, rng: X,
-            session.rng,
-            owner="ALGENAttack",
-            device=self._device,
-            folder=None if session.checkpoint is None else session.checkpoint.make(),
-            show_progress=session.show_progress,
-        )
+        return self._train(X, texts, held, lambda X, rng: X, session)
 
     def _reconstruct(self, state: _Aligned, X: Embeddings, knowledge: Knowledge) -> list[str]:
         return self._write(state, X, max(state.maps))
@@ -182,14 +151,10 @@ class ALGENAttack(ReconstructionAttack):
             yield str(k), f"with {k} pair{'s' * (k > 1)}", self._write(state, X, k)
 
     def _write(self, state: _Aligned, X: Embeddings, pairs: int) -> list[str]:
-        decoder = state.decoder
-        decoder.module.to(resolve_device(self._device, owner="ALGENAttack"))
         mapped = X.astype(np.float64) @ state.maps[pairs]
         norms = np.linalg.norm(mapped, axis=1, keepdims=True)
-        mapped *= state.norm / np.maximum(
-            norms, 1e-12
-        )  # a ridge shrinks, the decoder knows full length
-        return decoder.write(mapped, beams=self._beams)
+        mapped *= state.norm / np.maximum(norms, 1e-12)  # ridge regression has shrunk them
+        return self._decode(state.decoder, mapped)
 
     def _details(self, state: _Aligned) -> Mapping[str, Any]:
         return {**state.decoder.details, "pairs": max(state.maps), "beams": self._beams}
@@ -198,11 +163,11 @@ class ALGENAttack(ReconstructionAttack):
 def align(released: Array, own: Array) -> Array:
     """Return the map W (m, n) with ``released @ W`` near ``own``: ridge least squares from k pairs.
 
-    The ridge draws W to zero or, between spaces of equal dimension, perhaps to the identity. Which of them, and the
-    penalty, are chosen by the error of leaving one pair out, which has a closed form; a single pair gets the
+    The ridge shrinks W to zero or, between spaces of equal dimension, possibly to the identity. The point and the
+    penalty are chosen by the leave-one-out error, which has a closed form; a single pair gets the
     smallest penalty, and zero.
 
-    Formula: W = P + Yᵀ (Y Yᵀ + λ I)⁻¹ (A - Y P), Y (k, m) released, A (k, n) own, P the point drawn to.
+    Formula: W = P + Yᵀ (Y Yᵀ + λ I)⁻¹ (A - Y P), Y (k, m) released, A (k, n) own, P the point shrunk to.
     """
     Y, A = released.astype(np.float64), own.astype(np.float64)
     k, m = Y.shape
@@ -214,14 +179,11 @@ def align(released: Array, own: Array) -> Array:
         points.append(np.eye(m))
     best, chosen = np.inf, points[0]
     for P in points:
-        residual = A - Y @ P
-        rotated = vectors.T @ residual
+        rotated = vectors.T @ (A - Y @ P)
         for penalty in _PENALTIES:
             shrunk = vectors / (values + penalty * scale)
             dual = shrunk @ rotated
-            left_out = (
-                dual / (shrunk * vectors).sum(axis=1)[:, None]
-            )  # residuals without the own pair
+            left_out = dual / (shrunk * vectors).sum(axis=1)[:, None]  # leave-one-out residuals
             error = float((left_out**2).sum())
             if error < best * (1 - 1e-9):
                 best, chosen = error, P + Y.T @ dual

@@ -10,9 +10,8 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.attack import Attack, Finding
-from vecveil.attacks.evidence import Knowledge, TextVectors, normalise_text
-from vecveil.errors import InvalidInputError
+from vecveil.attacks.attack import Attack, AttackFinding
+from vecveil.attacks.evidence import Knowledge, TextVectors
 from vecveil.metrics.reconstruction import (
     embedding_cosine,
     reconstruction_leakage,
@@ -20,15 +19,15 @@ from vecveil.metrics.reconstruction import (
     token_f1,
 )
 from vecveil.types import Embeddings
-from vecveil.validation import check_texts
+from vecveil.validation import check_count
 
-__all__ = ["EncodeTexts", "ReconstructionAttack", "WordsOf", "check_corpus", "refuse_test_texts"]
+__all__ = ["EncodeTexts", "ReconstructionAttack", "WordsOf"]
 
 EncodeTexts = Callable[[Sequence[str]], npt.NDArray[Any]]
-"""What the attacker encodes texts with: N texts in, (N, n) vectors out."""
+"""The attacker's encoder: N texts in, (N, n) vectors out."""
 
 WordsOf = Callable[[Sequence[str]], Sequence[set[str]]]
-"""The concept's words that each text holds."""
+"""Returns the concept's words that each text holds."""
 
 EXAMPLES = 20
 _KEYS = {
@@ -41,17 +40,17 @@ _KEYS = {
 
 
 class ReconstructionAttack(Attack[TextVectors, TextVectors]):
-    """An attack that writes texts; subclasses give `_fit` and `_reconstruct`.
+    """An attack that writes texts; subclasses implement `_fit` and `_reconstruct`.
 
     Its estimates: ``token_f1`` (the main one), ``bleu``, ``rouge_l``, ``exact_match``, ``sentence_bleu``;
     ``leakage`` if `words_of` is given; ``cosine`` if `judge_encoder` is given; ``token_f1_of_NAME`` for each further
-    variant of the attack, whose metric says what it knows (``token F1 with 10 pairs``). Chance is the same figure for
-    reconstructions that are handed to other texts.
+    variant of the attack, whose metric names its knowledge (``token F1 with 10 pairs``). Chance is the same figure for
+    reconstructions assigned to other texts.
 
     Attributes:
         judge_encoder: Encodes originals and reconstructions for their cosine; the attacker's own or another.
         words_of: The concept's words in a text, for Leakage (SPARSE Eq. 13).
-        judged: At most so many test texts are reconstructed: decoding takes its time.
+        judged: At most so many test texts are reconstructed: decoding is slow.
     """
 
     family = "reconstruction"
@@ -60,6 +59,12 @@ class ReconstructionAttack(Attack[TextVectors, TextVectors]):
     words_of: WordsOf | None = None
     judged: int = 500
 
+    def _set_judge(
+        self, judge_encoder: EncodeTexts | None, words_of: WordsOf | None, judged: int
+    ) -> None:
+        self.judge_encoder, self.words_of = judge_encoder, words_of
+        self.judged = check_count(judged, owner=type(self).__name__, param="judged")
+
     @abstractmethod
     def _reconstruct(self, state: Any, X: Embeddings, knowledge: Knowledge) -> list[str]:
         """Return a text for each released vector of ``X``."""
@@ -67,14 +72,14 @@ class ReconstructionAttack(Attack[TextVectors, TextVectors]):
     def _variants(
         self, state: Any, X: Embeddings, knowledge: Knowledge
     ) -> Iterator[tuple[str, str, list[str]]]:
-        """Yield name, name in words and texts of each further variant, such as one that knows less.
+        """Yield name, name in words and texts of each further variant, such as one with less knowledge.
 
-        The words go after the metric's name (``with 10 pairs``); none by default.
+        The words follow the metric's name (``with 10 pairs``); none by default.
         """
         yield from ()
 
     def _details(self, state: Any) -> Mapping[str, Any]:
-        """Return what was chosen while fitting (numbers and names only)."""
+        """Return the choices made while fitting (numbers and names only)."""
         return {}
 
     def _settings(self) -> Mapping[str, Any]:
@@ -89,10 +94,11 @@ class ReconstructionAttack(Attack[TextVectors, TextVectors]):
         test: TextVectors,
         knowledge: Knowledge,
         rng: np.random.Generator,
-    ) -> Finding:
+    ) -> AttackFinding:
         if len(test) > self.judged:
+            # A fixed seed: the same texts are judged whatever was learnt.
             some = np.random.default_rng(0).choice(len(test), self.judged, replace=False)
-            test = test.take(np.sort(some))  # the same texts whatever was learnt
+            test = test.take(np.sort(some))
         guesses = self._reconstruct(state, test.X, knowledge)
         seed = int(rng.integers(2**31))
         groups = test.groups
@@ -107,29 +113,7 @@ class ReconstructionAttack(Attack[TextVectors, TextVectors]):
             X, Y = self.judge_encoder(test.texts), self.judge_encoder(guesses)
             estimates["cosine"] = embedding_cosine(X, Y, groups, seed=seed)
         for name, words, texts in self._variants(state, test.X, knowledge):
-            found = token_f1(test.texts, texts, groups, seed=seed)
-            estimates[f"token_f1_of_{name}"] = replace(found, metric=f"{found.metric} {words}")
+            f1 = token_f1(test.texts, texts, groups, seed=seed)
+            estimates[f"token_f1_of_{name}"] = replace(f1, metric=f"{f1.metric} {words}")
         examples = tuple(zip(test.texts, guesses, strict=True))[:EXAMPLES]
-        return Finding(estimates, details=self._details(state), examples=examples)
-
-
-def check_corpus(corpus: Sequence[str] | None, encode: EncodeTexts | None, *, owner: str) -> int:
-    """Return how many texts there are; a corpus needs something to encode it with."""
-    if corpus is None:
-        return 0
-    if encode is None:
-        raise InvalidInputError.of(owner, "encode", "a function from texts to vectors", "None",
-                                   "The corpus must be encoded like the training texts.")  # fmt: skip
-    return len(check_texts(corpus, owner=owner, param="corpus"))
-
-
-def refuse_test_texts(corpus: Sequence[str] | None, test: TextVectors, *, owner: str) -> None:
-    """Refuse a corpus that holds a test text: what was learnt by heart would look like a leak."""
-    if corpus is None:
-        return
-    tested = {normalise_text(text) or text for text in test.texts}
-    shared = sum((normalise_text(text) or text) in tested for text in corpus)
-    if shared:
-        raise InvalidInputError.of(owner, "corpus", "without texts that are also in `test`",
-                                   f"{shared} such texts", "They would be learnt by heart.",
-                                   "Take them out of the corpus.")  # fmt: skip
+        return AttackFinding(estimates, details=self._details(state), examples=examples)

@@ -13,70 +13,49 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.special import logsumexp
 
-from vecveil.attacks.reconstruction.tokenisers import Ids, Tokeniser, import_transformers, padded
+from vecveil.attacks.attack import Session
+from vecveil.attacks.evidence import Knowledge, TextVectors, normalise_text
+from vecveil.attacks.reconstruction.base import EncodeTexts, ReconstructionAttack, WordsOf
+from vecveil.attacks.reconstruction.tokenisers import Ids, Tokeniser, import_transformers
 from vecveil.attacks.release_model import InputMap, fit_input_map
 from vecveil.attacks.training import (
+    TextBatches,
     TrainingRecipe,
     fit_model,
     forget_training,
+    load_tensors,
     load_weights,
     mean_loss,
     rows_by_length,
+    save_tensors,
     seeded,
     weights_of,
 )
-from vecveil.errors import DataFileError, InvalidInputError
-from vecveil.io import atomic_path, write_text
-from vecveil.runtime import Batches, import_torch
+from vecveil.errors import DataFileError, InvalidInputError, unknown_name
+from vecveil.io import write_text
+from vecveil.runtime import Batches, import_torch, resolve_device
 from vecveil.types import Embeddings
-from vecveil.validation import check_count
+from vecveil.validation import check_count, check_texts
 
 __all__ = [
-    "PRESETS",
-    "Decoder",
-    "DecoderPlan",
-    "DecoderShape",
-    "TextBatches",
-    "bridge",
-    "decoder_loss",
-    "open_decoder",
-    "plan",
-    "start_from_words",
-    "train_decoder",
-]
-
-_PENALTY = 1e-3  # of a row's weight: standardised coordinates have variance 1
-
-
-def bridge(inputs: InputMap, clean: Array, released: Array) -> InputMap:
-    """Return the map under which released vectors look like what ``inputs`` makes of the clean ones.
-
-    A ridge regression from released vectors to the decoder's inputs; its outputs are scaled to the variance of what
-    they stand for, since a regression shrinks. Vectors that are released as they are keep their inputs.
-
-    Args:
-        inputs: the decoder's own map.
-        clean: (N, n) vectors of the kind that the decoder was trained on.
-        released: (N, m) the same texts' vectors as they are released.
-    """
-    if clean.shape == released.shape and np.array_equal(clean, released):
-        return inputs
-    target = inputs(clean).astype(np.float64)
-    middle = target.mean(axis=0)
-    own = fit_input_map(released)
-    x = own(released).astype(np.float64)
-    gram = x.T @ x + _PENALTY * len(x) * np.eye(x.shape[1])
-    weights = np.linalg.solve(gram, x.T @ (target - middle))
-    spread = (x @ weights).std(axis=0)
-    weights *= target.std(axis=0) / np.where(spread > 0, spread, 1.0)
-    weights = own.weights @ weights
-    # (y - mean) @ weights must have the mean `middle`; the offset is taken up by the mean.
-    offset = np.linalg.lstsq(weights.T, middle, rcond=None)[0]
-    return InputMap(own.mean - offset, weights)
-
+    "PRESETS", "Decoder", "DecoderAttack", "DecoderPlan", "DecoderShape", "bridge", "decoder_loss", "open_decoder",
+    "plan", "start_from_words", "train_decoder",
+]  # fmt: skip
 
 Array = npt.NDArray[Any]
+Draw = Callable[[Embeddings, np.random.Generator], Embeddings]
+
 SCHEMA = "vecveil.decoder/1"
+_VALIDATION_ROWS = 2000
+_PENALTY = 1e-3  # of a row's weight: standardised coordinates have variance 1
+_VARIANCE_FLOOR = (
+    0.02  # added to the variances, which are about 1: dead directions must not be amplified
+)
+_SHRINK = 10.0  # texts that a token's mean is shrunk to zero with
+_STEADY = 200.0  # texts from which a token has full weight when directions are chosen
+_NORM = 0.3  # mean norm of a token's row, that of a fresh embedding
+_GAINS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+_JUDGED = 1000  # texts that the gain is chosen on
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +68,7 @@ class DecoderShape:
         heads: Attention heads; they divide the width.
         prefix: Input tokens that the vector is projected to.
         hidden: Units between the two layers of the projection.
-        hint: Whether a linear map of the vector also speaks to the output at every position.
+        hint: Whether a linear map of the vector is added to the last hidden state at every position.
         max_tokens: Longest text, in tokens.
     """
 
@@ -107,7 +86,7 @@ class Decoder:
 
     Attributes:
         module: ``projection`` (two layers), ``hint`` (one linear layer, if any), ``lm`` (GPT2LMHeadModel).
-        details: Numbers about its training, kept with it.
+        details: Numbers about its training, saved with it.
     """
 
     def __init__(
@@ -118,7 +97,6 @@ class Decoder:
         shape: DecoderShape,
         details: Mapping[str, Any],
     ) -> None:
-        """Keep the parts."""
         self.module, self.tokeniser, self.inputs, self.shape = module, tokeniser, inputs, shape
         self.details = dict(details)
 
@@ -131,36 +109,42 @@ class Decoder:
         *,
         seed: int,
         model: str | None = None,
+        config: Any = None,
     ) -> Decoder:
         """Return an untrained decoder, or one whose GPT-2 is ``model`` (a hub's name, or a folder)."""
-        transformers = import_transformers()
+        transformers, nn = import_transformers(), import_torch().nn
         with seeded(seed):
             if model is None:
-                config = _config(tokeniser, shape)
-                lm = transformers.GPT2LMHeadModel(transformers.GPT2Config(**config))
+                config = config or transformers.GPT2Config(**_config(tokeniser, shape))
+                lm = transformers.GPT2LMHeadModel(config)
             else:
                 lm = transformers.GPT2LMHeadModel.from_pretrained(model).float()
-            module = _module(lm, inputs.weights.shape[1], shape)
-        return cls(module, tokeniser, inputs, shape, {})
+            width, read = lm.config.n_embd, inputs.weights.shape[1]
+            first, second = (
+                nn.Linear(read, shape.hidden),
+                nn.Linear(shape.hidden, shape.prefix * width),
+            )
+            parts = {"projection": nn.Sequential(first, nn.GELU(), second), "lm": lm}
+            if shape.hint:
+                parts["hint"] = nn.Linear(read, width)
+                nn.init.zeros_(parts["hint"].weight)
+                nn.init.zeros_(parts["hint"].bias)
+        return cls(nn.ModuleDict(parts), tokeniser, inputs, shape, {})
 
     @property
     def parameters(self) -> int:
-        """Number of parameters, tied ones counted once."""
+        """Return the number of parameters, tied ones counted once."""
         return sum(int(p.numel()) for p in self.module.parameters())
 
     def write(self, Y: Embeddings, *, beams: int = 1, batch: int = 128) -> list[str]:
         """Return a text for each released vector: greedy with one beam, else beam search."""
-        return self.write_inputs(self.inputs(Y), beams=beams, batch=batch)
-
-    def write_inputs(self, x: Array, *, beams: int = 1, batch: int = 128) -> list[str]:
-        """Return a text for each row of standardised inputs."""
         torch = import_torch()
-        transformers = import_transformers()
-        end = self.tokeniser.end
-        how = transformers.GenerationConfig(
+        x, end = self.inputs(Y), self.tokeniser.end
+        settings = import_transformers().GenerationConfig(
             max_new_tokens=self.shape.max_tokens, do_sample=False, num_beams=beams,
             bos_token_id=end, eos_token_id=end, pad_token_id=end,
         )  # fmt: skip
+        lm = self.module["lm"]
         device = next(self.module.parameters()).device
         self.module.eval()
 
@@ -168,10 +152,12 @@ class Decoder:
             given = torch.from_numpy(np.ascontiguousarray(x[start:stop])).to(device)
             prefix = _prefix(self.module, given)
             mask = torch.ones(prefix.shape[:2], dtype=torch.long, device=device)
-            extra = None if "hint" not in self.module else _hint(self.module, given)
-            ids = self.module["lm"].generate(
-                inputs_embeds=prefix, attention_mask=mask, generation_config=how,
-                logits_processor=[] if extra is None else [_adding(extra, beams)],
+            processors = []
+            if "hint" in self.module:
+                processors.append(_adding(lm.lm_head(self.module["hint"](given)), beams))
+            ids = lm.generate(
+                inputs_embeds=prefix, attention_mask=mask, generation_config=settings,
+                logits_processor=processors,
             )  # fmt: skip
             return self.tokeniser.decode(ids.tolist())
 
@@ -181,15 +167,11 @@ class Decoder:
 
     def save(self, folder: Path) -> None:
         """Write ``decoder.safetensors``, ``tokenizer.json`` and, last, ``decoder.json``."""
-        from safetensors.torch import save_file
-
         torch = import_torch()
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         tensors = weights_of(self.module)
         tensors["inputs/mean"] = torch.from_numpy(self.inputs.mean)
         tensors["inputs/weights"] = torch.from_numpy(self.inputs.weights).contiguous()
-        with atomic_path(folder / "decoder.safetensors", mode=0o600) as temporary:
-            save_file(tensors, str(temporary))
+        save_tensors(folder / "decoder.safetensors", tensors)
         self.tokeniser.save(folder)
         record = {
             "schema": SCHEMA,
@@ -202,47 +184,22 @@ class Decoder:
         forget_training(folder, "decoder")
 
     @classmethod
-    def load(cls, folder: Path, device: str = "cpu") -> Decoder:
+    def load(cls, folder: Path) -> Decoder:
         """Return the decoder in ``folder``."""
-        from safetensors.torch import load_file
-
         record = json.loads((folder / "decoder.json").read_text(encoding="utf-8"))
         if record["schema"] != SCHEMA:
             raise ValueError("the decoder is of another schema")
-        tensors = load_file(str(folder / "decoder.safetensors"))
+        tensors = load_tensors(folder / "decoder.safetensors")
         inputs = InputMap(*(tensors.pop(f"inputs/{key}").numpy() for key in ("mean", "weights")))
-        shape = DecoderShape(**record["shape"])
         tokeniser = Tokeniser.load(folder, record["end"])
-        transformers = import_transformers()
-        with seeded(0):
-            lm = transformers.GPT2LMHeadModel(transformers.GPT2Config.from_dict(record["gpt2"]))
-            module = _module(lm, inputs.weights.shape[1], shape)
-        load_weights(module, tensors)
-        return cls(module.to(device).eval(), tokeniser, inputs, shape, record["details"])
-
-
-class TextBatches(Sequence[Mapping[str, Array]]):
-    """The batches of an epoch, put together when they are asked for."""
-
-    def __init__(self, x: Array, ids: Sequence[Ids], rows: Sequence[npt.NDArray[np.intp]]) -> None:
-        """Keep inputs (N, r), the tokens of N texts, and the rows of each batch."""
-        self.x, self.ids, self.rows = x, ids, rows
-
-    @classmethod
-    def shuffled(
-        cls, x: Array, ids: Sequence[Ids], batch: int, rng: np.random.Generator
-    ) -> TextBatches:
-        """Return batches of texts of like length, in random order."""
-        lengths = np.array([len(one) for one in ids])
-        return cls(x, ids, rows_by_length(lengths, batch, rng))
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: Any) -> Any:
-        rows = self.rows[index]
-        ids, lengths = padded([self.ids[i] for i in rows], fill=0)
-        return {"inputs": self.x[rows], "ids": ids, "lengths": lengths}
+        config = import_transformers().GPT2Config.from_dict(record["gpt2"])
+        decoder = cls.build(
+            tokeniser, inputs, DecoderShape(**record["shape"]), seed=0, config=config
+        )
+        load_weights(decoder.module, tensors)
+        decoder.module.eval()
+        decoder.details = record["details"]
+        return decoder
 
 
 def decoder_loss(module: Any, part: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -252,7 +209,7 @@ def decoder_loss(module: Any, part: Mapping[str, Any]) -> tuple[Any, Any]:
     prefix = _prefix(module, part["inputs"])
     tokens = lm.transformer.wte(ids[:, :-1])
     read = torch.cat([prefix, tokens], dim=1)
-    # Texts are filled up on the right: the causal mask alone keeps what is filled in out of sight.
+    # Texts are padded on the right, so the causal mask alone hides the padding.
     hidden = lm.transformer(inputs_embeds=read, use_cache=False).last_hidden_state
     hidden = hidden[:, prefix.shape[1] - 1 :]
     real = torch.arange(ids.shape[1], device=ids.device) < part["lengths"][:, None]
@@ -279,55 +236,54 @@ def _config(tokeniser: Tokeniser, shape: DecoderShape) -> dict[str, Any]:
     }
 
 
-def _module(lm: Any, inputs: int, shape: DecoderShape) -> Any:
-    nn = import_torch().nn
-    width = lm.config.n_embd
-    first, second = nn.Linear(inputs, shape.hidden), nn.Linear(shape.hidden, shape.prefix * width)
-    parts = {"projection": nn.Sequential(first, nn.GELU(), second), "lm": lm}
-    if shape.hint:
-        parts["hint"] = nn.Linear(inputs, width)
-        nn.init.zeros_(parts["hint"].weight)
-        nn.init.zeros_(parts["hint"].bias)
-    return nn.ModuleDict(parts)
-
-
 def _prefix(module: Any, x: Any) -> Any:
     return module["projection"](x).view(len(x), -1, module["lm"].config.n_embd)
-
-
-def _hint(module: Any, x: Any) -> Any:
-    return module["lm"].lm_head(module["hint"](x))
 
 
 def _adding(extra: Any, beams: int) -> Callable[[Any, Any], Any]:
     repeated = extra.repeat_interleave(beams, dim=0)
 
     def add(ids: Any, scores: Any) -> Any:
-        # Beam search comes with log probabilities, which must stay normalised.
+        # Beam search passes log probabilities, which must stay normalised.
         return (scores + repeated).log_softmax(dim=-1)
 
     return add
 
 
-_VARIANCE_FLOOR = (
-    0.02  # added to the variances, which are about 1: dead directions must not be blown up
-)
-_SHRINK = 10.0  # texts that a token's mean is drawn to zero with
-_STEADY = 200.0  # texts from which a token counts fully when directions are chosen
-_NORM = 0.3  # mean norm of a token's row, that of a fresh embedding
-_GAINS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-_JUDGED = 1000  # texts that the gain is chosen on
+def bridge(inputs: InputMap, clean: Array, released: Array) -> InputMap:
+    """Return the map under which released vectors resemble what ``inputs`` computes from the clean ones.
+
+    A ridge regression from released vectors to the decoder's inputs; its outputs are scaled to the variance of
+    their targets, since a regression shrinks. Vectors that are released unchanged keep their inputs.
+
+    Args:
+        inputs: The decoder's own map.
+        clean: (N, n) vectors of the kind that the decoder was trained on.
+        released: (N, m) the released vectors of the same texts.
+    """
+    if clean.shape == released.shape and np.array_equal(clean, released):
+        return inputs
+    target = inputs(clean).astype(np.float64)
+    middle = target.mean(axis=0)
+    own = fit_input_map(released)
+    x = own(released).astype(np.float64)
+    gram = x.T @ x + _PENALTY * len(x) * np.eye(x.shape[1])
+    weights = np.linalg.solve(gram, x.T @ (target - middle))
+    spread = (x @ weights).std(axis=0)
+    weights *= target.std(axis=0) / np.where(spread > 0, spread, 1.0)
+    weights = own.weights @ weights
+    # (y - mean) @ weights must have the mean `middle`; an offset of `mean` achieves it.
+    offset = np.linalg.lstsq(weights.T, middle, rcond=None)[0]
+    return InputMap(own.mean - offset, weights)
 
 
-def start_from_words(
-    decoder: Any, x: npt.NDArray[Any], ids: Sequence[Ids], gain: float = 0.2
-) -> None:
-    """Start the tokens' rows and the hint from the mean vector of each token's texts.
+def start_from_words(decoder: Decoder, x: Array, ids: Sequence[Ids]) -> None:
+    """Initialise the token embeddings and the hint from the mean vector of each token's texts.
 
     With whitened inputs z and the mean c_v of z over the texts that hold token v, c_v · z is the linear
     discriminant of v (equal covariances). The leading directions of the c_v, as many as the decoder is wide, are
-    added to the tokens' rows, and the hint is set such that their product is the discriminant times a gain: the
-    one under which the words of the texts are likeliest.
+    added to the token embeddings, and the hint is set such that their product is the discriminant times a gain: the
+    gain under which the words of the texts are likeliest.
     """
     torch = import_torch()
     lm = decoder.module["lm"]
@@ -355,12 +311,11 @@ def start_from_words(
     with torch.no_grad():
         table = lm.transformer.wte.weight
         table.mul_(0.5).add_(torch.from_numpy((scale * rows).astype(np.float32)))
-        decoder.module["hint"].weight.copy_(
-            torch.from_numpy((gain / scale * hint).astype(np.float32))
-        )
+        start = torch.from_numpy((gain / scale * hint).astype(np.float32))
+        decoder.module["hint"].weight.copy_(start)
 
 
-def _best_gain(scores: npt.NDArray[Any], prior: npt.NDArray[Any], holds: Any) -> float:
+def _best_gain(scores: Array, prior: Array, holds: Any) -> float:
     """Return the gain with the least cross-entropy of the held words under softmax(prior + gain * scores)."""
     losses = []
     for gain in _GAINS:
@@ -370,19 +325,14 @@ def _best_gain(scores: npt.NDArray[Any], prior: npt.NDArray[Any], holds: Any) ->
     return _GAINS[int(np.argmin(losses))]
 
 
-Draw = Callable[[Embeddings, np.random.Generator], Embeddings]
-
-_VALIDATION_ROWS = 2000
-
-
 @dataclass(frozen=True)
 class DecoderPlan:
-    """Everything that decides a decoder beside the data.
+    """Sizes and training of a decoder.
 
     Attributes:
         shape: Sizes; those of GPT-2 are not used if ``model`` is given.
         recipe: Training.
-        vocabulary: Most tokens of an own tokeniser.
+        vocabulary: Most tokens of a tokeniser trained with it.
         model: A pretrained GPT-2: a hub's name or a folder. None trains from scratch.
     """
 
@@ -412,41 +362,37 @@ PRESETS: Mapping[str, DecoderPlan] = {
         model="gpt2",
     ),
 }
-"""``small`` for a core, ``medium`` for a GPU, both from scratch; ``paper`` as published."""
+"""``small`` for a CPU core, ``medium`` for a GPU, both from scratch; ``paper`` as published."""
 
 
 def plan(preset: str, options: Mapping[str, Any], *, owner: str) -> DecoderPlan:
-    """Return a preset with some of its values changed; None changes nothing.
+    """Return a preset with the values of ``options``; a value None changes nothing.
 
     Raises:
-        InvalidInputError: there is no such preset, or a value is out of range.
+        InvalidInputError: an unknown preset or option, or a value out of range.
     """
     if preset not in PRESETS:
-        raise InvalidInputError.of(
-            owner, "preset", f"one of {', '.join(PRESETS)}", repr(str(preset))[:40]
-        )
+        raise unknown_name(owner, "preset", PRESETS, preset)
     given = {key: value for key, value in options.items() if value is not None}
     for key in ("layers", "width", "heads", "prefix", "hidden", "max_tokens"):
         if key in given:
             check_count(given[key], owner=owner, param=key)
     base = PRESETS[preset]
     own = {key: given.pop(key) for key in ("vocabulary", "model") if key in given}
-    unknown = sorted(
-        set(given) - {*DecoderShape.__slots__, *TrainingRecipe.__slots__} | {"device"} & set(given)
-    )
+    sizes = {key: value for key, value in given.items() if key in DecoderShape.__slots__}
+    training = {key: value for key, value in given.items() if key in TrainingRecipe.__slots__}
+    unknown = sorted(given.keys() - {*sizes, *training} | {"device"} & given.keys())
     if unknown:
-        raise InvalidInputError.of(owner, unknown[0], "no argument", "one of this name")
-    shape = {key: value for key, value in given.items() if key in DecoderShape.__slots__}
-    recipe = {key: value for key, value in given.items() if key in TrainingRecipe.__slots__}
-    made = replace(
-        base, shape=replace(base.shape, **shape), recipe=replace(base.recipe, **recipe), **own
-    )
-    check_count(made.vocabulary, owner=owner, param="vocabulary", minimum=257)
-    if made.shape.width % made.shape.heads:
         raise InvalidInputError.of(
-            owner, "heads", "a divisor of `width`", f"{made.shape.heads} of {made.shape.width}"
+            owner, unknown[0], "no argument", "one of this name", code="E-INPUT-NAME"
         )
-    return made
+    shape, recipe = replace(base.shape, **sizes), replace(base.recipe, **training)
+    changed = replace(base, shape=shape, recipe=recipe, **own)
+    check_count(changed.vocabulary, owner=owner, param="vocabulary", minimum=257)
+    if shape.width % shape.heads:
+        got = f"{shape.heads} of {shape.width}"
+        raise InvalidInputError.of(owner, "heads", "a divisor of `width`", got)
+    return changed
 
 
 def train_decoder(
@@ -468,10 +414,9 @@ def train_decoder(
     Args:
         held_out: Vectors and texts of the validation part, of which 2,000 at most are used.
         draw: ``draw(X, rng)`` returns released vectors.
-        start: Folder of a decoder to go on from, whose sizes then count, or None.
-        folder: Where an interrupted training is kept.
+        start: Folder of a decoder to continue from, whose sizes then apply, or None.
+        folder: Folder of checkpoints, or None.
     """
-    recipe = plan.recipe
     if start is None:
         decoder, ids = _fresh(plan, X, texts, draw, rng, owner=owner)
     else:
@@ -479,19 +424,19 @@ def train_decoder(
         decoder.inputs = bridge(decoder.inputs, X, draw(X, rng))
         ids = decoder.tokeniser.encode(texts, decoder.shape.max_tokens)
     inputs, tokeniser, limit = decoder.inputs, decoder.tokeniser, decoder.shape.max_tokens
+
+    def shuffled(x: Array, ids: Sequence[Ids], rng: np.random.Generator) -> TextBatches:
+        return TextBatches(rows_by_length(ids, plan.recipe.batch, rng), ids, {"inputs": x})
+
     held_X, held_texts = held_out[0][:_VALIDATION_ROWS], held_out[1][:_VALIDATION_ROWS]
     held_x, held_ids = inputs(draw(held_X, rng)), tokeniser.encode(held_texts, limit)
-    validation = TextBatches.shuffled(held_x, held_ids, recipe.batch, rng)
-
-    def batches(epoch: int, rng: np.random.Generator) -> TextBatches:
-        return TextBatches.shuffled(inputs(draw(X, rng)), ids, recipe.batch, rng)
-
+    validation = shuffled(held_x, held_ids, rng)
     fit = fit_model(
         decoder.module,
-        batches,
+        lambda epoch, rng: shuffled(inputs(draw(X, rng)), ids, rng),
         decoder_loss,
         lambda module: mean_loss(module, validation, decoder_loss),
-        replace(recipe, device=device),
+        replace(plan.recipe, device=device),
         rng=rng,
         folder=folder,
         name="decoder",
@@ -516,16 +461,17 @@ def open_decoder(folder: Path, dimension: int, *, owner: str) -> Decoder:
     """Return the decoder in ``folder``.
 
     Raises:
-        DataFileError: there is none, it is damaged, or it reads vectors of another dimension.
+        DataFileError: the folder holds no decoder, a damaged one, or one for vectors of another dimension.
     """
     try:
         decoder = Decoder.load(folder)
-    except Exception as error:  # safetensors, tokenizers and torch raise their own
+    except Exception as error:  # safetensors, tokenizers and torch raise exceptions of their own
         raise DataFileError.of(owner, "decoder", "a folder that `GEIAAttack` has written",
                                "one that cannot be read as such") from error  # fmt: skip
-    if len(decoder.inputs.mean) != dimension:
-        raise DataFileError.of(owner, "decoder", f"for vectors of dimension {dimension}, as the attacker's own",
-                               f"dimension {len(decoder.inputs.mean)}")  # fmt: skip
+    got = len(decoder.inputs.mean)
+    if got != dimension:
+        constraint = f"for vectors of dimension {dimension}, as the attacker's own"
+        raise DataFileError.of(owner, "decoder", constraint, f"dimension {got}")
     return decoder
 
 
@@ -545,23 +491,84 @@ def _fresh(
         tokeniser = Tokeniser.train(texts, plan.vocabulary)
         decoder = Decoder.build(tokeniser, inputs, plan.shape, seed=seed)
     else:
-        tokeniser = _read_hub(Tokeniser.pretrained, plan.model, owner=owner)
-
-        def build(model: str) -> Decoder:
-            return Decoder.build(tokeniser, inputs, plan.shape, seed=seed, model=model)
-
-        decoder = _read_hub(build, plan.model, owner=owner)
+        try:
+            tokeniser = Tokeniser.pretrained(plan.model)
+            decoder = Decoder.build(tokeniser, inputs, plan.shape, seed=seed, model=plan.model)
+        except InvalidInputError:
+            raise
+        except (OSError, ValueError) as error:
+            raise DataFileError.of(owner, "model", "a GPT-2 of the hub, or a folder with one",
+                                   repr(plan.model)[:80],
+                                   fix="Check the name, the network and HF_HUB_OFFLINE.") from error  # fmt: skip
     ids = tokeniser.encode(texts, plan.shape.max_tokens)
     if plan.shape.hint:
         start_from_words(decoder, inputs(draw(X, rng)), ids)
     return decoder, ids
 
 
-def _read_hub(read: Callable[[str], Any], model: str, *, owner: str) -> Any:
-    try:
-        return read(model)
-    except (OSError, ValueError) as error:
-        if isinstance(error, InvalidInputError):
-            raise
-        raise DataFileError.of(owner, "model", "a GPT-2 of the hub, or a folder with one", repr(model)[:80],
-                               fix="Check the name, the network and HF_HUB_OFFLINE.") from error  # fmt: skip
+class DecoderAttack(ReconstructionAttack):
+    """Base class of the attacks that train a `Decoder`: preset, further texts, decoding.
+
+    Args:
+        preset: ``"small"``, ``"medium"`` or ``"paper"``.
+        options: Any value of the preset: ``layers``, ``width``, ``heads``, ``prefix``, ``hidden``, ``hint``,
+            ``max_tokens``, ``vocabulary``, ``model``, ``epochs``, ``batch``, ``learning_rate``,
+            ``warmup_share``, ``patience``, ``clip``, ``weight_decay``, ``precision``, ``seconds``,
+            ``save_seconds``.
+        corpus: Further texts to learn from, none of them a test text.
+        encode: Encodes the corpus.
+        beams: Texts that decoding keeps at once; 1 is greedy. More find a little more and take longer.
+        device: ``"auto"`` takes CUDA where there is one, else the CPU.
+        judging: Arguments of `ReconstructionAttack`: ``judge_encoder``, ``words_of``, ``judged``.
+    """
+
+    def __init__(
+        self,
+        preset: str,
+        options: Mapping[str, Any],
+        corpus: Sequence[str] | None,
+        encode: EncodeTexts | None,
+        beams: int,
+        device: str,
+        judging: tuple[EncodeTexts | None, WordsOf | None, int],
+    ) -> None:
+        owner = type(self).__name__
+        self.plan = plan(preset, options, owner=owner)
+        if corpus is not None and encode is None:
+            raise InvalidInputError.of(owner, "encode", "a function from texts to vectors", "None",
+                                       "The corpus must be encoded like the training texts.")  # fmt: skip
+        self.corpus_texts = (
+            0 if corpus is None else len(check_texts(corpus, owner=owner, param="corpus"))
+        )
+        self._corpus, self._encode, self._device = corpus, encode, device
+        self._beams = check_count(beams, owner=owner, param="beams")
+        self._set_judge(*judging)
+
+    def _check(self, train: TextVectors, test: TextVectors, knowledge: Knowledge) -> None:
+        if self._corpus is None:
+            return
+        tested = {normalise_text(text) or text for text in test.texts}
+        shared = sum((normalise_text(text) or text) in tested for text in self._corpus)
+        if shared:
+            raise InvalidInputError.of(type(self).__name__, "corpus", "without texts that are also in `test`",
+                                       f"{shared} such texts", "The decoder would memorise them.",
+                                       "Take them out of the corpus.")  # fmt: skip
+
+    def _train(
+        self,
+        X: Embeddings,
+        texts: Sequence[str],
+        held_out: tuple[Embeddings, Sequence[str]],
+        draw: Draw,
+        session: Session,
+        start: Path | None = None,
+    ) -> Decoder:
+        return train_decoder(
+            self.plan, X, texts, held_out, draw, session.rng,
+            owner=type(self).__name__, device=self._device, start=start, folder=session.folder,
+            show_progress=session.show_progress,
+        )  # fmt: skip
+
+    def _decode(self, decoder: Decoder, X: Embeddings) -> list[str]:
+        decoder.module.to(resolve_device(self._device, owner=type(self).__name__))
+        return decoder.write(X, beams=self._beams)

@@ -10,27 +10,19 @@ import numpy as np
 
 from vecveil.attacks.attack import Session
 from vecveil.attacks.evidence import Knowledge, TextVectors
-from vecveil.attacks.reconstruction.base import (
-    EncodeTexts,
-    ReconstructionAttack,
-    WordsOf,
-    check_corpus,
-    refuse_test_texts,
-)
-from vecveil.attacks.reconstruction.decoder import Decoder, plan, train_decoder
-from vecveil.runtime import resolve_device
+from vecveil.attacks.reconstruction.base import EncodeTexts, WordsOf
+from vecveil.attacks.reconstruction.decoder import Decoder, DecoderAttack
 from vecveil.types import Embeddings
-from vecveil.validation import check_count
 
 __all__ = ["GEIAAttack"]
 
 
-class GEIAAttack(ReconstructionAttack):
+class GEIAAttack(DecoderAttack):
     """A GPT-2 with the projected vector as its prefix, trained on freshly released vectors.
 
     The preset ``paper`` fine-tunes a pretrained GPT-2 as published. ``small`` and ``medium`` train one from
-    scratch on the attacker's texts; there a linear map of the vector also speaks to the output at every position
-    and starts from the words' mean vectors, because little text and time would not teach a decoder to read its
+    scratch on the attacker's texts; there a linear map of the vector also enters the output at every position
+    and starts from the words' mean vectors, because few texts and little time would not teach a decoder to read its
     prefix.
     """
 
@@ -60,8 +52,7 @@ class GEIAAttack(ReconstructionAttack):
         Args:
             preset: ``"small"``, ``"medium"`` or ``"paper"``.
             start_from: Checkpoint folder of a finished attack, such as one on clean vectors of a large corpus:
-                its decoder is trained on with the vectors of this one. Without a release oracle both must be
-                the same kind of vectors.
+                training continues from its decoder. Without a release oracle both must read the same kind of vectors.
             corpus: Further texts to learn from, none of them a test text. Without a release oracle their vectors
                 count as released: that fits an attack on clean vectors only.
             encode: Encodes the corpus.
@@ -70,24 +61,12 @@ class GEIAAttack(ReconstructionAttack):
             words_of: The concept's words in a text, for Leakage.
             judged: At most so many test texts are reconstructed.
             device: ``"auto"`` takes CUDA where there is one, else the CPU.
-            options: Any value of the preset: ``layers``, ``width``, ``heads``, ``prefix``, ``hidden``, ``hint``,
-                ``max_tokens``, ``vocabulary``, ``model``, ``epochs``, ``batch``, ``learning_rate``,
-                ``warmup_share``, ``patience``, ``clip``, ``weight_decay``, ``precision``, ``seconds``,
-                ``save_seconds``.
+            options: Any value of the preset; see `DecoderAttack`.
         """
-        owner = "GEIAAttack"
         self.name = "geia" if preset == "small" else f"geia-{preset}"
-        self.plan = plan(preset, options, owner=owner)
+        judging = (judge_encoder, words_of, judged)
+        super().__init__(preset, options, corpus, encode, beams, device, judging)
         self.start_from = None if start_from is None else str(start_from)
-        self.corpus_texts = check_corpus(corpus, encode, owner=owner)
-        self._corpus, self._encode = corpus, encode
-        self._beams = check_count(beams, owner=owner, param="beams")
-        self.judge_encoder, self.words_of = judge_encoder, words_of
-        self.judged = check_count(judged, owner=owner, param="judged")
-        self._device = device
-
-    def _check(self, train: TextVectors, test: TextVectors, knowledge: Knowledge) -> None:
-        refuse_test_texts(self._corpus, test, owner="GEIAAttack")
 
     def _fit(
         self, train: TextVectors, validation: TextVectors, knowledge: Knowledge, session: Session
@@ -96,23 +75,12 @@ class GEIAAttack(ReconstructionAttack):
         if self._corpus is not None and self._encode is not None:
             further = np.asarray(self._encode(self._corpus), dtype=X.dtype)
             X, texts = np.concatenate([X, further]), [*texts, *self._corpus]
-        return train_decoder(
-            self.plan,
-            X,
-            texts,
-            (validation.X, validation.texts),
-            knowledge.draw,
-            session.rng,
-            owner="GEIAAttack",
-            device=self._device,
-            start=None if self.start_from is None else Path(self.start_from),
-            folder=None if session.checkpoint is None else session.checkpoint.make(),
-            show_progress=session.show_progress,
-        )
+        held_out = (validation.X, validation.texts)
+        start = None if self.start_from is None else Path(self.start_from)
+        return self._train(X, texts, held_out, knowledge.draw, session, start)
 
     def _reconstruct(self, state: Decoder, X: Embeddings, knowledge: Knowledge) -> list[str]:
-        state.module.to(resolve_device(self._device, owner="GEIAAttack"))
-        return state.write(X, beams=self._beams)
+        return self._decode(state, X)
 
     def _details(self, state: Decoder) -> Mapping[str, Any]:
         return {**state.details, "beams": self._beams}

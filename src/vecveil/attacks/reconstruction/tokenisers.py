@@ -1,4 +1,4 @@
-"""Texts as tokens: a byte-level BPE trained on the attacker's own texts, or an existing tokeniser."""
+"""Tokenisers: a byte-level BPE trained on the attacker's own texts, or an existing one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vecveil.errors import InvalidInputError, MissingDependencyError
 from vecveil.io import write_bytes
 from vecveil.validation import check_count
 
-__all__ = ["Tokeniser", "import_transformers", "padded"]
+__all__ = ["Ids", "Tokeniser", "import_transformers"]
 
 END = "<|endoftext|>"
 Ids = npt.NDArray[np.int64]
@@ -27,7 +27,6 @@ class Tokeniser:
     """
 
     def __init__(self, backend: Any, end: int) -> None:
-        """Keep the library's object."""
         self._backend = backend
         self._backend.no_padding()
         self._backend.no_truncation()
@@ -35,10 +34,10 @@ class Tokeniser:
 
     @classmethod
     def train(cls, texts: Iterable[str], size: int) -> Tokeniser:
-        """Return a byte-level BPE of at most ``size`` tokens; any text is given back exactly.
+        """Return a byte-level BPE of at most ``size`` tokens; decoding restores any text exactly.
 
         Args:
-            texts: What pairs are counted in. The same texts give the same tokeniser.
+            texts: Texts that pairs are counted in. The same texts give the same tokeniser.
             size: Largest vocabulary, from 257: the bytes and the end. More tokens make shorter texts and a
                 larger output layer.
         """
@@ -47,11 +46,9 @@ class Tokeniser:
         backend = tokenizers.Tokenizer(tokenizers.models.BPE())
         backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
         backend.decoder = tokenizers.decoders.ByteLevel()
+        alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
         trainer = tokenizers.trainers.BpeTrainer(
-            vocab_size=size,
-            special_tokens=[END],
-            initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
-            show_progress=False,
+            vocab_size=size, special_tokens=[END], initial_alphabet=alphabet, show_progress=False
         )
         backend.train_from_iterator(texts, trainer)
         return cls(backend, backend.token_to_id(END))
@@ -63,22 +60,21 @@ class Tokeniser:
         Raises:
             InvalidInputError: it has no token that ends a text.
         """
-        found = import_transformers().AutoTokenizer.from_pretrained(model)
-        if getattr(found, "backend_tokenizer", None) is None or found.eos_token_id is None:
-            raise InvalidInputError.of(
-                "Tokeniser", "model", "a model with a fast tokeniser and an end token", "another"
-            )
-        return cls(found.backend_tokenizer, found.eos_token_id)
+        fast = import_transformers().AutoTokenizer.from_pretrained(model)
+        if getattr(fast, "backend_tokenizer", None) is None or fast.eos_token_id is None:
+            constraint = "a model with a fast tokeniser and an end token"
+            raise InvalidInputError.of("Tokeniser", "model", constraint, "another")
+        return cls(fast.backend_tokenizer, fast.eos_token_id)
 
     @property
     def size(self) -> int:
-        """Number of tokens."""
+        """Return the number of tokens."""
         return int(self._backend.get_vocab_size(with_added_tokens=True))
 
     def encode(self, texts: Sequence[str], max_tokens: int) -> list[Ids]:
         """Return the ids of each text, at most ``max_tokens``, the end included where it fits."""
-        found = self._backend.encode_batch(list(texts), add_special_tokens=False)
-        return [np.array([*one.ids, self.end][:max_tokens], dtype=np.int64) for one in found]
+        rows = self._backend.encode_batch(list(texts), add_special_tokens=False)
+        return [np.array([*row.ids, self.end][:max_tokens], dtype=np.int64) for row in rows]
 
     def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
         """Return the text of each row, up to its first end."""
@@ -89,7 +85,7 @@ class Tokeniser:
         return [str(text) for text in self._backend.decode_batch(rows, skip_special_tokens=True)]
 
     def save(self, folder: Path) -> None:
-        """Write ``tokenizer.json``, for its owner only: it holds words of the texts."""
+        """Write ``tokenizer.json``, readable by its owner only: it holds words of the texts."""
         write_bytes(folder / "tokenizer.json", self._backend.to_str().encode(), mode=0o600)
 
     @classmethod
@@ -99,17 +95,8 @@ class Tokeniser:
         return cls(_import_tokenizers().Tokenizer.from_str(text), end)
 
 
-def padded(rows: Sequence[Ids], fill: int) -> tuple[Ids, Ids]:
-    """Return the ids as one array, short rows filled up, and the lengths."""
-    lengths = np.array([len(row) for row in rows], dtype=np.int64)
-    ids = np.full((len(rows), int(lengths.max(initial=1))), fill, dtype=np.int64)
-    for i, row in enumerate(rows):
-        ids[i, : len(row)] = row
-    return ids, lengths
-
-
 def import_transformers() -> Any:
-    """Return transformers, or raise the error that says how to install it."""
+    """Return transformers, or raise the error that names the extra to install."""
     try:
         import transformers
     except ImportError as error:

@@ -14,24 +14,15 @@ from vecveil.attacks.attack import Session
 from vecveil.attacks.evidence import Knowledge, LabelledVectors
 from vecveil.attacks.release_model import InputMap, fit_input_map
 from vecveil.attacks.token_inference.base import TokenInferenceAttack, validation_r_precision
-from vecveil.errors import InvalidInputError, message
+from vecveil.attacks.token_inference.linear import TRIALS
+from vecveil.errors import InvalidInputError
 from vecveil.types import Embeddings, Matrix
 from vecveil.validation import check_count
 
 __all__ = [
-    "EnsembleAttack",
-    "FurtherKernelAttack",
-    "KernelAttack",
-    "KernelModel",
-    "KernelRows",
-    "KernelSetting",
-    "TransplantAttack",
-    "choose_setting",
-    "constant_model",
-    "fit_kernel_ridge",
-    "held_out",
-    "is_noisy",
-]
+    "EnsembleAttack", "FurtherKernelAttack", "KernelAttack", "KernelModel", "KernelRows", "KernelSetting",
+    "TransplantAttack", "choose_setting", "fit_kernel_ridge", "held_out",
+]  # fmt: skip
 
 Array = npt.NDArray[Any]
 
@@ -39,11 +30,19 @@ _SHARPNESS = (0.5, 1.0, 2.0, 4.0)  # 1: a kernel of 1/e at the median squared di
 _PENALTIES = (0.03, 0.1, 0.3, 1.0)
 _FILTER_SHARPNESS = 2.0  # at which the Wiener filter is tried
 _BLOCK = 2000
+_PILOT_ROWS = 2000
+_COPIES = 4  # fresh releases of each training text at most: more add little, and time grows with their cube
+_SHARE_REAL = 0.4  # of the rows of the transplant attack
+_REAL_COPIES = 3
+_SHARE_OWN = 0.5  # training texts among the rows of the attack with further texts
+_OWN_COPIES = 2  # releases of each training text, where one block holds all rows
+# Rows of each ensemble member while members are chosen; with fewer, further texts displace training texts.
+_MEMBER_ROWS = 4000
 
 
 @dataclass(frozen=True)
 class KernelSetting:
-    """Width, penalty, and whether the Wiener filter comes first."""
+    """Width and penalty of a kernel regression, and whether the Wiener filter comes first."""
 
     sharpness: float = 2.0
     penalty: float = 0.1
@@ -71,25 +70,13 @@ class KernelModel:
             _kernel(inputs[i : i + _BLOCK], self.centres, rate) @ self.weights
             for i in range(0, len(inputs), _BLOCK)
         ]
-        found: Array = np.concatenate(blocks) + self.label_mean
-        return found
+        estimates: Array = np.concatenate(blocks) + self.label_mean
+        return estimates
 
     def details(self) -> dict[str, Any]:
-        """Return what was chosen."""
-        return {
-            "sharpness": self.sharpness,
-            "penalty": self.penalty,
-            "filtered": self.filtered,
-            "rows": len(self.centres),
-        }
-
-
-def constant_model(dimension: int, label_mean: Array) -> KernelModel:
-    """Return the model that answers the label mean."""
-    inputs = InputMap(np.zeros(dimension), np.zeros((dimension, 1)))
-    nothing = np.zeros((1, len(label_mean)), dtype=np.float32)
-    centre = np.zeros((1, 1), dtype=np.float32)
-    return KernelModel(inputs, centre, nothing, label_mean, 1.0, 1.0, 1.0, False)
+        """Return the chosen setting and the number of rows."""
+        chosen = {key: getattr(self, key) for key in ("sharpness", "penalty", "filtered")}
+        return {**chosen, "rows": len(self.centres)}
 
 
 def choose_setting(
@@ -107,7 +94,7 @@ def choose_setting(
     Args:
         Y, L: Releases to learn from and their labels.
         held: Releases to judge on.
-        judge: The figure of estimated labels of ``held``.
+        judge: Returns the figure of estimated labels of ``held``.
         noise_covariance: The declared covariance, or None.
     """
     labels = L.astype(np.float32)
@@ -117,15 +104,15 @@ def choose_setting(
         inputs = fit_input_map(Y, noise_covariance if filtered else None)
         centres, across = inputs(Y), inputs(held)
         scale = _median_distance(centres)
-        found: list[tuple[float, KernelSetting]] = []
+        trials: list[tuple[float, KernelSetting]] = []
         for width in widths:
             kernel = _kernel(centres, centres, width / scale)
             beside = _kernel(across, centres, width / scale)
             for penalty in _PENALTIES:
                 weights = _solve(kernel.copy(), labels - label_mean, penalty)
                 value = judge(beside @ weights + label_mean)
-                found.append((value, KernelSetting(width, penalty, filtered)))
-        return max(found, key=lambda each: each[0])
+                trials.append((value, KernelSetting(width, penalty, filtered)))
+        return max(trials, key=lambda each: each[0])
 
     if noise_covariance is None or not np.any(noise_covariance):
         return best(False, _SHARPNESS)[1]
@@ -146,10 +133,10 @@ def fit_kernel_ridge(
     """Return the regression from releases ``Y`` to labels ``L``.
 
     Args:
-        weight: (N,) what each row counts; the penalty of a row is divided by it.
+        weight: (N,) weight of each row; the penalty of a row is divided by it.
         setting: Width, penalty and filter.
         noise_covariance: The declared covariance, used if the setting has the filter.
-        blocks: Parts of the rows that are fitted each on its own, their predictions averaged: k blocks cost 1/k² of
+        blocks: Parts of the rows that are fitted separately, their predictions averaged: k blocks cost 1/k² of
             one fit. None given: one block.
     """
     inputs = fit_input_map(Y, noise_covariance if setting.filtered else None)
@@ -162,10 +149,8 @@ def fit_kernel_ridge(
         kernel = _kernel(centres[rows], centres[rows], setting.sharpness / scale)
         penalty = (setting.penalty / weight[rows]).astype(np.float32)
         weights[rows] = _solve(kernel, labels[rows] - label_mean, penalty) / len(parts)
-    return KernelModel(
-        inputs, centres, weights, label_mean, scale,
-        setting.sharpness, setting.penalty, setting.filtered,
-    )  # fmt: skip
+    chosen = (setting.sharpness, setting.penalty, setting.filtered)
+    return KernelModel(inputs, centres, weights, label_mean, scale, *chosen)
 
 
 def _squared_distances(left: Array, right: Array) -> Array:
@@ -203,19 +188,14 @@ def _solve(kernel: Array, target: Array, penalty: float | Array) -> Array:
     return weights
 
 
-_PILOT_ROWS = 2000
-_TRIALS = 3  # releases of each validation text that settings are chosen on
-_COPIES = 4  # fresh releases of each training text at most: more add little and cost their cube
-
-
 @dataclass(frozen=True, eq=False)
 class KernelRows:
-    """What a regression is fitted on: vectors that are still to be released, labels, weights.
+    """Training rows of a regression: vectors before their release, labels and weights.
 
     Attributes:
         X: (N, n) vectors.
         L: (N, V) labels.
-        weight: (N,) what each row counts.
+        weight: (N,) weight of each row.
         blocks: Rows that are fitted together; empty: all of them.
     """
 
@@ -238,9 +218,10 @@ class KernelAttack(TokenInferenceAttack):
     cost = "10 seconds and a few hundred MiB on one core"
     source = "Own; kernel ridge regression, Saunders, Gammerman and Vovk (1998)."
     state_type = KernelModel
+    scores_are_probabilities = True
 
     def __init__(self, *, rows: int = 8192) -> None:
-        """Keep the most training rows to use: time grows with its cube, memory with its square."""
+        """Keep the most training rows to use: time grows with their cube, memory with their square."""
         self.rows = check_count(rows, owner=type(self).__name__, param="rows", minimum=2)
 
     def _fit(
@@ -251,9 +232,8 @@ class KernelAttack(TokenInferenceAttack):
         session: Session,
     ) -> KernelModel:
         self.require(train)
-        rng = session.rng
-        setting = self.choose(train, validation, knowledge, rng)
-        return self.learn([train, validation], setting, knowledge, rng)
+        setting = self.choose(train, validation, knowledge, session.rng)
+        return self.learn([train, validation], setting, knowledge, session.rng)
 
     def require(self, train: LabelledVectors) -> None:
         """Refuse evidence that lacks what this attack learns from."""
@@ -265,17 +245,15 @@ class KernelAttack(TokenInferenceAttack):
         knowledge: Knowledge,
         rng: np.random.Generator,
     ) -> KernelSetting:
-        """Return the setting that finds most in validation texts."""
+        """Return the setting with the highest R-precision on validation texts."""
         pilot = train.take(np.sort(rng.permutation(len(train))[:_PILOT_ROWS]))
         Y = knowledge.draw(pilot.X, rng)
         held, labels = held_out(validation, knowledge, rng)
-        return choose_setting(
-            Y,
-            pilot.L,
-            held,
-            lambda scores: validation_r_precision(scores, labels),
-            knowledge.noise_covariance,
-        )
+
+        def judge(scores: Array) -> float:
+            return validation_r_precision(scores, labels)
+
+        return choose_setting(Y, pilot.L, held, judge, knowledge.noise_covariance)
 
     def learn(
         self,
@@ -293,20 +271,16 @@ class KernelAttack(TokenInferenceAttack):
     def _material(
         self, parts: list[LabelledVectors], knowledge: Knowledge, rng: np.random.Generator
     ) -> KernelRows:
-        """Return what to learn from."""
-        X = np.concatenate([part.X for part in parts])
-        L = np.concatenate([part.L for part in parts])
+        """Return the training rows."""
+        X, L = _joined(parts)
         rows = rng.permutation(len(X))[: self.rows]
-        if is_noisy(X, knowledge, rng):
+        if not knowledge.repeats(X, rng):
             copies = [rng.permutation(len(X)) for _ in range(min(_COPIES, -(-self.rows // len(X))))]
             rows = np.concatenate(copies)[: self.rows]
         return KernelRows(X[rows], L[rows], np.ones(len(rows), dtype=np.float32))
 
     def _scores(self, state: KernelModel, X: Embeddings) -> Array:
         return state(X)
-
-    def _probabilities(self, scores: Array) -> Array:
-        return np.clip(scores, 0.0, 1.0)
 
     def _details(self, state: KernelModel) -> Mapping[str, Any]:
         return state.details()
@@ -316,30 +290,22 @@ def held_out(
     validation: LabelledVectors, knowledge: Knowledge, rng: np.random.Generator
 ) -> tuple[Embeddings, Array]:
     """Return releases of the validation texts that settings are chosen on, and their labels."""
-    trials = _TRIALS if is_noisy(validation.X, knowledge, rng) else 1
+    trials = 1 if knowledge.repeats(validation.X, rng) else TRIALS
     held = np.concatenate([knowledge.draw(validation.X, rng) for _ in range(trials)])
     return held, np.tile(validation.L, (trials, 1))
 
 
-def is_noisy(X: Embeddings, knowledge: Knowledge, rng: np.random.Generator) -> bool:
-    """Return whether two releases of the same vectors differ: only then do more of them teach something."""
-    if not knowledge.adaptive:
-        return False
-    some = X[:64]
-    return not np.array_equal(knowledge.draw(some, rng), knowledge.draw(some, rng))
-
-
-_SHARE_REAL = 0.4
-_REAL_COPIES = 3
+def _joined(parts: list[LabelledVectors]) -> tuple[Embeddings, Array]:
+    return np.concatenate([part.X for part in parts]), np.concatenate([part.L for part in parts])
 
 
 class TransplantAttack(KernelAttack):
     """Kernel ridge regression on real vectors and on made-up ones.
 
     An attacker who has texts with and without the concept can take the difference Φ(s⁺) − Φ(s⁻) of one
-    text, add it to Φ(t⁻) of another, bring the sum to the norm that vectors have, and release it: a text
-    that says t about the words of s. There are N² of them, in other contexts than the words had, and what is
-    left of a word behind an erasure is seen far better with them.
+    text, add it to Φ(t⁻) of another, scale the sum to the usual norm, and release it: a text
+    that says t about the words of s. There are N² of them, and they put the words into new contexts; with them the
+    attack reads much more of a word behind an erasure.
 
     It needs `LabelledVectors.without`.
     """
@@ -355,44 +321,34 @@ class TransplantAttack(KernelAttack):
     def require(self, train: LabelledVectors) -> None:
         """Refuse evidence without `LabelledVectors.without`."""
         if train.without is None:
-            raise InvalidInputError(
-                message("TransplantAttack", "train",
-                        "labelled vectors with `without`, vectors of the same texts with the concept removed",
-                        "None", "It moves the difference of the two to other texts.",
-                        "Give them, or take KernelAttack.")
-            )  # fmt: skip
+            raise InvalidInputError.of("TransplantAttack", "train",
+                                       "labelled vectors with `without`, vectors of the texts without the concept",
+                                       "None", fix="Set `without`, or use KernelAttack.")  # fmt: skip
 
     def _material(
         self, parts: list[LabelledVectors], knowledge: Knowledge, rng: np.random.Generator
     ) -> KernelRows:
-        X = np.concatenate([part.X for part in parts])
-        L = np.concatenate([part.L for part in parts])
+        X, L = _joined(parts)
         without = np.concatenate([part.without for part in parts if part.without is not None])
         copies = max(1, min(_REAL_COPIES, int(_SHARE_REAL * self.rows) // len(X)))
         if not knowledge.adaptive:
-            copies = 1  # the same vectors again teach nothing
+            copies = 1  # repeated vectors add no information
         real = np.concatenate([rng.permutation(len(X)) for _ in range(copies)])[: self.rows]
         made = max(0, self.rows - len(real))
         source, target = (rng.integers(0, len(X), made) for _ in range(2))
         moved = without[target] + (X[source] - without[source])
         norms = np.linalg.norm(X[source], axis=1) / np.maximum(np.linalg.norm(moved, axis=1), 1e-12)
         moved = (moved * norms[:, None]).astype(X.dtype)
-        rows = np.concatenate([X[real], moved])
-        return KernelRows(
-            rows, np.concatenate([L[real], L[source]]), np.ones(len(rows), dtype=np.float32)
-        )
-
-
-_OWN_COPIES = 2  # releases of each own text, where one block holds everything
-_SHARE_OWN = 0.5
+        rows, labels = np.concatenate([X[real], moved]), np.concatenate([L[real], L[source]])
+        return KernelRows(rows, labels, np.ones(len(rows), dtype=np.float32))
 
 
 class FurtherKernelAttack(KernelAttack):
-    """Kernel ridge regression on own texts and on further ones, which count less.
+    """Kernel ridge regression on training texts and on further ones, with a lower weight.
 
     Further texts (`LabelledVectors.further`) are training texts with a concept word exchanged for another, or
-    sentences of a corpus in which the concept's words stand. More of them than one fit can hold are dealt into
-    blocks, each beside own texts that are released anew; the blocks' predictions are averaged (Zhang, Duchi and
+    sentences of a corpus that hold the concept's words. More of them than one fit can hold are dealt into
+    blocks, each beside freshly released training texts; the blocks' predictions are averaged (Zhang, Duchi and
     Wainwright, 2013).
     """
 
@@ -414,28 +370,26 @@ class FurtherKernelAttack(KernelAttack):
         if train.further is None:
             raise InvalidInputError.of("FurtherKernelAttack", "train",
                                        "labelled vectors with `further`, vectors of texts made or found",
-                                       "None", "It learns from them beside the training texts.",
-                                       "Give them, or take KernelAttack.")  # fmt: skip
+                                       "None", fix="Set `further`, or use KernelAttack.")  # fmt: skip
 
     def _material(
         self, parts: list[LabelledVectors], knowledge: Knowledge, rng: np.random.Generator
     ) -> KernelRows:
         further = parts[0].further
-        assert further is not None  # `require` has been asked
-        X = np.concatenate([part.X for part in parts])
-        L = np.concatenate([part.L for part in parts])
+        assert further is not None  # `require` has checked
+        X, L = _joined(parts)
         own = min(len(X), max(1, int(_SHARE_OWN * self.rows)))
         space = max(1, self.rows - own)
         count = min(self.blocks, -(-len(further) // space))
         dealt = np.array_split(rng.permutation(len(further))[: count * space], count)
         copies = 1
-        if count == 1 and is_noisy(X, knowledge, rng):
+        if count == 1 and not knowledge.repeats(X, rng):
             copies = max(1, min(_OWN_COPIES, (self.rows - len(dealt[0])) // own))
-        taken = [
+        owned = [
             np.concatenate([rng.permutation(len(X))[:own] for _ in range(copies)]) for _ in dealt
         ]
-        rows = np.concatenate([*taken, *(len(X) + block for block in dealt)])
-        sizes = [len(each) for each in (*taken, *dealt)]
+        rows = np.concatenate([*owned, *(len(X) + block for block in dealt)])
+        sizes = [len(each) for each in (*owned, *dealt)]
         places = np.split(np.arange(len(rows)), np.cumsum(sizes)[:-1])
         ones = np.ones(len(X), dtype=np.float32)
         return KernelRows(
@@ -446,9 +400,7 @@ class FurtherKernelAttack(KernelAttack):
         )
 
 
-_MEMBER_ROWS = (
-    4000  # of each member while members are chosen; with fewer, further texts displace own ones
-)
+_MEMBERS = ("kernel", "transplant", "further")
 
 
 @dataclass(frozen=True, eq=False)
@@ -463,9 +415,9 @@ class EnsembleAttack(TokenInferenceAttack):
     """Scores of `KernelAttack`, `TransplantAttack` and `FurtherKernelAttack`, each divided by its spread, summed.
 
     The members learn from different releases and different made-up texts, so that their errors differ. Transplant
-    takes part where there is `LabelledVectors.without`, further texts where there is `LabelledVectors.further`.
-    Members count alike; of the others each joins the best one if the sum finds more in validation texts. No weight is
-    fitted, so that few validation texts do.
+    takes part if there is `LabelledVectors.without`, further texts if there is `LabelledVectors.further`.
+    Members have equal weight; each further one joins the best if the sum finds more in validation texts. No weight is
+    fitted, so that few validation texts suffice.
     """
 
     name = "ensemble"
@@ -475,6 +427,7 @@ class EnsembleAttack(TokenInferenceAttack):
     cost = "20 seconds on one core, and what its members ask for"
     source = "Own; averaging of regressions, Perrone and Cooper (1993)."
     state_type = _EnsembleFit
+    scores_are_probabilities = True
 
     def __init__(self, *, rows: int = 5000) -> None:
         """Keep the most rows of each member."""
@@ -503,7 +456,7 @@ class EnsembleAttack(TokenInferenceAttack):
                 scored[name], spreads[name] = scores / spread, spread
         chosen = _choose_members(scored, labels)
         label_mean = train.L.mean(axis=0, dtype=np.float32)
-        models = dict.fromkeys(_MEMBERS, constant_model(held.shape[1], label_mean))
+        models = dict.fromkeys(_MEMBERS, _constant_model(held.shape[1], label_mean))
         shares = np.zeros(len(_MEMBERS))
         for i, name in enumerate(_MEMBERS):
             if name in chosen:
@@ -515,31 +468,33 @@ class EnsembleAttack(TokenInferenceAttack):
 
     @staticmethod
     def _members(train: LabelledVectors, rows: int) -> dict[str, KernelAttack]:
-        found: dict[str, KernelAttack] = {"kernel": KernelAttack(rows=rows)}
+        members: dict[str, KernelAttack] = {"kernel": KernelAttack(rows=rows)}
         if train.without is not None:
-            found["transplant"] = TransplantAttack(rows=rows)
+            members["transplant"] = TransplantAttack(rows=rows)
         if train.further is not None:
-            found["further"] = FurtherKernelAttack(rows=rows)
-        return found
+            members["further"] = FurtherKernelAttack(rows=rows)
+        return members
 
     def _scores(self, state: _EnsembleFit, X: Embeddings) -> Array:
-        total: Array = sum(
-            share * getattr(state, name)(X)
-            for name, share in zip(_MEMBERS, state.shares, strict=True)
-            if share > 0
-        )
+        total: Array = sum(share * getattr(state, name)(X) for name, share in _used(state))
         return total
 
-    def _probabilities(self, scores: Array) -> Array:
-        return np.clip(scores, 0.0, 1.0)
-
     def _details(self, state: _EnsembleFit) -> Mapping[str, Any]:
-        used = [name for name, share in zip(_MEMBERS, state.shares, strict=True) if share > 0]
-        return {
-            "members": " ".join(used),
-            "sharpness": state.kernel.sharpness,
-            "penalty": state.kernel.penalty,
-        }
+        members = " ".join(name for name, _ in _used(state))
+        setting = {key: getattr(state.kernel, key) for key in ("sharpness", "penalty")}
+        return {"members": members, **setting}
+
+
+def _used(state: _EnsembleFit) -> list[tuple[str, Any]]:
+    return [pair for pair in zip(_MEMBERS, state.shares, strict=True) if pair[1] > 0]
+
+
+def _constant_model(dimension: int, label_mean: Array) -> KernelModel:
+    """Return the model that estimates the label mean for every vector."""
+    inputs = InputMap(np.zeros(dimension), np.zeros((dimension, 1)))
+    weights = np.zeros((1, len(label_mean)), dtype=np.float32)
+    centre = np.zeros((1, 1), dtype=np.float32)
+    return KernelModel(inputs, centre, weights, label_mean, 1.0, 1.0, 1.0, False)
 
 
 def _choose_members(scored: Mapping[str, Array], labels: Array) -> list[str]:
@@ -548,12 +503,8 @@ def _choose_members(scored: Mapping[str, Array], labels: Array) -> list[str]:
     chosen: list[str] = []
     best = -1.0
     for name in sorted(alone, key=lambda name: -alone[name]):
-        value = validation_r_precision(
-            np.sum([scored[each] for each in (*chosen, name)], axis=0), labels
-        )
+        total = np.sum([scored[each] for each in (*chosen, name)], axis=0)
+        value = validation_r_precision(total, labels)
         if value > best:
             best, chosen = value, [*chosen, name]
     return chosen
-
-
-_MEMBERS = ("kernel", "transplant", "further")

@@ -1,4 +1,4 @@
-"""The ladder of token-inference attacks, weak to strong; the verdict is the strongest."""
+"""The ladder of token-inference attacks, weak to strong; the strongest decides the verdict."""
 
 from __future__ import annotations
 
@@ -24,20 +24,15 @@ from vecveil.types import Embeddings, Groups, Matrix, Release, TokenLabels
 from vecveil.validation import check_count
 
 __all__ = [
-    "LadderResult",
-    "Tier",
-    "ladder_attacks",
-    "own_attacks",
-    "register_attack",
-    "token_inference_ladder",
-]
+    "LadderResult", "Tier", "ladder_attacks", "own_attacks", "register_attack", "token_inference_ladder",
+]  # fmt: skip
 
 Tier = Literal["quick", "full"]
 
 
 @dataclass(frozen=True, eq=False)
 class LadderResult:
-    """What each attack of the ladder found.
+    """Results of the attacks of the ladder.
 
     Attributes:
         results: One result per attack, in the order of the ladder.
@@ -47,10 +42,10 @@ class LadderResult:
 
     @property
     def worst(self) -> AttackResult:
-        """The attack with the highest R-precision; ``worst.value`` is the verdict.
+        """Return the attack with the highest R-precision; ``worst.value`` is the verdict.
 
-        The highest of several noisy figures lies a little above what that attack would find on
-        other texts: the ladder errs on the side of caution.
+        The highest of several noisy figures lies a little above the true figure of that attack: the ladder errs
+        on the side of caution.
         """
         return max(self.results, key=lambda result: result.value)
 
@@ -83,11 +78,8 @@ class LadderResult:
             }
             for term in _terms(worst)
         ]
-        return {
-            "attacks": [result.to_record(others.get(result.name)) for result in self.results],
-            "worst": worst.name,
-            "terms": terms,
-        }
+        attacks = [result.to_record(others.get(result.name)) for result in self.results]
+        return {"attacks": attacks, "worst": worst.name, "terms": terms}
 
 
 def _terms(result: AttackResult) -> list[dict[str, Any]]:
@@ -126,21 +118,21 @@ _own: dict[str, Callable[[], TokenInferenceAttack]] = {}
 
 
 def register_attack(make: Callable[[], TokenInferenceAttack]) -> None:
-    """Let experiments find an attack of one's own by its name.
+    """Register an attack of your own, so that experiments find it by its name.
 
     Args:
-        make: returns the attack, such as its class; called for each run.
+        make: Returns the attack, such as its class; called for each run.
 
     Raises:
-        InvalidInputError: it makes no token-inference attack, or one of a name that an attack of the ladder has.
+        InvalidInputError: ``make`` returns no token-inference attack, or one with the name of an attack of the ladder.
     """
     attack = make()
     if not isinstance(attack, TokenInferenceAttack):
-        wanted = "a callable that returns a TokenInferenceAttack"
-        raise InvalidInputError.of("register_attack", "make", wanted, type(attack).__name__)
-    if attack.name in {one.name for one in ladder_attacks("full", device="cpu")}:
-        wanted = "of an attack with a name of its own"
-        raise InvalidInputError.of("register_attack", "make", wanted, repr(attack.name))
+        expected = "a callable that returns a TokenInferenceAttack"
+        raise InvalidInputError.of("register_attack", "make", expected, type(attack).__name__)
+    if attack.name in {each.name for each in ladder_attacks("full", device="cpu")}:
+        expected = "a callable that returns an attack with a new name"
+        raise InvalidInputError.of("register_attack", "make", expected, repr(attack.name))
     _own[attack.name] = make
 
 
@@ -166,7 +158,7 @@ def token_inference_ladder(
     seed: int = 0,
     show_progress: bool | None = None,
 ) -> LadderResult:
-    """Return what each token-inference attack finds; ``.worst.value`` is the strongest R-precision.
+    """Return the result of each token-inference attack; ``.worst.value`` is the strongest R-precision.
 
     The texts of ``X_train`` should be others than those the protector was fitted on: there an
     erasure removes more than elsewhere, so an attack trained on them understates the leakage.
@@ -182,7 +174,7 @@ def token_inference_ladder(
         noise_covariance: (m, m) declared covariance of the released noise.
         without_train: Vectors of the training texts with the concept removed, in the space of ``X_train``,
             for the transplant attack, the strongest on few texts; without them it is left out.
-        further_train: Vectors of texts that the attacker has made or found, in the space of ``X_train``, for the
+        further_train: Vectors of texts that the attacker has made or collected, in the space of ``X_train``, for the
             kernel attack with further texts; without them it is left out.
         tier: ``"quick"`` (about 20 s for 5,000 texts on one core) or ``"full"`` (about a minute).
         device: Of the networks: ``"auto"`` takes CUDA where there is one, else the CPU.
@@ -196,15 +188,14 @@ def token_inference_ladder(
     seed = check_count(seed, owner="token_inference_ladder", param="seed", minimum=0)
     train = LabelledVectors(X_train, L_train, groups_train, without_train, further_train)
     test = LabelledVectors(X_test, L_test, groups_test)
+    options: dict[str, Any] = {
+        "release": release,
+        "noise_covariance": noise_covariance,
+        "rng": seed,
+        "show_progress": show_progress,
+    }
     results = [
-        attack.run(
-            train,
-            test,
-            release=release,
-            noise_covariance=noise_covariance,
-            rng=seed,
-            show_progress=show_progress,
-        )
+        attack.run(train, test, **options)
         for attack in ladder_attacks(tier, device=device)
         if not (isinstance(attack, TransplantAttack) and without_train is None)
         and not (isinstance(attack, FurtherKernelAttack) and further_train is None)

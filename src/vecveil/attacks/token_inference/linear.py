@@ -11,15 +11,18 @@ import numpy.typing as npt
 
 from vecveil.attacks.attack import Session
 from vecveil.attacks.evidence import Knowledge, LabelledVectors
-from vecveil.attacks.release_model import release_moments, spectrum
+from vecveil.attacks.release_model import CUT_OFF, release_moments, ridge, spectrum
 from vecveil.attacks.token_inference.base import TokenInferenceAttack, validation_r_precision
 from vecveil.types import Embeddings
 
-__all__ = ["FaintDirectionsAttack", "LinearAttack"]
+__all__ = ["PENALTIES", "TRIALS", "FaintDirectionsAttack", "LinearAttack"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_PENALTIES = tuple(10.0**e for e in (-6, -5, -4, -3, -2.5, -2, -1.5, -1, 0))
+PENALTIES = tuple(10.0**e for e in (-6, -5, -4, -3, -2.5, -2, -1.5, -1, 0))
+TRIALS = 3  # releases of each validation text that a penalty is chosen on
+_FAINT_PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)
+_MOST_SPREAD = 4.0  # of validation texts, in standard deviations of the training texts
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,10 +34,10 @@ class _LinearFit:
 
 
 class LinearAttack(TokenInferenceAttack):
-    """The least-squares attack, with the noise it knows of put into the covariance.
+    """Least squares with the noise covariance that the attacker knows.
 
     With an oracle the labels are regressed on released vectors whose noise is averaged over many
-    draws; a declared noise covariance replaces the sampled one exactly. That is the Wiener solution
+    draws; a declared noise covariance replaces the sampled one exactly. This is the Wiener solution
     Cov(y)⁻¹ Cov(y, L). The ridge penalty is chosen on validation texts from one
     eigendecomposition; directions without variance are dropped, so singular releases are safe.
     """
@@ -44,6 +47,7 @@ class LinearAttack(TokenInferenceAttack):
     cost = "a second on one core"
     source = "The Wiener filter as a classifier; what linear erasure is built against (Belrose et al. 2023, LEACE)."
     state_type = _LinearFit
+    scores_are_probabilities = True
 
     def __init__(self, *, draws: int = 8) -> None:
         """Keep the number of oracle draws; more of them bring the moments closer to their limit."""
@@ -59,38 +63,29 @@ class LinearAttack(TokenInferenceAttack):
         rng = session.rng
         own = release_moments(train.X, train.L, knowledge, rng, draws=self.draws)
         values, vectors = spectrum(own.covariance)
-        trials = 3 if knowledge.adaptive else 1
+        trials = TRIALS if knowledge.adaptive else 1
         held = np.concatenate([knowledge.draw(validation.X, rng) for _ in range(trials)])
         held = (held.astype(np.float64) - own.mean) @ vectors
         labels = np.tile(validation.L, (trials, 1))
         target = vectors.T @ own.cross
-        best, penalty = -1.0, _PENALTIES[0]
-        for candidate in _PENALTIES:
-            weights = target / (values + candidate * values.max(initial=0.0))[:, None]
-            value = validation_r_precision(held @ weights + own.target_mean, labels)
-            if value >= best:
+        best, penalty = -1.0, PENALTIES[0]
+        for candidate in PENALTIES:
+            scores = held @ ridge(target, values, candidate) + own.target_mean
+            value = validation_r_precision(scores, labels)
+            if value >= best:  # of equals the largest penalty
                 best, penalty = value, candidate
         X = np.concatenate([train.X, validation.X])
         L = np.concatenate([train.L, validation.L])
         whole = release_moments(X, L, knowledge, rng, draws=self.draws)
         values, vectors = spectrum(whole.covariance)
-        scale = values + penalty * values.max(initial=0.0)
-        weights = vectors @ ((vectors.T @ whole.cross) / scale[:, None])
+        weights = vectors @ ridge(vectors.T @ whole.cross, values, penalty)
         return _LinearFit(whole.mean, whole.target_mean, weights, penalty)
 
     def _scores(self, state: _LinearFit, X: Embeddings) -> FloatArray:
         return (X.astype(np.float64) - state.mean) @ state.weights + state.label_mean
 
-    def _probabilities(self, scores: FloatArray) -> FloatArray:
-        return np.clip(scores, 0.0, 1.0)
-
     def _details(self, state: _LinearFit) -> Mapping[str, Any]:
         return {"penalty": state.penalty}
-
-
-_FAINT = 1e-7  # share of the largest variance below which the other attacks see nothing
-_MOST_SPREAD = 4.0  # of validation texts, in standard deviations of the training texts
-_FAINT_PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,13 +97,13 @@ class _FaintFit:
 
 
 class FaintDirectionsAttack(TokenInferenceAttack):
-    """Ridge regression on what remains of a release outside its directions of visible variance.
+    """Ridge regression on a release outside its directions of visible variance.
 
     A map that drops directions may leave traces of them far below the noise, in the low-order digits
-    (a matrix product that is rounded after it, for example). The other attacks drop such directions
-    for their own numerical health; this one looks at nothing else, standardised. It is at chance
-    where a release has none. A direction counts only if validation texts spread in it as training texts do: with
-    fewer texts than dimensions the others are empty by chance, and nothing is read from them.
+    (a rounded matrix product, for example). The other attacks drop such directions for numerical health;
+    this one uses nothing else, standardised. It is at chance where a release has none. A direction counts
+    only if validation texts spread in it as training texts do: with fewer texts than dimensions some directions
+    are empty by chance.
     """
 
     name = "faint-directions"
@@ -116,6 +111,7 @@ class FaintDirectionsAttack(TokenInferenceAttack):
     cost = "seconds on one core"
     source = "Own: what a rounded matrix product leaves behind an erasure."
     state_type = _FaintFit
+    scores_are_probabilities = True
 
     def _fit(
         self,
@@ -130,14 +126,14 @@ class FaintDirectionsAttack(TokenInferenceAttack):
         mean, label_mean = Y.mean(axis=0), L.mean(axis=0)
         centred = Y - mean
         _, strengths, axes = np.linalg.svd(centred, full_matrices=False)
-        shown = strengths**2 > _FAINT * max(float(strengths[0]) ** 2, np.finfo(np.float64).tiny)
+        shown = strengths**2 > CUT_OFF * max(float(strengths[0]) ** 2, np.finfo(np.float64).tiny)
         strong = axes[shown].T
         faint = centred - (centred @ strong) @ strong.T
         spread = np.sqrt((faint**2).mean(axis=0))
         held = knowledge.draw(validation.X, rng)
         rest = held.astype(np.float64) - mean
         rest = rest - (rest @ strong) @ strong.T
-        # What is null in the sample only, for want of rows, is not faint: other texts are far outside it.
+        # A direction that is empty in the sample alone, for lack of rows, is not faint: other texts vary in it.
         live = (spread > 0) & (np.sqrt((rest**2).mean(axis=0)) <= _MOST_SPREAD * spread)
         state = _FaintFit(mean, strong, np.zeros((Y.shape[1], L.shape[1])), label_mean)
         if not live.any():
@@ -147,20 +143,17 @@ class FaintDirectionsAttack(TokenInferenceAttack):
         inputs = faint * standard
         gram = inputs.T @ inputs / len(inputs)
         cross = inputs.T @ (L - label_mean) / len(inputs)
-        best, chosen = -1.0, state
+        best = -1.0
         for penalty in _FAINT_PENALTIES:
             solved = np.linalg.solve(gram + penalty * np.eye(len(gram)), cross)
             trial = _FaintFit(mean, strong, standard[:, None] * solved, label_mean)
             value = validation_r_precision(self._scores(trial, held), validation.L)
             if value > best:
-                best, chosen = value, trial
-        return chosen
+                best, state = value, trial
+        return state
 
     def _scores(self, state: _FaintFit, X: Embeddings) -> FloatArray:
         centred = X.astype(np.float64) - state.mean
         faint = centred - (centred @ state.strong) @ state.strong.T
         scores: FloatArray = faint @ state.weights + state.label_mean
         return scores
-
-    def _probabilities(self, scores: FloatArray) -> FloatArray:
-        return np.clip(scores, 0.0, 1.0)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from vecveil.attacks.attack import Session
 from vecveil.attacks.denoising import Denoiser, fit_denoiser
 from vecveil.attacks.evidence import Knowledge, LabelledVectors, PairedVectors
-from vecveil.attacks.release_model import ReleaseModel, fit_release_model, mean_release, spectrum
+from vecveil.attacks.release_model import fit_release_model, mean_release, spectrum
 from vecveil.attacks.token_inference.base import TokenInferenceAttack, validation_r_precision
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
@@ -32,10 +32,15 @@ _VOTE_SHARPNESS = (
     30.0,
     60.0,
 )  # weights exp(sharpness · cosine); 0: a plain vote
-_TEMPER = 0.25  # a full whitening (0.5) blows up the directions that say least
+_TEMPER = 0.25  # full whitening (0.5) amplifies the directions that say least
 _TOKEN_PENALTY = 1e-3
-_PRIOR = 1e-3  # weight of the base rates: orders the words that no neighbour holds
-_CELLS = 2**23
+_PRIOR = 1e-3  # weight of the base rates: orders the words that no near text holds
+_CELLS = 2**23  # numbers held at once
+_FLOORS = (1e-1, 1.0, 10.0)  # beside the likeliest; larger: closer to a Euclidean distance
+_POSTERIOR_SHARPNESS = tuple(
+    10.0 ** (e / 2) for e in range(-2, 6)
+)  # over the variance of expected releases
+_PILOT_ROWS = 500  # validation texts that settings are chosen on
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +70,7 @@ class NearestNeighboursAttack(TokenInferenceAttack):
     cost = "seconds on one core"
     source = "Cover and Hart (1967), behind a Wiener filter."
     state_type = _NeighbourFit
+    scores_are_probabilities = True
 
     def __init__(self, *, draws: int = 8) -> None:
         """Keep the oracle draws per text, for the filter and the auxiliary texts; more leave less noise in them."""
@@ -79,48 +85,36 @@ class NearestNeighboursAttack(TokenInferenceAttack):
     ) -> _NeighbourFit:
         rng = session.rng
         denoiser = fit_denoiser(train.X, validation.X, knowledge, rng, draws=self.draws)
-        known, added = (
-            self._known(part.X, denoiser, knowledge, rng) for part in (train, validation)
-        )
+
+        def located(X: Embeddings) -> FloatArray:
+            adaptive = knowledge.adaptive
+            return _denoised(
+                denoiser, mean_release(X, knowledge, rng, draws=self.draws) if adaptive else X
+            )
+
+        known, added = located(train.X), located(validation.X)
         held = _denoised(denoiser, knowledge.draw(validation.X, rng))
         label_mean = train.L.mean(axis=0, dtype=np.float32)
         best = -1.0
-        chosen: tuple[str, FloatArray, int, float] | None = None
-        for metric, projection in _metrics(known, train.L).items():
+        for name, projection in _metrics(known, train.L).items():
             ranked = _nearest(_unit(held @ projection), _unit(known @ projection), max(_NEIGHBOURS))
             for k in dict.fromkeys(min(k, len(known)) for k in _NEIGHBOURS):
                 for rate in _VOTE_SHARPNESS:
                     scores = _votes(*ranked, train.L, label_mean, k, rate)
                     value = validation_r_precision(scores, validation.L)
                     if value > best:
-                        best, chosen = value, (metric, projection, k, rate)
-        assert chosen is not None  # every list of settings holds one
-        metric, projection, k, rate = chosen
-        directions = _unit(np.concatenate([known, added]) @ projection)
+                        best, choice, chosen = value, (name, k, rate), projection
+        directions = _unit(np.concatenate([known, added]) @ chosen)
         labels = np.concatenate([train.L, validation.L])
-        return _NeighbourFit(denoiser, projection, directions, labels, label_mean, metric, k, rate)
-
-    def _known(
-        self, X: Embeddings, denoiser: Denoiser, knowledge: Knowledge, rng: np.random.Generator
-    ) -> FloatArray:
-        """Return where auxiliary texts lie, (N, n), centred."""
-        Y = mean_release(X, knowledge, rng, draws=self.draws) if knowledge.adaptive else X
-        return _denoised(denoiser, Y)
+        return _NeighbourFit(denoiser, chosen, directions, labels, label_mean, *choice)
 
     def _scores(self, state: _NeighbourFit, X: Embeddings) -> Array:
-        wanted = _unit(_denoised(state.denoiser, X) @ state.projection)
-        ranked = _nearest(wanted, state.directions, state.neighbours)
+        queries = _unit(_denoised(state.denoiser, X) @ state.projection)
+        ranked = _nearest(queries, state.directions, state.neighbours)
         return _votes(*ranked, state.labels, state.label_mean, state.neighbours, state.sharpness)
 
-    def _probabilities(self, scores: Array) -> Array:
-        return np.clip(scores, 0.0, 1.0)
-
     def _details(self, state: _NeighbourFit) -> Mapping[str, Any]:
-        return {
-            "metric": state.metric,
-            "neighbours": state.neighbours,
-            "sharpness": state.sharpness,
-        }
+        return {key: getattr(state, key) for key in ("metric", "neighbours", "sharpness")}
 
 
 def _denoised(denoiser: Denoiser, Y: Embeddings) -> FloatArray:
@@ -138,11 +132,7 @@ def _metrics(known: FloatArray, L: Array) -> dict[str, FloatArray]:
     regression = vectors @ (cross / (values + _TOKEN_PENALTY * values.max())[:, None])
     spread = labels.std(axis=0)
     regression /= np.where(spread > 0, spread, 1.0)
-    return {
-        "plain": vectors,
-        "tempered": vectors * values**-_TEMPER,
-        "tokens": regression,
-    }
+    return {"plain": vectors, "tempered": vectors * values**-_TEMPER, "tokens": regression}
 
 
 def _unit(X: Array) -> Array:
@@ -150,13 +140,13 @@ def _unit(X: Array) -> Array:
     return np.asarray(X / np.maximum(norms, np.finfo(np.float32).tiny), dtype=np.float32)
 
 
-def _nearest(wanted: Array, known: Array, count: int) -> tuple[Array, Array]:
+def _nearest(queries: Array, known: Array, count: int) -> tuple[Array, Array]:
     """Return indices and cosines of the ``count`` nearest, (M, count), nearest first."""
     count = min(count, len(known))
     rows = max(1, _CELLS // len(known))
     indices, cosines = [], []
-    for i in range(0, len(wanted), rows):
-        block = wanted[i : i + rows] @ known.T
+    for i in range(0, len(queries), rows):
+        block = queries[i : i + rows] @ known.T
         some = np.argpartition(block, len(known) - count, axis=1)[:, len(known) - count :]
         values = np.take_along_axis(block, some, axis=1)
         order = np.argsort(-values, axis=1, kind="stable")
@@ -180,13 +170,6 @@ def _votes(
     return (1 - _PRIOR) * votes + _PRIOR * label_mean
 
 
-_FLOORS = (1e-1, 1.0, 10.0)  # beside the likeliest; larger: closer to a Euclidean distance
-_POSTERIOR_SHARPNESS = tuple(
-    10.0 ** (e / 2) for e in range(-2, 6)
-)  # over the variance of expected releases
-_PILOT_ROWS = 500  # validation texts that settings are chosen on
-
-
 @dataclass(frozen=True, eq=False)
 class _PosteriorFit:
     mean: FloatArray
@@ -202,9 +185,9 @@ class BayesPosteriorAttack(TokenInferenceAttack):
     """Token probabilities under the posterior over auxiliary texts.
 
     Text j of the auxiliary corpus (the training texts) has the weight exp(-½ · sharpness · d²), d the Mahalanobis
-    distance from the vector seen to the expected release of text j; a word's probability is the weighted share of
-    texts that hold it. With sharpness 1 and the text in the corpus that is Bayes' rule for Gaussian noise. The text
-    is not in the corpus, only texts like it are: sharpness below 1, and a floor under the variances, both
+    distance from the vector to the expected release of text j; a word's probability is the weighted share of
+    texts that hold it. With sharpness 1 and the text in the corpus that is Bayes' rule for Gaussian noise. The
+    corpus holds only similar texts, not the text itself: a sharpness below 1 and a floor under the variances, both
     chosen on validation texts, allow for that.
     """
 
@@ -215,6 +198,7 @@ class BayesPosteriorAttack(TokenInferenceAttack):
         "Bayes' rule over a finite set of texts; as a smoother Nadaraya (1964) and Watson (1964)."
     )
     state_type = _PosteriorFit
+    scores_are_probabilities = True
 
     def __init__(self, *, draws: int = 16) -> None:
         """Keep the oracle draws per text: more sharpen the expected releases."""
@@ -236,46 +220,39 @@ class BayesPosteriorAttack(TokenInferenceAttack):
         labels = train.L.astype(np.float32)
         label_mean = labels.mean(axis=0)
         best = -1.0
-        chosen: tuple[ReleaseModel, float] | None = None
         for floor in dict.fromkeys((model.floor, *_FLOORS)):
             trial = replace(model, floor=floor)
-            places, wanted = (trial.whiten(Y).astype(np.float32) for Y in (known, held))
-            logs = _logarithms(wanted, places)
+            places, queries = (trial.whiten(Y).astype(np.float32) for Y in (known, held))
+            logs = _logarithms(queries, places)
             scale = 1 / max(float(places.var(axis=0).mean()), 1e-12)
             for rate in (*(scale * factor for factor in _POSTERIOR_SHARPNESS), 1.0):
-                scores = _share(logs, labels, label_mean, rate)
-                value = validation_r_precision(scores, pilot.L)
+                value = validation_r_precision(_share(logs, labels, label_mean, rate), pilot.L)
                 if value > best:
-                    best, chosen = value, (trial, rate)
-        assert chosen is not None  # every list of settings holds one
-        model, rate = chosen
-        places = model.whiten(np.concatenate([known, added])).astype(np.float32)
-        everything = np.concatenate([train.L, validation.L])
-        whitener = model.basis / np.sqrt(model.variance)
+                    best, chosen, sharpness = value, trial, rate
+        places = chosen.whiten(np.concatenate([known, added])).astype(np.float32)
+        labels = np.concatenate([train.L, validation.L])
+        whitener = chosen.basis / np.sqrt(chosen.variance)
         return _PosteriorFit(
-            model.mean, whitener, places, everything, label_mean, rate, model.floor
+            chosen.mean, whitener, places, labels, label_mean, sharpness, chosen.floor
         )
 
     def _scores(self, state: _PosteriorFit, X: Embeddings) -> Array:
-        wanted = ((X - state.mean) @ state.whitener).astype(np.float32)
+        queries = ((X - state.mean) @ state.whitener).astype(np.float32)
         labels = state.labels.astype(np.float32)
         rows = max(1, _CELLS // len(labels))
         blocks = [
             _share(_logarithms(part, state.places), labels, state.label_mean, state.sharpness)
-            for part in (wanted[i : i + rows] for i in range(0, len(wanted), rows))
+            for part in (queries[i : i + rows] for i in range(0, len(queries), rows))
         ]
         return np.concatenate(blocks)
-
-    def _probabilities(self, scores: Array) -> Array:
-        return np.clip(scores, 0.0, 1.0)
 
     def _details(self, state: _PosteriorFit) -> Mapping[str, Any]:
         return {"sharpness": state.sharpness, "floor": state.floor}
 
 
-def _logarithms(wanted: Array, places: Array) -> Array:
+def _logarithms(queries: Array, places: Array) -> Array:
     """Return -½ of the squared distances, (M, A), up to a constant in each row."""
-    logs: Array = wanted @ places.T
+    logs: Array = queries @ places.T
     logs -= 0.5 * np.einsum("pr,pr->p", places, places)
     logs -= logs.max(axis=1, keepdims=True)
     return logs

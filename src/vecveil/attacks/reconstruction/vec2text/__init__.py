@@ -1,6 +1,4 @@
-"""Vec2Text: guess a text from its vector, then correct the guess by what its own vector says."""
-
-from __future__ import annotations
+"""Vec2Text: guess a text from its vector, then correct the guess by its own vector."""
 
 from vecveil.attacks.reconstruction.vec2text.attack import PRESETS, Preset, Vec2TextAttack
 from vecveil.attacks.reconstruction.vec2text.published import PublishedCheckpoint

@@ -20,9 +20,15 @@ __all__ = ["Propose", "RidgeMap", "Space", "correct", "encode_checked", "fit_rid
 Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float64]
 
+Propose = Callable[[Array, Sequence[str], Array], list[list[str]]]
+"""``propose(targets, texts, vectors)``: better texts for each text, given its own and the target's vector."""
+
+Place = Callable[[Sequence[str]], Array]
+"""Returns the vectors of texts in the space of the targets."""
+
 _PENALTIES = tuple(10.0**e for e in range(-8, 4))  # shares of the mean eigenvalue
 _SAME = 0.999  # mean cosine from which two sets of vectors are the same up to rounding
-_BLANK = "."  # encoded in place of a text without a character, which some encoders refuse
+_BLANK = "."  # replaces a blank text, which some encoders refuse
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +41,8 @@ class RidgeMap:
 
     def __call__(self, X: Array) -> Array:
         """Return released vectors as predicted from clean ones, (N, m) float32."""
-        found = (X.astype(np.float64) - self.source) @ self.weights + self.target
-        return found.astype(np.float32)
+        predicted = (X.astype(np.float64) - self.source) @ self.weights + self.target
+        return predicted.astype(np.float32)
 
 
 def fit_ridge(X: Array, Y: Array, held_X: Array, held_Y: Array) -> RidgeMap:
@@ -46,14 +52,14 @@ def fit_ridge(X: Array, Y: Array, held_X: Array, held_Y: Array) -> RidgeMap:
     values, axes = np.linalg.eigh(x.T @ x)
     values, turned = np.maximum(values, 0.0), axes.T @ (x.T @ y)
     scale = max(float(values.mean()), np.finfo(np.float64).tiny)
-    best: tuple[float, FloatArray] | None = None
+    best = np.inf
+    chosen = np.zeros((x.shape[1], y.shape[1]))
     for share in _PENALTIES:
         weights = axes @ (turned / (values + share * scale)[:, None])
         error = float((((held_X - source) @ weights - (held_Y - target)) ** 2).sum())
-        if best is None or error < best[0]:
-            best = error, weights
-    assert best is not None  # there are penalties
-    return RidgeMap(best[1], source, target)
+        if error < best:
+            best, chosen = error, weights
+    return RidgeMap(chosen, source, target)
 
 
 def same_space(X: Array, Y: Array) -> bool:
@@ -62,8 +68,12 @@ def same_space(X: Array, Y: Array) -> bool:
         return False
     norms = np.linalg.norm(X, axis=1) * np.linalg.norm(Y, axis=1)
     products = (X.astype(np.float64) * Y).sum(axis=1)
-    cosines = np.divide(products, norms, out=np.zeros_like(products), where=norms > 0)
-    return bool(cosines.mean() > _SAME)
+    return bool(_over(products, norms).mean() > _SAME)
+
+
+def _over(products: FloatArray, norms: Array) -> FloatArray:
+    cosines: FloatArray = np.divide(products, norms, out=np.zeros_like(products), where=norms > 0)
+    return cosines
 
 
 def encode_checked(
@@ -76,33 +86,28 @@ def encode_checked(
     """
     owner = "Vec2TextAttack"
     given = [text if text.strip() else _BLANK for text in texts]
-    found = check_embeddings(np.asarray(encode(given)), owner=owner, param="encode")
-    wanted = (len(given), found.shape[1] if dimension is None else dimension)
-    if found.shape != wanted:
-        raise InvalidInputError.of(owner, "encode", f"a function that returns shape {wanted}",
-                                   f"shape {found.shape}", "Guesses are compared with the training vectors.",
-                                   "Give the encoder that made them.")  # fmt: skip
-    return found
+    vectors = check_embeddings(np.asarray(encode(given)), owner=owner, param="encode")
+    expected = (len(given), vectors.shape[1] if dimension is None else dimension)
+    if vectors.shape != expected:
+        raise InvalidInputError.of(owner, "encode", f"a function that returns shape {expected}",
+                                   f"shape {vectors.shape}", "Guesses are compared with the training vectors.",
+                                   "Give the encoder that made them.", code="E-INPUT-SHAPE")  # fmt: skip
+    return vectors
 
 
+@dataclass(frozen=True, eq=False)
 class Space:
-    """Encodes texts, and brings their vectors to where the targets are.
+    """Encodes texts, and maps their vectors to the space of the targets.
 
-    With a release oracle clean vectors are released ``draws`` times and averaged; without one they go through
-    the ridge map, or stay as they are if the training vectors are the encoder's own.
+    With a release oracle clean vectors are released ``draws`` times and averaged; without one they pass
+    the ridge map, or stay unchanged if the training vectors are the encoder's own.
     """
 
-    def __init__(
-        self,
-        encode: EncodeTexts,
-        knowledge: Knowledge,
-        ridge: RidgeMap | None,
-        draws: int,
-        clean: int,
-    ) -> None:
-        """Keep what is needed; ``clean`` is the dimension of the encoder's vectors."""
-        self.encode, self.knowledge, self.ridge = encode, knowledge, ridge
-        self.draws, self.dimension = draws, clean
+    encode: EncodeTexts
+    knowledge: Knowledge
+    ridge: RidgeMap | None
+    draws: int
+    dimension: int  # of the encoder's vectors
 
     def clean(self, texts: Sequence[str]) -> Array:
         """Return the clean vectors of ``texts``."""
@@ -117,28 +122,13 @@ class Space:
         return clean if self.ridge is None else self.ridge(clean)
 
 
-Propose = Callable[[Array, Sequence[str], Array], list[list[str]]]
-"""``propose(targets, texts, vectors)``: better texts for each text, given its own and the target's vector."""
-
-Place = Callable[[Sequence[str]], Array]
-"""Vectors of texts in the space of the targets."""
-
-
 @dataclass(eq=False)
 class _Pool:
     """The best texts for one target so far, with their scores."""
 
     scores: dict[str, float] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
-    asked: set[str] = field(default_factory=set)
-
-    def unasked(self) -> list[str]:
-        return [text for text in self.scores if text not in self.asked]
-
-    def keep(self, beam: int) -> None:
-        # Stable: of two texts with one score the earlier stays.
-        ranked = sorted(self.scores.items(), key=lambda item: -item[1])
-        self.scores = dict(ranked[:beam])
+    corrected: set[str] = field(default_factory=set)
 
 
 def correct(
@@ -153,29 +143,31 @@ def correct(
     """Return for each target the text whose vector has the highest cosine with it, and the rounds made.
 
     Formula: Morris et al. 2023, section 3 and its sequence beam. In each round every kept text that has not
-    been corrected yet is; what comes out is encoded, and the ``beam`` best of old and new are kept. A round in
-    which nothing better appears is the last. The first guesses stay in the running, so that no target gets a
+    been corrected yet is corrected; the results are encoded, and the ``beam`` best of old and new are kept. Rounds
+    end when no better text appears. The first guesses remain candidates, so that no target gets a
     text further from it than its first guess.
 
     Args:
         targets: (N, m).
         first: For each target its first guesses, at least one.
         propose: The corrector.
-        place: The encoder, and what releases its vectors. A text is placed once.
+        place: The encoder and the release of its vectors. A text is placed once.
         rounds: Rounds at most.
         beam: Texts that are kept for each target.
     """
     pools = [_Pool() for _ in targets]
     vectors: dict[str, Array] = {}
     _add(targets, pools, first, vectors, place, beam)
-    for done in progress(range(rounds), "correction", show=False):  # heeds what stops a thread
-        asks = [(i, text) for i, pool in enumerate(pools) for text in pool.unasked()]
-        if not asks:
+    for done in progress(
+        range(rounds), "correction", show=False
+    ):  # a loop that other threads can stop
+        pending = [(i, t) for i, p in enumerate(pools) for t in p.scores if t not in p.corrected]
+        if not pending:
             return _best(pools), done
-        for i, text in asks:
-            pools[i].asked.add(text)
-        rows = np.array([i for i, _ in asks])
-        texts = [text for _, text in asks]
+        for i, text in pending:
+            pools[i].corrected.add(text)
+        rows = np.array([i for i, _ in pending])
+        texts = [text for _, text in pending]
         proposed = propose(targets[rows], texts, np.stack([vectors[text] for text in texts]))
         new: list[list[str]] = [[] for _ in pools]
         for i, some in zip(rows, proposed, strict=True):
@@ -207,10 +199,11 @@ def _add(
     for target, pool, some in zip(targets, pools, fresh, strict=True):
         pool.seen.update(some)
         if some:
-            pool.scores.update(
-                zip(some, _cosines(target, np.stack([vectors[t] for t in some])), strict=True)
-            )
-            pool.keep(beam)
+            cosines = _cosines(target, np.stack([vectors[t] for t in some]))
+            pool.scores.update(zip(some, cosines, strict=True))
+            # A stable sort: of two texts with equal scores the earlier stays.
+            ranked = sorted(pool.scores.items(), key=lambda item: -item[1])
+            pool.scores = dict(ranked[:beam])
     kept = {text for pool in pools for text in pool.scores}
     for text in [text for text in vectors if text not in kept]:
         del vectors[text]
@@ -219,7 +212,4 @@ def _add(
 def _cosines(target: Array, vectors: Array) -> list[float]:
     target, vectors = target.astype(np.float64), vectors.astype(np.float64)
     norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(target)
-    products = vectors @ target
-    return [
-        float(c) for c in np.divide(products, norms, out=np.zeros_like(products), where=norms > 0)
-    ]
+    return [float(cosine) for cosine in _over(vectors @ target, norms)]

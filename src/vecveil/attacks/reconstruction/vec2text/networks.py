@@ -1,4 +1,7 @@
-"""The networks of Vec2Text: a T5 that reads vectors as pseudo tokens and writes a text."""
+"""The networks of Vec2Text: a T5 that reads vectors as pseudo tokens and writes a text.
+
+Parameters have the names of the published package (Morris et al. 2023), so that its checkpoints fit.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +12,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.reconstruction.tokenisers import Ids, Tokeniser, import_transformers, padded
+from vecveil.attacks.reconstruction.tokenisers import Ids, Tokeniser, import_transformers
 from vecveil.attacks.release_model import InputMap
-from vecveil.attacks.training import piece, rows_of, seeded
+from vecveil.attacks.training import padded, piece, rows_of, seeded
 from vecveil.runtime import Batches, import_torch
 
 __all__ = [
-    "PROJECTIONS",
-    "Language",
-    "T5Shape",
-    "Writer",
-    "build",
-    "logits_of",
-    "sequence_loss",
-    "t5_config",
-    "write_ids",
-]
+    "CORRECTOR", "HYPOTHESISER", "PROJECTIONS", "Language", "T5Shape", "Writer", "build", "logits_of",
+    "sequence_loss", "t5_config", "write_ids",
+]  # fmt: skip
 
 Array = npt.NDArray[Any]
 
@@ -34,12 +30,12 @@ PROJECTIONS = {
     # of the target, of the difference target - hypothesis, of the hypothesis
     CORRECTOR: ("embedding_transform_1", "embedding_transform_2", "embedding_transform_3"),
 }
-_IGNORED = -100  # label of what is filled up
+_IGNORED = -100  # label of padding
 
 
 @dataclass(frozen=True, slots=True)
 class T5Shape:
-    """What a network's projections look like.
+    """Projections of a network.
 
     Attributes:
         kind: ``"hypothesiser"`` or ``"corrector"``.
@@ -72,13 +68,11 @@ def build(shape: T5Shape, *, seed: int, config: Any = None, model: str | None = 
     Args:
         shape: Its projections.
         seed: Of the first weights.
-        config: The T5's configuration, for one with random weights.
+        config: The T5's configuration, for random weights.
         model: Name at a hub, or folder, of the T5 to start from instead.
     """
-    torch, transformers = import_torch(), import_transformers()
-    nn = torch.nn
+    nn, T5 = import_torch().nn, import_transformers().T5ForConditionalGeneration
     with seeded(seed):
-        T5 = transformers.T5ForConditionalGeneration
         t5 = T5(config) if model is None else T5.from_pretrained(model).float()
         parts = {"encoder_decoder": t5}
         for name in PROJECTIONS[shape.kind]:
@@ -95,36 +89,31 @@ def build(shape: T5Shape, *, seed: int, config: Any = None, model: str | None = 
 
 def sequence_loss(module: Any, part: Mapping[str, Any]) -> tuple[Any, Any]:
     """Return the summed cross-entropy of the texts' tokens, ends included, and their number."""
-    torch = import_torch()
-    labels = _labels(part)
-    loss = torch.nn.functional.cross_entropy(
-        logits_of(module, part).float().flatten(0, 1), labels.flatten(),
+    loss = import_torch().nn.functional.cross_entropy(
+        logits_of(module, part).float().flatten(0, 1), _labels(part).flatten(),
         reduction="sum", ignore_index=_IGNORED,
     )  # fmt: skip
     return loss, part["lengths"].sum()
 
 
 def logits_of(module: Any, part: Mapping[str, Any]) -> Any:
-    """Return the logits of each token of the texts ``ids``, given those before it, (B, L, V).
+    """Return the logits of each token of the texts ``ids``, given the tokens before it, (B, L, V).
 
     Args:
         part: ``target`` (B, r); for a corrector also ``guess`` (B, r), its vector, and ``guess_ids`` (B, K), its
-            tokens, filled up with the pad; ``ids`` (B, L) and ``lengths`` (B,) of the texts.
+            tokens, padded; ``ids`` (B, L) and ``lengths`` (B,) of the texts.
     """
     read, mask = _read(module, part)
-    found = module["encoder_decoder"](
-        inputs_embeds=read, attention_mask=mask, labels=_labels(part), use_cache=False
-    )
-    return found.logits
+    t5, labels = module["encoder_decoder"], _labels(part)
+    return t5(inputs_embeds=read, attention_mask=mask, labels=labels, use_cache=False).logits
 
 
 def write_ids(
     module: Any, batch: Mapping[str, Array], *, beam: int, max_tokens: int, rows: int = 256
 ) -> list[list[list[int]]]:
     """Return ``beam`` texts as ids for each row of ``batch``, the likeliest first; greedy with one."""
-    torch = import_torch()
     t5 = module["encoder_decoder"]
-    how = import_transformers().GenerationConfig(
+    settings = import_transformers().GenerationConfig(
         max_new_tokens=max_tokens, do_sample=False, num_beams=beam, num_return_sequences=beam,
         eos_token_id=t5.config.eos_token_id, pad_token_id=t5.config.pad_token_id,
         decoder_start_token_id=t5.config.decoder_start_token_id,
@@ -134,24 +123,23 @@ def write_ids(
 
     def work(start: int, stop: int) -> list[list[list[int]]]:
         read, mask = _read(module, piece(batch, start, stop, device))
-        ids = t5.generate(inputs_embeds=read, attention_mask=mask, generation_config=how)
+        ids = t5.generate(inputs_embeds=read, attention_mask=mask, generation_config=settings)
         listed = ids[:, 1:].tolist()  # without the start
         return [listed[i : i + beam] for i in range(0, len(listed), beam)]
 
-    with torch.no_grad():
+    with import_torch().no_grad():
         parts = Batches(max(1, rows // beam)).run(rows_of(batch), work)
-    return [one for part in parts for one in part]
+    return [row for part in parts for row in part]
 
 
 def _labels(part: Mapping[str, Any]) -> Any:
-    torch = import_torch()
     ids = part["ids"]
-    real = torch.arange(ids.shape[1], device=ids.device) < part["lengths"][:, None]
+    real = import_torch().arange(ids.shape[1], device=ids.device) < part["lengths"][:, None]
     return ids.masked_fill(~real, _IGNORED)
 
 
 def _read(module: Any, part: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return what the encoder reads, (B, S, d), and its mask.
+    """Return the encoder's input, (B, S, d), and its mask.
 
     Formula: Morris et al. 2023, section 3: the hypothesiser reads the vector as pseudo tokens; the corrector
     reads target, hypothesis, difference, and the hypothesis's tokens, an end token before each.
@@ -169,9 +157,9 @@ def _read(module: Any, part: Mapping[str, Any]) -> tuple[Any, Any]:
         t5.shared(ids),
     ]
     end = t5.shared(torch.full_like(ids[:, :1], t5.config.eos_token_id))
-    read = module["layernorm"](torch.cat([each for one in given for each in (end, one)], dim=1))
+    read = module["layernorm"](torch.cat([x for block in given for x in (end, block)], dim=1))
     vectors = torch.ones(len(ids), read.shape[1] - ids.shape[1], dtype=torch.long)
-    # The start token stands before a hypothesis and is masked like what fills it up: both are pads.
+    # The start token of a hypothesis is masked like its padding: both are pads.
     mask = torch.cat([vectors.to(ids.device), (ids != t5.config.pad_token_id).long()], dim=1)
     return read, mask
 
@@ -183,11 +171,11 @@ def _project(module: Any, name: str, vectors: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Language:
-    """Texts as the networks see them.
+    """Texts as the networks read them.
 
     Attributes:
-        tokeniser: Cuts texts into tokens.
-        pad: Id that starts a text and fills it up.
+        tokeniser: Splits texts into tokens.
+        pad: Id that starts a text and pads it.
         max_tokens: Longest text.
     """
 
@@ -214,9 +202,9 @@ class Writer:
 
     Attributes:
         module: The network.
-        shape: What its projections look like.
+        shape: Its projections.
         language: Its tokens.
-        inputs: From released vectors to what the network reads.
+        inputs: Map from released vectors to the network's inputs.
     """
 
     module: Any
@@ -233,14 +221,10 @@ class Writer:
     ) -> list[list[str]]:
         """Return ``beam`` better texts for each target, given a text and that text's vector."""
         ids, _ = padded(self.language.guess_ids(texts), fill=self.language.pad)
-        batch: dict[str, Array] = {
-            "target": self.inputs(targets),
-            "guess": self.inputs(vectors),
-            "guess_ids": ids,
-        }
+        batch = {"target": self.inputs(targets), "guess": self.inputs(vectors), "guess_ids": ids}
         return self._write(batch, beam)
 
-    def _write(self, batch: dict[str, Array], beam: int) -> list[list[str]]:
-        found = write_ids(self.module, batch, beam=beam, max_tokens=self.language.max_tokens)
-        texts = iter(self.language.texts(ids for some in found for ids in some))
-        return [[next(texts) for _ in some] for some in found]
+    def _write(self, batch: Mapping[str, Array], beam: int) -> list[list[str]]:
+        rows = write_ids(self.module, batch, beam=beam, max_tokens=self.language.max_tokens)
+        texts = iter(self.language.texts(ids for row in rows for ids in row))
+        return [[next(texts) for _ in row] for row in rows]

@@ -1,4 +1,4 @@
-"""Checkpoints of the published vec2text package, read into our networks; no code in them is run."""
+"""Read checkpoints of the published vec2text package into our networks, without running code in them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from vecveil.attacks.reconstruction.vec2text.networks import (
     T5Shape,
     build,
 )
-from vecveil.attacks.training import load_weights
-from vecveil.errors import DataFileError, message
+from vecveil.attacks.training import load_tensors, load_weights
+from vecveil.errors import DataFileError
 from vecveil.runtime import import_torch
 
 __all__ = ["PublishedCheckpoint", "read_published"]
@@ -32,7 +32,7 @@ _SHARED = "embedding_transform."
 
 @dataclass(frozen=True)
 class PublishedCheckpoint:
-    """Folders with published weights, such as ``jxm/gtr__nq__32`` and ``jxm/gtr__nq__32__correct``.
+    """Folders of published weights, such as ``jxm/gtr__nq__32`` and ``jxm/gtr__nq__32__correct``.
 
     Those two were trained for the mean-pooled last hidden states of the encoder of GTR-base (768 dimensions, not
     normalised, 32 tokens at most); ``encode`` must return the same vectors. The pair
@@ -59,7 +59,7 @@ def read_published(given: PublishedCheckpoint) -> tuple[Tokeniser, dict[str, tup
         DataFileError: a folder does not hold such a checkpoint.
     """
     folders = {HYPOTHESISER: given.hypothesiser, CORRECTOR: given.corrector}
-    found: dict[str, tuple[Any, T5Shape]] = {}
+    networks: dict[str, tuple[Any, T5Shape]] = {}
     name: str | None = None
     for kind, folder in folders.items():
         if folder is None:
@@ -68,11 +68,11 @@ def read_published(given: PublishedCheckpoint) -> tuple[Tokeniser, dict[str, tup
         name = os.fspath(given.t5) if given.t5 is not None else str(record["model_name_or_path"])
         config = import_transformers().T5Config.from_pretrained(name)
         try:
-            found[kind] = _network(kind, config, record, weights)
+            networks[kind] = _network(kind, config, record, weights)
         except (KeyError, ValueError, TypeError, IndexError) as error:
             raise _refusal(kind, "weights that do not fit its configuration and the T5") from error
     assert name is not None  # there is always a hypothesiser
-    return Tokeniser.pretrained(name), found
+    return Tokeniser.pretrained(name), networks
 
 
 def _network(
@@ -101,32 +101,29 @@ def _network(
 
 def _read(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the configuration and the weights that are the network's own, in float32."""
-    from safetensors.torch import load_file
-
     torch = import_torch()
     try:
         record = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         weights: dict[str, Any] = {}
         for file in _files(folder):
             if file.suffix == ".safetensors":
-                weights |= load_file(str(file))
+                weights |= load_tensors(file)
             else:
                 _refuse_old(torch.__version__, kind)
                 weights |= torch.load(str(file), map_location="cpu", weights_only=True)
     except DataFileError:
         raise
-    except Exception as error:  # safetensors, pickle and torch raise their own
+    except Exception as error:  # safetensors, pickle and torch raise exceptions of their own
         raise _refusal(kind, "files that cannot be read as one") from error
-    # The embedder's own weights lie in the hypothesiser's file as well.
+    # The hypothesiser's file holds the embedder's weights as well.
     return record, {k: w.float() for k, w in weights.items() if k.startswith(_KINDS)}
 
 
 def _refuse_old(version: str, kind: str) -> None:
     """Refuse PyTorch before 2.6: there ``weights_only`` could be made to run code (CVE-2025-32434)."""
     if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < (2, 6):
-        raise _refusal(
-            kind, f"pytorch_model.bin, which PyTorch {version[:20]} is too old to read safely"
-        )
+        got = f"pytorch_model.bin, which PyTorch {version[:20]} is too old to read safely"
+        raise _refusal(kind, got)
 
 
 def _files(folder: Path) -> list[Path]:
@@ -136,13 +133,10 @@ def _files(folder: Path) -> list[Path]:
         index = folder / f"{name}.index.json"
         if index.is_file():
             listed = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-            return [folder / Path(one).name for one in sorted(set(listed))]
+            return [folder / Path(name).name for name in sorted(set(listed))]
     raise FileNotFoundError("model.safetensors")
 
 
 def _refusal(kind: str, got: str) -> DataFileError:
-    return DataFileError(
-        message(
-            "PublishedCheckpoint", kind, "a folder with a checkpoint of the vec2text package", got
-        )
-    )
+    constraint = "a folder with a checkpoint of the vec2text package"
+    return DataFileError.of("PublishedCheckpoint", kind, constraint, got, code="E-CHECKPOINT")
