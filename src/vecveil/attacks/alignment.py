@@ -22,7 +22,7 @@ from vecveil.validation import check_count
 
 __all__ = [
     "PAIRS", "AffineMap", "AlignmentAttack", "Alignments", "PermutationAlignment", "ProcrustesAlignment",
-    "RidgeAlignment", "fit_scale", "procrustes", "unit_rows",
+    "RidgeAlignment", "choose_map", "fit_scale", "folds", "procrustes", "reached", "unit_rows",
 ]  # fmt: skip
 
 FloatArray = npt.NDArray[np.float64]
@@ -92,14 +92,21 @@ def fit_scale(moved: FloatArray, clean: FloatArray) -> float:
     return float((moved * clean).sum()) / square if square > 0 else 0.0
 
 
-def _reached(weights: FloatArray) -> FloatArray | None:
+def reached(weights: FloatArray) -> FloatArray | None:
     """Return orthonormal directions (n, r) that ``weights`` (m, n) reaches; None if that is all of them."""
     _, values, axes = np.linalg.svd(weights, full_matrices=False)
     live = values > _CUT_OFF * max(values.max(initial=0.0), np.finfo(np.float64).tiny)
     return None if live.sum() == weights.shape[1] else axes[live].T
 
 
-def _choose_map(
+def folds(rows: int) -> list[npt.NDArray[np.bool_]]:
+    """Return masks of the held-out pairs: fifths of few pairs, one fifth of many."""
+    parts = min(_FOLDS, rows)
+    part = np.arange(rows) % parts
+    return [part == i for i in range(1 if rows >= _ENOUGH else parts)]
+
+
+def choose_map(
     Y: FloatArray,
     clean: FloatArray,
     variants: Callable[[FloatArray, FloatArray], dict[str, AffineMap]],
@@ -111,9 +118,7 @@ def _choose_map(
             fold cannot win.
     """
     scores: dict[str, list[float]] = {}
-    parts = min(_FOLDS, len(Y))
-    part = np.arange(len(Y)) % parts
-    masks = [part == i for i in range(1 if len(Y) >= _ENOUGH else parts)]
+    masks = folds(len(Y))
     for held in masks:
         for name, variant in variants(Y[~held], clean[~held]).items():
             values = _separation(variant, Y[held], clean[held], clean[~held])
@@ -166,7 +171,7 @@ class Alignments:
         """Return one of the maps; index -1 is the map of the most pairs."""
         weights = self.weights[index]
         offsets = self.source[index], self.target[index]
-        return AffineMap(weights, *offsets, self.choices[index], _reached(weights))
+        return AffineMap(weights, *offsets, self.choices[index], reached(weights))
 
 
 class AlignmentAttack(Attack[PairedVectors, CandidateVectors]):
@@ -319,7 +324,7 @@ class PermutationAlignment(AlignmentAttack):
     source = "Own; Kuhn (1955), The Hungarian method for the assignment problem."
 
     def _align(self, Y: FloatArray, clean: FloatArray, rng: np.random.Generator) -> AffineMap:
-        return _choose_map(Y, clean, _assignments)
+        return choose_map(Y, clean, _assignments)
 
 
 def _assignments(Y: FloatArray, clean: FloatArray) -> dict[str, AffineMap]:
@@ -359,7 +364,7 @@ class ProcrustesAlignment(AlignmentAttack):
     source = "Schönemann (1966), A generalized solution of the orthogonal Procrustes problem."
 
     def _align(self, Y: FloatArray, clean: FloatArray, rng: np.random.Generator) -> AffineMap:
-        return _choose_map(Y, clean, _rotations)
+        return choose_map(Y, clean, _rotations)
 
 
 def _rotations(Y: FloatArray, clean: FloatArray) -> dict[str, AffineMap]:

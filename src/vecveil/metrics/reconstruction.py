@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEU
 
 __all__ = [
-    "bleu_interval", "bleu_of_statistics", "bleu_statistics", "corpus_bleu", "embedding_cosine", "exact_match", "other_rows",
-    "reconstruction_leakage", "rouge_l", "sentence_bleu", "text_similarity", "token_f1",
+    "bleu_interval", "bleu_of_statistics", "bleu_statistics", "corpus_bleu", "embedding_cosine", "exact_match",
+    "other_rows", "reconstruction_leakage", "rouge_l", "sentence_bleu", "text_similarity", "token_f1",
 ]  # fmt: skip
 
 Counts = npt.NDArray[np.int64]

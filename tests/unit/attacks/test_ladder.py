@@ -38,7 +38,7 @@ def test_tiers():
     assert [a.name for a in quick] == names
     assert [a.name for a in full][: len(quick)] == names
     assert [a.name for a in full][len(quick) :] == ["mlp-1024-512", "mlp-2048", "denoised-mlp-512"]
-    assert [a.epochs for a in full[len(quick) : -1]] == [50, 40]
+    assert [a.schedule.epochs for a in full[len(quick) : -1]] == [50, 40]
 
 
 def test_real_ladder_on_arrays_only():
