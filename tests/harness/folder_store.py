@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from vecveil.databases import Batch, StoreInfo, VectorStore
+from vecveil.databases import Batch, Match, StoreInfo, VectorStore
 from vecveil.errors import StoreError
 
 __all__ = ["FolderStore", "filled"]
@@ -101,6 +101,16 @@ class FolderStore(VectorStore):
         vectors = [row[2] if len(row[2]) else nothing for row in loaded]
         stacked = np.stack(vectors) if vectors else np.empty((0, dimension), np.float32)
         return Batch(tuple(ids), stacked, tuple(row[1] for row in loaded))
+
+    def search(self, vector: Any, k: int = 10) -> list[Match]:
+        batch = self.read(list(self.rows()))
+        distances = np.linalg.norm(batch.vectors - vector, axis=1)
+        order = np.argsort(distances)[:k]
+        return [Match(batch.ids[i], float(distances[i]), dict(batch.fields[i])) for i in order]
+
+    def delete(self, ids: Sequence[str]) -> None:
+        for one in ids:
+            self.file_of(one).unlink(missing_ok=True)
 
 
 def filled(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from harness.documents import ROOT, blocks
 from harness.integration_checks import assert_no_secret, run_example, same_direction
 from vecveil.errors import IncompatibleError, InvalidInputError, LedgerCapError, StoreError
 from vecveil.integrations.faiss import ProtectedIndex
-from vecveil.integrations.opening import open_policy
 
 TEXTS = ["She takes amoxicillin for her asthma.", "The train leaves at noon.", "A new roof."]
 
@@ -201,10 +199,6 @@ def test_the_code_of_the_page_runs(
     assert namespace["rows"][:, 0].tolist() == [0, 1]
     assert len(namespace["index"]) == 3
 
-
-def test_every_argument_of_the_policy_is_taken() -> None:
-    wanted = set(inspect.signature(open_policy).parameters)
-    assert wanted <= set(inspect.signature(ProtectedIndex).parameters)
 
 
 class _Own:

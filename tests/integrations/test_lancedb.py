@@ -106,7 +106,7 @@ def test_another_encoder_and_nan_are_refused(
     protector_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoders = {"other": Other(0.5, "0" * 64), "broken": Other(np.nan, None)}
-    monkeypatch.setattr("vecveil.integrations.embedders.load_encoder", encoders.__getitem__)
+    monkeypatch.setattr("vecveil.databases.release.load_encoder", encoders.__getitem__)
     with pytest.raises(IncompatibleError, match="fitted for"):
         created(protector_file, encoder="other")
     function = created(protector_file, encoder="broken")

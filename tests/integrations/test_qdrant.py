@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 import uuid
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
 import vecveil
 from harness.documents import ROOT, blocks
+from harness.errors import raises
 from harness.integration_checks import assert_no_secret, run_example, same_direction
 from vecveil.databases import open_store
 from vecveil.errors import (
@@ -24,7 +24,7 @@ from vecveil.errors import (
     MissingDependencyError,
     StoreError,
 )
-from vecveil.integrations.opening import PlaintextWarning, open_policy
+from vecveil.integrations.opening import PlaintextWarning
 from vecveil.integrations.qdrant import ProtectedQdrant
 
 TEXTS = ["She takes amoxicillin for her asthma.", "The train leaves at noon.", "A new roof."]
@@ -289,18 +289,18 @@ def test_a_database_that_refuses_or_is_gone(
         assert secret not in str(caught.value)
         assert caught.value.__suppress_context__
     gone = ProtectedQdrant("http://127.0.0.1:9", protector, api_key=None)
-    with pytest.raises(StoreError, match="do it again"):
+    with raises("E-STORE-DATABASE"):
         gone.add("notes", [1], TEXTS[:1])
     with ProtectedQdrant(tmp_path / "db", protector) as first:
         first.create_collection("notes")
         first.add("notes", [0, 1, 2], TEXTS)
-    with pytest.raises(StoreError, match="do it again"):
+    with raises("E-STORE-DATABASE"):
         first.add("notes", [3], TEXTS[:1])  # closed in the middle
     with ProtectedQdrant(tmp_path / "db", protector) as again:
         again.add("notes", [0, 3], TEXTS[:2])
         assert again.count("notes") == 4
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="can be written"):
+    with raises("E-STORE-DATABASE", "client"):
         ProtectedQdrant(tmp_path / "file", protector)
     with pytest.raises(InvalidInputError, match="asynchronous"):
         ProtectedQdrant(AsyncQdrantClient(":memory:"), protector)
@@ -331,8 +331,3 @@ def test_the_code_of_the_page_runs(
     exec(compile(block.code, "qdrant.md", "exec"), namespace)
     assert (namespace["rows"], namespace["hits"][0].payload) == (2, {"year": 2024})
     namespace["client"].client.close()
-
-
-def test_every_argument_of_the_policy_is_taken() -> None:
-    wanted = set(inspect.signature(open_policy).parameters)
-    assert wanted <= set(inspect.signature(ProtectedQdrant).parameters)

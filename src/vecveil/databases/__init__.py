@@ -1,8 +1,8 @@
-"""Vector databases as batches of rows: to look at one (scan), and to copy one to a protected one (migrate)."""
+"""Vector databases: one file each, behind one interface, which scan, migrate and programs use."""
 
 from __future__ import annotations
 
 from vecveil.databases.locations import KINDS, open_store
-from vecveil.databases.store import Batch, StoreInfo, VectorStore
+from vecveil.databases.store import Batch, Match, StoreInfo, VectorStore
 
-__all__ = ["KINDS", "Batch", "StoreInfo", "VectorStore", "open_store"]
+__all__ = ["KINDS", "Batch", "Match", "StoreInfo", "VectorStore", "open_store"]

@@ -28,7 +28,7 @@ import numpy as np
 
 from vecveil import errors
 from vecveil.databases.locations import store_of
-from vecveil.databases.store import Batch, StoreInfo, VectorStore
+from vecveil.databases.store import Batch, Match, StoreInfo, VectorStore
 from vecveil.errors import InvalidInputError, StoreError, VecveilError
 
 __all__ = ["StoreApart", "serve"]
@@ -109,6 +109,13 @@ class StoreApart(VectorStore):
 
     def read(self, ids: Sequence[str]) -> Batch:
         return _batch_of(*self._request("read", ids=list(ids)))
+
+    def search(self, vector: Any, k: int = 10) -> list[Match]:
+        values = np.asarray(vector, dtype=np.float64).tolist()
+        return [Match(*hit) for hit in self._request("search", vector=values, k=k)[0]]
+
+    def delete(self, ids: Sequence[str]) -> None:
+        self._request("delete", ids=list(ids))
 
     def close(self) -> None:
         """End the subprocess; a request under way gets half a minute to finish."""
@@ -243,7 +250,7 @@ class _Served:
             return asdict(self.store.info()), b""
         if method == "normalises":
             return self.store.normalises, b""
-        if method not in ("exists", "create", "read", "rows_at_once"):
+        if method not in ("exists", "create", "read", "search", "delete", "rows_at_once"):
             raise StoreError.of(_OWNER, "request", "a known method", "another")
         value = getattr(self.store, method)(**request)
         return _record_of(value) if isinstance(value, Batch) else (value, b"")

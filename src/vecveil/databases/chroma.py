@@ -1,213 +1,108 @@
-"""Chroma: collections in a folder, or behind a server.
+"""Chroma: collections in a folder or of a server, and the embedding function that protects them.
 
-Rows come in the order in which Chroma first got them. Under cosines Chroma keeps unit vectors and lengths apart:
-what is read differs from what was written in the last bits.
-
-The server's token is taken from where Chroma's own client takes it: the variables ``CHROMA_CLIENT_AUTH_PROVIDER`` and
-``CHROMA_CLIENT_AUTH_CREDENTIALS``.
+Rows come in the order in which Chroma first got them. Under cosines Chroma stores unit vectors and their norms apart:
+what is read differs from what was written in the last bits. Chroma's own client reads a server's token from the
+variables ``CHROMA_CLIENT_AUTH_PROVIDER`` and ``CHROMA_CLIENT_AUTH_CREDENTIALS``.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Unpack, cast
+from urllib.parse import urlsplit
 
 import numpy as np
 
-from vecveil.databases.chroma_fields import TEXT, URI, Value, optional, split
-from vecveil.databases.named_function import named_function
+from vecveil.databases.apart import StoreApart
+from vecveil.databases.release import (
+    Items,
+    PolicyOptions,
+    open_policy,
+    policy_config,
+    warn_plaintext,
+)
 from vecveil.databases.store import (
     Batch,
+    DatabaseStore,
+    Match,
     StoreInfo,
     VectorStore,
     check_cursor,
-    database_errors,
-    in_order,
-    no_place,
-    not_there,
-    only_one,
 )
-from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
-from vecveil.validation import check_count, check_embeddings
+from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError, StoreError
+from vecveil.release_policy import QUERY_PROTECTIONS, STRONGER
+from vecveil.validation import check_same_length, check_texts
 
-__all__ = ["ChromaStore"]
+try:
+    import chromadb
+    from chromadb.api.types import Documents, EmbeddingFunction, Embeddings, Space
+    from chromadb.utils.embedding_functions import (
+        known_embedding_functions,
+        register_embedding_function,
+    )
+except ImportError:
+    raise MissingDependencyError("Chroma", "chromadb", "chroma") from None
 
-_OWNER = "ChromaStore"
-_SPACES = {"cosine": "cosine", "l2": "euclidean", "ip": "dot"}
+__all__ = ["ChromaEmbeddingFunction", "ChromaStore", "protect_and_add"]
+
+Value = str | int | float | bool
+_OWNER = "ProtectedEmbeddingFunction"
 _DIMENSION = "vecveil:dimension"
-_FILE = "chroma.sqlite3"
-_CHUNK = 500
-_AGAIN = "Start the database, and run again: what was done stays done."
+_TEXT, _URI = "chroma:document", "chroma:uri"
+_BATCH = 500
+_NAMED = ("protector", "key", "ledger")
+_built: dict[str, tuple[str, ChromaEmbeddingFunction]] = {}
+"""By configuration: Chroma builds a function for every call, and an encoder is slow to load."""
 
 
-class ChromaStore(VectorStore):
-    """One collection of Chroma.
+class ChromaStore(DatabaseStore):
+    """One collection of Chroma in a folder, or at ``http://HOST:PORT``.
 
     Fields are the metadata, and under Chroma's own names ``chroma:document`` the text and ``chroma:uri`` the address.
-
-    Args:
-        where: a folder, or ``http://HOST:PORT``.
-        collection: its name; None takes the only one.
-
-    Raises:
-        MissingDependencyError: chromadb is not installed.
     """
 
     kind: ClassVar[str] = "chroma"
+    metrics: ClassVar[Mapping[str, Any]] = {"cosine": "cosine", "euclidean": "l2", "dot": "ip"}
+    place: ClassVar[str] = "a folder that Chroma wrote"
+    page: ClassVar[int] = _BATCH
     embedding_function: Any = None
 
     def __init__(self, where: str, collection: str | None = None) -> None:
-        try:
-            import chromadb
-        except ImportError:
-            raise MissingDependencyError("Reading Chroma", "chromadb", "chroma") from None
-        self._chroma: Any = chromadb
-        self._where = where
-        self._remote = where.startswith(("http://", "https://"))
-        self._name = collection
+        super().__init__(where, collection)
         self._connected: Any = None
         self._opened: Any = None
 
-    @classmethod
-    def open(cls, where: str, collection: str | None) -> Self:
-        """Return the store; nothing is connected or created yet."""
-        return cls(where, collection)
-
     def apart(self) -> VectorStore:
-        """Return a folder's collection in a process of its own: index files hold memory that Chroma has not set."""
         if self._remote:
             return self
-        from vecveil.databases.apart import StoreApart
-
         self.close()  # one process at a time
-        apart = StoreApart(self.kind, os.path.abspath(self._where), self._name)
+        apart = StoreApart(self.kind, os.path.abspath(self._where), self._name or None)
         if self.embedding_function is not None:
             apart.name_function(self.embedding_function)
         return apart
 
     def name_function(self, function: Any) -> None:
-        """Let `create` name ``function`` for texts; where none is named, Chroma attaches its own default model.
+        """Let `create` name ``function`` for texts; without one Chroma attaches its default model.
 
         Args:
-            function: of Chroma's kind, or the configuration of one of ours, which is named and not loaded then.
+            function: an embedding function of Chroma, or the configuration of a `ChromaEmbeddingFunction`, which is
+                named without opening its files.
         """
-        loaded = not isinstance(function, Mapping)
-        self.embedding_function = function if loaded else named_function(function)
-
-    def info(self) -> StoreInfo:
-        """Return what the collection says about itself."""
-        collection = self._collection()
-        with self._guard("the collection's description"):
-            count = collection.count()
-        kept = (collection.metadata or {}).get(_DIMENSION, 0)
-        dimension = self._rows(collection, limit=1)[0].shape[1] if count else int(kept)
-        return StoreInfo(self.kind, collection.name, count, dimension, self._metric(collection))
+        if isinstance(function, Mapping):
+            register_embedding_function(_NamedFunction)  # type: ignore[no-untyped-call, unused-ignore]
+            function = _NamedFunction.build_from_config(dict(function))
+        self.embedding_function = function
 
     @property
     def normalises(self) -> bool:
         """Whether the collection measures cosines."""
-        return self._metric(self._collection()) == "cosine"
-
-    def batches(self, size: int = 1000, *, after: str = "") -> Iterator[Batch]:
-        """Yield all rows in the order in which they were first written."""
-        size = check_count(size, owner=_OWNER, param="size")
-        offset = check_cursor(after, owner=_OWNER)
-        collection = self._collection()
-        while True:
-            vectors, ids, fields = self._rows(collection, limit=size, offset=offset)
-            if not ids:
-                return
-            offset += len(ids)
-            yield Batch(tuple(ids), vectors, tuple(fields), str(offset))
-
-    def exists(self) -> bool:
-        """Return whether the collection is there; with no name, whether there is just one."""
-        if not self._remote and not (Path(self._where) / _FILE).is_file():
-            return False
-        names = self._names()
-        return len(names) == 1 if self._name is None else self._name in names
-
-    def create(self, dimension: int, *, metric: str | None = None) -> None:
-        """Make an empty collection; without a metric Chroma's own default."""
-        dimension = check_count(dimension, owner=_OWNER, param="dimension")
-        spaces = {ours: theirs for theirs, ours in _SPACES.items()}
-        if metric is not None and metric not in spaces:
-            raise InvalidInputError.of(
-                _OWNER, "metric", "one of " + ", ".join(spaces), repr(metric)[:40]
-            )
-        if self.exists():
-            there = self.info().dimension
-            if there not in (0, dimension):
-                raise StoreError.of(_OWNER, "dimension", f"{there}, that of the collection", str(dimension),
-                                    fix="Name another collection.")  # fmt: skip
-            self._check_function()
-            return
-        if self._name is None:
-            raise InvalidInputError.of(_OWNER, "location", "one with a collection behind #", "none")
-        with self._guard("making the collection"):
-            if metric is None and self.embedding_function is not None:
-                metric = "euclidean"  # Chroma's default; the function has another one
-            self._opened = self._client().create_collection(
-                self._name,
-                embedding_function=self.embedding_function,
-                metadata={_DIMENSION: dimension},
-                configuration=None if metric is None else {"hnsw": {"space": spaces[metric]}},
-            )
-
-    def _check_function(self) -> None:
-        """Refuse a collection that is there and names another function: a program that adds texts would use that."""
-        if self.embedding_function is None:
-            return
-        ours = self.embedding_function
-        kept = self._collection().configuration_json.get("embedding_function") or {}
-        if kept.get("name") != ours.name():
-            raise StoreError.of(_OWNER, "collection", "new, or made with a protected embedding function",
-                                "one that is there without",
-                                "Chroma would embed texts there without protection.",
-                                "Remove it, or name another collection: it is made with the function.")  # fmt: skip
-        ours.validate_config_update(kept.get("config") or {}, ours.get_config())
-
-    def write(self, batch: Batch) -> None:
-        """Write the rows; fields that are None are left out, as Chroma has no such value."""
-        collection = self._collection()
-        vectors = check_embeddings(np.asarray(batch.vectors), owner=_OWNER, param="vectors")
-        kept = (collection.metadata or {}).get(_DIMENSION, vectors.shape[1])
-        if vectors.shape[1] != kept:
-            raise StoreError.of(
-                _OWNER, "vectors", f"of dimension {kept}", f"dimension {vectors.shape[1]}"
-            )
-        rows = [split(fields) for fields in batch.fields]
-        for start in range(0, len(batch), _CHUNK):
-            part = slice(start, start + _CHUNK)
-            ids = list(batch.ids[part])
-            with self._guard("writing rows"):
-                self._forget(collection, ids, rows[part])
-                collection.upsert(
-                    ids=ids,
-                    embeddings=vectors[part],
-                    metadatas=[row[0] or None for row in rows[part]],
-                    **optional("documents", [row[1] for row in rows[part]]),
-                    **optional("uris", [row[2] for row in rows[part]]),
-                )
-
-    def read(self, ids: Sequence[str]) -> Batch:
-        """Return the rows of ``ids`` in that order."""
-        collection = self._collection()
-        vectors: list[np.ndarray[Any, Any]] = []
-        fields: list[dict[str, Any]] = []
-        for start in range(0, len(ids), _CHUNK):
-            asked = list(ids[start : start + _CHUNK])
-            X, found, beside = self._rows(collection, ids=list(dict.fromkeys(asked)))
-            order = in_order(asked, found, owner=_OWNER)
-            vectors.append(X[order])
-            fields += [beside[at] for at in order]
-        X = np.concatenate(vectors) if vectors else np.empty((0, 0), dtype=np.float32)
-        return Batch(tuple(ids), X, tuple(fields))
+        return self.info().metric == "cosine"
 
     def close(self) -> None:
-        """Let go of the client."""
         client, self._connected, self._opened = self._connected, None, None
         if client is None:
             return
@@ -218,80 +113,408 @@ class ChromaStore(VectorStore):
         if hasattr(client, "close"):
             client.close()
 
-    def _guard(self, doing: str) -> Any:
-        return database_errors(_OWNER, doing, _AGAIN)
+    def _place_exists(self) -> bool:
+        return self._remote or (Path(self._where) / "chroma.sqlite3").is_file()
+
+    def _names(self) -> list[str]:
+        return [str(collection.name) for collection in self._client().list_collections()]
 
     def _client(self) -> Any:
         if self._connected is None:
-            with self._guard("the connection"):
-                settings = self._chroma.config.Settings(anonymized_telemetry=False)
-                if not self._remote:
-                    self._connected = self._chroma.PersistentClient(self._where, settings)
-                    return self._connected
-                from urllib.parse import urlsplit
-
-                parts = urlsplit(self._where)
-                ssl = parts.scheme == "https"
-                self._connected = self._chroma.HttpClient(
-                    host=parts.hostname or "",
-                    port=parts.port or (443 if ssl else 8000),
-                    ssl=ssl,
-                    settings=settings,
-                )
+            settings = chromadb.config.Settings(anonymized_telemetry=False)
+            if not self._remote:
+                self._connected = chromadb.PersistentClient(self._where, settings)
+                return self._connected
+            parts = urlsplit(self._where)
+            ssl = parts.scheme == "https"
+            port = parts.port or (443 if ssl else 8000)
+            self._connected = chromadb.HttpClient(
+                host=parts.hostname or "", port=port, ssl=ssl, settings=settings
+            )
         return self._connected
-
-    def _names(self) -> list[str]:
-        with self._guard("the list of collections"):
-            return [str(one.name) for one in self._client().list_collections()]
 
     def _collection(self) -> Any:
         if self._opened is None:
-            if not self._remote and not (Path(self._where) / _FILE).is_file():
-                raise no_place(self._where, "a folder that Chroma wrote", owner=_OWNER)
-            name = self._name or only_one(self._names(), owner=_OWNER, what="collection")
-            names = self._names()
-            if name not in names:
-                raise not_there(name, names, owner=_OWNER, what="collection")
-            with self._guard("opening the collection"):
-                self._opened = self._client().get_collection(name, embedding_function=None)
+            name = self._known()
+            self._opened = self._client().get_collection(name, embedding_function=None)
         return self._opened
 
-    def _metric(self, collection: Any) -> str | None:
-        kept = collection.configuration_json  # `configuration` would load an embedding function
-        index = kept.get("hnsw") or kept.get("spann") or {}
-        return _SPACES.get(index.get("space", ""))
+    def _info(self) -> StoreInfo:
+        collection = self._collection()
+        settings = collection.configuration_json  # `configuration` would load an embedding function
+        space = (settings.get("hnsw") or settings.get("spann") or {}).get("space")
+        metric = next((ours for ours, theirs in self.metrics.items() if theirs == space), None)
+        count = collection.count()
+        dimension = int((collection.metadata or {}).get(_DIMENSION, 0))
+        if count:
+            dimension = self._get(limit=1).vectors.shape[1]
+        return StoreInfo(self.kind, collection.name, count, dimension, metric)
 
-    def _rows(
-        self, collection: Any, **which: Any
-    ) -> tuple[np.ndarray[Any, Any], list[str], list[dict[str, Any]]]:
-        with self._guard("reading rows"):
-            got = collection.get(**which, include=["embeddings", "metadatas", "documents", "uris"])
-        ids = [str(one) for one in got["ids"]]
-        vectors = np.asarray(got["embeddings"], dtype=np.float32)
+    def _dimension(self) -> int:
+        return int((self._collection().metadata or {}).get(_DIMENSION, 0)) or self._info().dimension
+
+    def _create(self, dimension: int, metric: str | None) -> None:
+        if metric is None and self.embedding_function is not None:
+            metric = "euclidean"  # Chroma's default; the function has another one
+        self._opened = self._client().create_collection(
+            self._name,
+            embedding_function=self.embedding_function,
+            metadata={_DIMENSION: dimension},
+            configuration=None if metric is None else {"hnsw": {"space": self.metrics[metric]}},
+        )
+
+    def _check_reuse(self) -> None:
+        """Raise if an existing collection names another function: programs that add texts would use that."""
+        ours = self.embedding_function
+        if ours is None:
+            return
+        theirs = self._collection().configuration_json.get("embedding_function") or {}
+        if theirs.get("name") != ours.name():
+            raise StoreError.of(self._owner, "collection", "new, or made with a protected embedding function",
+                                "one without", "Chroma would embed texts there without protection.",
+                                "Remove it, or name another collection: it is made with the function.")  # fmt: skip
+        ours.validate_config_update(theirs.get("config") or {}, ours.get_config())
+
+    def _batches(self, size: int, after: str) -> Iterator[Batch]:
+        offset = check_cursor(after, owner=self._owner)
+        while len(batch := self._get(limit=size, offset=offset)):
+            offset += len(batch)
+            yield Batch(batch.ids, batch.vectors, batch.fields, str(offset))
+
+    def _read(self, ids: list[str]) -> Batch:
+        return self._get(ids=ids)
+
+    def _get(self, **selection: Any) -> Batch:
+        columns = ["embeddings", "metadatas", "documents", "uris"]
+        rows = self._collection().get(**selection, include=columns)
+        ids = tuple(str(name) for name in rows["ids"])
+        vectors = np.asarray(rows["embeddings"], dtype=np.float32)
         vectors = vectors.reshape(len(ids), vectors.size // max(len(ids), 1))
-        fields: list[dict[str, Any]] = [
-            dict(one or {}) for one in got["metadatas"] or [{}] * len(ids)
-        ]
-        for name, column in ((TEXT, got["documents"]), (URI, got["uris"])):
-            for row, value in zip(fields, column or (), strict=False):
-                if value is not None:
-                    row[name] = value
-        return vectors, ids, fields
+        return Batch(ids, vectors, tuple(_fields(len(ids), *(rows[name] for name in columns[1:]))))
 
-    def _forget(
-        self, collection: Any, ids: list[str], rows: list[tuple[dict[str, Value], Any, Any]]
-    ) -> None:
-        """Delete the rows of which an upsert would keep something: it merges metadata and leaves old texts."""
+    def _write(self, batch: Batch) -> None:
+        collection = self._collection()
+        rows = [self._split(fields) for fields in batch.fields]
+        for start in range(0, len(batch), _BATCH):
+            part = slice(start, start + _BATCH)
+            ids = list(batch.ids[part])
+            self._delete_stale(collection, ids, rows[part])
+            collection.upsert(
+                ids=ids,
+                embeddings=batch.vectors[part],
+                metadatas=[row[0] or None for row in rows[part]],
+                **_optional("documents", [row[1] for row in rows[part]]),
+                **_optional("uris", [row[2] for row in rows[part]]),
+            )
+
+    def _split(self, fields: Mapping[str, Any]) -> tuple[dict[str, Value], str | None, str | None]:
+        """Return metadata, text and address of one row; None is left out, as Chroma has no such value."""
+        metadata: dict[str, Value] = {}
+        for name, value in fields.items():
+            if name in (_TEXT, _URI) or value is None:
+                continue
+            plain = value.item() if isinstance(value, np.generic) else value
+            simple = isinstance(plain, list) and plain and all(isinstance(v, Value) for v in plain)
+            if not isinstance(plain, Value) and not simple:
+                raise InvalidInputError.of(self._owner, "fields", "texts, numbers, true or false, or lists of these",
+                                           type(value).__name__, "Chroma's metadata hold nothing else.",
+                                           "Leave the field out, or write it as text.")  # fmt: skip
+            metadata[str(name)] = plain
+        return metadata, fields.get(_TEXT), fields.get(_URI)
+
+    def _delete_stale(self, collection: Any, ids: list[str], rows: list[tuple[Any, ...]]) -> None:
+        """Delete rows that hold more than their successor: an upsert merges metadata and keeps old texts."""
         old = collection.get(ids=ids, include=["metadatas", "documents", "uris"])
         new = dict(zip(ids, rows, strict=True))
-        gone = []
-        columns = (old["metadatas"], old["documents"], old["uris"])
+        stale = []
         for at, name in enumerate(old["ids"]):
-            metadata, text, uri = (column[at] if column else None for column in columns)
+            metadata, text, uri = (
+                old[column][at] if old[column] else None
+                for column in ("metadatas", "documents", "uris")
+            )
             fields, new_text, new_uri = new[name]
-            left = set(metadata or {}) - set(fields)
             lost = (text is not None and new_text is None) or (uri is not None and new_uri is None)
-            if left or lost:
-                gone.append(name)
-        if gone:
-            collection.delete(ids=gone)
+            if lost or set(metadata or {}) - set(fields):
+                stale.append(name)
+        if stale:
+            collection.delete(ids=stale)
+
+    def _search(self, vector: Any, k: int) -> list[Match]:
+        columns = ["metadatas", "documents", "uris"]
+        answer = self._collection().query(
+            query_embeddings=[vector], n_results=k, include=["distances", *columns]
+        )
+        ids, distances = answer["ids"][0], answer["distances"][0]
+        fields = _fields(len(ids), *(answer[name] and answer[name][0] for name in columns))
+        return [
+            Match(name, float(distance), row)
+            for name, distance, row in zip(ids, distances, fields, strict=True)
+        ]
+
+    def _delete(self, ids: list[str]) -> None:
+        self._collection().delete(ids=ids)
+
+
+def _fields(rows: int, metadatas: Any, documents: Any, uris: Any) -> list[dict[str, Any]]:
+    fields = [dict(row or {}) for row in metadatas or [{}] * rows]
+    for name, column in ((_TEXT, documents), (_URI, uris)):
+        for row, value in zip(fields, column or (), strict=False):
+            if value is not None:
+                row[name] = value
+    return fields
+
+
+def _optional(name: str, column: list[str | None]) -> dict[str, list[str | None]]:
+    return {name: column} if any(value is not None for value in column) else {}
+
+
+class ChromaEmbeddingFunction(EmbeddingFunction[Documents]):
+    """Protected vectors for Chroma; queries as the policy says.
+
+    Args:
+        protector: its file, or the object.
+        encoder: None takes the protector's; else any other Chroma embedding function, an encoder's name, or an object
+            with ``encode``.
+        policy: keywords of `PolicyOptions`.
+
+    Objects are not saved with a collection: a program that opens it later passes the function again, with
+    ``client.get_collection(name, embedding_function=...)``, and is refused until it does.
+
+    Raises:
+        InvalidInputError, IncompatibleError, ProtectorFileError, KeyFileError, LedgerError: raised by the parts.
+    """
+
+    def __init__(
+        self, protector: Any, *, encoder: Any = None, **policy: Unpack[PolicyOptions]
+    ) -> None:
+        opened = open_policy(protector, **policy)
+        protection = policy.get("query_protection", "same")
+        if protection != "same" and not hasattr(EmbeddingFunction, "embed_query"):
+            raise InvalidInputError.of(_OWNER, "query_protection", "'same' with this version of Chroma",
+                                       repr(protection), "It embeds queries as documents.",
+                                       "Upgrade: pip install -U chromadb")  # fmt: skip
+        query_encoder = getattr(encoder, "embed_query", None) if callable(encoder) else None
+        self._items: Items | None = Items(opened, encoder, query_encoder, owner=_OWNER)
+        self._warned = False
+        given = {"protector": protector, "key": policy.get("key"), "ledger": policy.get("ledger")}
+        names = {n: v if isinstance(v, str | os.PathLike) else None for n, v in given.items()}
+        encoder_config, missing = _encoder_config(encoder)
+        missing += [name for name in _NAMED if given[name] is not None and names[name] is None]
+        self._config: dict[str, Any] = {
+            **policy_config(
+                **names,
+                query_protection=protection,
+                query_noise=float(policy.get("query_noise", STRONGER)),
+                owner=_OWNER,
+            ),
+            **encoder_config,
+            "fingerprint": opened.protector.fingerprint,
+            "give_again": missing,
+        }
+
+    def __repr__(self) -> str:
+        return f"{_OWNER}({json.dumps(self._config, sort_keys=True)})"
+
+    def __call__(self, input: Documents) -> Embeddings:
+        """Return the protected vectors of documents; called by Chroma, which stores their texts beside them."""
+        items = self.items()
+        self._warn()
+        return list(items.documents(input)[0])
+
+    def embed_query(self, input: Any) -> Any:
+        """Return the vectors of a list of queries; of a single text the numbers alone, for LangChain."""
+        if isinstance(input, str):
+            return [float(value) for value in self.items().query(input)]
+        return list(self.items().queries(input))
+
+    def embed_documents(self, texts: Sequence[str]) -> list[list[float]]:
+        """Return the protected vectors of documents as lists; called by LangChain's Chroma class."""
+        items = self.items()
+        self._warn()
+        vectors: list[list[float]] = items.documents(list(texts))[0].tolist()
+        return vectors
+
+    def items(self) -> Items:
+        """Return the policy with its encoder.
+
+        Raises:
+            InvalidInputError: the collection was made with objects, which no configuration holds.
+        """
+        if self._items is None:
+            listed = ", ".join(self._config["give_again"])
+            raise InvalidInputError.of(_OWNER, "embedding_function", "given when this collection is opened", "none",
+                                       f"It was made with objects that are not kept: {listed}.",
+                                       f"Call get_collection(name, embedding_function={_OWNER}(...)).")  # fmt: skip
+        return self._items
+
+    def _warn(self) -> None:
+        if not self._warned:
+            self._warned = True
+            fix = "Add with vecveil.integrations.chroma.protect_and_add(collection, ids, documents) instead."
+            warn_plaintext("the documents of a Chroma collection", fix, stacklevel=4)
+
+    @staticmethod
+    def name() -> str:
+        """Return the name under which Chroma finds this function."""
+        return "vecveil"
+
+    def default_space(self) -> Space:
+        """Return cosine: protected vectors are not of unit length."""
+        return "cosine"
+
+    def supported_spaces(self) -> list[Space]:
+        return ["cosine", "l2", "ip"]
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what a collection saves: names, never the content of files or variables."""
+        return cast(dict[str, Any], json.loads(json.dumps(self._config)))
+
+    @staticmethod
+    def build_from_config(config: dict[str, Any]) -> ChromaEmbeddingFunction:
+        """Return the function of a collection that is opened again.
+
+        Raises:
+            IncompatibleError: the file holds another protector than the one that the collection was made with.
+        """
+        ChromaEmbeddingFunction.validate_config(config)
+        text = json.dumps(config, sort_keys=True)
+        stamp = _files_stamp(config)
+        if text in _built and _built[text][0] == stamp:
+            return _built[text][1]
+        if config["give_again"]:
+            function = _unopened(ChromaEmbeddingFunction, config)
+        else:
+            arguments = {
+                n: config[n] for n in (*_NAMED, "query_protection", "query_noise") if n in config
+            }
+            function = ChromaEmbeddingFunction(
+                **arguments, encoder=_encoder_from(config.get("encoder"))
+            )
+            if function._config["fingerprint"] != config["fingerprint"]:
+                raise IncompatibleError.of(_OWNER, "protector", "the one that the collection was made with",
+                                           "a file that holds another", "Their vectors cannot be compared.",
+                                           "Put the file back, or make a new collection.")  # fmt: skip
+        _built[text] = (stamp, function)
+        return function
+
+    @staticmethod
+    def validate_config(config: dict[str, Any]) -> None:
+        """Raise InvalidInputError for a configuration that `get_config` did not write."""
+        valid = isinstance(config, Mapping) and (
+            config.get("query_protection") in QUERY_PROTECTIONS
+            and isinstance(config.get("query_noise"), int | float)
+            and isinstance(config.get("fingerprint"), str)
+            and isinstance(config.get("give_again"), list)
+            and all(isinstance(config.get(name, ""), str) for name in _NAMED)
+            and ("protector" in config or "protector" in config["give_again"])
+        )
+        if not valid:
+            raise InvalidInputError.of(
+                _OWNER, "config", "what get_config returned", "something else"
+            )
+
+    def validate_config_update(
+        self, old_config: dict[str, Any], new_config: dict[str, Any]
+    ) -> None:
+        """Raise for another protector or encoder of the same collection; queries, key and ledger may change."""
+        for name in ("fingerprint", "encoder"):
+            if old_config.get(name) != new_config.get(name):
+                raise IncompatibleError.of(_OWNER, name, "that of the collection", "another",
+                                           "Vectors of two protectors or encoders cannot be compared.",
+                                           "Make a new collection.")  # fmt: skip
+
+
+class _NamedFunction(ChromaEmbeddingFunction):
+    """Stand-in for the function in the subprocess of `StoreApart`: it has the configuration and opens no file."""
+
+    @staticmethod
+    def build_from_config(config: dict[str, Any]) -> ChromaEmbeddingFunction:
+        return _unopened(_NamedFunction, config)
+
+
+def _unopened(
+    kind: type[ChromaEmbeddingFunction], config: dict[str, Any]
+) -> ChromaEmbeddingFunction:
+    function = kind.__new__(kind)
+    function._items, function._warned, function._config = None, False, dict(config)
+    return function
+
+
+def _encoder_config(encoder: Any) -> tuple[dict[str, Any], list[str]]:
+    """Return what can be saved of an encoder, and ``["encoder"]`` if that is nothing."""
+    if encoder is None:
+        return {}, []
+    if isinstance(encoder, str):
+        return {"encoder": encoder}, []
+    if hasattr(encoder, "is_legacy") and not encoder.is_legacy():
+        return {"encoder": {"name": encoder.name(), "config": encoder.get_config()}}, []
+    return {}, ["encoder"]
+
+
+def _encoder_from(config: Any) -> Any:
+    """Return the encoder that `_encoder_config` saved."""
+    if not isinstance(config, Mapping):
+        return config
+    if config["name"] not in known_embedding_functions:
+        raise InvalidInputError.of(_OWNER, "encoder", "an embedding function that Chroma knows", "another",
+                                   fix="Import the module that registers it.")  # fmt: skip
+    return known_embedding_functions[config["name"]].build_from_config(dict(config["config"]))
+
+
+def _files_stamp(config: Mapping[str, Any]) -> str:
+    """Return a hash that changes with the files and variables that the configuration names; no secret."""
+    parts: list[Any] = []
+    for name in _NAMED[:2]:
+        value = str(config.get(name, ""))
+        if value.startswith("env:"):
+            parts.append(os.environ.get(value.removeprefix("env:")))
+        elif value and os.path.exists(value):
+            state = os.stat(value)
+            parts.append((state.st_mtime_ns, state.st_size))
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def protect_and_add(
+    collection: Any,
+    ids: Sequence[str],
+    documents: Sequence[str],
+    metadatas: Sequence[Mapping[str, Any]] | None = None,
+    *,
+    function: ChromaEmbeddingFunction | None = None,
+) -> None:
+    """Write protected vectors to a Chroma collection, and not the texts.
+
+    Rows with the same ids are replaced, so that a call that broke off can be repeated.
+
+    Args:
+        collection: made with a `ChromaEmbeddingFunction`.
+        metadatas: stored in clear, as they are.
+        function: the collection's; needed only if it was made with objects.
+
+    Raises:
+        InvalidInputError: lengths differ, or the collection has no such function.
+        StoreError: the database refused or went away; the message counts the rows that were written.
+    """
+    owner = "protect_and_add"
+    texts = list(check_texts(documents, owner=owner, param="documents", min_rows=0))
+    names = list(check_texts(ids, owner=owner, param="ids", min_rows=0))
+    rows = check_same_length(owner, documents=texts, ids=names)
+    if metadatas is not None:
+        check_same_length(owner, metadatas=metadatas, documents=texts)
+    if function is None:
+        saved = collection.configuration_json.get("embedding_function") or {}
+        if saved.get("name") != ChromaEmbeddingFunction.name():
+            raise InvalidInputError.of(owner, "collection", f"one that was made with a {_OWNER}", "another",
+                                       fix="Pass function=.")  # fmt: skip
+        function = ChromaEmbeddingFunction.build_from_config(saved["config"])
+    items = function.items()
+    for start in range(0, rows, _BATCH):
+        part = slice(start, start + _BATCH)
+        vectors, _ = items.documents(texts[part], names[part])
+        beside = None if metadatas is None else [dict(row) for row in metadatas[part]]
+        try:
+            collection.upsert(ids=names[part], embeddings=vectors, metadatas=beside)
+        except Exception as error:
+            raise StoreError.of(owner, "collection", "there and able to take the rows", type(error).__name__,
+                                f"{start} of {rows} rows were written.",
+                                "Repeat the call: rows that are there are replaced.") from None  # fmt: skip

@@ -1,64 +1,75 @@
-"""FAISS index files, with ids and fields in a file of JSON lines beside them.
+"""FAISS: index files with ids and fields beside them, and indexes in memory whose vectors are protected.
 
 ``X.index`` holds vectors. ``X.index.jsonl``, if there is one, holds a line ``{"id": ..., "fields": {...}}`` for each of
-its rows, in their order, behind a first line that `create` writes. Without it the ids are those of an ``IndexIDMap``,
-else the numbers of the rows.
+its rows, in their order, behind a first line that `FaissStore.create` writes. Without it the ids are those of an
+``IndexIDMap``, else the numbers of the rows.
 
-Both files are written anew for each batch, the lines first: after a crash between the two there are lines without a
-vector, which count for nothing. So write in large batches; a migration writes a twentieth of the rows at once.
+Each batch rewrites both files, the lines first: after a crash between the two there are lines without a vector, which
+count for nothing. So write in large batches; a migration writes a twentieth of the rows at once.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
+import numpy.typing as npt
 
+from vecveil.databases.release import Items, PolicyOptions, Vectors, open_policy
 from vecveil.databases.store import (
     Batch,
+    DatabaseStore,
+    Match,
     StoreInfo,
-    VectorStore,
     as_json,
     check_cursor,
     database_errors,
-    in_order,
+    integer_id,
     no_place,
 )
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
 from vecveil.io import atomic_path, write_text
-from vecveil.validation import check_count, check_embeddings
+from vecveil.protector import Protector
+from vecveil.release_policy import ReleasePolicy
+from vecveil.types import Embeddings, Texts
 
-__all__ = ["FaissStore"]
+__all__ = ["FaissStore", "ProtectedIndex"]
 
-_OWNER = "FaissStore"
 _HEAD = "vecveil"
 _WRITINGS = 20
-_METRICS = ("cosine", "dot", "euclidean")
-_AGAIN = "See that the file is whole and can be written, and run again."
+_INDEX = "ProtectedIndex"
 
 
-class FaissStore(VectorStore):
-    """One index file.
+def _faiss() -> Any:
+    try:
+        import faiss
+    except ImportError:
+        raise MissingDependencyError("A FAISS index", "faiss-cpu", "faiss") from None
+    return faiss
 
-    Args:
-        path: of the index.
 
-    Raises:
-        MissingDependencyError: faiss is not installed.
-    """
+class FaissStore(DatabaseStore):
+    """One index file."""
 
     kind: ClassVar[str] = "faiss"
+    metrics: ClassVar[Mapping[str, Any]] = {
+        "cosine": "IndexFlatIP",
+        "dot": "IndexFlatIP",
+        "euclidean": "IndexFlatL2",
+    }
+    noun: ClassVar[str] = "file"
 
-    def __init__(self, path: str) -> None:
-        try:
-            import faiss
-        except ImportError:
-            raise MissingDependencyError("Reading FAISS", "faiss-cpu", "faiss") from None
-        self._faiss = faiss
+    def __init__(self, path: str, collection: str | None = None) -> None:
+        super().__init__(path, None)
+        if collection is not None:  # a file has no collections
+            raise InvalidInputError.of(self._owner, "location", "faiss:FILE", "something behind #")
+        self._faiss = _faiss()
         self._path = Path(path)
+        self._name = self._path.name
         self._beside = Path(f"{path}.jsonl")
         self._index: Any = None
         self._ids: list[str] = []
@@ -66,100 +77,111 @@ class FaissStore(VectorStore):
         self._metric: str | None = None
         self._stamp: tuple[int, ...] = ()
 
-    @classmethod
-    def open(cls, where: str, collection: str | None) -> Self:
-        """Return the store; nothing is read or created yet.
-
-        Raises:
-            InvalidInputError: a collection: a file has none.
-        """
-        if collection is not None:
-            raise InvalidInputError.of(_OWNER, "location", "faiss:FILE", "something behind #")
-        return cls(where)
-
-    def info(self) -> StoreInfo:
-        """Return what the index says about itself; inner products are told as ``dot``."""
-        index = self._loaded()
-        told = "dot" if index.metric_type == self._faiss.METRIC_INNER_PRODUCT else None
-        told = "euclidean" if index.metric_type == self._faiss.METRIC_L2 else told
-        return StoreInfo(self.kind, self._path.name, index.ntotal, index.d, self._metric or told)
-
     def rows_at_once(self, batch: int, total: int) -> int:
-        """Return a twentieth of a copy: more files written anew cost more than what a crash loses."""
+        """Return a twentieth of a copy: rewriting the files more often costs more than a crash loses."""
         return max(batch, -(-total // _WRITINGS))
 
-    def batches(self, size: int = 1000, *, after: str = "") -> Iterator[Batch]:
-        """Yield all rows in the order of the index."""
-        size = check_count(size, owner=_OWNER, param="size")
-        start = check_cursor(after, owner=_OWNER)
+    def _names(self) -> list[str]:
+        return [self._name] if self._path.is_file() else []
+
+    def _info(self) -> StoreInfo:
+        index = self._loaded()
+        known = {self._faiss.METRIC_INNER_PRODUCT: "dot", self._faiss.METRIC_L2: "euclidean"}
+        metric = self._metric or known.get(index.metric_type)
+        return StoreInfo(self.kind, self._name, index.ntotal, index.d, metric)
+
+    def _create(self, dimension: int, metric: str | None) -> None:
+        flat = getattr(self._faiss, self.metrics[metric or "euclidean"])
+        self._save(flat(dimension), [], [], metric)
+
+    def _batches(self, size: int, after: str) -> Iterator[Batch]:
+        start = check_cursor(after, owner=self._owner)
         index = self._loaded()
         while start < index.ntotal:
             stop = min(start + size, index.ntotal)
-            rows = tuple(self._fields[start:stop])
-            yield Batch(tuple(self._ids[start:stop]), self._vectors(start, stop), rows, str(stop))
+            ids, fields = tuple(self._ids[start:stop]), tuple(self._fields[start:stop])
+            yield Batch(ids, self._vectors(index, start, stop), fields, str(stop))
             start = stop
 
-    def exists(self) -> bool:
-        """Return whether the file is there."""
-        return self._path.is_file()
-
-    def create(self, dimension: int, *, metric: str | None = None) -> None:
-        """Write an empty flat index: of inner products for ``cosine`` and ``dot``, else of distances."""
-        dimension = check_count(dimension, owner=_OWNER, param="dimension")
-        if metric is not None and metric not in _METRICS:
-            wanted = "one of " + ", ".join(_METRICS)
-            raise InvalidInputError.of(_OWNER, "metric", wanted, repr(metric)[:40])
-        if self.exists():
-            there = self._loaded().d
-            if there != dimension:
-                raise StoreError.of(_OWNER, "dimension", f"{there}, that of the index", str(dimension),
-                                    fix="Name another file.")  # fmt: skip
-            return
-        flat = self._faiss.IndexFlatL2 if metric in (None, "euclidean") else self._faiss.IndexFlatIP
-        self._save(flat(dimension), [], [], metric)
-
-    def write(self, batch: Batch) -> None:
-        """Write both files anew with the rows in them, each at its place or at the end."""
-        vectors = check_embeddings(np.asarray(batch.vectors), owner=_OWNER, param="vectors")
+    def _read(self, ids: list[str]) -> Batch:
         index = self._loaded()
-        if vectors.shape[1] != index.d:
-            wanted = f"of dimension {index.d}"
-            raise StoreError.of(_OWNER, "vectors", wanted, f"dimension {vectors.shape[1]}")
-        fields = [json.loads(as_json(row, owner=_OWNER)) for row in batch.fields]
-        last = {one: at for at, one in enumerate(batch.ids)}  # of equal ids the last row counts
-        place = {one: at for at, one in enumerate(self._ids)}
-        old = [at for one, at in last.items() if one in place]
-        new = [at for one, at in last.items() if one not in place]
+        place = {name: at for at, name in enumerate(self._ids)}
+        rows = [place[name] for name in ids if name in place]
+        vectors = [self._vectors(index, at, at + 1) for at in rows]
+        X = np.concatenate(vectors) if vectors else np.empty((0, index.d), dtype=np.float32)
+        return Batch(tuple(self._ids[at] for at in rows), X, tuple(self._fields[at] for at in rows))
+
+    def _write(self, batch: Batch) -> None:
+        index = self._loaded()
+        fields = [json.loads(as_json(row, owner=self._owner)) for row in batch.fields]
+        place = {name: at for at, name in enumerate(self._ids)}
+        old = [at for at, name in enumerate(batch.ids) if name in place]
+        new = [at for at, name in enumerate(batch.ids) if name not in place]
         ids = [*self._ids, *(batch.ids[at] for at in new)]
         beside = [*self._fields, *(fields[at] for at in new)]
         for at in old:
             beside[place[batch.ids[at]]] = fields[at]
-        self._index, self._stamp = None, ()  # a failure leaves the files, not what is in memory
-        with database_errors(_OWNER, "writing rows", _AGAIN):
-            added = vectors[new].astype(np.float32)
-            if old:
-                kept = self._reconstructed(index, 0, index.ntotal)
-                kept[[place[batch.ids[at]] for at in old]] = vectors[old]
-                added = np.concatenate([kept, added])
-                index.reset()
-            if self._maps(index):
-                index.add_with_ids(added, self._numbers(ids[len(ids) - len(added) :]))
-            else:
-                index.add(added)
-        self._save(index, ids, beside, self._metric)
+        added = batch.vectors[new]
+        if old:
+            stored = self._vectors(index, 0, index.ntotal)
+            stored[[place[batch.ids[at]] for at in old]] = batch.vectors[old]
+            added = np.concatenate([stored, added])
+        self._rebuild(index, ids, beside, added, reset=bool(old))
 
-    def read(self, ids: Sequence[str]) -> Batch:
-        """Return the rows of ``ids`` in that order."""
-        self._loaded()
-        order = in_order(ids, self._ids, owner=_OWNER)
-        vectors = [self._vectors(at, at + 1) for at in order]
-        X = np.concatenate(vectors) if vectors else np.empty((0, self._index.d), dtype=np.float32)
-        return Batch(tuple(ids), X, tuple(self._fields[at] for at in order))
+    def _delete(self, ids: list[str]) -> None:
+        index, gone = self._loaded(), set(ids)
+        rows = [at for at, name in enumerate(self._ids) if name not in gone]
+        vectors = self._vectors(index, 0, index.ntotal)[rows]
+        ids, fields = [self._ids[at] for at in rows], [self._fields[at] for at in rows]
+        self._rebuild(index, ids, fields, vectors, reset=True)
+
+    def _rebuild(
+        self,
+        index: Any,
+        ids: list[str],
+        fields: list[dict[str, Any]],
+        added: Vectors,
+        *,
+        reset: bool,
+    ) -> None:
+        """Add the vectors of the last ids to the index, emptied first if ``reset``, and write both files."""
+        metric = self._metric
+        numbers = [integer_id(name, owner=self._owner) for name in ids[len(ids) - len(added) :]] if (
+            self._maps(index)
+        ) else []  # fmt: skip
+        self._index, self._stamp = None, ()  # after a failure the files are read again
+        if reset:
+            index.reset()
+        added = np.ascontiguousarray(added)
+        if self._maps(index):
+            index.add_with_ids(added, np.asarray(numbers, dtype=np.int64))
+        else:
+            index.add(added)
+        self._save(index, ids, fields, metric)
+
+    def _search(self, vector: Any, k: int) -> list[Match]:
+        index = self._loaded()
+        if self._metric == "cosine":  # the index has inner products of vectors of any length
+            X = self._vectors(index, 0, index.ntotal).astype(np.float64)
+            norms = np.linalg.norm(X, axis=1) * np.linalg.norm(vector)
+            distances = 1 - X @ vector / np.where(norms > 0, norms, 1.0)
+            order = np.argsort(distances, kind="stable")[:k]
+            hits = [(int(at), float(distances[at])) for at in order]
+        else:
+            sign = -1 if index.metric_type == self._faiss.METRIC_INNER_PRODUCT else 1
+            inner = self._inner(index)
+            distances, rows = inner.search(vector[None], min(k, max(index.ntotal, 1)))
+            hits = [
+                (int(at), sign * float(d))
+                for at, d in zip(rows[0], distances[0], strict=True)
+                if at >= 0
+            ]
+        return [Match(self._ids[at], distance, dict(self._fields[at])) for at, distance in hits]
 
     def _loaded(self) -> Any:
         """Return the index, read again if a file changed."""
-        if not self.exists():
-            raise no_place(str(self._path), "an index file", owner=_OWNER)
+        if not self._path.is_file():
+            raise no_place(str(self._path), "an index file", owner=self._owner)
         stamp = tuple(
             number
             for path in (self._path, self._beside)
@@ -167,11 +189,10 @@ class FaissStore(VectorStore):
             for number in (path.stat().st_mtime_ns, path.stat().st_size, path.stat().st_ino)
         )
         if self._index is None or stamp != self._stamp:
-            with database_errors(_OWNER, "reading the index", _AGAIN):
-                index: Any = self._faiss.read_index(str(self._path))
+            index: Any = self._faiss.read_index(str(self._path))
             ids, fields, metric = self._lines(index.ntotal)
             if self._maps(index):
-                ids = [str(one) for one in self._faiss.vector_to_array(index.id_map)]
+                ids = [str(number) for number in self._faiss.vector_to_array(index.id_map)]
             self._ids = ids or [str(row) for row in range(index.ntotal)]
             self._fields = fields or [{} for _ in range(index.ntotal)]
             self._index, self._metric, self._stamp = index, metric, stamp
@@ -184,8 +205,7 @@ class FaissStore(VectorStore):
         ids: list[str] = []
         fields: list[dict[str, Any]] = []
         metric = None
-        doing = "reading the lines beside the index"
-        with database_errors(_OWNER, doing, _AGAIN), self._beside.open(encoding="utf-8") as file:
+        with self._beside.open(encoding="utf-8") as file:
             for number, text in enumerate(file):
                 line = json.loads(text)
                 if number == 0 and _HEAD in line:
@@ -194,46 +214,169 @@ class FaissStore(VectorStore):
                     ids.append(str(line["id"]))
                     fields.append(dict(line.get("fields", {})))
         if len(ids) != rows or len(set(ids)) != rows:
-            raise StoreError.of(_OWNER, "location", "an index with a line of its own id for each row beside it",
+            raise StoreError.of(self._owner, "location", "an index with a line of its own id for each row beside it",
                                 f"{len(set(ids))} ids for {rows} rows",
                                 fix=f"Repair {self._beside.name}, or move it away.")  # fmt: skip
-        return ids, fields, metric if metric in _METRICS else None
+        return ids, fields, metric if metric in self.metrics else None
 
     def _save(
         self, index: Any, ids: list[str], fields: list[dict[str, Any]], metric: str | None
     ) -> None:
         numbered = ids == [str(row) for row in range(len(ids))] or self._maps(index)
         if self._beside.is_file() or not numbered or any(fields) or metric is not None:
-            head = {_HEAD: "faiss", **({} if metric is None else {"metric": metric})}
-            lines = [json.dumps(head)]
-            for one, row in zip(ids, fields, strict=True):
-                lines.append(json.dumps({"id": one, "fields": row}, ensure_ascii=False))
-            with database_errors(_OWNER, "writing the lines beside the index", _AGAIN):
-                write_text(self._beside, "\n".join(lines) + "\n")
-        doing = "writing the index"
-        with database_errors(_OWNER, doing, _AGAIN), atomic_path(self._path) as temporary:
+            lines = [json.dumps({_HEAD: "faiss", **({} if metric is None else {"metric": metric})})]
+            for name, row in zip(ids, fields, strict=True):
+                lines.append(json.dumps({"id": name, "fields": row}, ensure_ascii=False))
+            write_text(self._beside, "\n".join(lines) + "\n")
+        with atomic_path(self._path) as temporary:
             self._faiss.write_index(index, str(temporary))
 
-    def _vectors(self, start: int, stop: int) -> np.ndarray[Any, Any]:
-        fix = "Only indexes that can reconstruct vectors can be read: flat, HNSW, scalar and product quantisers."
-        with database_errors(_OWNER, "reading vectors", fix):
-            return self._reconstructed(self._index, start, stop)
-
-    def _reconstructed(self, index: Any, start: int, stop: int) -> np.ndarray[Any, Any]:
-        inner = self._faiss.downcast_index(index.index) if self._maps(index) else index
+    def _vectors(self, index: Any, start: int, stop: int) -> npt.NDArray[np.float32]:
+        inner = self._inner(index)
         if isinstance(inner, self._faiss.IndexIVF) and inner.direct_map.no():
             inner.make_direct_map()  # else it does not know where a row is
         if stop == start:
             return np.empty((0, index.d), dtype=np.float32)
-        return np.asarray(inner.reconstruct_n(start, stop - start), dtype=np.float32)
+        fix = "Only indexes that can reconstruct vectors can be read: flat, HNSW, scalar and product quantisers."
+        with database_errors(self._owner, "reading vectors", fix):
+            return np.asarray(inner.reconstruct_n(start, stop - start), dtype=np.float32)
 
     def _maps(self, index: Any) -> bool:
         return isinstance(index, self._faiss.IndexIDMap | self._faiss.IndexIDMap2)
 
-    def _numbers(self, ids: Sequence[str]) -> np.ndarray[Any, Any]:
+    def _inner(self, index: Any) -> Any:
+        return self._faiss.downcast_index(index.index) if self._maps(index) else index
+
+
+class ProtectedIndex:
+    """Any ``faiss.Index`` of the dimension that the protector releases; the index and its file hold no text or key.
+
+    Args:
+        index: holds the vectors; a number makes a flat index of inner products with that dimension. What an index
+            was trained on, or holds already, was not protected by this object.
+        protector: or the path of its file, or a `ReleasePolicy`.
+        encoder: of the texts; None takes the protector's own.
+        normalise: scale what is stored and asked to length 1, after the protection, so that inner products are
+            cosines. Say the same when the file is loaded again.
+        policy: keywords of `PolicyOptions`.
+
+    Raises:
+        IncompatibleError: the index has another dimension.
+        MissingDependencyError: faiss is not installed.
+    """
+
+    def __init__(
+        self,
+        index: Any,
+        protector: Protector | ReleasePolicy | str | os.PathLike[str],
+        *,
+        encoder: Any = None,
+        normalise: bool = False,
+        **policy: Unpack[PolicyOptions],
+    ) -> None:
+        faiss = _faiss()
+        self.items = Items(open_policy(protector, **policy), encoder, owner=_INDEX)
+        if isinstance(index, int) and not isinstance(index, bool) and index > 0:
+            index = faiss.IndexFlatIP(index)
+        if not isinstance(index, faiss.Index):
+            expected = "a faiss.Index with vectors of floats, or a dimension"
+            raise InvalidInputError.of(_INDEX, "index", expected, type(index).__name__)
+        self.items.check_dimension(index.d, "index")
+        self.index, self.normalise = index, normalise
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], protector: Protector | ReleasePolicy | str | os.PathLike[str], **policy: Any
+    ) -> Self:  # fmt: skip
+        """Return the index of a file that `save` wrote; ``policy`` is what the class takes.
+
+        Raises:
+            StoreError: no index can be read there.
+        """
+        faiss = _faiss()
         try:
-            return np.asarray([int(one) for one in ids], dtype=np.int64)
-        except (ValueError, OverflowError):
-            raise InvalidInputError.of(
-                _OWNER, "ids", "whole numbers of 64 bits for an IndexIDMap", "others"
+            index = faiss.read_index(os.fspath(path))
+        except RuntimeError:
+            raise StoreError.of(
+                _INDEX, "path", "an index file of FAISS", "another or none"
             ) from None
+        return cls(index, protector, **policy)
+
+    def __len__(self) -> int:
+        """Return the number of vectors."""
+        return int(self.index.ntotal)
+
+    def train(self, items: Texts | Embeddings) -> None:
+        """Train the index on the protected vectors of ``items``: trained on clean ones it would hold their means."""
+        self._call("train", self._documents(items, None))
+
+    def add(self, items: Texts | Embeddings) -> None:
+        """Protect and add ``items``, texts or clean vectors (N, n); their ids are the numbers of the rows.
+
+        Raises:
+            InvalidInputError: NaN, or neither texts nor vectors.
+            IncompatibleError: vectors of another dimension.
+            StoreError: the index refused, such as one that is not trained.
+        """
+        self._check_trained()
+        self._call("add", self._documents(items, None))
+
+    def add_with_ids(self, items: Texts | Embeddings, ids: Any) -> None:
+        """Protect and add ``items`` under ``ids``, which also name them to a key and a ledger.
+
+        An empty index without ids is put into an ``IndexIDMap2`` first.
+        """
+        faiss = _faiss()
+        owner, numbers = f"{_INDEX}.add_with_ids", np.asarray(ids)
+        if numbers.shape != (len(items),) or numbers.dtype.kind not in "iu":
+            raise InvalidInputError.of(owner, "ids", "one whole number for each item",
+                                       f"shape {numbers.shape}, dtype {numbers.dtype}")  # fmt: skip
+        numbers = np.ascontiguousarray(numbers, dtype=np.int64)
+        self._check_trained()
+        if not isinstance(self.index, faiss.IndexIDMap | faiss.IndexIDMap2 | faiss.IndexIVF):
+            if self.index.ntotal:
+                raise InvalidInputError.of(owner, "index", "an index with ids", type(self.index).__name__,
+                                           "It holds rows without ids already.",
+                                           "Put it into a faiss.IndexIDMap2 first.")  # fmt: skip
+            self.index = faiss.IndexIDMap2(self.index)
+        self._call("add_with_ids", self._documents(items, numbers), numbers)
+
+    def search(
+        self, queries: str | Texts | Embeddings, k: int = 10
+    ) -> tuple[Vectors, npt.NDArray[np.int64]]:
+        """Return distances and ids of the ``k`` nearest rows of each query, as FAISS does: (N, k) and (N, k).
+
+        Args:
+            queries: texts, one text, or clean vectors (N, n); they are protected as the policy says.
+        """
+        Y = self._scaled(self.items.queries([queries] if isinstance(queries, str) else queries))
+        distances, rows = self._call("search", Y, int(k))
+        return distances, rows
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the index to ``path`` atomically."""
+        try:
+            with atomic_path(path) as temporary:
+                _faiss().write_index(self.index, str(temporary))
+        except (RuntimeError, OSError):
+            raise StoreError.of(_INDEX, "path", "a file that can be written", "one that cannot",
+                                "What was there before is there still.") from None  # fmt: skip
+
+    def _documents(self, items: Texts | Embeddings, ids: Any) -> Vectors:
+        vectors, _ = self.items.documents(items, None if ids is None else ids.tolist())
+        return self._scaled(vectors)
+
+    def _scaled(self, Y: Vectors) -> Vectors:
+        if not self.normalise:
+            return Y
+        norms = np.linalg.norm(Y, axis=1, keepdims=True)
+        return np.ascontiguousarray(Y / np.where(norms > 0, norms, 1), dtype=np.float32)
+
+    def _check_trained(self) -> None:
+        if not self.index.is_trained:
+            raise StoreError.of(_INDEX, "index", "trained before rows are added", "one that is not",
+                                fix="Call train(items) on this object.")  # fmt: skip
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        with database_errors(_INDEX, method, "See that the index can do this."):
+            return getattr(self.index, method)(*arguments)

@@ -1,4 +1,4 @@
-"""LanceDB: tables in a folder.
+"""LanceDB: tables in a folder, and the embedding function that protects them.
 
 A table made here has the columns ``id``, ``vector`` and ``fields`` (JSON). Of any other table the first column of
 fixed-size float lists is the vector, ``id`` the id if there is one, else the row's number, and all others are fields.
@@ -7,200 +7,195 @@ fixed-size float lists is the vector, ``id`` the id if there is one, else the ro
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
-from vecveil.databases.store import (
-    Batch,
-    StoreInfo,
-    VectorStore,
-    as_json,
-    check_cursor,
-    database_errors,
-    in_order,
-    no_place,
-    not_there,
-    only_one,
-)
-from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
-from vecveil.validation import check_count, check_embeddings
+from vecveil.databases.release import Items, open_policy, warn_plaintext
+from vecveil.databases.store import Batch, DatabaseStore, Match, StoreInfo, as_json, check_cursor
+from vecveil.errors import MissingDependencyError, StoreError
+from vecveil.release_policy import STRONGER, QueryProtection
 
-__all__ = ["LanceStore"]
+try:
+    import lancedb
+    import pyarrow as pa
+    from lancedb.embeddings import TextEmbeddingFunction
+    from pydantic import PrivateAttr
+except ImportError:
+    raise MissingDependencyError("LanceDB", "lancedb", "lancedb") from None
 
-_OWNER = "LanceStore"
-_MARK = b"vecveil"
-_CHUNK = 500
-_AGAIN = "Put the folder back, and run again: what was done stays done."
+__all__ = ["LanceEmbeddingFunction", "LanceStore"]
+
+_MARK, _METRIC = b"vecveil", b"vecveil:metric"
+_DISTANCE = "_distance"
 
 
-class LanceStore(VectorStore):
-    """One table of LanceDB.
-
-    Args:
-        where: a folder.
-        collection: the table; None takes the only one.
-
-    Raises:
-        MissingDependencyError: lancedb is not installed.
-    """
+class LanceStore(DatabaseStore):
+    """One table of a folder."""
 
     kind: ClassVar[str] = "lancedb"
+    metrics: ClassVar[Mapping[str, Any]] = {"cosine": "cosine", "dot": "dot", "euclidean": "l2"}
+    noun: ClassVar[str] = "table"
+    place: ClassVar[str] = "a folder of LanceDB"
 
-    def __init__(self, where: str, collection: str | None = None) -> None:
-        try:
-            import lancedb
-        except ImportError:
-            raise MissingDependencyError("Reading LanceDB", "lancedb", "lancedb") from None
-        self._lancedb = lancedb
-        self._where = where
-        self._name = collection
+    def _place_exists(self) -> bool:
+        return Path(self._where).is_dir()
 
-    @classmethod
-    def open(cls, where: str, collection: str | None) -> Self:
-        """Return the store; nothing is created yet."""
-        return cls(where, collection)
+    def _names(self) -> list[str]:
+        return [path.stem for path in Path(self._where).glob("*.lance") if path.is_dir()]
 
-    def info(self) -> StoreInfo:
-        """Return what the table says about itself; LanceDB keeps no metric with a table."""
+    def _table(self) -> Any:
+        return lancedb.connect(self._where).open_table(self._known())
+
+    def _own_table(self) -> Any:
         table = self._table()
-        with self._guard("the table's description"):
-            count = int(table.count_rows())
-        column = _vector_column(table.schema)
-        return StoreInfo(self.kind, table.name, count, table.schema.field(column).type.list_size)
+        if _MARK not in (table.schema.metadata or {}):
+            raise StoreError.of(self._owner, "location", "a table that create made", "another",
+                                fix="Name a new table.")  # fmt: skip
+        return table
 
-    def batches(self, size: int = 1000, *, after: str = "") -> Iterator[Batch]:
-        """Yield all rows in the table's own order."""
-        size = check_count(size, owner=_OWNER, param="size")
-        offset = check_cursor(after, owner=_OWNER)
+    def _info(self) -> StoreInfo:
         table = self._table()
-        while True:
-            with self._guard("reading rows"):
-                rows = table.search().limit(size).offset(offset).to_arrow()
-            if not len(rows):
-                return
-            batch = _batch(rows, table.schema, offset)
-            offset += len(rows)
-            yield Batch(batch.ids, batch.vectors, batch.fields, str(offset))
+        size = table.schema.field(self._vector(table.schema)).type.list_size
+        # LanceDB keeps no metric with a table: each search chooses one.
+        metric = (table.schema.metadata or {}).get(_METRIC, b"").decode() or None
+        return StoreInfo(self.kind, table.name, int(table.count_rows()), size, metric)
 
-    def exists(self) -> bool:
-        """Return whether the table is there; with no name, whether there is just one."""
-        names = self._names()
-        return len(names) == 1 if self._name is None else self._name in names
-
-    def create(self, dimension: int, *, metric: str | None = None) -> None:
-        """Make an empty table; the metric is chosen in each search."""
-        import pyarrow as pa
-
-        dimension = check_count(dimension, owner=_OWNER, param="dimension")
-        if self.exists():
-            there = self.info().dimension
-            if there != dimension:
-                raise StoreError.of(_OWNER, "dimension", f"{there}, that of the table", str(dimension),
-                                    fix="Name another table.")  # fmt: skip
-            return
-        if self._name is None:
-            raise InvalidInputError.of(_OWNER, "location", "one with a table behind #", "none")
+    def _create(self, dimension: int, metric: str | None) -> None:
         columns = [
             pa.field("id", pa.string()),
             pa.field("vector", pa.list_(pa.float32(), dimension)),
             pa.field("fields", pa.string()),
         ]
-        with self._guard("making the table"):
-            schema = pa.schema(columns, metadata={_MARK: b"1"})
-            self._lancedb.connect(self._where).create_table(self._name, schema=schema)
+        schema = pa.schema(columns, metadata={_MARK: b"1", _METRIC: (metric or "").encode()})
+        lancedb.connect(self._where).create_table(self._name, schema=schema)
 
-    def write(self, batch: Batch) -> None:
-        """Write the rows to a table that was made here."""
-        import pyarrow as pa
-
+    def _batches(self, size: int, after: str) -> Iterator[Batch]:
+        offset = check_cursor(after, owner=self._owner)
         table = self._table()
-        if _MARK not in (table.schema.metadata or {}):
-            raise StoreError.of(
-                _OWNER, "location", "a table that create made", "another", fix="Name a new table."
-            )
-        vectors = check_embeddings(np.asarray(batch.vectors), owner=_OWNER, param="vectors")
-        wanted = table.schema.field("vector").type
-        if vectors.shape[1] != wanted.list_size:
-            got = f"dimension {vectors.shape[1]}"
-            raise StoreError.of(_OWNER, "vectors", f"of dimension {wanted.list_size}", got)
-        if not len(batch):
-            return
-        values = pa.array(vectors.astype(np.float32, copy=False).ravel())
+        while len(rows := table.search().limit(size).offset(offset).to_arrow()):
+            batch = self._batch(rows, table.schema, offset)
+            offset += len(rows)
+            yield Batch(batch.ids, batch.vectors, batch.fields, str(offset))
+
+    def _read(self, ids: list[str]) -> Batch:
+        table = self._table()
+        rows = table.search().where(self._among(table, ids)).limit(len(ids)).to_arrow()
+        return self._batch(rows, table.schema, 0)
+
+    def _write(self, batch: Batch) -> None:
+        table = self._own_table()
+        kind = table.schema.field("vector").type
+        values = pa.array(batch.vectors.ravel())
         columns = {
             "id": pa.array(batch.ids, pa.string()),
-            "vector": pa.FixedSizeListArray.from_arrays(values, wanted.list_size),
-            "fields": pa.array([as_json(one, owner=_OWNER) for one in batch.fields], pa.string()),
+            "vector": pa.FixedSizeListArray.from_arrays(values, kind.list_size),
+            "fields": pa.array(
+                [as_json(row, owner=self._owner) for row in batch.fields], pa.string()
+            ),
         }
-        with self._guard("writing rows"):
-            merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
-            merge.execute(pa.table(columns, schema=table.schema))
+        merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+        merge.execute(pa.table(columns, schema=table.schema))
 
-    def read(self, ids: Sequence[str]) -> Batch:
-        """Return the rows of ``ids`` in that order."""
+    def _search(self, vector: Any, k: int) -> list[Match]:
         table = self._table()
+        metric = (table.schema.metadata or {}).get(_METRIC, b"").decode() or "euclidean"
+        query = table.search(vector, vector_column_name=self._vector(table.schema))
+        rows = query.distance_type(self.metrics[metric]).limit(k).to_arrow()
+        distances = rows[_DISTANCE].to_pylist()
+        batch = self._batch(rows.drop_columns([_DISTANCE]), table.schema, 0)
+        return [
+            Match(name, float(distance), dict(row))
+            for name, distance, row in zip(batch.ids, distances, batch.fields, strict=True)
+        ]
+
+    def _delete(self, ids: list[str]) -> None:
+        table = self._own_table()
+        table.delete(self._among(table, ids))
+
+    def _among(self, table: Any, ids: list[str]) -> str:
+        """Return the condition that the id is one of ``ids``."""
         if "id" not in table.schema.names:
-            raise StoreError.of(_OWNER, "location", "a table with a column id", "another")
-        text = str(table.schema.field("id").type) in ("string", "large_string")
-        parts: list[Batch] = []
-        unique = list(dict.fromkeys(ids))
-        for start in range(0, len(unique), _CHUNK):
-            asked = unique[start : start + _CHUNK]
-            if not text:
-                asked = [one for one in asked if one.isascii() and one.isdecimal()]
-            quoted = ["'" + one.replace("'", "''") + "'" if text else one for one in asked]
-            if quoted:
-                with self._guard("reading rows"):
-                    query = table.search().where(f"id IN ({', '.join(quoted)})").limit(len(quoted))
-                    rows = query.to_arrow()
-                parts.append(_batch(rows, table.schema, 0))
-        found = [one for part in parts for one in part.ids]
-        order = in_order(ids, found, owner=_OWNER)
-        fields = [one for part in parts for one in part.fields]
-        X = np.concatenate([p.vectors for p in parts]) if parts else np.empty((0, 0), np.float32)
-        return Batch(tuple(ids), X[order], tuple(fields[at] for at in order))
+            raise StoreError.of(self._owner, "location", "a table with a column id", "another")
+        if str(table.schema.field("id").type) in ("string", "large_string"):
+            quoted = ["'" + name.replace("'", "''") + "'" for name in ids]
+        else:
+            quoted = [name for name in ids if name.isascii() and name.isdecimal()]
+        return f"id IN ({', '.join(quoted)})" if quoted else "false"
 
-    def _guard(self, doing: str) -> Any:
-        return database_errors(_OWNER, doing, _AGAIN)
+    def _vector(self, schema: Any) -> str:
+        """Return the name of the column of vectors."""
+        for field in schema:
+            if pa.types.is_fixed_size_list(field.type) and pa.types.is_floating(
+                field.type.value_type
+            ):
+                return str(field.name)
+        raise StoreError.of(self._owner, "table", "one with a column of vectors", "none")
 
-    def _names(self) -> list[str]:
-        return sorted(path.stem for path in Path(self._where).glob("*.lance") if path.is_dir())
-
-    def _table(self) -> Any:
-        if not Path(self._where).is_dir():
-            raise no_place(self._where, "a folder of LanceDB", owner=_OWNER)
-        names = self._names()
-        name = self._name or only_one(names, owner=_OWNER, what="table")
-        if name not in names:
-            raise not_there(name, names, owner=_OWNER, what="table")
-        with self._guard("opening the table"):
-            return self._lancedb.connect(self._where).open_table(name)
+    def _batch(self, rows: Any, schema: Any, offset: int) -> Batch:
+        column = self._vector(schema)
+        size = schema.field(column).type.list_size
+        values = pa.concat_tables([rows])[column].combine_chunks().flatten()
+        X = np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.float32).reshape(
+            len(rows), size
+        )
+        has_id = "id" in rows.column_names
+        ids = rows["id"].to_pylist() if has_id else range(offset, offset + len(rows))
+        if _MARK in (schema.metadata or {}):
+            fields = [json.loads(text) for text in rows["fields"].to_pylist()]
+        else:
+            fields = rows.drop_columns([column, *(["id"] if has_id else [])]).to_pylist()
+            fields = fields or [{} for _ in range(len(rows))]
+        return Batch(tuple(str(name) for name in ids), X, tuple(fields))
 
 
-def _vector_column(schema: Any) -> str:
-    import pyarrow as pa
+class LanceEmbeddingFunction(TextEmbeddingFunction):  # type: ignore[misc, unused-ignore]
+    """Protected vectors for LanceDB; queries as the policy says.
 
-    for field in schema:
-        if pa.types.is_fixed_size_list(field.type) and pa.types.is_floating(field.type.value_type):
-            return str(field.name)
-    raise StoreError.of(_OWNER, "table", "one with a column of vectors", "none")
+    Args:
+        protector: its file. Objects are refused: the table saves the arguments.
+        encoder: a name for `vecveil.load_encoder`; None takes the protector's.
+        query_protection: ``same``, ``stronger`` or ``map-only``.
+        query_noise: noise of a query as a multiple of a document's, for ``stronger``.
+        key: ``env:NAME`` or the path of a key file.
+        ledger: its file.
+    """
 
+    # Fields of a pydantic model: LanceDB saves these names and values with the table.
+    protector: str
+    encoder: str | None = None
+    query_protection: QueryProtection = "same"
+    query_noise: float = STRONGER
+    key: str | None = None
+    ledger: str | None = None
+    max_retries: int = 0  # a refusal is final
+    _items: Items = PrivateAttr()
+    _warned: bool = PrivateAttr(default=False)
 
-def _batch(rows: Any, schema: Any, offset: int) -> Batch:
-    import pyarrow as pa
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        names = ("query_protection", "query_noise", "key", "ledger")
+        policy = open_policy(self.protector, **{name: getattr(self, name) for name in names})
+        self._items = Items(policy, self.encoder, owner="ProtectedEmbeddingFunction")
 
-    column = _vector_column(schema)
-    values = pa.concat_tables([rows])[column].combine_chunks()
-    size = schema.field(column).type.list_size
-    X = np.asarray(values.flatten().to_numpy(zero_copy_only=False), dtype=np.float32)
-    X = X.reshape(len(rows), size)
-    has_id = "id" in rows.column_names
-    ids = rows["id"].to_pylist() if has_id else range(offset, offset + len(rows))
-    if _MARK in (schema.metadata or {}):
-        fields = [json.loads(one) for one in rows["fields"].to_pylist()]
-    else:
-        fields = rows.drop_columns([column, *(["id"] if has_id else [])]).to_pylist()
-        fields = fields or [{} for _ in range(len(rows))]
-    return Batch(tuple(str(one) for one in ids), X, tuple(fields))
+    def ndims(self) -> int:
+        """Return the dimension of the released vectors."""
+        return self._items.dimension
+
+    def generate_embeddings(self, texts: Any, *args: Any, **kwargs: Any) -> list[Any]:
+        """Return the protected vectors of documents."""
+        return list(self._items.documents([str(text) for text in texts])[0])
+
+    def compute_source_embeddings(self, texts: Any, *args: Any, **kwargs: Any) -> list[Any]:
+        """Return the protected vectors of a source column; called by LanceDB, which stores the texts."""
+        if not self._warned:
+            self._warned = True
+            fix = "Write protected vectors to a table without the text."
+            warn_plaintext("the source column of a LanceDB table", fix, stacklevel=4)
+        return self.generate_embeddings(self.sanitize_input(texts))
+
+    def compute_query_embeddings(self, query: Any, *args: Any, **kwargs: Any) -> list[Any]:
+        """Return the vectors of queries."""
+        return list(self._items.queries([str(text) for text in self.sanitize_input(query)]))

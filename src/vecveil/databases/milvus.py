@@ -1,6 +1,6 @@
-"""Milvus: collections of Milvus Lite in a file, or of a server.
+"""Milvus: collections of Milvus Lite in a file or of a server, and a client that protects what it writes and asks.
 
-Rows are read by primary key, in its order. The server's token is taken from the variable ``MILVUS_TOKEN``.
+The store reads rows by primary key, in its order, and a server's token from the variable ``MILVUS_TOKEN``.
 """
 
 from __future__ import annotations
@@ -9,195 +9,167 @@ import importlib
 import itertools
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 
+from vecveil.databases.release import Items, PolicyOptions, Vectors, open_policy
 from vecveil.databases.store import (
     Batch,
+    DatabaseStore,
+    Match,
     StoreInfo,
-    VectorStore,
     database_errors,
-    in_order,
-    no_place,
-    not_there,
-    only_one,
+    integer_id,
+    json_cursor,
     plain,
 )
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
-from vecveil.validation import check_count, check_embeddings
+from vecveil.protector import Protector
+from vecveil.release_policy import ReleasePolicy
+from vecveil.types import Embeddings, Texts
 
-__all__ = ["MilvusStore"]
+__all__ = ["MilvusStore", "ProtectedMilvus"]
 
-_OWNER = "MilvusStore"
-_METRICS = {"cosine": "COSINE", "dot": "IP", "euclidean": "L2"}
-_AGAIN = "Start the database, and run again: what was done stays done."
 _ID, _VECTOR = "id", "vector"
 _LONGEST_ID = 1024
-_PAGE = 1000
-"""Rows of a call: Milvus bounds the size of its answers."""
+_PAGE = 1000  # rows of a call: Milvus bounds the size of its answers
+_CLIENT = "ProtectedMilvus"
+Rows = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
-class MilvusStore(VectorStore):
-    """One collection.
+def _pymilvus(where: str) -> Any:
+    try:
+        import pymilvus
 
-    Args:
-        where: a file of Milvus Lite, or ``http://HOST:PORT``.
-        collection: its name; None takes the only one.
+        if "://" not in where:
+            importlib.import_module("milvus_lite")  # else it fails later, without its name
+    except ImportError as error:
+        missing = "milvus-lite" if error.name == "milvus_lite" else "pymilvus"
+        raise MissingDependencyError("Milvus", missing, "milvus") from None
+    return pymilvus
 
-    Raises:
-        MissingDependencyError: pymilvus, or for a file milvus-lite, is not installed.
-    """
+
+class MilvusStore(DatabaseStore):
+    """One collection of a file of Milvus Lite, or of ``http://HOST:PORT``."""
 
     kind: ClassVar[str] = "milvus"
+    metrics: ClassVar[Mapping[str, Any]] = {"cosine": "COSINE", "dot": "IP", "euclidean": "L2"}
+    place: ClassVar[str] = "a file of Milvus Lite"
+    page: ClassVar[int] = _PAGE
 
     def __init__(self, where: str, collection: str | None = None) -> None:
-        self._remote = "://" in where
-        try:
-            import pymilvus
-
-            if not self._remote:
-                importlib.import_module("milvus_lite")  # so that it fails here with its name
-        except ImportError as error:
-            missing = "milvus-lite" if error.name == "milvus_lite" else "pymilvus"
-            raise MissingDependencyError("Reading Milvus", missing, "milvus") from None
-        self._pymilvus = pymilvus
-        self._where = where
-        self._name = collection or ""
+        super().__init__(where, collection)
+        self._pymilvus = _pymilvus(where)
         self._connected: Any = None
 
-    @classmethod
-    def open(cls, where: str, collection: str | None) -> Self:
-        """Return the store; nothing is connected or created yet."""
-        return cls(where, collection)
-
-    def info(self) -> StoreInfo:
-        """Return what the collection says about itself."""
-        _, vector, dimension, _ = self._layout()
-        with self._guard("counting rows"):
-            counted = self._client().query(
-                self._name, output_fields=["count(*)"], consistency_level="Strong"
-            )
-            metric = None
-            for name in self._client().list_indexes(self._name):
-                told = self._client().describe_index(self._name, name) or {}
-                if told.get("field_name", vector) == vector:
-                    metric = told.get("metric_type")
-        ours = {theirs: name for name, theirs in _METRICS.items()}
-        count = int(counted[0]["count(*)"])
-        return StoreInfo(self.kind, self._name, count, dimension, ours.get(metric or ""))
-
-    def batches(self, size: int = 1000, *, after: str = "") -> Iterator[Batch]:
-        """Yield all rows by their primary key."""
-        size = check_count(size, owner=_OWNER, param="size")
-        key, _, _, is_text = self._layout()
-        last = _last(after, is_text)
-        while True:
-            rows: list[dict[str, Any]] = []
-            while len(rows) < size:
-                asked = min(size - len(rows), _PAGE)
-                found = self._query(
-                    "" if last is None else f"{key} > {_literal(last)}", limit=asked
-                )
-                keys = [row[key] for row in found]
-                _check_order(keys if last is None else [last, *keys])
-                rows += found
-                if len(found) < asked:
-                    break
-                last = keys[-1]
-            if not rows:
-                return
-            last = rows[-1][key]
-            yield self._batch(rows)
-
-    def exists(self) -> bool:
-        """Return whether the collection is there; with no name, whether there is just one."""
-        if not self._remote and not Path(self._where).exists():
-            return False
-        names = self._names()
-        return self._name in names if self._name else len(names) == 1
-
-    def create(self, dimension: int, *, metric: str | None = None) -> None:
-        """Make an empty collection with ids of text; without a metric of cosines, as Milvus does."""
-        dimension = check_count(dimension, owner=_OWNER, param="dimension")
-        if metric is not None and metric not in _METRICS:
-            wanted = "one of " + ", ".join(_METRICS)
-            raise InvalidInputError.of(_OWNER, "metric", wanted, repr(metric)[:40])
-        if not self._name:
-            raise InvalidInputError.of(_OWNER, "location", "one with a collection behind #", "none")
-        if self.exists():
-            there = self._layout()[2]
-            if there != dimension:
-                raise StoreError.of(_OWNER, "dimension", f"{there}, that of the collection", str(dimension),
-                                    fix="Name another collection.")  # fmt: skip
-            return
-        with self._guard("making the collection"):
-            self._client().create_collection(
-                self._name,
-                dimension=dimension,
-                primary_field_name=_ID,
-                id_type="string",
-                max_length=_LONGEST_ID,
-                vector_field_name=_VECTOR,
-                metric_type=_METRICS[metric or "cosine"],
-                consistency_level="Strong",
-            )
-
-    def write(self, batch: Batch) -> None:
-        """Write the rows, at most 1000 a call; after a failure write the batch again."""
-        vectors = check_embeddings(np.asarray(batch.vectors), owner=_OWNER, param="vectors")
-        key, vector, dimension, is_text = self._layout()
-        if vectors.shape[1] != dimension:
-            wanted, got = f"of dimension {dimension}", f"dimension {vectors.shape[1]}"
-            raise StoreError.of(_OWNER, "vectors", wanted, got)
-        rows = []
-        last = {one: at for at, one in enumerate(batch.ids)}  # of equal ids the last row counts
-        for one, at in last.items():
-            beside = plain(batch.fields[at], owner=_OWNER)
-            if key in beside or vector in beside:
-                raise StoreError.of(_OWNER, "fields", f"other than {key!r} and {vector!r}", "one of them",
-                                    fix="Rename the field.")  # fmt: skip
-            own = {key: one if is_text else _number(one), vector: vectors[at].tolist()}
-            rows.append({**own, **beside})
-        with self._guard("writing rows"):
-            for start in range(0, len(rows), _PAGE):
-                part = rows[start : start + _PAGE]
-                if not self._remote:  # Milvus Lite would keep what the new row does not have
-                    listed = ", ".join(_literal(row[key]) for row in part)
-                    self._client().delete(self._name, filter=f"{key} in [{listed}]")
-                self._client().upsert(self._name, part)
-
-    def read(self, ids: Sequence[str]) -> Batch:
-        """Return the rows of ``ids`` in that order."""
-        key, _, _, is_text = self._layout()
-        asked = [one if is_text else _number(one) for one in dict.fromkeys(ids)]
-        rows: list[dict[str, Any]] = []
-        for start in range(0, len(asked), _PAGE):
-            part = ", ".join(_literal(one) for one in asked[start : start + _PAGE])
-            rows += self._query(f"{key} in [{part}]")
-        found = self._batch(rows)
-        order = in_order(ids, found.ids, owner=_OWNER)
-        return Batch(tuple(ids), found.vectors[order], tuple(found.fields[at] for at in order))
-
     def close(self) -> None:
-        """Let go of the client."""
         if self._connected is not None:
             self._connected.close()
         self._connected = None
 
-    def _query(self, wanted: str, *, limit: int | None = None) -> list[dict[str, Any]]:
-        # Its own iterator asks so: the rows with the smallest keys, in their order.
-        ordered: dict[str, Any] = {}
-        if limit is not None:
-            ordered = {"limit": limit, "iterator": "True", "reduce_stop_for_best": "True"}
-        with self._guard("reading rows"):
-            client = self._client()
-            found = client.query(
-                self._name, wanted, output_fields=["*"], consistency_level="Strong", **ordered
+    def _place_exists(self) -> bool:
+        return self._remote or Path(self._where).exists()
+
+    def _names(self) -> list[str]:
+        return [str(name) for name in self._client().list_collections()]
+
+    def _client(self) -> Any:
+        if self._connected is None:
+            token = os.environ.get("MILVUS_TOKEN", "") if self._remote else ""
+            self._connected = self._pymilvus.MilvusClient(self._where, token=token)
+        return self._connected
+
+    def _layout(self) -> tuple[str, str, int, bool]:
+        """Return the key's name, the vector's name and dimension, and whether the key is a text."""
+        fields = self._client().describe_collection(self._known())["fields"]
+        kinds = self._pymilvus.DataType
+        (key,) = (field for field in fields if field.get("is_primary"))
+        vectors = [field for field in fields if int(field["type"]) >= int(kinds.BINARY_VECTOR)]
+        if len(vectors) != 1 or vectors[0]["type"] != kinds.FLOAT_VECTOR:
+            raise StoreError.of(self._owner, "collection", "one with a single field of vectors of floats",
+                                f"{len(vectors)}")  # fmt: skip
+        is_text = key["type"] == kinds.VARCHAR
+        return key["name"], vectors[0]["name"], int(vectors[0]["params"]["dim"]), is_text
+
+    def _info(self) -> StoreInfo:
+        _, vector, dimension, _ = self._layout()
+        (counted,) = self._query("", output_fields=["count(*)"])
+        return StoreInfo(
+            self.kind, self._name, int(counted["count(*)"]), dimension, self._metric(vector)
+        )
+
+    def _metric(self, vector: str) -> str | None:
+        theirs = None
+        for name in self._client().list_indexes(self._name):
+            index = self._client().describe_index(self._name, name) or {}
+            if index.get("field_name", vector) == vector:
+                theirs = index.get("metric_type")
+        return next((ours for ours, name in self.metrics.items() if name == theirs), None)
+
+    def _dimension(self) -> int:
+        return self._layout()[2]
+
+    def _create(self, dimension: int, metric: str | None) -> None:
+        self._client().create_collection(
+            self._name,
+            dimension=dimension,
+            primary_field_name=_ID,
+            id_type="string",
+            max_length=_LONGEST_ID,
+            vector_field_name=_VECTOR,
+            metric_type=self.metrics[metric or "cosine"],
+            consistency_level="Strong",
+        )
+
+    def _batches(self, size: int, after: str) -> Iterator[Batch]:
+        key, _, _, is_text = self._layout()
+        cursor = json_cursor(after, owner=self._owner)
+        last: Any = None if cursor is None else self._key(cursor, is_text)
+        while True:
+            rows: list[dict[str, Any]] = []
+            while len(rows) < size:
+                limit = min(size - len(rows), _PAGE)
+                # As Milvus's own iterator asks: the rows with the smallest keys, in their order.
+                page = self._query(
+                    "" if last is None else f"{key} > {_literal(last)}",
+                    limit=limit, iterator="True", reduce_stop_for_best="True",
+                )  # fmt: skip
+                keys = [row[key] for row in page]
+                self._check_order(keys if last is None else [last, *keys])
+                rows += page
+                last = keys[-1] if keys else last
+                if len(page) < limit:
+                    break
+            if not rows:
+                return
+            yield self._batch(rows)
+
+    def _check_order(self, keys: list[Any]) -> None:
+        """Raise for keys that do not rise: rows that another order skips would be lost without notice."""
+        encoded = [k.encode("utf-8", "surrogatepass") if isinstance(k, str) else k for k in keys]
+        if any(a >= b for a, b in itertools.pairwise(encoded)):
+            raise StoreError.of(
+                self._owner, "database", "one that answers in the order of its keys", "another"
             )
-            return [dict(row) for row in found]
+
+    def _query(self, condition: str, **options: Any) -> list[dict[str, Any]]:
+        options.setdefault("output_fields", ["*"])
+        rows = self._client().query(self._name, condition, consistency_level="Strong", **options)
+        return [dict(row) for row in rows]
+
+    def _read(self, ids: list[str]) -> Batch:
+        return self._batch(self._query(self._among(ids)))
+
+    def _among(self, ids: Sequence[str]) -> str:
+        """Return the condition that the key is one of ``ids``."""
+        key, _, _, is_text = self._layout()
+        return f"{key} in [{', '.join(_literal(self._key(name, is_text)) for name in ids)}]"
+
+    def _key(self, name: str, is_text: bool) -> str | int:
+        return name if is_text else integer_id(name, owner=self._owner)
 
     def _batch(self, rows: list[dict[str, Any]]) -> Batch:
         key, vector, dimension, _ = self._layout()
@@ -207,51 +179,196 @@ class MilvusStore(VectorStore):
         cursor = json.dumps(ids[-1]) if ids else ""
         return Batch(ids, vectors.reshape(len(ids), dimension), fields, cursor)
 
-    def _layout(self) -> tuple[str, str, int, bool]:
-        """Return the key's name, the vector's name and dimension, and whether the key is a text."""
-        if not self._remote and not Path(self._where).exists():
-            raise no_place(self._where, "a file of Milvus Lite", owner=_OWNER)
-        self._name = self._name or only_one(self._names(), owner=_OWNER, what="collection")
-        names = self._names()
-        if self._name not in names:
-            raise not_there(self._name, names, owner=_OWNER, what="collection")
-        kinds = self._pymilvus.DataType
-        with self._guard("the collection's description"):
-            fields = self._client().describe_collection(self._name)["fields"]
-        (key,) = (field for field in fields if field.get("is_primary"))
-        vectors = [field for field in fields if int(field["type"]) >= int(kinds.BINARY_VECTOR)]
-        if len(vectors) != 1 or vectors[0]["type"] != kinds.FLOAT_VECTOR:
-            raise StoreError.of(_OWNER, "collection", "one with a single field of vectors of floats",
-                                f"{len(vectors)}")  # fmt: skip
-        (vector,) = vectors
-        is_text = key["type"] == kinds.VARCHAR
-        return key["name"], vector["name"], int(vector["params"]["dim"]), is_text
+    def _write(self, batch: Batch) -> None:
+        key, vector, _, is_text = self._layout()
+        rows = []
+        for name, values, fields in zip(batch.ids, batch.vectors, batch.fields, strict=True):
+            beside = plain(fields, owner=self._owner)
+            if key in beside or vector in beside:
+                raise StoreError.of(self._owner, "fields", f"other than {key!r} and {vector!r}", "one of them",
+                                    fix="Rename the field.")  # fmt: skip
+            rows.append({key: self._key(name, is_text), vector: values.tolist(), **beside})
+        for start in range(0, len(rows), _PAGE):
+            part = slice(start, start + _PAGE)
+            if not self._remote:  # Milvus Lite would keep fields that the new row does not have
+                self._delete(list(batch.ids[part]))
+            self._client().upsert(self._name, rows[part])
 
-    def _names(self) -> list[str]:
-        with self._guard("the list of collections"):
-            return [str(one) for one in self._client().list_collections()]
+    def _search(self, vector: Any, k: int) -> list[Match]:
+        key, column, _, _ = self._layout()
+        (hits,) = self._client().search(
+            self._name, data=[vector.tolist()], limit=k, anns_field=column, output_fields=["*"],
+            consistency_level="Strong",
+        )  # fmt: skip
+        # Scores of cosines and inner products grow with similarity.
+        start, sign = {"cosine": (1, -1), "dot": (0, -1)}.get(self._metric(column) or "", (0, 1))
+        matches = []
+        for hit in hits:
+            fields = {
+                k: v for k, v in hit["entity"].items() if v is not None and k not in (key, column)
+            }
+            name = hit[key] if key in hit else hit["id"]
+            matches.append(Match(str(name), start + sign * float(hit["distance"]), fields))
+        return matches
 
-    def _client(self) -> Any:
-        if self._connected is None:
-            token = os.environ.get("MILVUS_TOKEN", "") if self._remote else ""
-            self._connected = self._pymilvus.MilvusClient(self._where, token=token)
-        return self._connected
-
-    def _guard(self, doing: str) -> Any:
-        return database_errors(_OWNER, doing, _AGAIN)
+    def _delete(self, ids: list[str]) -> None:
+        self._client().delete(self._name, filter=self._among(ids))
 
 
-def _last(after: str, is_text: bool) -> Any:
-    """Return the key that a cursor holds; JSON, so that no key is mistaken for the start."""
-    if not after:
-        return None
-    try:
-        last = json.loads(after)
-        if isinstance(last, str):
-            return last if is_text else int(last)
-    except (TypeError, ValueError):
-        pass
-    raise InvalidInputError.of(_OWNER, "after", "a cursor of this store", "something else")
+class ProtectedMilvus:
+    """A ``MilvusClient`` that protects what it inserts and what it asks.
+
+    Only the methods below protect; ``client`` is the client itself, for everything else.
+
+    Args:
+        client: a ``MilvusClient``, the path of a file of Milvus Lite, or the URL of a server.
+        protector: or the path of its file, or a `ReleasePolicy`.
+        encoder: of the texts; None takes the protector's own.
+        token: of a server that is given by its URL.
+        id_field, vector_field, text_field: their names.
+        keep_text: also insert the value of ``text_field``, in clear.
+        policy: keywords of `PolicyOptions`.
+
+    Raises:
+        MissingDependencyError: pymilvus, or for a file milvus-lite, is not installed.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        protector: Protector | ReleasePolicy | str | os.PathLike[str],
+        *,
+        encoder: Any = None,
+        token: str = "",
+        id_field: str = "id",
+        vector_field: str = "vector",
+        text_field: str = "text",
+        keep_text: bool = False,
+        **policy: Unpack[PolicyOptions],
+    ) -> None:
+        self.items = Items(open_policy(protector, **policy), encoder, owner=_CLIENT)
+        self.id_field, self.vector_field = id_field, vector_field
+        self.text_field, self.keep_text = text_field, keep_text
+        self._own = isinstance(client, str | os.PathLike)
+        if self._own:
+            where = os.fspath(client)
+            pymilvus = _pymilvus(where)
+            fix = "See that the server runs, or that the file can be written and no other process has it."
+            with database_errors(_CLIENT, "client", fix):
+                client = pymilvus.MilvusClient(where, token=token)
+        self.client = client
+        self._checked: set[str] = set()
+
+    def create_collection(self, collection_name: str, **options: Any) -> None:
+        """Make a collection of the dimension that the protector releases.
+
+        Args:
+            options: of ``MilvusClient.create_collection``, such as ``id_type="string", max_length=64``.
+        """
+        dimension = options.pop("dimension", self.items.dimension)
+        self.items.check_dimension(dimension, "collection")
+        options.setdefault("primary_field_name", self.id_field)
+        options.setdefault("vector_field_name", self.vector_field)
+        self._call("create_collection", collection_name, dimension=dimension, **options)
+
+    def insert(self, collection_name: str, data: Rows, **options: Any) -> Any:
+        """Protect and insert rows; returns what the client returns.
+
+        Args:
+            data: a row or rows: each with a clean vector under ``vector_field``, or else a text under ``text_field``,
+                which is encoded. The text itself is left out unless ``keep_text``.
+            options: of the client's method.
+
+        Raises:
+            InvalidInputError: a row with neither, NaN.
+            IncompatibleError: vectors, or the collection's, of another dimension.
+            StoreError: the database is gone or refused.
+        """
+        return self._call("insert", collection_name, self._rows(collection_name, data), **options)
+
+    def upsert(self, collection_name: str, data: Rows, **options: Any) -> Any:
+        """Protect and upsert rows, as `insert` does."""
+        return self._call("upsert", collection_name, self._rows(collection_name, data), **options)
+
+    def search(
+        self,
+        collection_name: str,
+        data: str | Texts | Embeddings | Sequence[Sequence[float]],
+        *,
+        limit: int = 10,
+        **options: Any,
+    ) -> Any:
+        """Return the client's hits for texts, one text, or clean vectors (N, n): a list of hits for each.
+
+        Args:
+            options: of ``MilvusClient.search``, such as ``filter`` and ``output_fields``.
+        """
+        self._check_collection(collection_name)
+        Y = self.items.queries([data] if isinstance(data, str) else data)  # type: ignore[arg-type]
+        return self._call(
+            "search", collection_name, data=Y.tolist(), limit=limit, anns_field=self.vector_field, **options
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Close the client, unless it was the caller's."""
+        if self._own:
+            self.client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def _rows(self, collection_name: str, data: Rows) -> list[dict[str, Any]]:
+        """Return the rows with protected vectors, and without their texts unless `keep_text`."""
+        self._check_collection(collection_name)
+        given = [data] if isinstance(data, Mapping) else list(data)
+        if not all(isinstance(row, Mapping) for row in given):
+            raise InvalidInputError.of(_CLIENT, "data", "rows by field", "something else")
+        vectors = self._protected(given)
+        dropped = {self.vector_field} if self.keep_text else {self.vector_field, self.text_field}
+        fields = [{k: v for k, v in row.items() if k not in dropped} for row in given]
+        self.items.warn_if_text(
+            fields, None, f"the Milvus collection {collection_name!r}",
+            kept=self.keep_text and any(self.text_field in row for row in fields),
+        )  # fmt: skip
+        rows = zip(fields, vectors, strict=True)
+        return [{**row, self.vector_field: vector.tolist()} for row, vector in rows]
+
+    def _protected(self, given: Sequence[Mapping[str, Any]]) -> Vectors:
+        with_vector = [row.get(self.vector_field) is not None for row in given]
+        named = all(self.id_field in row for row in given)
+        ids = [row[self.id_field] for row in given] if named else None
+        if given and all(with_vector):
+            try:
+                X = np.asarray([row[self.vector_field] for row in given], dtype=np.float64)
+            except (TypeError, ValueError):
+                expected = "vectors of numbers, all of one dimension"
+                raise InvalidInputError.of(_CLIENT, "data", expected, "others") from None
+            return self.items.documents(X, ids)[0]
+        texts: Any = [row.get(self.text_field) for row in given]
+        if any(with_vector) or not all(isinstance(text, str) for text in texts):
+            expected = (
+                f"rows that all have {self.vector_field!r}, or all a text in {self.text_field!r}"
+            )
+            raise InvalidInputError.of(_CLIENT, "data", expected, "others")
+        return self.items.documents(texts, ids)[0]
+
+    def _check_collection(self, name: str) -> None:
+        """Raise for a collection of another dimension; the client describes each collection once."""
+        if name in self._checked:
+            return
+        for field in self._call("describe_collection", name)["fields"]:
+            size = field.get("params", {}).get("dim")
+            if field["name"] == self.vector_field and size:
+                self.items.check_dimension(int(size), "collection")
+        self._checked.add(name)
+
+    def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
+        fix = "See that the server runs, the collection is there and rows fit it, then do it again."
+        with database_errors(_CLIENT, method, fix):
+            return getattr(self.client, method)(*arguments, **options)
 
 
 def _literal(key: Any) -> str:
@@ -259,22 +376,4 @@ def _literal(key: Any) -> str:
     if not isinstance(key, str):
         return str(int(key))
     escaped = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-    return '"' + "".join(escaped.get(one, one) for one in key) + '"'
-
-
-def _check_order(keys: list[Any]) -> None:
-    """Refuse keys that do not rise: what a database that orders otherwise leaves out would be lost without a word."""
-    compared = [k.encode("utf-8", "surrogatepass") if isinstance(k, str) else k for k in keys]
-    if any(one >= other for one, other in itertools.pairwise(compared)):
-        raise StoreError.of(
-            _OWNER, "database", "one that answers in the order of its keys", "another"
-        )
-
-
-def _number(one: str) -> int:
-    try:
-        return int(one)
-    except ValueError:
-        raise InvalidInputError.of(
-            _OWNER, "ids", "whole numbers, as the collection's key is", "others"
-        ) from None
+    return '"' + "".join(escaped.get(character, character) for character in key) + '"'

@@ -1,231 +1,626 @@
-"""PostgreSQL tables with a column of pgvector's vectors.
+"""PostgreSQL tables with a column of pgvector's vectors, and a table that protects what is added and searched.
 
-Rows are read by primary key, in its order; every batch is a query of its own, so that no transaction stays open. Rows
-whose vector is NULL are no rows here. A password comes from the URL, PGPASSWORD or a password file; no message has it.
+Rows are read by primary key, in its order; every batch is one query, so that no transaction stays open. Rows whose
+vector is NULL are left out. A password comes from the URL, PGPASSWORD or a password file; no message has it. Names of
+tables and columns are quoted, values are bound, and a batch is written whole or not at all.
 """
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import json
-from collections.abc import Iterator, Sequence
+import os
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Unpack, get_args
 
 import numpy as np
 
-from vecveil.databases.pgvector_layout import (
-    TABLES,
-    Layout,
-    Row,
-    as_value,
-    is_name,
-    looked_up,
-    quoted,
-)
-from vecveil.databases.pgvector_writing import make_table, write_rows
+from vecveil.databases.release import Items, PolicyOptions, open_policy
 from vecveil.databases.store import (
     Batch,
+    DatabaseStore,
+    Match,
     StoreInfo,
-    VectorStore,
-    database_errors,
-    in_order,
-    only_one,
+    json_cursor,
 )
-from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
-from vecveil.validation import check_count, check_embeddings
+from vecveil.databases.tables import SqlTable
+from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError, unknown_name
+from vecveil.protector import Protector
+from vecveil.release_policy import ReleasePolicy
 
-__all__ = ["PgvectorStore"]
+if TYPE_CHECKING:
+    from psycopg import Connection
 
-_OWNER = "PgvectorStore"
-_AGAIN = (
-    "See that the server runs and takes the connection, and run again: what was done stays done."
-)
-_METRICS = ("cosine", "dot", "euclidean")
+__all__ = ["PgvectorStore", "PostgresTable"]
+
+Metric = Literal["cosine", "dot", "euclidean"]
+ColumnType = Literal[
+    "text", "integer", "bigint", "double precision", "boolean", "jsonb", "date", "timestamptz", "uuid"
+]  # fmt: skip
+_TABLE = "ProtectedTable"
+_ID, _VECTOR = "id", "embedding"
+_COMMENT = "metric: "
+_LONGEST_NAME = 63
+_VECTORS = ("vector", "halfvec", "sparsevec")
+_CLASSES = {"cosine": "cosine", "ip": "dot", "l2": "euclidean"}
+_WHOLE = ("smallint", "integer", "bigint")
+_TEXTS = ("text", "character varying", "bpchar")
+_PYTHON: tuple[tuple[type, str], ...] = (
+    (bool, "boolean"), (int, "bigint"), (float, "double precision"), (str, "text"), (bytes, "bytea"),
+    (decimal.Decimal, "numeric"), (datetime.datetime, "timestamp with time zone"), (datetime.date, "date"),
+    (datetime.time, "time without time zone"), (datetime.timedelta, "interval"), (uuid.UUID, "uuid"),
+    (dict, "jsonb"), (list, "jsonb"),
+)  # fmt: skip
+_TABLES = """
+SELECT DISTINCT c.relname FROM pg_class c
+JOIN pg_attribute a ON a.attrelid = c.oid AND NOT a.attisdropped
+JOIN pg_type t ON t.oid = a.atttypid
+WHERE t.typname IN ('vector', 'halfvec') AND c.relkind IN ('r', 'p') AND pg_table_is_visible(c.oid)
+"""
+# Types are written with -1: without a length `character` and `bit` mean one character, and a cast cuts to that.
+_LAYOUT = """
+SELECT a.attname AS name, format_type(a.atttypid, -1) AS type, t.typname AS bare, a.atttypmod AS size,
+    a.attgenerated <> '' AS generated, COALESCE(a.attnum = ANY(p.indkey), false) AS key,
+    COALESCE(p.indnkeyatts, 0) AS keys, col_description(a.attrelid, a.attnum) AS comment,
+    (SELECT min(o.opcname) FROM pg_index i JOIN pg_opclass o ON o.oid = ANY(i.indclass)
+        WHERE i.indrelid = a.attrelid AND a.attnum = ANY(i.indkey)) AS index
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+LEFT JOIN pg_index p ON p.indrelid = a.attrelid AND p.indisprimary
+WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attnum
+"""
 
 
-class PgvectorStore(VectorStore):
+@dataclass(frozen=True)
+class _Layout:
+    """The columns of a table.
+
+    Attributes:
+        id_column, id_type: the primary key and its type.
+        vector_column: column that is read and written.
+        dimension: of the vectors; 0 if the column takes any.
+        metric: of an index on it, or the one it was made for; else None.
+        columns: the other columns that can be written, with their types; without further vectors.
+        generated: the columns that the database computes, with their types.
+    """
+
+    id_column: str
+    id_type: str
+    vector_column: str
+    dimension: int
+    metric: str | None
+    columns: Mapping[str, str]
+    generated: Mapping[str, str]
+
+
+class TableRow(dict[str, Any]):
+    """The fields of a row with the layout of its table, so that a copy can get the same columns."""
+
+    origin: _Layout
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], origin: _Layout) -> TableRow:
+        """Return the values that are not NULL."""
+        row = cls({name: value for name, value in values.items() if value is not None})
+        row.origin = origin
+        return row
+
+    def with_values(self, values: Mapping[str, Any]) -> TableRow:
+        """Return other values of the same table."""
+        return TableRow.of(values, self.origin)
+
+
+class PgvectorStore(DatabaseStore):
     """One table.
 
     Fields are the other columns whose value is not NULL, other columns of vectors left out: those may be clean. A
     field without a column gets one; rows of another such table bring the types and names of theirs.
 
     Args:
-        url: ``postgresql://USER@HOST/DATABASE`` or a connection string of libpq.
-        table: its name or ``schema.table``, with ``:column`` if it has several columns of vectors; None takes the
-            only table with vectors.
+        connection: ``postgresql://USER@HOST/DATABASE``, a connection string of libpq, or an open connection of
+            psycopg, which stays open. A URL is connected when needed, and again after the connection broke.
+        table: its name or ``schema.table``; None takes the only table with vectors.
+        id_column: a unique column; the primary key without it.
+        vector_column: needed if the table has several columns of vectors.
+        owner: class that errors name.
 
     Raises:
         MissingDependencyError: psycopg or pgvector is not installed.
     """
 
     kind: ClassVar[str] = "pgvector"
+    metrics: ClassVar[Mapping[str, Any]] = {"cosine": "<=>", "dot": "<#>", "euclidean": "<->"}
+    noun: ClassVar[str] = "table"
 
-    def __init__(self, url: str, table: str | None = None) -> None:
+    def __init__(
+        self,
+        connection: Any,
+        table: str | None = None,
+        *,
+        id_column: str = "",
+        vector_column: str = "",
+        owner: str = "",
+    ) -> None:
         try:
             import pgvector.psycopg  # noqa: F401 - so that it fails here and not at the first row
             import psycopg
         except ImportError:
-            raise MissingDependencyError("Reading PostgreSQL", "pgvector", "pgvector") from None
-        self._psycopg = psycopg
-        self._url = url
-        self._table, _, self._vector_column = (table or "").partition(":")
-        self._opened: Any = None
-        self._taught: Any = None
-        self._known: Layout | None = None
+            raise MissingDependencyError("PostgreSQL", "pgvector", "pgvector") from None
+        super().__init__(connection if isinstance(connection, str) else "", table)
+        self._psycopg, self._sql = psycopg, psycopg.sql
+        self._given = None if isinstance(connection, str) else connection
+        self._id_column, self._vector_column = id_column, vector_column
+        self._owner = owner or self._owner
+        self._opened: Any = self._given
+        self._registered: Any = None
+        self._known_layout: _Layout | None = None
 
     @classmethod
     def open(cls, where: str, collection: str | None) -> Self:
-        """Return the store; nothing is connected or created yet."""
-        return cls(where, collection)
+        """Return the store; ``collection`` is ``TABLE`` or ``TABLE:COLUMN``."""
+        table, _, column = (collection or "").partition(":")
+        return cls(where, table, vector_column=column)
 
-    def info(self) -> StoreInfo:
-        """Return what the table says about itself; rows without a vector do not count."""
-        layout = self._layout()
-        sql = self._psycopg.sql
-        names = {"vector": quoted(layout.vector_column), "table": self._name()}
-        counted = sql.SQL("SELECT count({vector}) FROM {table}").format(**names)
+    def close(self) -> None:
+        if self._opened is not None and self._given is None:
+            self._opened.close()
+            self._opened = None
+
+    # Connection -----------------------------------------------------------------------------------
+
+    @contextmanager
+    def cursor(self, doing: str, *, vectors: bool = True) -> Iterator[Any]:
+        """Yield a cursor of tuples in a transaction: all of what is done with it, or nothing.
+
+        Args:
+            vectors: whether arrays are bound and read as vectors; the extension must be there.
+        """
+        with self._guard(doing):
+            if self._opened is None or (self._given is None and self._opened.closed):
+                self._opened = self._psycopg.connect(self._where, autocommit=True)
+            if vectors and self._registered is not self._opened:
+                from pgvector.psycopg import register_vector
+
+                register_vector(self._opened)
+                self._registered = self._opened
+            rows = self._psycopg.rows.tuple_row
+            with self._opened.transaction(), self._opened.cursor(row_factory=rows) as cursor:
+                yield cursor
+
+    def _identifier(self, *names: str) -> Any:
+        # In statements that are executed with values psycopg takes %% for %.
+        return self._sql.Identifier(*(name.replace("%", "%%") for name in names))
+
+    def _table(self) -> Any:
+        """Return the table's name, quoted."""
+        parts = self._name.split(".", 1)
+        for part in parts:
+            _check_name(part, "table", owner=self._owner)
+        return self._identifier(*parts)
+
+    def _as_value(self, cursor: Any) -> str:
+        """Return the table's quoted name as the value that ``to_regclass`` takes."""
+        return str(self._table().as_string(cursor)).replace("%%", "%")
+
+    def _statement(self, text: str, /, **parts: Any) -> Any:
+        """Return ``text`` with the quoted names of the table and its columns, and further parts, in braces."""
+        layout = self._known_layout
+        if layout is not None:
+            parts |= {
+                "id": self._identifier(layout.id_column),
+                "vector": self._identifier(layout.vector_column),
+            }
+        return self._sql.SQL(text).format(table=self._table(), **parts)
+
+    # Layout ---------------------------------------------------------------------------------------
+
+    def _names(self) -> list[str]:
+        with self.cursor("listing tables", vectors=False) as cursor:
+            return [str(row[0]) for row in cursor.execute(_TABLES).fetchall()]
+
+    def exists(self) -> bool:
+        if not self._name:
+            return super().exists()
+        with self.cursor("looking for the table", vectors=False) as cursor:
+            regclass = "SELECT to_regclass(%s) IS NOT NULL"
+            return bool(cursor.execute(regclass, [self._as_value(cursor)]).fetchone()[0])
+
+    def layout(self) -> _Layout:
+        """Return the columns of the table, looked up once.
+
+        Raises:
+            StoreError: the table is not there, or lacks a primary key of one column, or a single column of vectors.
+        """
+        if self._known_layout is None:
+            self._name = self._name or self._known()
+            with self.cursor("looking at the table", vectors=False) as cursor:
+                self._known_layout = self._look_up(cursor)
+        return self._known_layout
+
+    def _look_up(self, cursor: Any) -> _Layout:
+        rows = self._psycopg.rows.namedtuple_row
+        with cursor.connection.cursor(row_factory=rows) as described:
+            columns = described.execute(_LAYOUT, [self._as_value(cursor)]).fetchall()
+        if not columns:
+            raise StoreError.of(self._owner, "table", "in the database", "a name that is not there",
+                                code="E-STORE-NOT-FOUND")  # fmt: skip
+        keys = [c for c in columns if (c.name == self._id_column if self._id_column else c.key)]
+        vectors = [
+            c
+            for c in columns
+            if c.bare in _VECTORS[:2] and c.name == (self._vector_column or c.name)
+        ]
+        if len(keys) != 1 or (not self._id_column and keys[0].keys != 1):
+            raise StoreError.of(self._owner, "table", "one with a primary key of one column", f"{len(keys)} columns",
+                                "Rows are read in its order and replaced by it.",
+                                "Add one: ALTER TABLE ... ADD COLUMN id bigserial PRIMARY KEY.")  # fmt: skip
+        if len(vectors) != 1:
+            raise StoreError.of(self._owner, "table", "one with a column of vectors", f"{len(vectors)}",
+                                fix="Name the column behind the table: #TABLE:COLUMN.")  # fmt: skip
+        (vector,), (key,) = vectors, keys
+        comment = vector.comment or ""
+        made_for = comment.removeprefix(_COMMENT) if comment.startswith(_COMMENT) else None
+        index = _CLASSES.get(
+            (vector.index or "").removeprefix(f"{vector.bare}_").removesuffix("_ops")
+        )
+        others = [c for c in columns if c.bare not in _VECTORS and c is not key]
+        return _Layout(
+            id_column=key.name,
+            id_type=key.type,
+            vector_column=vector.name,
+            dimension=max(int(vector.size), 0),
+            metric=index or made_for,
+            columns={c.name: c.type for c in others if not c.generated},
+            generated={c.name: c.type for c in others if c.generated},
+        )
+
+    def _info(self) -> StoreInfo:
+        layout = self.layout()
         first = "SELECT vector_dims({vector}) FROM {table} WHERE {vector} IS NOT NULL LIMIT 1"
-        with self._cursor("counting rows") as cursor:
+        with self.cursor("counting rows") as cursor:
+            counted = self._statement("SELECT count({vector}) FROM {table}")
             (count,) = cursor.execute(counted, ()).fetchone()
             dimension = layout.dimension
             if count and not dimension:
-                (dimension,) = cursor.execute(sql.SQL(first).format(**names), ()).fetchone()
-        return StoreInfo(self.kind, self._table, int(count), int(dimension), layout.metric)
+                (dimension,) = cursor.execute(self._statement(first), ()).fetchone()
+        return StoreInfo(self.kind, self._name, int(count), int(dimension), layout.metric)
 
-    def batches(self, size: int = 1000, *, after: str = "") -> Iterator[Batch]:
-        """Yield all rows by their primary key."""
-        size = check_count(size, owner=_OWNER, param="size")
-        last = _last(after)
-        layout = self._layout()
+    def _dimension(self) -> int:
+        return self.layout().dimension
+
+    def _create(self, dimension: int, metric: str | None) -> None:
+        self.make_table(dimension, metric, self._vector_column or _VECTOR)
+
+    def make_table(
+        self,
+        dimension: int,
+        metric: str | None,
+        vector_column: str,
+        id_column: str = _ID,
+        id_type: str = "text",
+        columns: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create the table unless it exists, and the extension; the metric is kept as the column's comment.
+
+        No index is made: making it when the rows are there takes a fraction of the time.
+        """
+        SQL, quoted = self._sql.SQL, self._identifier
+        vector = quoted(vector_column)
+        parts = [
+            SQL("{} " + id_type + " PRIMARY KEY").format(quoted(id_column)),
+            SQL("{} vector({}) NOT NULL").format(vector, self._sql.Literal(dimension)),
+            *(
+                SQL("{} {}").format(quoted(name), SQL(kind))
+                for name, kind in (columns or {}).items()
+            ),
+        ]
+        if self.exists():
+            return
+        with self.cursor("making the table", vectors=False) as cursor:
+            if cursor.execute("SELECT to_regtype('vector')").fetchone() == (None,):
+                cursor.execute("CREATE EXTENSION IF NOT EXISTS vector")
+            made = self._statement(
+                "CREATE TABLE IF NOT EXISTS {table} ({columns})", columns=SQL(", ").join(parts)
+            )
+            cursor.execute(made, ())
+            if metric is not None:
+                comment = "COMMENT ON COLUMN {table}.{column} IS {text}"
+                text = self._sql.Literal(_COMMENT + metric)
+                cursor.execute(self._statement(comment, column=vector, text=text), ())
+        self._known_layout = None
+
+    # Rows -----------------------------------------------------------------------------------------
+
+    def _batches(self, size: int, after: str) -> Iterator[Batch]:
+        last = json_cursor(after, owner=self._owner)
+        kind = self.layout().id_type
         while True:
-            behind = "" if last is None else " AND {id} > %s::" + layout.id_type
-            which = "WHERE {vector} IS NOT NULL" + behind + " ORDER BY {id} LIMIT %s"
-            batch = self._select(layout, which, [size] if last is None else [last, size])
+            behind = "" if last is None else " AND {id} > %s::" + kind
+            rows = "WHERE {vector} IS NOT NULL" + behind + " ORDER BY {id} LIMIT %s"
+            batch = self._select(rows, [size] if last is None else [last, size])
             if not len(batch):
                 return
             yield batch
             last = batch.ids[-1]
 
-    def exists(self) -> bool:
-        """Return whether the table is there; with no name, whether there is just one with vectors."""
-        if not self._table:
-            return len(self._tables()) == 1
-        with self._cursor("looking for the table", vectors=False) as cursor:
-            name = as_value(self._name(), cursor)
-            (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [name]).fetchone()
-        return bool(there)
+    def _read(self, ids: list[str]) -> Batch:
+        rows = "WHERE {vector} IS NOT NULL AND {id} = ANY(%s::" + self.layout().id_type + "[])"
+        return self._select(rows, [ids])
 
-    def create(self, dimension: int, *, metric: str | None = None) -> None:
-        """Make an empty table and, if need be, the extension; the metric is kept as the column's comment.
-
-        An index is left to be made when the rows are there, which takes a fraction of the time.
-        """
-        dimension = check_count(dimension, owner=_OWNER, param="dimension")
-        if metric is not None and metric not in _METRICS:
-            wanted = "one of " + ", ".join(_METRICS)
-            raise InvalidInputError.of(_OWNER, "metric", wanted, repr(metric)[:40])
-        if not self._table:
-            raise InvalidInputError.of(_OWNER, "location", "one with a table behind #", "none")
-        if self.exists():
-            there = self.info().dimension
-            if there not in (0, dimension):
-                raise StoreError.of(_OWNER, "dimension", f"{there}, that of the table", str(dimension),
-                                    fix="Name another table.")  # fmt: skip
-            return
-        with self._cursor("making the table", vectors=False) as cursor:
-            make_table(cursor, self._name(), self._vector_column, dimension, metric)
-        self._known = None
-
-    def write(self, batch: Batch) -> None:
-        """Write the rows in one transaction, with the columns that they need."""
-        vectors = check_embeddings(np.asarray(batch.vectors), owner=_OWNER, param="vectors")
-        layout = self._layout()
-        if not len(batch):
-            return
-        if layout.dimension not in (0, vectors.shape[1]):
-            wanted = f"of dimension {layout.dimension}"
-            got = f"dimension {vectors.shape[1]}"
-            raise StoreError.of(_OWNER, "vectors", wanted, got)
-        self._known = None  # its columns may change
-        with self._cursor("writing rows; none of the batch is there") as cursor:
-            write_rows(cursor, self._name(), layout, batch, vectors)
-
-    def read(self, ids: Sequence[str]) -> Batch:
-        """Return the rows of ``ids`` in that order."""
-        layout = self._layout()
-        which = "WHERE {vector} IS NOT NULL AND {id} = ANY(%s::" + layout.id_type + "[])"
-        found = self._select(layout, which, [list(dict.fromkeys(ids))])
-        order = in_order(ids, found.ids, owner=_OWNER)
-        return Batch(tuple(ids), found.vectors[order], tuple(found.fields[at] for at in order))
-
-    def close(self) -> None:
-        """Close the connection."""
-        if self._opened is not None:
-            self._opened.close()
-        self._opened = None
-
-    def _select(self, layout: Layout, which: str, values: list[Any]) -> Batch:
-        sql = self._psycopg.sql
+    def _select(self, rows: str, values: list[Any]) -> Batch:
+        layout = self.layout()
         names = [*layout.columns, *layout.generated]
-        select = "SELECT {id}::text, {vector}::vector{beside} FROM {table} " + which
-        statement = sql.SQL(select).format(
-            id=quoted(layout.id_column),
-            vector=quoted(layout.vector_column),
-            beside=sql.SQL("").join(sql.SQL(", {}").format(quoted(name)) for name in names),
-            table=self._name(),
+        beside = self._sql.SQL("").join(
+            self._sql.SQL(", {}").format(self._identifier(n)) for n in names
         )
-        with self._cursor("reading rows") as cursor:
-            rows = cursor.execute(statement, values).fetchall()
-            vectors = np.asarray([row[1] for row in rows], dtype=np.float32)
-        if not rows:
+        select = self._statement(
+            "SELECT {id}::text, {vector}::vector{beside} FROM {table} " + rows, beside=beside
+        )
+        with self.cursor("reading rows") as cursor:
+            found = cursor.execute(select, values).fetchall()
+            vectors = np.asarray([row[1] for row in found], dtype=np.float32)
+        if not found:
             vectors = np.empty((0, layout.dimension), dtype=np.float32)
-        ids = tuple(row[0] for row in rows)
-        fields = tuple(Row.of(dict(zip(names, row[2:], strict=True)), layout) for row in rows)
+        ids = tuple(row[0] for row in found)
+        fields = tuple(TableRow.of(dict(zip(names, row[2:], strict=True)), layout) for row in found)
         return Batch(ids, vectors, fields, json.dumps(ids[-1]) if ids else "")
 
-    def _layout(self) -> Layout:
-        if self._known is None:
-            self._table = self._table or only_one(self._tables(), owner=_OWNER, what="table")
-            with self._cursor("looking at the table", vectors=False) as cursor:
-                self._known = looked_up(cursor, self._name(), self._vector_column)
-        return self._known
+    def _write(self, batch: Batch) -> None:
+        layout = self.layout()
+        self._known_layout = None  # its columns may change
+        try:
+            with self.cursor("writing rows; nothing of the batch is there") as cursor:
+                self._known_layout = layout = self._adopted(cursor, layout, batch)
+                types = self._widened(cursor, layout, batch)
+                given = {name for row in batch.fields for name in row}
+                names = [name for name in types if name in given]
+                # What the new row does not have must not stay from the old one.
+                stale = [name for name in types if name not in given]
+                self._upsert(cursor, batch.ids, batch.vectors, names, batch.fields, types, stale)
+        finally:
+            self._known_layout = None
 
-    def _tables(self) -> list[str]:
-        with self._cursor("listing tables", vectors=False) as cursor:
-            return [str(row[0]) for row in cursor.execute(TABLES).fetchall()]
+    def insert(
+        self, ids: Sequence[Any], vectors: Any, names: list[str], rows: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Write the columns ``names`` of rows; other columns keep their values where the id exists."""
+        types = self.layout().columns
+        with self.cursor("writing rows; nothing of the batch is there") as cursor:
+            self._upsert(cursor, ids, vectors, names, rows, types, [])
 
-    def _name(self) -> Any:
-        """Return the table's name, quoted."""
-        parts = self._table.split(".", 1)
-        if not all(is_name(part) for part in parts):
-            raise InvalidInputError.of(
-                _OWNER, "location", "one with a table of 1 to 63 bytes behind #", "another"
+    def _upsert(
+        self, cursor: Any, ids: Sequence[Any], vectors: Any, names: list[str], rows: Sequence[Mapping[str, Any]],
+        types: Mapping[str, str], stale: list[str],
+    ) -> None:  # fmt: skip
+        from psycopg.types.json import Json, Jsonb
+
+        def bound(value: Any, kind: str | None) -> Any:
+            if value is None:
+                return None
+            return Jsonb(value) if kind == "jsonb" else Json(value) if kind == "json" else value
+
+        SQL, quoted, layout = self._sql.SQL, self._identifier, self.layout()
+        written = [quoted(layout.vector_column), *map(quoted, names)]
+        changes = [SQL("{0} = EXCLUDED.{0}").format(name) for name in written]
+        changes += [SQL("{} = DEFAULT").format(quoted(name)) for name in stale]
+        statement = self._statement(
+            "INSERT INTO {table} ({id}, {names}) OVERRIDING SYSTEM VALUE VALUES (%s::"
+            + layout.id_type
+            + ", {values})"
+            " ON CONFLICT ({id}) DO UPDATE SET {changes}",
+            names=SQL(", ").join(written),
+            values=SQL(", ").join([SQL("%s")] * len(written)),
+            changes=SQL(", ").join(changes),
+        )
+        values = [
+            [name, vector, *(bound(row.get(column), types.get(column)) for column in names)]
+            for name, vector, row in zip(ids, vectors, rows, strict=True)
+        ]
+        cursor.executemany(statement, values)
+
+    def _adopted(self, cursor: Any, layout: _Layout, batch: Batch) -> _Layout:
+        """Give an empty table, as `create` makes it, id and names of the table that the rows come from."""
+        row = batch.fields[0]
+        made = (layout.id_column, layout.id_type, layout.vector_column) == (_ID, "text", _VECTOR)
+        if not isinstance(row, TableRow) or not made or layout.columns or layout.generated:
+            return layout
+        if (
+            cursor.execute(self._statement("SELECT 1 FROM {table} LIMIT 1"), ()).fetchone()
+            is not None
+        ):
+            return layout
+        origin, quoted = row.origin, self._identifier
+        kind = self._sql.SQL(self._type_name(cursor, origin.id_type) or "text")
+        changed = "ALTER TABLE {table} ALTER COLUMN {name} TYPE {kind} USING {name}::{kind}"
+        cursor.execute(self._statement(changed, name=quoted(_ID), kind=kind), ())
+        between = f"{_VECTOR} {_ID}"  # in case the names change places
+        renames = ((_VECTOR, between), (_ID, origin.id_column), (between, origin.vector_column))
+        for old, new in renames:
+            if old != new:
+                renamed = "ALTER TABLE {table} RENAME COLUMN {old} TO {new}"
+                cursor.execute(self._statement(renamed, old=quoted(old), new=quoted(new)), ())
+        self._vector_column = ""
+        return self._look_up(cursor)
+
+    def _widened(self, cursor: Any, layout: _Layout, batch: Batch) -> dict[str, str]:
+        """Add the columns that the fields need; return the types of all that can be written."""
+        types = dict(layout.columns)
+        for row in batch.fields:
+            hints = (
+                {**row.origin.columns, **row.origin.generated} if isinstance(row, TableRow) else {}
             )
-        return quoted(*parts)
+            for name, value in row.items():
+                if value is None or name in layout.generated:
+                    continue
+                if name not in types:
+                    if name in (layout.id_column, layout.vector_column) or not _is_name(name):
+                        raise StoreError.of(
+                            self._owner, "fields", "columns beside id and vector, of 1 to 63 bytes", "another name",
+                            fix="Make the table with other names for those two, or rename the field.")  # fmt: skip
+                    hint = self._type_name(cursor, hints[name]) if name in hints else None
+                    types[name] = hint or self._type_of(value)
+                    self._alter(cursor, "ADD COLUMN {name} " + types[name], name)
+                elif types[name] in _WHOLE and isinstance(value, float):
+                    types[name] = "double precision"
+                    self._alter(cursor, "ALTER COLUMN {name} TYPE double precision", name)
+                elif types[name] in _TEXTS and isinstance(value, int | float):
+                    raise StoreError.of(self._owner, "fields", "texts alone in a column of texts",
+                                        type(value).__name__, "PostgreSQL would turn it into a text.")  # fmt: skip
+        return types
 
-    @contextmanager
-    def _cursor(self, doing: str, *, vectors: bool = True) -> Iterator[Any]:
-        """Yield a cursor in a transaction, connecting first, and again if the connection broke."""
-        with database_errors(_OWNER, doing, _AGAIN):
-            if self._opened is None or self._opened.closed:
-                self._opened = self._psycopg.connect(self._url, autocommit=True)
-            if vectors and self._taught is not self._opened:
-                from pgvector.psycopg import register_vector
+    def _alter(self, cursor: Any, change: str, name: str) -> None:
+        cursor.execute(
+            self._statement("ALTER TABLE {table} " + change, name=self._identifier(name)), ()
+        )
 
-                register_vector(self._opened)
-                self._taught = self._opened
-            with self._opened.transaction(), self._opened.cursor() as cursor:
-                yield cursor
+    def _type_name(self, cursor: Any, kind: str) -> str | None:
+        """Return a type's name as this database has it, None if it has none: no other words reach a statement."""
+        try:
+            with (
+                cursor.connection.transaction()
+            ):  # words that are no type end this transaction only
+                select = "SELECT format_type(to_regtype(%s), -1)"
+                row = cursor.execute(select, [kind]).fetchone()
+        except self._psycopg.Error:
+            return None
+        return row[0] if row and isinstance(row[0], str) and row[0] != "-" else None
+
+    def _type_of(self, value: Any) -> str:
+        """Return the type of a column for ``value``; an error names its type only."""
+        if isinstance(value, datetime.datetime) and value.tzinfo is None:
+            return "timestamp without time zone"
+        if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 63:
+            return "numeric"
+        for kind, name in _PYTHON:
+            if isinstance(value, kind):
+                return name
+        raise StoreError.of(self._owner, "fields", "numbers, texts, times, bytes or JSON", type(value).__name__,
+                            fix="Make the table with its columns first.")  # fmt: skip
+
+    def _search(
+        self, vector: Any, k: int, metric: str | None = None, where: Mapping[str, Any] | None = None
+    ) -> list[Match]:
+        layout = self.layout()
+        names = [*layout.columns, *layout.generated]
+        quoted, SQL = self._identifier, self._sql.SQL
+        conditions = [SQL("{} = %s").format(quoted(name)) for name in where or {}]
+        select = self._statement(
+            "SELECT {id}, {vector} {operator} %s{beside} FROM {table} WHERE {vector} IS NOT NULL{conditions}"
+            " ORDER BY {vector} {operator} %s LIMIT %s",
+            operator=SQL(self.metrics[metric or layout.metric or "euclidean"]),
+            beside=SQL("").join(SQL(", {}").format(quoted(name)) for name in names),
+            conditions=SQL("").join(SQL(" AND {}").format(condition) for condition in conditions),
+        )
+        with self.cursor("searching") as cursor:
+            rows = cursor.execute(select, [vector, *(where or {}).values(), vector, k]).fetchall()
+        return [
+            Match(row[0], float(row[1]), dict(zip(names, row[2:], strict=True))) for row in rows
+        ]
+
+    def _delete(self, ids: list[str]) -> None:
+        with self.cursor("deleting rows") as cursor:
+            kind = self.layout().id_type
+            cursor.execute(
+                self._statement("DELETE FROM {table} WHERE {id} = ANY(%s::" + kind + "[])"), [ids]
+            )
 
 
-def _last(after: str) -> str | None:
-    """Return the id that a cursor holds; JSON, so that no id is mistaken for the start."""
-    if not after:
-        return None
-    try:
-        last = json.loads(after)
-    except (TypeError, ValueError):
-        last = None
-    if not isinstance(last, str):
-        raise InvalidInputError.of(_OWNER, "after", "a cursor of this store", "something else")
-    return last
+class PostgresTable(SqlTable):
+    """A table of a PostgreSQL database with the extension ``vector``; close it, or use it in a ``with`` block.
+
+    Args:
+        connection: a URL, or an open connection of psycopg. In a transaction of the caller's a batch is a part of it.
+        table: its name; ``schema.table`` names the schema too.
+        protector: or the path of its file, or a `ReleasePolicy`.
+        encoder: of the texts; None takes the protector's own.
+        metric: ``cosine``, ``dot`` or ``euclidean``.
+        id_column, vector_column, text_column: their names.
+        keep_text: also write each text to ``text_column``, in clear.
+        policy: keywords of `PolicyOptions`.
+
+    Raises:
+        InvalidInputError: a name that PostgreSQL cannot hold, or an unknown metric.
+        MissingDependencyError: psycopg or pgvector is not installed.
+    """
+
+    database: ClassVar[str] = "PostgreSQL"
+    store: PgvectorStore
+
+    def __init__(
+        self,
+        connection: Connection[Any] | str,
+        table: str,
+        protector: Protector | ReleasePolicy | str | os.PathLike[str],
+        *,
+        encoder: Any = None,
+        metric: Metric = "cosine",
+        id_column: str = "id",
+        vector_column: str = "embedding",
+        text_column: str = "text",
+        keep_text: bool = False,
+        **policy: Unpack[PolicyOptions],
+    ) -> None:
+        if metric not in PgvectorStore.metrics:
+            raise unknown_name(_TABLE, "metric", PgvectorStore.metrics, metric)
+        for part in table.split(".", 1) if isinstance(table, str) else [table]:
+            _check_name(part, "table", owner=_TABLE)
+        self.id_column = _check_name(id_column, "id_column", owner=_TABLE)
+        self.vector_column = _check_name(vector_column, "vector_column", owner=_TABLE)
+        self.text_column = _check_name(text_column, "text_column", owner=_TABLE)
+        self.store = PgvectorStore(
+            connection, table, id_column=id_column, vector_column=vector_column, owner=_TABLE
+        )
+        self.items = Items(open_policy(protector, **policy), encoder, owner=_TABLE)
+        self.table, self.metric, self.keep_text = table, metric, keep_text
+
+    def __repr__(self) -> str:
+        """Return the table's name; never the URL, which may hold a password."""
+        return f"{_TABLE}(table={self.table!r}, metric={self.metric!r})"
+
+    def create(
+        self,
+        fields: Mapping[str, ColumnType] | None = None,
+        *,
+        id_type: Literal["text", "bigint", "uuid"] = "text",
+    ) -> None:
+        """Make the table unless it is there, and the extension unless it is.
+
+        Args:
+            fields: further columns and their types.
+            id_type: of the primary key.
+
+        Raises:
+            IncompatibleError: the table is there with vectors of another dimension.
+            StoreError: the database is not there, or does not allow it.
+        """
+        if id_type not in ("text", "bigint", "uuid"):
+            raise unknown_name(_TABLE, "id_type", ("text", "bigint", "uuid"), id_type)
+        columns: dict[str, str] = {self.text_column: "text"} if self.keep_text else {}
+        for name, kind in (fields or {}).items():
+            if kind not in get_args(ColumnType):
+                expected = "columns of the types " + ", ".join(get_args(ColumnType))
+                raise InvalidInputError.of(_TABLE, "fields", expected, repr(kind)[:40])
+            columns[self._check_column(name, "fields")] = kind
+        self.store.make_table(
+            self.items.dimension, self.metric, self.vector_column, self.id_column, id_type, columns
+        )
+        self._check_dimension()
+
+    def _check_column(self, name: Any, param: str) -> str:
+        return _check_name(name, param, owner=_TABLE)
+
+
+def _is_name(name: str) -> bool:
+    return 0 < len(name.encode("utf-8", "surrogatepass")) <= _LONGEST_NAME and "\0" not in name
+
+
+def _check_name(name: Any, param: str, *, owner: str) -> str:
+    """Return a name that PostgreSQL holds as it is: it cuts longer ones, so that two may become one."""
+    if not isinstance(name, str) or not _is_name(name):
+        expected = f"a name of 1 to {_LONGEST_NAME} bytes without NUL"
+        raise InvalidInputError.of(owner, param, expected, type(name).__name__)
+    return name

@@ -1,263 +1,538 @@
-"""Qdrant: collections of a server, or of a folder that Qdrant's client keeps itself.
+"""Qdrant: collections of a server or of a folder, and a client that protects what it writes and asks.
 
 A row's id is a number or UUID in Qdrant. Any other id becomes a UUID derived from it, and lies in the payload as
-``vecveil_id``. Under cosines Qdrant keeps unit vectors: what is read agrees in direction with what was written.
+``vecveil_id``. Under cosines Qdrant stores unit vectors: what is read has the direction of what was written.
 
-A server's key is read from ``QDRANT_API_KEY`` and sent over https alone.
+The store reads a server's key from ``QDRANT_API_KEY`` and sends it over https only.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
-import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 
-from vecveil.databases.store import (
-    Batch,
-    StoreInfo,
-    VectorStore,
-    database_errors,
-    in_order,
-    no_place,
-    not_there,
-    only_one,
-    plain,
+from vecveil.databases.release import Items, PolicyOptions, open_policy
+from vecveil.databases.store import Batch, DatabaseStore, Match, StoreInfo, database_errors, plain
+from vecveil.errors import (
+    IncompatibleError,
+    InvalidInputError,
+    MissingDependencyError,
+    StoreError,
+    unknown_name,
 )
-from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
-from vecveil.validation import check_count, check_embeddings
+from vecveil.protector import Protector
+from vecveil.release_policy import ReleasePolicy
+from vecveil.types import Embeddings, Texts
 
-__all__ = ["QdrantStore"]
+__all__ = ["ProtectedQdrant", "QdrantStore"]
 
-_OWNER = "QdrantStore"
-_METRICS = {"Cosine": "cosine", "Dot": "dot", "Euclid": "euclidean"}
-_ID = "vecveil_id"  # `vecveil.integrations.qdrant_points` has the same ids
+_ID = "vecveil_id"
 _NUMBERS = 2**64
 _END = "end"
-_CHUNK = 256
-_AGAIN = "Start the database, and run again: what was done stays done."
+_CHUNK = 256  # rows a request: a server takes 32 MiB
+_CLIENT = "ProtectedQdrant"
+_DISTANCES = ("Cosine", "Dot", "Euclid", "Manhattan")
 _local: dict[str, tuple[Any, int]] = {}
-"""Clients of folders and how many stores use each: Qdrant locks a folder for one client."""
+"""Clients of folders, with the number of stores that use each: Qdrant locks a folder for one client."""
 
 
-class QdrantStore(VectorStore):
-    """One collection of Qdrant; of several named vectors only a collection with one is taken.
+def _qdrant() -> Any:
+    try:
+        import qdrant_client
+    except ImportError:
+        raise MissingDependencyError("Qdrant", "qdrant-client", "qdrant") from None
+    return qdrant_client
 
-    Args:
-        where: ``http://HOST:6333``, or a folder.
-        collection: its name; None takes the only one.
 
-    Raises:
-        MissingDependencyError: qdrant-client is not installed.
-    """
+class QdrantStore(DatabaseStore):
+    """One collection of a folder or of ``http://HOST:6333``, with one vector a row."""
 
     kind: ClassVar[str] = "qdrant"
+    metrics: ClassVar[Mapping[str, Any]] = {"cosine": "Cosine", "dot": "Dot", "euclidean": "Euclid"}
+    place: ClassVar[str] = "a folder that Qdrant wrote"
+    page: ClassVar[int] = _CHUNK
 
     def __init__(self, where: str, collection: str | None = None) -> None:
-        try:
-            import qdrant_client
-        except ImportError:
-            raise MissingDependencyError("Reading Qdrant", "qdrant-client", "qdrant") from None
-        self._qdrant = qdrant_client
-        self._remote = where.startswith(("http://", "https://"))
+        super().__init__(where, collection)
+        self._qdrant = _qdrant()
         self._where = where if self._remote else os.path.realpath(where)
-        self._name = collection
         self._connected: Any = None
-
-    @classmethod
-    def open(cls, where: str, collection: str | None) -> Self:
-        """Return the store; nothing is connected or created yet."""
-        return cls(where, collection)
-
-    def info(self) -> StoreInfo:
-        """Return what the collection says about itself."""
-        name = self._known()
-        _, params = self._vector(name)
-        with self._guard("the number of rows"):
-            count = int(self._client().count(name, exact=True).count)
-        metric = _METRICS.get(str(getattr(params.distance, "value", params.distance)))
-        return StoreInfo(self.kind, name, count, int(params.size), metric)
 
     @property
     def normalises(self) -> bool:
         """Whether the collection measures cosines."""
         return self.info().metric == "cosine"
 
-    def batches(self, size: int = 1000, *, after: str = "") -> Iterator[Batch]:
-        """Yield all rows in the order of Qdrant's ids."""
-        size = check_count(size, owner=_OWNER, param="size")
-        offset = _offset(after)
-        name = self._known()
-        while offset != _END:
-            with self._guard("reading rows"):
-                records, following = self._client().scroll(
-                    name, limit=size, offset=offset, with_payload=True, with_vectors=True
-                )
-            offset = _END if following is None else following
-            if records:
-                yield self._batch(name, records, str(offset))
-
-    def exists(self) -> bool:
-        """Return whether the collection is there; with no name, whether there is just one."""
-        names = self._names()
-        return len(names) == 1 if self._name is None else self._name in names
-
-    def create(self, dimension: int, *, metric: str | None = None) -> None:
-        """Make an empty collection; without a metric for cosines."""
-        dimension = check_count(dimension, owner=_OWNER, param="dimension")
-        distances = {ours: theirs for theirs, ours in _METRICS.items()}
-        if metric is not None and metric not in distances:
-            wanted = "one of " + ", ".join(distances)
-            raise InvalidInputError.of(_OWNER, "metric", wanted, repr(metric)[:40])
-        if self.exists():
-            there = self.info().dimension
-            if there != dimension:
-                raise StoreError.of(_OWNER, "dimension", f"{there}, that of the collection", str(dimension),
-                                    fix="Name another collection.")  # fmt: skip
-            return
-        if self._name is None:
-            raise InvalidInputError.of(_OWNER, "location", "one with a collection behind #", "none")
-        models = self._qdrant.models
-        distance = models.Distance(distances[metric or "cosine"])
-        with self._guard("making the collection"):
-            self._client(create=True).create_collection(
-                self._name, vectors_config=models.VectorParams(size=dimension, distance=distance)
-            )
-
-    def write(self, batch: Batch) -> None:
-        """Write the rows; fields that are None are left out."""
-        name = self._known()
-        vector, params = self._vector(name)
-        vectors = check_embeddings(np.asarray(batch.vectors), owner=_OWNER, param="vectors")
-        if vectors.shape[1] != params.size:
-            got = f"dimension {vectors.shape[1]}"
-            raise StoreError.of(_OWNER, "vectors", f"of dimension {params.size}", got)
-        points = []
-        for one, row, fields in zip(batch.ids, vectors, batch.fields, strict=True):
-            point = _point_id(one)
-            payload = plain(fields, owner=_OWNER)
-            if str(point) != one:
-                payload[_ID] = one
-            values = [float(value) for value in row]
-            points.append(
-                self._qdrant.models.PointStruct(
-                    id=point, vector={vector: values} if vector else values, payload=payload
-                )
-            )
-        for start in range(0, len(points), _CHUNK):
-            with self._guard("writing rows"):
-                self._client().upsert(name, points[start : start + _CHUNK], wait=True)
-
-    def read(self, ids: Sequence[str]) -> Batch:
-        """Return the rows of ``ids`` in that order."""
-        name = self._known()
-        records: list[Any] = []
-        unique = list(dict.fromkeys(ids))
-        for start in range(0, len(unique), _CHUNK):
-            asked = [_point_id(one) for one in unique[start : start + _CHUNK]]
-            with self._guard("reading rows"):
-                records += self._client().retrieve(
-                    name, asked, with_payload=True, with_vectors=True
-                )
-        found = self._batch(name, records, "")
-        order = in_order(ids, found.ids, owner=_OWNER)
-        return Batch(tuple(ids), found.vectors[order], tuple(found.fields[at] for at in order))
-
     def close(self) -> None:
-        """Let go of the client."""
         client, self._connected = self._connected, None
         if client is None:
             return
-        if self._remote:
-            client.close()
-            return
-        _, users = _local[self._where]
+        _, users = _local.get(self._where, (client, 1))
         if users > 1:
             _local[self._where] = (client, users - 1)
         else:
-            del _local[self._where]
+            _local.pop(self._where, None)
             client.close()
 
-    def _guard(self, doing: str) -> Any:
-        return database_errors(_OWNER, doing, _AGAIN)
-
-    def _client(self, *, create: bool = False) -> Any:
-        if self._connected is not None:
-            return self._connected
-        with self._guard("the connection"):
-            if self._remote:
-                key = os.environ.get("QDRANT_API_KEY") if self._where.startswith("https") else None
-                self._connected = self._qdrant.QdrantClient(
-                    url=self._where, api_key=key, check_compatibility=False
-                )
-            else:
-                if not create and not self._there():
-                    raise no_place(self._where, "a folder that Qdrant wrote", owner=_OWNER)
-                known = _local.get(self._where)
-                client = known[0] if known else self._qdrant.QdrantClient(path=self._where)
-                _local[self._where] = (client, known[1] + 1 if known else 1)
-                self._connected = client
-        return self._connected
-
-    def _there(self) -> bool:
+    def _place_exists(self) -> bool:
         return self._remote or (Path(self._where) / "meta.json").is_file()
 
     def _names(self) -> list[str]:
-        if not self._there():
-            return []
-        with self._guard("the list of collections"):
-            return [str(one.name) for one in self._client().get_collections().collections]
+        return [str(collection.name) for collection in self._client().get_collections().collections]
 
-    def _known(self) -> str:
-        names = self._names()
-        name = self._name or only_one(names, owner=_OWNER, what="collection")
-        if name not in names:
-            raise not_there(name, names, owner=_OWNER, what="collection")
-        return name
+    def _client(self) -> Any:
+        if self._connected is None and self._remote:
+            key = os.environ.get("QDRANT_API_KEY") if self._where.startswith("https") else None
+            self._connected = _opened(self._where, key)
+        elif self._connected is None:
+            client, users = _local.get(self._where, (None, 0))
+            self._connected = client or _opened(self._where, None)
+            _local[self._where] = (self._connected, users + 1)
+        return self._connected
 
-    def _vector(self, name: str) -> tuple[str, Any]:
-        """Return the name of the vectors, empty if they have none, and their parameters."""
-        with self._guard("the collection's description"):
-            vectors = self._client().get_collection(name).config.params.vectors
-        if not isinstance(vectors, dict):
-            return "", vectors
-        if len(vectors) != 1:
-            raise StoreError.of(
-                _OWNER, "collection", "one with one vector a row", f"{len(vectors)} vectors"
+    def _vectors(self) -> tuple[str, Any]:
+        """Return the name of the collection's vectors, empty if they have none, and their parameters."""
+        vectors = self._client().get_collection(self._known()).config.params.vectors
+        return _only_vectors(vectors, None, owner=self._owner)
+
+    def _metric(self, params: Any) -> str | None:
+        distance = str(getattr(params.distance, "value", params.distance))
+        return next((ours for ours, theirs in self.metrics.items() if theirs == distance), None)
+
+    def _info(self) -> StoreInfo:
+        _, params = self._vectors()
+        count = int(self._client().count(self._name, exact=True).count)
+        return StoreInfo(self.kind, self._name, count, int(params.size), self._metric(params))
+
+    def _dimension(self) -> int:
+        return int(self._vectors()[1].size)
+
+    def _create(self, dimension: int, metric: str | None) -> None:
+        config = _vectors_config(dimension, self.metrics[metric or "cosine"], None)
+        self._client().create_collection(self._name, vectors_config=config)
+
+    def _batches(self, size: int, after: str) -> Iterator[Batch]:
+        offset = self._offset(after)
+        name = self._known()
+        while offset != _END:
+            records, following = self._client().scroll(
+                name, limit=size, offset=offset, with_payload=True, with_vectors=True
             )
-        return next(iter(vectors.items()))
+            offset = _END if following is None else following
+            if records:
+                yield self._batch(records, str(offset))
 
-    def _batch(self, name: str, records: list[Any], cursor: str) -> Batch:
-        vector, params = self._vector(name)
+    def _offset(self, after: str) -> int | str | None:
+        if not after:
+            return None
+        if after == _END:
+            return _END
+        point, original = _point_id(after) if isinstance(after, str) else (0, "")
+        if original is not None:
+            raise InvalidInputError.of(
+                self._owner, "after", "a cursor of this store", "something else"
+            )
+        return point
+
+    def _read(self, ids: list[str]) -> Batch:
+        points = [_point_id(name)[0] for name in ids]
+        return self._batch(
+            self._client().retrieve(self._known(), points, with_payload=True, with_vectors=True)
+        )
+
+    def _batch(self, records: list[Any], cursor: str = "") -> Batch:
+        name, params = self._vectors()
         X = np.empty((len(records), int(params.size)), dtype=np.float32)
         ids, fields = [], []
         for at, record in enumerate(records):
-            X[at] = record.vector[vector] if vector else record.vector
+            X[at] = record.vector[name] if name else record.vector
             payload = dict(record.payload or {})
             ids.append(str(payload.pop(_ID, record.id)))
             fields.append(payload)
         return Batch(tuple(ids), X, tuple(fields), cursor)
 
+    def _write(self, batch: Batch) -> None:
+        payloads = [plain(row, owner=self._owner) for row in batch.fields]
+        points = _points(self._vectors()[0], map(_point_id, batch.ids), batch.vectors, payloads)
+        for start in range(0, len(points), _CHUNK):
+            self._client().upsert(self._name, points[start : start + _CHUNK], wait=True)
 
-def _point_id(one: str) -> int | str:
-    if re.fullmatch(r"0|[1-9][0-9]{0,19}", one) and int(one) < _NUMBERS:
-        return int(one)
+    def _search(self, vector: Any, k: int) -> list[Match]:
+        name, params = self._vectors()
+        answer = self._client().query_points(
+            self._name, query=vector.tolist(), limit=k, with_payload=True, using=name or None
+        )
+        _restore_ids(answer.points, payload=True)
+        # Scores of cosines and inner products grow with similarity.
+        metric = self._metric(params)
+        start, sign = {"cosine": (1, -1), "dot": (0, -1)}.get(metric or "", (0, 1))
+        return [Match(str(p.id), start + sign * float(p.score), p.payload) for p in answer.points]
+
+    def _delete(self, ids: list[str]) -> None:
+        points = [_point_id(name)[0] for name in ids]
+        self._client().delete(self._known(), points_selector=points, wait=True)
+
+
+class ProtectedQdrant:
+    """A ``QdrantClient`` that protects what it upserts and what it asks.
+
+    Only the methods below protect; ``client`` is the client itself, for everything else.
+
+    Args:
+        client: a ``QdrantClient``, ``:memory:``, a folder, or the URL of a server.
+        protector: or the path of its file, or a `ReleasePolicy`.
+        encoder: of the texts; None takes the protector's own.
+        api_key: of a server that is given by its URL.
+        vector_name: of the vectors; None takes the only ones of a collection.
+        text_field: name of the text in a payload.
+        keep_text: also store the text in the payload under ``text_field``, in clear.
+        policy: keywords of `PolicyOptions`.
+
+    Raises:
+        InvalidInputError: an ``AsyncQdrantClient``.
+        MissingDependencyError: qdrant-client is not installed.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        protector: Protector | ReleasePolicy | str | os.PathLike[str],
+        *,
+        encoder: Any = None,
+        api_key: str | None = None,
+        vector_name: str | None = None,
+        text_field: str = "text",
+        keep_text: bool = False,
+        **policy: Unpack[PolicyOptions],
+    ) -> None:
+        self.items = Items(open_policy(protector, **policy), encoder, owner=_CLIENT)
+        self.vector_name = vector_name
+        self.text_field, self.keep_text = text_field, keep_text
+        if inspect.iscoroutinefunction(getattr(client, "upsert", None)):
+            raise InvalidInputError.of(_CLIENT, "client", "a QdrantClient", "an asynchronous one")
+        self._own = isinstance(client, str | os.PathLike)
+        if self._own:
+            fix = "See that the folder can be written and no other process has it."
+            with database_errors(_CLIENT, "client", fix):
+                client = _opened(os.fspath(client), api_key)
+        self.client = client
+        self._vectors: dict[str, str] = {}
+
+    def create_collection(
+        self,
+        collection_name: str,
+        *,
+        distance: str = "Cosine",
+        vectors_config: Any = None,
+        **options: Any,
+    ) -> Any:
+        """Make a collection of the dimension that the protector releases.
+
+        Args:
+            distance: ``Cosine``, ``Dot``, ``Euclid`` or ``Manhattan``.
+            vectors_config: of ``QdrantClient.create_collection``, in the place of ``distance``.
+            options: of that method.
+
+        Raises:
+            IncompatibleError: ``vectors_config`` of another dimension.
+            StoreError: the collection is there already, or the database is gone.
+        """
+        if vectors_config is None:
+            if distance not in _DISTANCES:
+                raise unknown_name(_CLIENT, "distance", _DISTANCES, distance)
+            vectors_config = _vectors_config(self.items.dimension, distance, self.vector_name)
+        self._vectors_name(vectors_config)
+        return self._call(
+            "create_collection", collection_name, vectors_config=vectors_config, **options
+        )
+
+    def upsert(self, collection_name: str, points: Any, **options: Any) -> Any:
+        """Protect and upsert points as Qdrant has them; returns what the client returns last.
+
+        Args:
+            points: each a ``PointStruct`` or a mapping with an ``id``, a ``payload``, and a clean vector under
+                ``vector``, or else a text under ``text_field`` of the payload, which is encoded; or a ``Batch``.
+            options: of the client's method.
+
+        Raises:
+            InvalidInputError: ids that are no numbers, UUIDs or texts, or come twice; a point with neither vector nor
+                text; NaN.
+            IncompatibleError: vectors, or the collection's, of another dimension.
+            StoreError: the database is gone or refused.
+        """
+        ids, items, payloads = self._rows_of(points, self._vectors_of(collection_name))
+        return self._write(collection_name, ids, items, payloads, options)
+
+    def add(
+        self,
+        collection_name: str,
+        ids: Sequence[Any],
+        items: Texts | Embeddings,
+        payloads: Sequence[Mapping[str, Any] | None] | None = None,
+        **options: Any,
+    ) -> Any:
+        """Protect and upsert ``items``: texts, or clean vectors (N, n); ids and errors as for `upsert`."""
+        self._vectors_of(collection_name)
+        rows = len(items)
+        if len(ids) != rows or (payloads is not None and len(payloads) != rows):
+            got = f"{len(ids)} ids for {rows} items"
+            raise InvalidInputError.of(
+                f"{_CLIENT}.add", "ids", "one for each item, as payloads", got
+            )
+        return self._write(collection_name, ids, items, payloads or [None] * rows, options)
+
+    def query_points(
+        self,
+        collection_name: str,
+        query: str | Embeddings | Sequence[float],
+        *,
+        limit: int = 10,
+        with_payload: Any = True,
+        **options: Any,
+    ) -> Any:
+        """Return the client's answer for one text, or one clean vector (n,): an object with ``points``.
+
+        Args:
+            with_payload, options: of ``QdrantClient.query_points``, such as ``query_filter``; not ``prefetch``, whose
+                vectors would not be protected.
+
+        Raises:
+            InvalidInputError: NaN, more than one query, ``prefetch``.
+        """
+        if options.get("prefetch") is not None:
+            raise InvalidInputError.of(f"{_CLIENT}.query_points", "prefetch", "None", "another",
+                                       "Its vectors would not be protected.",
+                                       "Protect them with items.query, and use client.query_points.")  # fmt: skip
+        name = self._vectors_of(collection_name)
+        if name:
+            options["using"] = name
+        selection = with_payload or [_ID]
+        if isinstance(selection, list | tuple):
+            selection = [*selection, _ID]
+        answer = self._call(
+            "query_points", collection_name, query=self.items.query(query).tolist(), limit=limit,
+            with_payload=selection, **options,
+        )  # fmt: skip
+        _restore_ids(answer.points, payload=bool(with_payload))
+        return answer
+
+    def count(self, collection_name: str, **options: Any) -> int:
+        """Return the number of points."""
+        return int(self._call("count", collection_name, **options).count)
+
+    def close(self) -> None:
+        """Close the client, unless it was the caller's."""
+        if self._own:
+            self.client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def _write(
+        self,
+        collection_name: str,
+        ids: Sequence[Any],
+        items: Any,
+        payloads: Sequence[Mapping[str, Any] | None],
+        options: dict[str, Any],
+    ) -> Any:
+        places = [_place(value) for value in ids]  # before the ledger counts anything
+        different = len({place for place, _ in places})
+        if different != len(places):
+            got = f"{different} different ones for {len(places)} items"
+            raise InvalidInputError.of(_CLIENT, "ids", "one for each item", got)
+        if any(payload and _ID in payload for payload in payloads):
+            raise InvalidInputError.of(
+                _CLIENT, "payload", f"without {_ID!r}, which holds ids", "one with it"
+            )
+        vectors, texts = self.items.documents(items, ids)
+        stored = [
+            self._payload(*row) for row in zip(payloads, texts or [None] * len(ids), strict=True)
+        ]
+        self.items.warn_if_text(
+            [dict(enumerate(_strings(payload))) for payload in stored], texts,  # type: ignore[arg-type]
+            f"the Qdrant collection {collection_name!r}",
+            kept=self.keep_text and any(self.text_field in payload for payload in stored),
+        )  # fmt: skip
+        points = _points(self._vectors[collection_name], places, vectors, stored)
+        result = None
+        for start in range(0, len(points), _CHUNK):
+            result = self._call(
+                "upsert", collection_name, points[start : start + _CHUNK], **options
+            )
+        return result
+
+    def _payload(self, given: Mapping[str, Any] | None, text: str | None) -> dict[str, Any]:
+        payload = dict(given or {})
+        if not self.keep_text:
+            payload.pop(self.text_field, None)
+        elif text is not None:
+            payload[self.text_field] = text
+        return payload
+
+    def _vectors_of(self, collection_name: str) -> str:
+        """Return the name of the collection's vectors; the client describes each collection once."""
+        if collection_name not in self._vectors:
+            config = self._call("get_collection", collection_name).config
+            self._vectors[collection_name] = self._vectors_name(config.params.vectors)
+        return self._vectors[collection_name]
+
+    def _vectors_name(self, config: Any) -> str:
+        name, params = _only_vectors(config, self.vector_name, owner=_CLIENT)
+        self.items.check_dimension(getattr(params, "size", None), "collection")
+        return name
+
+    def _rows_of(self, points: Any, name: str) -> tuple[list[Any], Any, list[Any]]:
+        """Return ids, clean vectors or texts, and payloads of Qdrant's points, mappings like them, or a ``Batch``."""
+        if hasattr(points, "ids") and hasattr(points, "vectors"):
+            vectors = _own_vector(points.vectors, name)
+            payloads = list(points.payloads or [None] * len(vectors))
+            if not len(points.ids) == len(vectors) == len(payloads):
+                raise InvalidInputError.of(
+                    _CLIENT, "points", "as many ids as vectors and payloads", "others"
+                )
+            return list(points.ids), _as_array(vectors), payloads
+        listed = [points] if isinstance(points, Mapping) else list(points)
+        ids, payloads, vectors = (
+            [_part(p, key) for p in listed] for key in ("id", "payload", "vector")
+        )
+        vectors = [_own_vector(vector, name) for vector in vectors]
+        if all(vector is not None for vector in vectors):
+            return ids, _as_array(vectors) if vectors else [], payloads
+        texts = [(payload or {}).get(self.text_field) for payload in payloads]
+        if any(vector is not None for vector in vectors) or not all(
+            isinstance(t, str) for t in texts
+        ):
+            expected = f"points that all have a vector, or all a text under {self.text_field!r} of the payload"
+            raise InvalidInputError.of(_CLIENT, "points", expected, "others")
+        return ids, texts, payloads
+
+    def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
+        fix = "See that the server runs, the collection is there and rows fit it, then do it again."
+        with database_errors(_CLIENT, method, fix):
+            return getattr(self.client, method)(*arguments, **options)
+
+
+def _opened(where: str, api_key: str | None) -> Any:
+    client = _qdrant().QdrantClient
+    if "://" in where:
+        return client(url=where, api_key=api_key, check_compatibility=False)
+    return client(where) if where == ":memory:" else client(path=where)
+
+
+def _vectors_config(dimension: int, distance: str, name: str | None) -> Any:
+    models = _qdrant().models
+    params = models.VectorParams(size=dimension, distance=models.Distance(distance))
+    return {name: params} if name else params
+
+
+def _only_vectors(config: Any, name: str | None, *, owner: str) -> tuple[str, Any]:
+    """Return name, empty if there is none, and parameters of the vectors ``name``; of the only ones for None."""
+    named = config if isinstance(config, Mapping) else {"": config}
+    if name is None and len(named) == 1:
+        name = next(iter(named))
+    if name is None or name not in named:
+        got = ", ".join(repr(str(other)) for other in named)[:80] or "no vectors"
+        kind = IncompatibleError if owner == _CLIENT else StoreError
+        raise kind.of(owner, "vector_name", "that of the collection's vectors", repr(name)[:40],
+                      f"The collection has {got}.", "Pass vector_name.")  # fmt: skip
+    return name, named[name]
+
+
+def _points(
+    name: str, places: Any, vectors: Any, payloads: Sequence[Mapping[str, Any]]
+) -> list[Any]:
+    """Return the points of rows whose id and original id are ``places``."""
+    point = _qdrant().models.PointStruct
+    rows = []
+    for (place, original), vector, payload in zip(places, vectors, payloads, strict=True):
+        values = vector.tolist()
+        beside = payload if original is None else {**payload, _ID: original}
+        rows.append(point(id=place, vector={name: values} if name else values, payload=beside))
+    return rows
+
+
+def _point_id(name: str) -> tuple[int | str, str | None]:
+    """Return the id of a row's point, and the row's id if the payload must hold it."""
+    decimal = name.isascii() and name.isdecimal() and len(name) <= 20
+    if decimal and str(int(name)) == name and int(name) < _NUMBERS:
+        return int(name), None
     try:
-        if str(uuid.UUID(one)) == one:
-            return one
+        if str(uuid.UUID(name)) == name:
+            return name, None
     except ValueError:
         pass
-    return str(uuid.uuid5(uuid.NAMESPACE_OID, one))
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, name)), name
 
 
-def _offset(after: str) -> int | str | None:
-    if not after:
-        return None
-    point = _point_id(after) if isinstance(after, str) else ""
-    if after != _END and str(point) != after:
-        raise InvalidInputError.of(_OWNER, "after", "a cursor of this store", "something else")
-    return _END if after == _END else point
+def _place(value: Any) -> tuple[int | str, str | None]:
+    """Return `_point_id` of an id that a caller gave."""
+    if isinstance(value, uuid.UUID):
+        return str(value), None
+    if (
+        isinstance(value, int | np.integer)
+        and not isinstance(value, bool)
+        and 0 <= value < _NUMBERS
+    ):
+        return int(value), None
+    if isinstance(value, str):
+        return _point_id(value)
+    got = "another number" if isinstance(value, int | np.integer) else type(value).__name__
+    raise InvalidInputError.of(_CLIENT, "ids", "whole numbers from 0, UUIDs or texts", got)
+
+
+def _restore_ids(points: Sequence[Any], *, payload: bool) -> None:
+    """Give points the ids of their rows; ``payload`` says whether the caller wants payloads."""
+    for point in points:
+        beside = dict(point.payload or {})
+        point.id = beside.pop(_ID, point.id)
+        point.payload = beside if payload else None
+
+
+def _part(point: Any, name: str) -> Any:
+    if isinstance(point, Mapping):
+        return point.get(name)
+    if not hasattr(point, name):
+        expected = "PointStructs, or mappings with the same names"
+        raise InvalidInputError.of(_CLIENT, "points", expected, "others")
+    return getattr(point, name)
+
+
+def _own_vector(vector: Any, name: str) -> Any:
+    """Return the vectors ``name`` of a mapping of named vectors; other names would not be protected."""
+    if not isinstance(vector, Mapping):
+        return vector
+    if set(vector) != {name}:
+        expected = (
+            f"points with the vectors {name!r} alone" if name else "points with unnamed vectors"
+        )
+        raise InvalidInputError.of(
+            _CLIENT, "points", expected, "others", "Other vectors would not be protected."
+        )
+    return vector[name]
+
+
+def _as_array(vectors: Any) -> Any:
+    try:
+        return np.asarray(vectors, dtype=np.float32)
+    except (TypeError, ValueError):
+        expected = "vectors of numbers, all of one dimension"
+        raise InvalidInputError.of(_CLIENT, "points", expected, "others") from None
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Yield every string inside a payload."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from _strings(inner)

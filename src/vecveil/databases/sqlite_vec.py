@@ -1,227 +1,365 @@
-"""Tables ``vec0`` of sqlite-vec in a SQLite file.
+"""sqlite-vec: tables ``vec0`` in a SQLite file, and a table that protects what is added and searched.
 
-A table cannot get further columns, so `create` makes one for all fields together, as JSON; where a table has columns of
-its own, fields of their names go there.
+A table cannot get further columns, so `SqliteVecStore.create` makes one for all fields together, as JSON; where a table
+has other columns, fields of their names go there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Unpack
 
 import numpy as np
 
+from vecveil.databases.release import Items, PolicyOptions, open_policy
 from vecveil.databases.store import (
     Batch,
+    DatabaseStore,
+    Match,
     StoreInfo,
-    VectorStore,
     as_json,
     check_cursor,
-    database_errors,
-    in_order,
-    no_place,
-    not_there,
-    only_one,
+    integer_id,
     plain,
 )
-from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
-from vecveil.validation import check_count, check_embeddings
+from vecveil.databases.tables import SqlTable
+from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError, unknown_name
+from vecveil.protector import Protector
+from vecveil.release_policy import ReleasePolicy
 
-__all__ = ["SqliteVecStore"]
+__all__ = ["SqliteTable", "SqliteVecStore"]
 
-_OWNER = "SqliteVecStore"
-_METRICS = {"cosine": "cosine", "euclidean": "l2"}
+_TABLE = "ProtectedTable"
 _JSON = "vecveil_fields"
 _VECTOR = re.compile(r"(\w+)\s+float\s*\[\s*(\d+)\s*\]([^,)]*)", re.IGNORECASE)
 _METRIC = re.compile(r"distance_metric\s*=\s*(\w+)", re.IGNORECASE)
-_AGAIN = "See that the file can be read and written, and run again: what was done stays done."
+_COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+_RESERVED = {"distance", "k", "rowid"}
+_TYPES = ("text", "integer", "float", "boolean")
 _TABLES = "SELECT name, sql FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL TABLE%vec0%'"
 
 
-class SqliteVecStore(VectorStore):
+class _VecLayout(NamedTuple):
+    """The columns of a table: key, vector, others; and whether the key is a text."""
+
+    key: str
+    is_text: bool
+    vector: str
+    dimension: int
+    metric: str
+    columns: list[str]
+
+
+class SqliteVecStore(DatabaseStore):
     """One table.
 
     Args:
-        path: of the SQLite file.
+        connection: path of the SQLite file, or an open connection of ``sqlite3`` or ``pysqlite3``, which stays open.
         table: its name; None takes the only one.
+        owner: class that errors name.
 
     Raises:
         MissingDependencyError: sqlite-vec is not installed, or no SQLite that can load extensions.
     """
 
     kind: ClassVar[str] = "sqlite-vec"
+    metrics: ClassVar[Mapping[str, Any]] = {"cosine": "cosine", "euclidean": "l2"}
+    noun: ClassVar[str] = "table"
+    place: ClassVar[str] = "a SQLite file"
 
-    def __init__(self, path: str, table: str | None = None) -> None:
-        self._sqlite = _loadable()
-        self._path = Path(path)
-        self._table = table or ""
+    def __init__(self, connection: Any, table: str | None = None, *, owner: str = "") -> None:
+        path = os.fspath(connection) if isinstance(connection, str | os.PathLike) else None
+        super().__init__(path or "", table)
+        self._given = connection if path is None else None
+        self._sqlite = _loadable() if path is not None else None
+        self._owner = owner or self._owner
         self._opened: Any = None
-
-    @classmethod
-    def open(cls, where: str, collection: str | None) -> Self:
-        """Return the store; nothing is opened or created yet."""
-        return cls(where, collection)
-
-    def info(self) -> StoreInfo:
-        """Return what the table says about itself."""
-        with self._cursor("counting rows") as cursor:
-            _, dimension, metric = self._vector(cursor)
-            (count,) = cursor.execute(f"SELECT count(*) FROM {self._rowids()}").fetchone()
-        return StoreInfo(self.kind, self._table, int(count), dimension, metric)
-
-    def batches(self, size: int = 1000, *, after: str = "") -> Iterator[Batch]:
-        """Yield all rows in the order in which they were last written."""
-        size = check_count(size, owner=_OWNER, param="size")
-        last = check_cursor(after, owner=_OWNER)
-        which = f"SELECT rowid, id FROM {{rowids}} WHERE rowid > ? ORDER BY rowid LIMIT {size}"
-        while True:
-            batch = self._select(which, [last])
-            if not len(batch):
-                return
-            yield batch
-            last = int(batch.cursor)
-
-    def exists(self) -> bool:
-        """Return whether the table is there; with no name, whether there is just one."""
-        if not self._path.is_file():
-            return False
-        with self._cursor("looking for the table", table=False) as cursor:
-            names = [row[0] for row in cursor.execute(_TABLES).fetchall()]
-        return self._table in names if self._table else len(names) == 1
-
-    def create(self, dimension: int, *, metric: str | None = None) -> None:
-        """Make an empty table; sqlite-vec has cosines and Euclidean distances, and takes the latter by itself."""
-        dimension = check_count(dimension, owner=_OWNER, param="dimension")
-        if metric is not None and metric not in _METRICS:
-            wanted = "one of " + ", ".join(_METRICS)
-            raise InvalidInputError.of(_OWNER, "metric", wanted, repr(metric)[:40])
-        if not self._table:
-            raise InvalidInputError.of(_OWNER, "location", "one with a table behind #", "none")
-        if self.exists():
-            there = self.info().dimension
-            if there != dimension:
-                raise StoreError.of(_OWNER, "dimension", f"{there}, that of the table", str(dimension),
-                                    fix="Name another table.")  # fmt: skip
-            return
-        told = "" if metric is None else f" distance_metric={_METRICS[metric]}"
-        columns = f"id text primary key, embedding float[{dimension}]{told}, +{_JSON} text"
-        with self._cursor("making the table", table=False, new=True) as cursor:
-            cursor.execute(f"CREATE VIRTUAL TABLE {_quoted(self._table)} USING vec0({columns})")
-
-    def write(self, batch: Batch) -> None:
-        """Write the rows in one transaction."""
-        vectors = check_embeddings(np.asarray(batch.vectors), owner=_OWNER, param="vectors")
-        vectors = vectors.astype(np.float32)
-        with self._cursor("writing rows; none of the batch is there") as cursor:
-            column, dimension, _ = self._vector(cursor)
-            if vectors.shape[1] != dimension:
-                got = f"dimension {vectors.shape[1]}"
-                raise StoreError.of(_OWNER, "vectors", f"of dimension {dimension}", got)
-            key, is_text, others = self._columns(cursor, column)
-            table = _quoted(self._table)
-            names = ", ".join(map(_quoted, (key, column, *others)))
-            places = ", ".join("?" * (2 + len(others)))
-            for one, vector, row in zip(batch.ids, vectors, batch.fields, strict=True):
-                name = one if is_text else _number(one)
-                values = _values(row, others)
-                cursor.execute(f"DELETE FROM {table} WHERE {_quoted(key)} = ?", [name])
-                insert = f"INSERT INTO {table} ({names}) VALUES ({places})"
-                cursor.execute(insert, [name, vector.tobytes(), *values])
-
-    def read(self, ids: Sequence[str]) -> Batch:
-        """Return the rows of ``ids`` in that order."""
-        number = "(id IS NULL AND rowid = CAST(?1 AS INTEGER))"  # where the key is no text
-        which = "SELECT rowid, id FROM {rowids} WHERE id = ?1 OR " + number
-        parts = [self._select(which, [one]) for one in dict.fromkeys(ids)]
-        found = [part for part in parts if len(part)]
-        order = in_order(ids, [part.ids[0] for part in found], owner=_OWNER)
-        vectors = [found[at].vectors for at in order]
-        X = np.concatenate(vectors) if vectors else np.empty((0, 0), dtype=np.float32)
-        return Batch(tuple(ids), X, tuple(found[at].fields[0] for at in order))
+        self._known_layout: _VecLayout | None = None
 
     def close(self) -> None:
-        """Close the file."""
-        if self._opened is not None:
+        if self._opened is not None and self._given is None:
             self._opened.close()
         self._opened = None
 
-    def _select(self, which: str, values: list[Any]) -> Batch:
-        with self._cursor("reading rows") as cursor:
-            column, dimension, _ = self._vector(cursor)
-            key, is_text, others = self._columns(cursor, column)
-            beside = "".join(f", w.{_quoted(name)}" for name in others)
-            same = f"w.{_quoted(key)} = r.id" if is_text else f"w.{_quoted(key)} = r.rowid"
-            inner = which.format(rowids=self._rowids())
-            select = (
-                f"SELECT r.rowid, w.{_quoted(key)}, w.{_quoted(column)}{beside}"
-                f" FROM ({inner}) r JOIN {_quoted(self._table)} w ON {same} ORDER BY r.rowid"
-            )
-            rows = cursor.execute(select, values).fetchall()
-            blobs = b"".join(row[2] for row in rows)
-            vectors = np.frombuffer(blobs, dtype="<f4").astype(np.float32)
-        fields = tuple(_fields(dict(zip(others, row[3:], strict=True))) for row in rows)
-        ids = tuple(str(row[1]) for row in rows)
-        last = str(rows[-1][0]) if rows else ""
-        return Batch(ids, vectors.reshape(len(rows), dimension), fields, last)
+    @contextlib.contextmanager
+    def cursor(self, doing: str) -> Iterator[Any]:
+        """Yield a cursor in a savepoint: all of what is done with it, or nothing."""
+        with self._guard(doing):
+            cursor = self._connection().cursor()
+            cursor.execute("SAVEPOINT vecveil")
+            try:
+                yield cursor
+            except BaseException:
+                # A database that is gone has nothing to go back from, and would hide the error.
+                with contextlib.suppress(Exception):
+                    cursor.execute("ROLLBACK TO vecveil")
+                    cursor.execute("RELEASE vecveil")
+                raise
+            cursor.execute("RELEASE vecveil")
+            cursor.close()
 
-    def _vector(self, cursor: Any) -> tuple[str, int, str]:
-        """Return name, dimension and metric of the column of vectors."""
-        made = dict(cursor.execute(_TABLES).fetchall())[self._table]
-        found = _VECTOR.findall(made)
-        if len(found) != 1:
-            raise StoreError.of(
-                _OWNER, "table", "one with a single column of vectors of floats", f"{len(found)}"
-            )
-        name, dimension, rest = found[0]
-        told = _METRIC.search(rest)
-        metrics = {theirs: ours for ours, theirs in _METRICS.items()}
-        return name, int(dimension), metrics.get(told[1].lower() if told else "l2", "")
+    def _connection(self) -> Any:
+        if self._opened is not None:
+            return self._opened
+        if self._given is not None:
+            opened = self._given
+            with contextlib.suppress(Exception):
+                opened.execute("SELECT vec_version()")
+                self._opened = opened
+                return opened
+            if not hasattr(opened, "enable_load_extension"):
+                raise _no_extensions()
+        else:
+            assert self._sqlite is not None
+            opened = self._sqlite.connect(self._where, isolation_level=None)
+        import sqlite_vec
 
-    def _columns(self, cursor: Any, vector: str) -> tuple[str, bool, list[str]]:
-        """Return the key, whether it is a text, and the other columns."""
-        select = "SELECT name, pk FROM pragma_table_xinfo(?) WHERE hidden = 0"
-        rows = cursor.execute(select, [self._table]).fetchall()
+        opened.enable_load_extension(True)
+        sqlite_vec.load(opened)
+        opened.enable_load_extension(False)
+        self._opened = opened
+        return opened
+
+    def _place_exists(self) -> bool:
+        return self._given is not None or Path(self._where).is_file()
+
+    def _names(self) -> list[str]:
+        with self.cursor("listing tables") as cursor:
+            return [row[0] for row in cursor.execute(_TABLES).fetchall()]
+
+    def _layout(self) -> _VecLayout:
+        """Return the columns of the table, looked up once."""
+        if self._known_layout is not None and self._place_exists():
+            return self._known_layout
+        name = self._known()
+        with self.cursor("looking at the table") as cursor:
+            made = dict(cursor.execute(_TABLES).fetchall())[name]
+            select = "SELECT name, pk FROM pragma_table_xinfo(?) WHERE hidden = 0"
+            rows = cursor.execute(select, [name]).fetchall()
+        vectors = _VECTOR.findall(made)
+        if len(vectors) != 1:
+            raise StoreError.of(self._owner, "table", "one with a single column of vectors of floats",
+                                f"{len(vectors)}")  # fmt: skip
+        vector, dimension, options = vectors[0]
+        theirs = _METRIC.search(options)
+        metrics = {theirs: ours for ours, theirs in self.metrics.items()}
         key = next((name for name, pk in rows if pk), "rowid")
-        made = dict(cursor.execute(_TABLES).fetchall())[self._table]
-        text = re.search(rf"\b{re.escape(key)}\s+text\s+primary\s+key", made, re.IGNORECASE)
-        return key, text is not None, [name for name, _ in rows if name not in (key, vector)]
+        is_text = re.search(rf"\b{re.escape(key)}\s+text\s+primary\s+key", made, re.IGNORECASE)
+        self._known_layout = _VecLayout(
+            key, is_text is not None, vector, int(dimension),
+            metrics.get(theirs[1].lower() if theirs else "l2", ""),
+            [name for name, _ in rows if name not in (key, vector)],
+        )  # fmt: skip
+        return self._known_layout
+
+    def _dimension(self) -> int:
+        return self._layout().dimension
+
+    def _info(self) -> StoreInfo:
+        layout = self._layout()
+        with self.cursor("counting rows") as cursor:
+            (count,) = cursor.execute(f"SELECT count(*) FROM {self._rowids()}").fetchone()
+        return StoreInfo(self.kind, self._name, int(count), layout.dimension, layout.metric)
+
+    def _create(self, dimension: int, metric: str | None) -> None:
+        option = "" if metric is None else f" distance_metric={self.metrics[metric]}"
+        self.make_table(
+            ["id text primary key", f"embedding float[{dimension}]{option}", f"+{_JSON} text"]
+        )
+
+    def make_table(self, columns: Sequence[str]) -> None:
+        """Create the table of these columns, as sqlite-vec writes them."""
+        with self.cursor("making the table") as cursor:
+            cursor.execute(
+                f"CREATE VIRTUAL TABLE {_quoted(self._name)} USING vec0({', '.join(columns)})"
+            )
+
+    def _batches(self, size: int, after: str) -> Iterator[Batch]:
+        last = check_cursor(after, owner=self._owner)
+        while len(batch := self._select("rowid > ? ORDER BY rowid LIMIT ?", [last, size])):
+            yield batch
+            last = int(batch.cursor)
+
+    def _read(self, ids: list[str]) -> Batch:
+        # Where the key is a number the table of row ids has no id.
+        condition = "id = ?1 OR (id IS NULL AND rowid = CAST(?1 AS INTEGER))"
+        return Batch.joined([self._select(condition, [name]) for name in ids])
+
+    def _select(self, rows: str, values: list[Any]) -> Batch:
+        layout = self._layout()
+        key, names = _quoted(layout.key), [_quoted(name) for name in layout.columns]
+        beside = "".join(f", w.{name}" for name in names)
+        select = (
+            f"SELECT r.rowid, w.{key}, w.{_quoted(layout.vector)}{beside}"
+            f" FROM (SELECT rowid, id FROM {self._rowids()} WHERE {rows}) r JOIN {_quoted(self._name)} w"
+            f" ON w.{key} = {'r.id' if layout.is_text else 'r.rowid'} ORDER BY r.rowid"
+        )
+        with self.cursor("reading rows") as cursor:
+            found = cursor.execute(select, values).fetchall()
+        vectors = np.frombuffer(b"".join(row[2] for row in found), dtype="<f4").astype(np.float32)
+        fields = tuple(_fields(dict(zip(layout.columns, row[3:], strict=True))) for row in found)
+        ids = tuple(str(row[1]) for row in found)
+        last = str(found[-1][0]) if found else ""
+        return Batch(ids, vectors.reshape(len(found), layout.dimension), fields, last)
+
+    def _write(self, batch: Batch) -> None:
+        layout = self._layout()
+        ids = [
+            name if layout.is_text else integer_id(name, owner=self._owner) for name in batch.ids
+        ]
+        rows = [self._values(row, layout.columns) for row in batch.fields]
+        self.insert(ids, batch.vectors, layout.columns, rows)
+
+    def insert(
+        self, ids: Sequence[Any], vectors: Any, names: list[str], rows: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Write rows with the columns ``names`` in one transaction, over those with the same ids."""
+        layout, table = self._layout(), _quoted(self._name)
+        columns = ", ".join(map(_quoted, (layout.key, layout.vector, *names)))
+        places = ", ".join("?" * (2 + len(names)))
+        values = [
+            [name, vector.astype("<f4").tobytes(), *(row.get(column) for column in names)]
+            for name, vector, row in zip(ids, vectors, rows, strict=True)
+        ]
+        with self.cursor("writing rows; nothing of the batch is there") as cursor:
+            cursor.executemany(
+                f"DELETE FROM {table} WHERE {_quoted(layout.key)} = ?", [[name] for name in ids]
+            )
+            cursor.executemany(f"INSERT INTO {table} ({columns}) VALUES ({places})", values)
+
+    def _values(self, row: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
+        """Return the values of ``columns``; fields without a column go into that of JSON."""
+        rest = {name: value for name, value in row.items() if name not in columns or name == _JSON}
+        values = plain({name: row[name] for name in columns if name in row}, owner=self._owner)
+        if _JSON in columns:
+            values[_JSON] = as_json(rest, owner=self._owner)
+        elif any(value is not None for value in rest.values()):
+            raise StoreError.of(self._owner, "fields", "columns of the table", "others",
+                                "sqlite-vec cannot add columns.", "Let create make the table.")  # fmt: skip
+        return values
+
+    def _search(
+        self, vector: Any, k: int, metric: str | None = None, where: Mapping[str, Any] | None = None
+    ) -> list[Match]:
+        layout = self._layout()
+        columns = ", ".join(map(_quoted, (layout.key, *layout.columns)))
+        conditions = "".join(f" AND {_quoted(name)} = ?" for name in where or {})
+        select = (
+            f"SELECT distance, {columns} FROM {_quoted(self._name)}"
+            f" WHERE {_quoted(layout.vector)} MATCH ? AND k = ?{conditions} ORDER BY distance"
+        )
+        values = [vector.astype("<f4").tobytes(), k, *(where or {}).values()]
+        with self.cursor("searching") as cursor:
+            rows = cursor.execute(select, values).fetchall()
+        return [
+            Match(row[1], float(row[0]), _fields(dict(zip(layout.columns, row[2:], strict=True))))
+            for row in rows
+        ]
+
+    def _delete(self, ids: list[str]) -> None:
+        layout = self._layout()
+        names = ids if layout.is_text else [integer_id(name, owner=self._owner) for name in ids]
+        with self.cursor("deleting rows") as cursor:
+            delete = f"DELETE FROM {_quoted(self._name)} WHERE {_quoted(layout.key)} = ?"
+            cursor.executemany(delete, [[name] for name in names])
 
     def _rowids(self) -> str:
-        return _quoted(f"{self._table}_rowids")
+        return _quoted(f"{self._name}_rowids")
 
-    @contextmanager
-    def _cursor(self, doing: str, *, table: bool = True, new: bool = False) -> Iterator[Any]:
-        """Yield a cursor in a transaction of the file, which must be there unless it is ``new``."""
-        if not new and not self._path.is_file():
-            raise no_place(str(self._path), "a SQLite file", owner=_OWNER)
-        if table:
-            if not self._table:
-                with self._cursor(doing, table=False) as cursor:
-                    names = [row[0] for row in cursor.execute(_TABLES).fetchall()]
-                self._table = only_one(names, owner=_OWNER, what="table")
-            elif not self.exists():
-                raise not_there(self._table, owner=_OWNER, what="table")
-        with database_errors(_OWNER, doing, _AGAIN):
-            if self._opened is None:
-                import sqlite_vec
 
-                self._opened = self._sqlite.connect(str(self._path), isolation_level=None)
-                self._opened.enable_load_extension(True)
-                sqlite_vec.load(self._opened)
-                self._opened.enable_load_extension(False)
-            with closing(self._opened.cursor()) as cursor:
-                cursor.execute("BEGIN")
-                try:
-                    yield cursor
-                except BaseException:
-                    cursor.execute("ROLLBACK")
-                    raise
-                cursor.execute("COMMIT")
+class SqliteTable(SqlTable):
+    """A virtual table ``vec0``; close it, or use it in a ``with`` block.
+
+    Args:
+        connection: a path, or an open connection of ``sqlite3`` or ``pysqlite3``. In a transaction of the caller's a
+            batch is a part of it.
+        table: its name.
+        protector: or the path of its file, or a `ReleasePolicy`.
+        encoder: of the texts; None takes the protector's own.
+        metric: ``cosine`` or ``euclidean``, of a table that `create` makes.
+        id_column, vector_column, text_column: their names: letters, digits and underscores.
+        keep_text: also write each text to ``text_column``, in clear.
+        policy: keywords of `PolicyOptions`.
+
+    Raises:
+        InvalidInputError: a name or metric that sqlite-vec does not have.
+        MissingDependencyError: sqlite-vec is not installed, or no SQLite that can load extensions.
+    """
+
+    database: ClassVar[str] = "SQLite"
+    store: SqliteVecStore
+
+    def __init__(
+        self,
+        connection: Any,
+        table: str,
+        protector: Protector | ReleasePolicy | str | os.PathLike[str],
+        *,
+        encoder: Any = None,
+        metric: Literal["cosine", "euclidean"] = "cosine",
+        id_column: str = "id",
+        vector_column: str = "embedding",
+        text_column: str = "text",
+        keep_text: bool = False,
+        **policy: Unpack[PolicyOptions],
+    ) -> None:
+        if not isinstance(table, str) or not table or "\0" in table:
+            raise InvalidInputError.of(_TABLE, "table", "a name", type(table).__name__)
+        if metric not in SqliteVecStore.metrics:
+            raise unknown_name(_TABLE, "metric", SqliteVecStore.metrics, metric)
+        self.id_column = self._check_column(id_column, "id_column")
+        self.vector_column = self._check_column(vector_column, "vector_column")
+        self.text_column = self._check_column(text_column, "text_column")
+        self.store = SqliteVecStore(connection, table, owner=_TABLE)
+        self.items = Items(open_policy(protector, **policy), encoder, owner=_TABLE)
+        self.table, self.metric, self.keep_text = table, metric, keep_text
+
+    def create(
+        self,
+        fields: Mapping[str, Literal["text", "integer", "float", "boolean"]] | None = None,
+        *,
+        id_type: Literal["text", "integer"] = "text",
+    ) -> None:
+        """Make the table unless it is there.
+
+        Args:
+            fields: further columns and their types, at most 16; every row must then have a value for each.
+            id_type: of the primary key.
+
+        Raises:
+            IncompatibleError: the table is there with vectors of another dimension.
+            StoreError: the file cannot be written.
+        """
+        if id_type not in ("text", "integer"):
+            raise unknown_name(_TABLE, "id_type", ("text", "integer"), id_type)
+        option = f"distance_metric={SqliteVecStore.metrics[self.metric]}"
+        columns = [
+            f"{self.id_column} {id_type} primary key",
+            f"{self.vector_column} float[{self.items.dimension}] {option}",
+        ]
+        for name, kind in (fields or {}).items():
+            if kind not in _TYPES:
+                expected = "columns of the types " + ", ".join(_TYPES)
+                raise InvalidInputError.of(_TABLE, "fields", expected, repr(kind)[:40])
+            columns.append(f"{self._check_column(name, 'fields')} {kind}")
+        if self.keep_text:
+            columns.append(f"+{self.text_column} text")
+        if not self.store.exists():
+            self.store.make_table(columns)
+        self._check_dimension()
+
+    def _check_column(self, name: Any, param: str) -> str:
+        """Return a name that sqlite-vec takes for a column: it has no way to quote others."""
+        if not isinstance(name, str) or not _COLUMN.fullmatch(name) or name.lower() in _RESERVED:
+            expected = "columns of letters, digits and _, other than distance, k and rowid"
+            raise InvalidInputError.of(_TABLE, param, expected, "another name")
+        return name
 
 
 def _loadable() -> Any:
@@ -229,7 +367,7 @@ def _loadable() -> Any:
     try:
         import sqlite_vec  # noqa: F401 - so that it fails here and not at the first row
     except ImportError:
-        raise MissingDependencyError("Reading SQLite", "sqlite-vec", "sqlite-vec") from None
+        raise MissingDependencyError("SQLite", "sqlite-vec", "sqlite-vec") from None
     import sqlite3
 
     if hasattr(sqlite3.Connection, "enable_load_extension"):
@@ -237,33 +375,18 @@ def _loadable() -> Any:
     try:
         return importlib.import_module("pysqlite3")
     except ImportError:
-        feature = "sqlite-vec with this Python, whose sqlite3 cannot load extensions,"
-        raise MissingDependencyError(feature, "pysqlite3-binary", "sqlite-vec") from None
+        raise _no_extensions() from None
+
+
+def _no_extensions() -> MissingDependencyError:
+    feature = "sqlite-vec with this Python, whose sqlite3 cannot load extensions,"
+    return MissingDependencyError(feature, "pysqlite3-binary", "sqlite-vec")
 
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _number(one: str) -> int:
-    try:
-        return int(one)
-    except ValueError:
-        raise InvalidInputError.of(
-            _OWNER, "ids", "whole numbers, as the table's key is", "others"
-        ) from None
-
-
-def _values(row: Mapping[str, Any], columns: Sequence[str]) -> list[Any]:
-    """Return the values of ``columns``; what has none goes into that of JSON."""
-    rest = {name: value for name, value in row.items() if name not in columns or name == _JSON}
-    own = plain({name: row[name] for name in columns if name in row}, owner=_OWNER)
-    if _JSON not in columns and any(value is not None for value in rest.values()):
-        raise StoreError.of(_OWNER, "fields", "columns of the table", "others",
-                            "sqlite-vec cannot add columns.", "Let create make the table.")  # fmt: skip
-    return [as_json(rest, owner=_OWNER) if name == _JSON else own.get(name) for name in columns]
-
-
 def _fields(row: dict[str, Any]) -> dict[str, Any]:
-    kept = json.loads(row.pop(_JSON, None) or "{}")
-    return {**{name: value for name, value in row.items() if value is not None}, **kept}
+    rest = json.loads(row.pop(_JSON, None) or "{}")
+    return {**{name: value for name, value in row.items() if value is not None}, **rest}

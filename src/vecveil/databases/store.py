@@ -1,4 +1,4 @@
-"""`VectorStore`: the interface of a vector database, and what all implementations share."""
+"""`VectorStore`: the interface of a vector database, and the checks that all databases share."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.errors import InvalidInputError, StoreError, VecveilError, message
+from vecveil.errors import InvalidInputError, StoreError, VecveilError, unknown_name
+from vecveil.validation import check_count, check_embeddings
 
 __all__ = [
-    "Batch", "StoreInfo", "VectorStore", "as_json", "check_cursor", "database_errors", "in_order", "no_place",
-    "not_there", "only_one", "plain",
+    "Batch", "DatabaseStore", "Match", "StoreInfo", "VectorStore", "as_json", "check_cursor", "database_errors",
+    "integer_id", "json_cursor", "no_place", "plain",
 ]  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Some rows of a store.
+    """Rows of a store.
 
     Attributes:
         ids: one for each row, as text; numbers in decimal digits.
         vectors: (N, n) float32.
-        fields: what lies beside each vector, by the store's own names: metadata, payload, text.
-        cursor: where to go on behind this batch; opaque, kept in a file between runs.
+        fields: values beside each vector, by the store's names: metadata, payload, text.
+        cursor: opaque position behind these rows, which a migration saves between runs.
     """
 
     ids: tuple[str, ...]
@@ -50,13 +51,19 @@ class Batch:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def rows(self, order: Sequence[int]) -> Batch:
+        """Return the rows at these positions."""
+        places = list(order)
+        ids, fields = (tuple(column[i] for i in places) for column in (self.ids, self.fields))
+        return Batch(ids, self.vectors[places], fields, self.cursor)  # type: ignore[arg-type]
+
     @classmethod
     def joined(cls, batches: Sequence[Batch]) -> Batch:
-        """Return the rows of batches that follow each other as one."""
+        """Return the rows of consecutive batches as one batch."""
         if len(batches) == 1:
             return batches[0]
         return cls(
-            tuple(one for batch in batches for one in batch.ids),
+            tuple(name for batch in batches for name in batch.ids),
             np.concatenate([batch.vectors for batch in batches]),
             tuple(row for batch in batches for row in batch.fields),
             batches[-1].cursor,
@@ -65,12 +72,12 @@ class Batch:
 
 @dataclass(frozen=True)
 class StoreInfo:
-    """What a store says about itself.
+    """Description that a store gives of itself.
 
     Attributes:
         kind: such as ``chroma``.
         name: of the collection, table or file; never a password.
-        count: rows.
+        count: number of rows.
         dimension: of the vectors; 0 if there are none.
         metric: ``cosine``, ``dot``, ``euclidean``, or None if the store does not say.
     """
@@ -82,11 +89,25 @@ class StoreInfo:
     metric: str | None = None
 
 
+class Match(NamedTuple):
+    """One hit of a search.
+
+    Attributes:
+        id: of the row, as the database has it.
+        distance: as the database measures it; smaller is nearer.
+        fields: values beside the vector.
+    """
+
+    id: Any
+    distance: float
+    fields: dict[str, Any]
+
+
 class VectorStore(ABC):
     """One collection of a vector database. Close it, or use it in a ``with`` block.
 
-    Rows are read in an order that stays the same while nobody writes, and written by id: writing a row again
-    replaces it. So a copy that was interrupted goes on at the last cursor and holds every row once.
+    Rows are read in an order that is stable while nobody writes, and written by id: writing a row again replaces it.
+    So an interrupted copy continues at the last cursor and holds every row once.
 
     Every error of the database becomes a `StoreError` that names the store, what failed and what to do, and holds
     no text, vector or password.
@@ -101,53 +122,64 @@ class VectorStore(ABC):
 
     @abstractmethod
     def info(self) -> StoreInfo:
-        """Return what the store says about itself; raises `StoreError` if it is not there."""
-
-    @property
-    def normalises(self) -> bool:
-        """Whether vectors that are read agree with those that were written in direction only, and up to rounding.
-
-        Some databases keep unit vectors for cosines. All others return float32 bit for bit.
-        """
-        return False
-
-    def apart(self) -> VectorStore:
-        """Return the store in a process of its own where the database writes memory that it has not set, else itself.
-
-        Nothing of what this process knows, such as clean rows, gets into the database's files then. Another store than
-        this one is closed by whoever asked for it.
-        """
-        return self
-
-    def name_function(self, function: Any) -> None:  # noqa: B027 - most stores have no such thing
-        """Let the collection name ``function`` for texts that are added to it later, where the database has that."""
-
-    def rows_at_once(self, batch: int, total: int) -> int:
-        """Return how many rows of a copy of ``total`` rows `write` should be handed, at least ``batch``."""
-        return batch
-
-    @abstractmethod
-    def batches(self, size: int = 1000, *, after: str = "") -> Iterator[Batch]:
-        """Yield all rows in batches of at most ``size``, behind the cursor ``after``, in bounded memory."""
+        """Return the store's description; raises `StoreError` if it does not exist."""
 
     @abstractmethod
     def exists(self) -> bool:
-        """Return whether the collection is there."""
+        """Return whether the collection exists; without a name, whether there is exactly one."""
 
     @abstractmethod
     def create(self, dimension: int, *, metric: str | None = None) -> None:
-        """Make an empty collection; refuse one that exists with another dimension."""
+        """Create an empty collection; raise if it exists with another dimension."""
 
     @abstractmethod
-    def write(self, batch: Batch) -> None:
-        """Write the rows, replacing those with the same ids; when it returns they are there."""
+    def batches(self, size: int = 1000, *, after: str = "") -> Iterator[Batch]:
+        """Yield all rows behind the cursor ``after`` in batches of at most ``size``, in bounded memory."""
 
     @abstractmethod
     def read(self, ids: Sequence[str]) -> Batch:
         """Return the rows of ``ids`` in that order; raises `StoreError` if one is missing."""
 
+    @abstractmethod
+    def write(self, batch: Batch) -> None:
+        """Write the rows durably, replacing those with the same ids; of equal ids the last row counts."""
+
+    @abstractmethod
+    def search(self, vector: Any, k: int = 10) -> list[Match]:
+        """Return the ``k`` rows nearest to ``vector`` (m,) in the store's metric, nearest first."""
+
+    @abstractmethod
+    def delete(self, ids: Sequence[str]) -> None:
+        """Delete the rows of ``ids``; ids that no row has are ignored."""
+
+    def count(self) -> int:
+        """Return the number of rows."""
+        return self.info().count
+
+    @property
+    def normalises(self) -> bool:
+        """Whether the store keeps directions only, up to rounding: some scale vectors to norm 1 for cosines.
+
+        All others return float32 bit for bit.
+        """
+        return False
+
+    def apart(self) -> VectorStore:
+        """Return the store in a subprocess if its database writes uninitialised memory into files, else itself.
+
+        The caller closes a store that is not this one.
+        """
+        return self
+
+    def name_function(self, function: Any) -> None:  # noqa: B027 - most databases have none
+        """Name the embedding function of texts that are added later, where the database keeps one."""
+
+    def rows_at_once(self, batch: int, total: int) -> int:
+        """Return how many rows `write` should get at once in a copy of ``total`` rows, at least ``batch``."""
+        return batch
+
     def close(self) -> None:  # noqa: B027 - most stores hold nothing open
-        """Let go of connections and files."""
+        """Close connections and files."""
 
     def __enter__(self) -> Self:
         return self
@@ -161,66 +193,199 @@ class VectorStore(ABC):
         self.close()
 
 
-@contextmanager
-def database_errors(owner: str, doing: str, fix: str) -> Iterator[None]:
-    """Turn what a database's client raises into a `StoreError`.
+class DatabaseStore(VectorStore):
+    """Base of all databases: check arguments and names once, then call the methods that a database implements.
 
-    The error's type is named, its text and its cause are dropped: clients repeat rows, vectors and passwords there.
+    Those (``_info``, ``_create``, ...) may raise whatever the client raises; it leaves here as a `StoreError`.
 
     Args:
-        owner: the store's class.
-        doing: what was asked, such as ``reading rows``.
+        where: path or URL.
+        collection: name; None takes the only one.
+    """
+
+    metrics: ClassVar[Mapping[str, Any]] = {}
+    """Metrics by our names, as the database names them."""
+    noun: ClassVar[str] = "collection"
+    place: ClassVar[str] = ""
+    """Description of a local path, for errors."""
+    page: ClassVar[int] = 500
+    """Rows to ask for by id at once."""
+
+    def __init__(self, where: str, collection: str | None = None) -> None:
+        self._where, self._name = where, collection or ""
+        self._remote = "://" in where
+        self._owner = type(self).__name__
+
+    @classmethod
+    def open(cls, where: str, collection: str | None) -> Self:
+        return cls(where, collection)
+
+    # What a database implements -------------------------------------------------------------------
+
+    @abstractmethod
+    def _names(self) -> list[str]:
+        """Return the names of the collections of a place that exists."""
+
+    def _place_exists(self) -> bool:
+        """Return whether there is a database at a local path; servers answer for themselves."""
+        return True
+
+    @abstractmethod
+    def _info(self) -> StoreInfo: ...
+
+    @abstractmethod
+    def _create(self, dimension: int, metric: str | None) -> None: ...
+
+    @abstractmethod
+    def _batches(self, size: int, after: str) -> Iterator[Batch]: ...
+
+    @abstractmethod
+    def _read(self, ids: list[str]) -> Batch:
+        """Return the rows of different ids in any order; missing ones are left out."""
+
+    @abstractmethod
+    def _write(self, batch: Batch) -> None:
+        """Write at least one row, with different ids and finite vectors of the right dimension."""
+
+    @abstractmethod
+    def _search(self, vector: npt.NDArray[np.float32], k: int) -> list[Match]: ...
+
+    @abstractmethod
+    def _delete(self, ids: list[str]) -> None: ...
+
+    def _dimension(self) -> int:
+        """Return the dimension of the collection, 0 if it takes any; cheaper than `_info` where that counts rows."""
+        return self._info().dimension
+
+    # ----------------------------------------------------------------------------------------------
+
+    def _guard(self, doing: str) -> Any:
+        return database_errors(self._owner, doing)
+
+    def _known(self) -> str:
+        """Return the name of the collection, which exists."""
+        if not self._place_exists():
+            raise no_place(self._where, self.place, owner=self._owner)
+        names = self._names()
+        listed = ", ".join(sorted(names)[:10]) or "none"
+        if not self._name and len(names) != 1:
+            raise StoreError.of(self._owner, "location", f"one with a {self.noun} behind #", "none",
+                                f"The store has: {listed}.", "Write KIND:WHERE#NAME.")  # fmt: skip
+        self._name = self._name or names[0]
+        if self._name not in names:
+            raise StoreError.of(self._owner, self.noun, "in the database", f"{self._name[:80]!r}, which is not there",
+                                f"The store has: {listed}.", code="E-STORE-NOT-FOUND")  # fmt: skip
+        return self._name
+
+    def exists(self) -> bool:
+        with self._guard("the list of collections"):
+            names = self._names() if self._place_exists() else []
+        return self._name in names if self._name else len(names) == 1
+
+    def info(self) -> StoreInfo:
+        with self._guard("the description"):
+            return self._info()
+
+    def create(self, dimension: int, *, metric: str | None = None) -> None:
+        dimension = check_count(dimension, owner=self._owner, param="dimension")
+        if metric is not None and metric not in self.metrics:
+            raise unknown_name(self._owner, "metric", self.metrics, metric)
+        if self.exists():
+            with self._guard("the description"):
+                there = self._dimension()
+                if there not in (0, dimension):
+                    raise StoreError.of(self._owner, "dimension", f"{there}, that of the {self.noun}", dimension,
+                                        fix=f"Name another {self.noun}.")  # fmt: skip
+                self._check_reuse()
+            return
+        if not self._name:
+            raise InvalidInputError.of(
+                self._owner, "location", f"one with a {self.noun} behind #", "none"
+            )
+        with self._guard(f"making the {self.noun}"):
+            self._create(dimension, metric)
+
+    def _check_reuse(self) -> None:
+        """Raise if an existing collection must not be written to."""
+
+    def batches(self, size: int = 1000, *, after: str = "") -> Iterator[Batch]:
+        size = check_count(size, owner=self._owner, param="size")
+        with self._guard("reading rows"):
+            yield from self._batches(size, after)
+
+    def read(self, ids: Sequence[str]) -> Batch:
+        unique = list(dict.fromkeys(ids))
+        with self._guard("reading rows"):
+            parts = [
+                self._read(unique[i : i + self.page]) for i in range(0, len(unique), self.page)
+            ]
+        batch = Batch.joined(parts) if parts else Batch((), np.empty((0, 0), np.float32), ())
+        place = {name: at for at, name in enumerate(batch.ids)}
+        missing = sum(name not in place for name in ids)
+        if missing:
+            raise StoreError.of(self._owner, "ids", "those of rows in the store", f"{missing} that are not there",
+                                code="E-STORE-NOT-FOUND")  # fmt: skip
+        return batch.rows([place[name] for name in ids])
+
+    def write(self, batch: Batch) -> None:
+        vectors = check_embeddings(np.asarray(batch.vectors), owner=self._owner, param="vectors")
+        with self._guard("writing rows"):
+            dimension = self._dimension() or vectors.shape[1]
+            if vectors.shape[1] != dimension:
+                got = f"dimension {vectors.shape[1]}"
+                raise StoreError.of(self._owner, "vectors", f"of dimension {dimension}", got)
+            last = {name: at for at, name in enumerate(batch.ids)}
+            if last:
+                batch = Batch(batch.ids, vectors.astype(np.float32, copy=False), batch.fields)
+                self._write(batch if len(last) == len(batch) else batch.rows(list(last.values())))
+
+    def search(self, vector: Any, k: int = 10) -> list[Match]:
+        query = check_embeddings(
+            np.atleast_2d(np.asarray(vector)), owner=self._owner, param="vector"
+        )
+        k = check_count(k, owner=self._owner, param="k")
+        with self._guard("searching"):
+            return self._search(np.ascontiguousarray(query[0], dtype=np.float32), k)
+
+    def delete(self, ids: Sequence[str]) -> None:
+        unique = list(dict.fromkeys(ids))
+        with self._guard("deleting rows"):
+            for start in range(0, len(unique), self.page):
+                self._delete(unique[start : start + self.page])
+
+
+@contextmanager
+def database_errors(owner: str, doing: str, fix: str = "") -> Iterator[None]:
+    """Turn what a database's client raises into a `StoreError`.
+
+    The error names the exception's type and drops its text and cause: clients repeat rows, vectors and passwords there.
+
+    Args:
+        owner: class that the error names.
+        doing: what failed, such as ``reading rows``.
     """
     try:
         yield
     except VecveilError:
         raise
     except Exception as error:
-        raise StoreError.of(
-            owner, doing, "answered by the database", type(error).__name__, fix=fix
-        ) from None
+        fix = (
+            fix
+            or "See that the database runs and can be written to, and run again: what was done stays done."
+        )
+        raise StoreError.of(owner, doing, "answered by the database", type(error).__name__, fix=fix,
+                            code="E-STORE-DATABASE") from None  # fmt: skip
 
 
-def only_one(names: Sequence[str], *, owner: str, what: str) -> str:
-    """Return the only collection of a store that was named without one.
-
-    Raises:
-        StoreError: there is none, or more than one.
-    """
-    if len(names) != 1:
-        listed = ", ".join(sorted(names)[:10]) or "none"
-        raise StoreError.of(owner, "location", f"one with a {what} behind #", "none",
-                            f"The store has: {listed}.", "Write KIND:WHERE#NAME.")  # fmt: skip
-    return names[0]
-
-
-def not_there(name: str, names: Sequence[str] = (), *, owner: str, what: str) -> StoreError:
-    """Return the error for a collection or table of which there is none.
-
-    Args:
-        names: of those that are there, if they are known.
-    """
-    listed = ", ".join(sorted(names)[:10])
-    return StoreError(
-        message(owner, what, "in the database", f"{name[:80]!r}, which is not there",
-                f"The store has: {listed}." if listed else "")
-    )  # fmt: skip
-
-
-def no_place(where: str, wanted: str, *, owner: str) -> StoreError:
-    """Return the error for a path of this machine at which there is something else, or nothing."""
+def no_place(where: str, expected: str, *, owner: str) -> StoreError:
+    """Return the error for a local path with something else, or nothing."""
     got = "something else" if os.path.exists(where) else "nothing there"
-    return StoreError(
-        message(owner, "location", wanted, f"{os.path.basename(where.rstrip('/'))[:80]!r}: {got}")
-    )
+    name = os.path.basename(where.rstrip("/"))[:80]
+    return StoreError.of(owner, "location", expected, f"{name!r}: {got}", code="E-STORE-NOT-FOUND")
 
 
 def check_cursor(after: str, *, owner: str) -> int:
-    """Return a cursor that counts rows.
-
-    Raises:
-        InvalidInputError: not one.
-    """
+    """Return the number of rows that a cursor stands for."""
     if not after:
         return 0
     if not (isinstance(after, str) and after.isascii() and after.isdecimal()):
@@ -228,32 +393,41 @@ def check_cursor(after: str, *, owner: str) -> int:
     return int(after)
 
 
-def in_order(asked: Sequence[str], found: Sequence[str], *, owner: str) -> list[int]:
-    """Return where each of ``asked`` is in ``found``.
+def json_cursor(after: str, *, owner: str) -> str | None:
+    """Return the id that a cursor holds as JSON, so that no id is mistaken for the start; None at the start."""
+    try:
+        last = json.loads(after) if after else None
+    except (TypeError, ValueError):
+        last = 0
+    if last is not None and not isinstance(last, str):
+        raise InvalidInputError.of(owner, "after", "a cursor of this store", "something else")
+    return last
 
-    Raises:
-        StoreError: some are not there; says how many, not which.
-    """
-    place = {name: at for at, name in enumerate(found)}
-    missing = sum(name not in place for name in asked)
-    if missing:
-        raise StoreError.of(
-            owner, "ids", "those of rows in the store", f"{missing} that are not there"
-        )
-    return [place[name] for name in asked]
+
+def integer_id(name: str, *, owner: str) -> int:
+    """Return an id as a whole number of 64 bits, for databases whose keys are numbers."""
+    try:
+        number = int(name)
+        if abs(number) < 1 << 63:
+            return number
+    except ValueError:
+        pass
+    raise InvalidInputError.of(
+        owner, "ids", "whole numbers of 64 bits, as the key is", "others"
+    ) from None
 
 
 def as_json(fields: Mapping[str, Any], *, owner: str) -> str:
-    """Return the fields on one line of JSON, those that are None left out.
-
-    Raises:
-        StoreError: a value of a type that JSON has not; its type alone is told.
-    """
+    """Return `plain` fields as one line of JSON."""
     return json.dumps(plain(fields, owner=owner), ensure_ascii=False)
 
 
 def plain(fields: Mapping[str, Any], *, owner: str) -> dict[str, Any]:
-    """Return the fields with values that JSON has, those that are None left out; raises as `as_json` does."""
+    """Return the fields that are not None as JSON values: times, decimals and UUIDs become strings.
+
+    Raises:
+        StoreError: a value of another type; the message names the type only.
+    """
     return {str(k): _plain(value, owner) for k, value in fields.items() if value is not None}
 
 

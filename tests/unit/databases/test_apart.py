@@ -20,12 +20,12 @@ from chromadb.utils.embedding_functions import register_embedding_function
 
 import vecveil
 from harness.command_line import CANARY
+from harness.errors import raises
 from vecveil.databases import Batch, open_store
 from vecveil.databases.apart import StoreApart, _error
-from vecveil.databases.chroma import ChromaStore
+from vecveil.databases.chroma import ChromaStore, _NamedFunction
 from vecveil.databases.locations import in_this_process
 from vecveil.databases.migrating import migrate
-from vecveil.databases.named_function import named_function
 from vecveil.errors import (
     IncompatibleError,
     InvalidInputError,
@@ -153,7 +153,10 @@ def test_the_name_stands_for_our_function() -> None:
     """Chroma keeps of the named one what it would keep of the function, and refuses the same changes."""
     config = {"protector": "p", "fingerprint": "a", "encoder": None, "give_again": []}
     try:
-        named = named_function(config)
+        store = ChromaStore("http://127.0.0.1:9", "notes")
+        store.name_function(config)
+        named = store.embedding_function
+        assert isinstance(named, _NamedFunction)
     finally:
         register_embedding_function(ProtectedEmbeddingFunction)  # as it was
     assert named.name() == ProtectedEmbeddingFunction.name()
@@ -161,7 +164,7 @@ def test_the_name_stands_for_our_function() -> None:
     assert named.default_space() == ProtectedEmbeddingFunction.default_space(named)
     assert named.supported_spaces() == ProtectedEmbeddingFunction.supported_spaces(named)
     assert not named.is_legacy()
-    with pytest.raises(StoreError, match="left alone"):
+    with raises("E-INPUT", "embedding_function"):
         named(["a text"])
     for kind in (type(named), ProtectedEmbeddingFunction):
         kind.validate_config_update(named, config, config | {"protector": "q"})

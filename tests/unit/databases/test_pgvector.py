@@ -18,8 +18,7 @@ from harness.postgres import fresh_database, start_again, stop_at_once
 from vecveil import Protector
 from vecveil.databases import Batch, open_store
 from vecveil.databases.migrating import MigrationOptions, migrate
-from vecveil.databases.pgvector import PgvectorStore
-from vecveil.databases.pgvector_layout import Row
+from vecveil.databases.pgvector import PgvectorStore, TableRow
 from vecveil.errors import InvalidInputError, StoreError
 from vecveil.mechanisms import Laplace
 from vecveil.protector.policy import ReleasePolicy
@@ -154,7 +153,7 @@ def test_types_of_another_database_are_no_statements(url: str, connection: Any) 
         (batch,) = [rows(1)]
         layout = store._layout()  # type: ignore[attr-defined]
         evil = type(layout)("id", "text", "embedding", 4, None, {"a": "text; DROP TABLE keep"}, {})
-        store.write(Batch(batch.ids, batch.vectors, (Row.of({"a": "x"}, evil),)))
+        store.write(Batch(batch.ids, batch.vectors, (TableRow.of({"a": "x"}, evil),)))
     assert types(connection, "careful")["a"] == "text"
     assert types(connection, "keep")
 

@@ -1,0 +1,136 @@
+"""Base of the SQL tables for programs: protect what is added to a store's table, and what is searched there."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Protocol, Self
+
+from vecveil.databases.release import Items
+from vecveil.databases.store import Match
+from vecveil.errors import InvalidInputError
+from vecveil.types import Embeddings, Texts
+
+__all__ = ["SqlStore", "SqlTable"]
+
+
+class SqlStore(Protocol):
+    """What `SqlTable` needs of a store beside the interface of every store."""
+
+    def _dimension(self) -> int: ...
+    def _search(self, vector: Any, k: int, metric: str | None, where: Any) -> list[Match]: ...
+    def insert(
+        self, ids: Sequence[Any], vectors: Any, names: list[str], rows: Sequence[Any]
+    ) -> None:
+        """Write the columns ``names`` of rows in one transaction."""
+
+    def count(self) -> int:
+        """Return the number of rows."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection, unless it was the caller's."""
+
+
+class SqlTable(ABC):
+    """A table with protected vectors; close it, or use it in a ``with`` block."""
+
+    database: ClassVar[str]
+    items: Items
+    store: SqlStore
+    table: str
+    metric: str
+    id_column: str
+    vector_column: str
+    text_column: str
+    keep_text: bool
+
+    @abstractmethod
+    def _check_column(self, name: Any, param: str) -> str:
+        """Return a name that the database can hold as a column's."""
+
+    def add(
+        self,
+        ids: Sequence[Any],
+        items: Texts | Embeddings,
+        fields: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Protect ``items`` and write them in one transaction; rows with the same ids are replaced.
+
+        Args:
+            ids: one for each item, as the primary key has them; they name the items to a key and a ledger.
+            items: texts, or clean vectors (N, n).
+            fields: further values to write for each item, by column; the same columns for all.
+
+        Raises:
+            InvalidInputError: ids or fields that do not fit the items, NaN, or equal ids.
+            IncompatibleError: vectors, or the table's, of another dimension.
+            StoreError: the database is gone or refused; nothing of this batch is written.
+        """
+        names = self._check_rows(ids, items, fields)
+        self._check_dimension()
+        vectors, texts = self.items.documents(items, ids)
+        rows = [dict(row) for row in fields or [{}] * len(vectors)]
+        kept = texts is not None and self.keep_text
+        self.items.warn_if_text(
+            fields, texts, f"the {self.database} table {self.table!r}", kept=kept
+        )
+        if texts is not None and kept:
+            names = [*names, self.text_column]
+            rows = [{**row, self.text_column: text} for row, text in zip(rows, texts, strict=True)]
+        self.store.insert(ids, vectors, names, rows)
+
+    def search(
+        self,
+        query: str | Embeddings | Sequence[float],
+        k: int = 10,
+        *,
+        where: Mapping[str, Any] | None = None,
+    ) -> list[Match]:
+        """Return the ``k`` nearest rows, nearest first; sqlite-vec gives at most 4096.
+
+        Args:
+            query: a text, or a clean vector (n,); it is protected as the policy says.
+            where: values that columns must have.
+
+        Raises:
+            InvalidInputError: NaN, or more than one query.
+            StoreError: the database is gone or refused.
+        """
+        self._check_dimension()
+        for name in where or {}:
+            self._check_column(name, "where")
+        return self.store._search(self.items.query(query), int(k), self.metric, where)
+
+    def count(self) -> int:
+        """Return the number of rows."""
+        return self.store.count()
+
+    def close(self) -> None:
+        """Close the connection, unless it was the caller's."""
+        self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def _check_dimension(self) -> None:
+        if dimension := self.store._dimension():
+            self.items.check_dimension(dimension, "table")
+
+    def _check_rows(
+        self, ids: Sequence[Any], items: Any, fields: Sequence[Mapping[str, Any]] | None
+    ) -> list[str]:
+        """Return the names of the fields."""
+        owner, rows = f"{self.items.owner}.add", len(items)
+        if len(ids) != rows or len(set(ids)) != rows or len(fields or ids) != rows:
+            got = f"{len(set(ids))} different ids for {rows} items"
+            raise InvalidInputError.of(owner, "ids", "one for each item and its fields", got)
+        names = [self._check_column(name, "fields") for name in fields[0]] if fields else []
+        own = {self.id_column, self.vector_column, *([self.text_column] if self.keep_text else [])}
+        if own & set(names) or any(set(row) != set(names) for row in fields or ()):
+            expected = "the same columns for all, beside id, vector and text"
+            raise InvalidInputError.of(owner, "fields", expected, "others")
+        return names
