@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from vecveil.databases.locations import KINDS, open_store
-from vecveil.databases.store import Batch, Match, StoreInfo, VectorStore
+from vecveil.databases.store import Batch, StoreInfo, VectorStore
 
-__all__ = ["KINDS", "Batch", "Match", "StoreInfo", "VectorStore", "open_store"]
+__all__ = ["KINDS", "Batch", "StoreInfo", "VectorStore", "open_store"]

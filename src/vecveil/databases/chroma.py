@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Unpack, cast
+from typing import Any, ClassVar, cast
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -20,7 +20,7 @@ import numpy as np
 from vecveil.databases.apart import StoreApart
 from vecveil.databases.release import (
     Items,
-    PolicyOptions,
+    KeySource,
     open_policy,
     policy_config,
     warn_plaintext,
@@ -34,7 +34,7 @@ from vecveil.databases.store import (
     check_cursor,
 )
 from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError, StoreError
-from vecveil.release_policy import QUERY_PROTECTIONS, STRONGER
+from vecveil.release_policy import QUERY_PROTECTIONS, STRONGER, QueryProtection
 from vecveil.validation import check_same_length, check_texts
 
 try:
@@ -150,7 +150,7 @@ class ChromaStore(DatabaseStore):
             dimension = self._get(limit=1).vectors.shape[1]
         return StoreInfo(self.kind, collection.name, count, dimension, metric)
 
-    def _dimension(self) -> int:
+    def dimension(self) -> int:
         return int((self._collection().metadata or {}).get(_DIMENSION, 0)) or self._info().dimension
 
     def _create(self, dimension: int, metric: str | None) -> None:
@@ -275,7 +275,7 @@ class ChromaEmbeddingFunction(EmbeddingFunction[Documents]):
         protector: its file, or the object.
         encoder: None takes the protector's; else any other Chroma embedding function, an encoder's name, or an object
             with ``encode``.
-        policy: keywords of `PolicyOptions`.
+        query_protection, query_noise, key, ledger: see `PolicyOptions`.
 
     Objects are not saved with a collection: a program that opens it later passes the function again, with
     ``client.get_collection(name, embedding_function=...)``, and is refused until it does.
@@ -285,30 +285,44 @@ class ChromaEmbeddingFunction(EmbeddingFunction[Documents]):
     """
 
     def __init__(
-        self, protector: Any, *, encoder: Any = None, **policy: Unpack[PolicyOptions]
+        self,
+        protector: Any,
+        *,
+        encoder: Any = None,
+        query_protection: QueryProtection = "same",
+        query_noise: float = STRONGER,
+        key: KeySource = None,
+        ledger: Any = None,
     ) -> None:
-        opened = open_policy(protector, **policy)
-        protection = policy.get("query_protection", "same")
-        if protection != "same" and not hasattr(EmbeddingFunction, "embed_query"):
+        policy = open_policy(
+            protector,
+            query_protection=query_protection,
+            query_noise=query_noise,
+            key=key,
+            ledger=ledger,
+        )
+        if query_protection != "same" and not hasattr(EmbeddingFunction, "embed_query"):
             raise InvalidInputError.of(_OWNER, "query_protection", "'same' with this version of Chroma",
-                                       repr(protection), "It embeds queries as documents.",
+                                       repr(query_protection), "It embeds queries as documents.",
                                        "Upgrade: pip install -U chromadb")  # fmt: skip
         query_encoder = getattr(encoder, "embed_query", None) if callable(encoder) else None
-        self._items: Items | None = Items(opened, encoder, query_encoder, owner=_OWNER)
+        self._items: Items | None = Items(
+            policy, encoder, query_encoder, owner=_OWNER, verify=False
+        )
         self._warned = False
-        given = {"protector": protector, "key": policy.get("key"), "ledger": policy.get("ledger")}
+        given = {"protector": protector, "key": key, "ledger": ledger}
         names = {n: v if isinstance(v, str | os.PathLike) else None for n, v in given.items()}
         encoder_config, missing = _encoder_config(encoder)
         missing += [name for name in _NAMED if given[name] is not None and names[name] is None]
         self._config: dict[str, Any] = {
             **policy_config(
                 **names,
-                query_protection=protection,
-                query_noise=float(policy.get("query_noise", STRONGER)),
+                query_protection=query_protection,
+                query_noise=float(query_noise),
                 owner=_OWNER,
             ),
             **encoder_config,
-            "fingerprint": opened.protector.fingerprint,
+            "fingerprint": policy.protector.fingerprint,
             "give_again": missing,
         }
 
@@ -317,24 +331,24 @@ class ChromaEmbeddingFunction(EmbeddingFunction[Documents]):
 
     def __call__(self, input: Documents) -> Embeddings:
         """Return the protected vectors of documents; called by Chroma, which stores their texts beside them."""
-        items = self.items()
+        items = self.release()
         self._warn()
         return list(items.documents(input)[0])
 
     def embed_query(self, input: Any) -> Any:
         """Return the vectors of a list of queries; of a single text the numbers alone, for LangChain."""
         if isinstance(input, str):
-            return [float(value) for value in self.items().query(input)]
-        return list(self.items().queries(input))
+            return [float(value) for value in self.release().query(input)]
+        return list(self.release().queries(input))
 
     def embed_documents(self, texts: Sequence[str]) -> list[list[float]]:
         """Return the protected vectors of documents as lists; called by LangChain's Chroma class."""
-        items = self.items()
+        items = self.release()
         self._warn()
         vectors: list[list[float]] = items.documents(list(texts))[0].tolist()
         return vectors
 
-    def items(self) -> Items:
+    def release(self) -> Items:
         """Return the policy with its encoder.
 
         Raises:
@@ -507,7 +521,7 @@ def protect_and_add(
             raise InvalidInputError.of(owner, "collection", f"one that was made with a {_OWNER}", "another",
                                        fix="Pass function=.")  # fmt: skip
         function = ChromaEmbeddingFunction.build_from_config(saved["config"])
-    items = function.items()
+    items = function.release()
     for start in range(0, rows, _BATCH):
         part = slice(start, start + _BATCH)
         vectors, _ = items.documents(texts[part], names[part])

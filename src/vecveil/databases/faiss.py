@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Self, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.databases.release import Items, PolicyOptions, Vectors, open_policy
+from vecveil.databases.release import Items, PolicyOptions, Vectors, open_policy, with_policy
 from vecveil.databases.store import (
     Batch,
     DatabaseStore,
@@ -232,13 +232,13 @@ class FaissStore(DatabaseStore):
             self._faiss.write_index(index, str(temporary))
 
     def _vectors(self, index: Any, start: int, stop: int) -> npt.NDArray[np.float32]:
-        inner = self._inner(index)
-        if isinstance(inner, self._faiss.IndexIVF) and inner.direct_map.no():
-            inner.make_direct_map()  # else it does not know where a row is
         if stop == start:
             return np.empty((0, index.d), dtype=np.float32)
+        inner = self._inner(index)
         fix = "Only indexes that can reconstruct vectors can be read: flat, HNSW, scalar and product quantisers."
         with database_errors(self._owner, "reading vectors", fix):
+            if isinstance(inner, self._faiss.IndexIVF) and inner.direct_map.no():
+                inner.make_direct_map()  # else it does not know where a row is
             return np.asarray(inner.reconstruct_n(start, stop - start), dtype=np.float32)
 
     def _maps(self, index: Any) -> bool:
@@ -265,6 +265,7 @@ class ProtectedIndex:
         MissingDependencyError: faiss is not installed.
     """
 
+    @with_policy
     def __init__(
         self,
         index: Any,

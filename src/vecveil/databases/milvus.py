@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 
-from vecveil.databases.release import Items, PolicyOptions, Vectors, open_policy
+from vecveil.databases.release import Items, PolicyOptions, Vectors, open_policy, with_policy
 from vecveil.databases.store import (
     Batch,
     DatabaseStore,
@@ -109,7 +109,7 @@ class MilvusStore(DatabaseStore):
                 theirs = index.get("metric_type")
         return next((ours for ours, name in self.metrics.items() if name == theirs), None)
 
-    def _dimension(self) -> int:
+    def dimension(self) -> int:
         return self._layout()[2]
 
     def _create(self, dimension: int, metric: str | None) -> None:
@@ -233,6 +233,7 @@ class ProtectedMilvus:
         MissingDependencyError: pymilvus, or for a file milvus-lite, is not installed.
     """
 
+    @with_policy
     def __init__(
         self,
         client: Any,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Unpack, get_args
 
 import numpy as np
 
-from vecveil.databases.release import Items, PolicyOptions, open_policy
+from vecveil.databases.release import Items, PolicyOptions, open_policy, with_policy
 from vecveil.databases.store import (
     Batch,
     DatabaseStore,
@@ -289,7 +289,7 @@ class PgvectorStore(DatabaseStore):
                 (dimension,) = cursor.execute(self._statement(first), ()).fetchone()
         return StoreInfo(self.kind, self._name, int(count), int(dimension), layout.metric)
 
-    def _dimension(self) -> int:
+    def dimension(self) -> int:
         return self.layout().dimension
 
     def _create(self, dimension: int, metric: str | None) -> None:
@@ -501,9 +501,13 @@ class PgvectorStore(DatabaseStore):
         raise StoreError.of(self._owner, "fields", "numbers, texts, times, bytes or JSON", type(value).__name__,
                             fix="Make the table with its columns first.")  # fmt: skip
 
-    def _search(
-        self, vector: Any, k: int, metric: str | None = None, where: Mapping[str, Any] | None = None
+    def _search(self, vector: Any, k: int) -> list[Match]:
+        return self.search_where(vector, k, self.layout().metric or "euclidean", {})
+
+    def search_where(
+        self, vector: Any, k: int, metric: str, where: Mapping[str, Any] | None
     ) -> list[Match]:
+        """Return the ``k`` nearest rows in ``metric`` whose columns have the values ``where``."""
         layout = self.layout()
         names = [*layout.columns, *layout.generated]
         quoted, SQL = self._identifier, self._sql.SQL
@@ -511,7 +515,7 @@ class PgvectorStore(DatabaseStore):
         select = self._statement(
             "SELECT {id}, {vector} {operator} %s{beside} FROM {table} WHERE {vector} IS NOT NULL{conditions}"
             " ORDER BY {vector} {operator} %s LIMIT %s",
-            operator=SQL(self.metrics[metric or layout.metric or "euclidean"]),
+            operator=SQL(self.metrics[metric]),
             beside=SQL("").join(SQL(", {}").format(quoted(name)) for name in names),
             conditions=SQL("").join(SQL(" AND {}").format(condition) for condition in conditions),
         )
@@ -547,9 +551,9 @@ class PostgresTable(SqlTable):
         MissingDependencyError: psycopg or pgvector is not installed.
     """
 
-    database: ClassVar[str] = "PostgreSQL"
-    store: PgvectorStore
+    _database: ClassVar[str] = "PostgreSQL"
 
+    @with_policy
     def __init__(
         self,
         connection: Connection[Any] | str,
@@ -564,18 +568,15 @@ class PostgresTable(SqlTable):
         keep_text: bool = False,
         **policy: Unpack[PolicyOptions],
     ) -> None:
-        if metric not in PgvectorStore.metrics:
-            raise unknown_name(_TABLE, "metric", PgvectorStore.metrics, metric)
         for part in table.split(".", 1) if isinstance(table, str) else [table]:
             _check_name(part, "table", owner=_TABLE)
-        self.id_column = _check_name(id_column, "id_column", owner=_TABLE)
-        self.vector_column = _check_name(vector_column, "vector_column", owner=_TABLE)
-        self.text_column = _check_name(text_column, "text_column", owner=_TABLE)
-        self.store = PgvectorStore(
-            connection, table, id_column=id_column, vector_column=vector_column, owner=_TABLE
+        names = {"id_column": id_column, "vector_column": vector_column}
+        store = PgvectorStore(connection, table, **names, owner=_TABLE)
+        items = Items(open_policy(protector, **policy), encoder, owner=_TABLE)
+        super().__init__(
+            store, items, metric, {**names, "text_column": text_column}, keep_text=keep_text
         )
-        self.items = Items(open_policy(protector, **policy), encoder, owner=_TABLE)
-        self.table, self.metric, self.keep_text = table, metric, keep_text
+        self.table = table
 
     def __repr__(self) -> str:
         """Return the table's name; never the URL, which may hold a password."""

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 
-from vecveil.databases.release import Items, PolicyOptions, open_policy
+from vecveil.databases.release import Items, PolicyOptions, open_policy, with_policy
 from vecveil.databases.store import Batch, DatabaseStore, Match, StoreInfo, database_errors, plain
 from vecveil.errors import (
     IncompatibleError,
@@ -110,7 +110,7 @@ class QdrantStore(DatabaseStore):
         count = int(self._client().count(self._name, exact=True).count)
         return StoreInfo(self.kind, self._name, count, int(params.size), self._metric(params))
 
-    def _dimension(self) -> int:
+    def dimension(self) -> int:
         return int(self._vectors()[1].size)
 
     def _create(self, dimension: int, metric: str | None) -> None:
@@ -199,6 +199,7 @@ class ProtectedQdrant:
         MissingDependencyError: qdrant-client is not installed.
     """
 
+    @with_policy
     def __init__(
         self,
         client: Any,

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from vecveil.encoders import load_encoder
-from vecveil.encoders.probe import PROBE_SENTENCES
-from vecveil.encoders.protocol import checked_vectors
+from vecveil.encoders.protocol import PROBE_SENTENCES, checked_vectors
 from vecveil.encoders.upstream_verification import matches_probe
 from vecveil.errors import IncompatibleError, InvalidInputError, wrong_type
 from vecveil.protector import Protector
@@ -27,13 +27,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CleanQueryWarning", "Items", "KeySource", "PlaintextWarning", "PolicyOptions", "Vectors", "open_policy",
-    "open_protector", "policy_config", "warn_plaintext",
+    "open_protector", "policy_config", "warn_plaintext", "with_policy",
 ]  # fmt: skip
 
 Vectors = npt.NDArray[np.float32]
 KeySource = NoiseKeys | NoiseKey | str | os.PathLike[str] | None
 """Keys, the path of a key file, or ``env:NAME`` of an environment variable that holds one."""
 
+F = TypeVar("F", bound=Callable[..., None])
 _ENVIRONMENT = "env:"
 _TEXT_WORDS = (
     5  # a value of so many words counts as a text where the texts themselves are not at hand
@@ -116,6 +117,15 @@ def open_policy(
     return policy
 
 
+def with_policy(init: F) -> F:
+    """Show the keywords of `PolicyOptions` in the signature of a constructor that takes them as ``**policy``."""
+    own = list(inspect.signature(init).parameters.values())
+    first = next(i for i, one in enumerate(own) if one.kind is inspect.Parameter.KEYWORD_ONLY)
+    options = list(inspect.signature(open_policy).parameters.values())[1:]
+    init.__signature__ = inspect.Signature([*own[:first], *options, *own[first:-1]])  # type: ignore[attr-defined]
+    return init
+
+
 def open_protector(protector: Any) -> Protector:
     """Return ``protector``, read from its file if it is a path.
 
@@ -178,6 +188,7 @@ class Items:
             first, a function before its first use, to verify that the protector was fitted for it.
         query_encoder: function for queries, where it differs from that for documents.
         owner: class that errors name.
+        verify: embed those sentences now; else before the first use.
 
     Raises:
         IncompatibleError: ``encoder`` is not the one that the protector was fitted for.
@@ -190,6 +201,7 @@ class Items:
         query_encoder: Callable[[list[str]], Any] | None = None,
         *,
         owner: str,
+        verify: bool = True,
     ) -> None:
         self.owner, self.policy = owner, policy
         self._encode: Callable[[list[str]], Any] | None = None
@@ -201,7 +213,8 @@ class Items:
             policy.protector.check_encoder(encoder)
             self._encode = encoder.encode
             self._verified = self._verified or encoder_fingerprint(encoder) is not None
-            self._verify()
+            if verify:
+                self._verify()
         elif encoder is not None:
             self._encode = encoder if callable(encoder) else load_encoder(encoder).encode
         self._encode_query = query_encoder or self._encode

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Unpack
 
 import numpy as np
 
-from vecveil.databases.release import Items, PolicyOptions, open_policy
+from vecveil.databases.release import Items, PolicyOptions, open_policy, with_policy
 from vecveil.databases.store import (
     Batch,
     DatabaseStore,
@@ -158,7 +158,7 @@ class SqliteVecStore(DatabaseStore):
         )  # fmt: skip
         return self._known_layout
 
-    def _dimension(self) -> int:
+    def dimension(self) -> int:
         return self._layout().dimension
 
     def _info(self) -> StoreInfo:
@@ -244,9 +244,13 @@ class SqliteVecStore(DatabaseStore):
                                 "sqlite-vec cannot add columns.", "Let create make the table.")  # fmt: skip
         return values
 
-    def _search(
-        self, vector: Any, k: int, metric: str | None = None, where: Mapping[str, Any] | None = None
+    def _search(self, vector: Any, k: int) -> list[Match]:
+        return self.search_where(vector, k, "", {})
+
+    def search_where(
+        self, vector: Any, k: int, metric: str, where: Mapping[str, Any] | None
     ) -> list[Match]:
+        """Return the ``k`` nearest rows in the table's metric whose columns have the values ``where``."""
         layout = self._layout()
         columns = ", ".join(map(_quoted, (layout.key, *layout.columns)))
         conditions = "".join(f" AND {_quoted(name)} = ?" for name in where or {})
@@ -292,9 +296,9 @@ class SqliteTable(SqlTable):
         MissingDependencyError: sqlite-vec is not installed, or no SQLite that can load extensions.
     """
 
-    database: ClassVar[str] = "SQLite"
-    store: SqliteVecStore
+    _database: ClassVar[str] = "SQLite"
 
+    @with_policy
     def __init__(
         self,
         connection: Any,
@@ -311,14 +315,15 @@ class SqliteTable(SqlTable):
     ) -> None:
         if not isinstance(table, str) or not table or "\0" in table:
             raise InvalidInputError.of(_TABLE, "table", "a name", type(table).__name__)
-        if metric not in SqliteVecStore.metrics:
-            raise unknown_name(_TABLE, "metric", SqliteVecStore.metrics, metric)
-        self.id_column = self._check_column(id_column, "id_column")
-        self.vector_column = self._check_column(vector_column, "vector_column")
-        self.text_column = self._check_column(text_column, "text_column")
-        self.store = SqliteVecStore(connection, table, owner=_TABLE)
-        self.items = Items(open_policy(protector, **policy), encoder, owner=_TABLE)
-        self.table, self.metric, self.keep_text = table, metric, keep_text
+        store = SqliteVecStore(connection, table, owner=_TABLE)
+        items = Items(open_policy(protector, **policy), encoder, owner=_TABLE)
+        columns = {
+            "id_column": id_column,
+            "vector_column": vector_column,
+            "text_column": text_column,
+        }
+        super().__init__(store, items, metric, columns, keep_text=keep_text)
+        self.table = table
 
     def create(
         self,

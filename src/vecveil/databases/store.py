@@ -253,7 +253,7 @@ class DatabaseStore(VectorStore):
     @abstractmethod
     def _delete(self, ids: list[str]) -> None: ...
 
-    def _dimension(self) -> int:
+    def dimension(self) -> int:
         """Return the dimension of the collection, 0 if it takes any; cheaper than `_info` where that counts rows."""
         return self._info().dimension
 
@@ -292,7 +292,7 @@ class DatabaseStore(VectorStore):
             raise unknown_name(self._owner, "metric", self.metrics, metric)
         if self.exists():
             with self._guard("the description"):
-                there = self._dimension()
+                there = self.dimension()
                 if there not in (0, dimension):
                     raise StoreError.of(self._owner, "dimension", f"{there}, that of the {self.noun}", dimension,
                                         fix=f"Name another {self.noun}.")  # fmt: skip
@@ -330,7 +330,7 @@ class DatabaseStore(VectorStore):
     def write(self, batch: Batch) -> None:
         vectors = check_embeddings(np.asarray(batch.vectors), owner=self._owner, param="vectors")
         with self._guard("writing rows"):
-            dimension = self._dimension() or vectors.shape[1]
+            dimension = self.dimension() or vectors.shape[1]
             if vectors.shape[1] != dimension:
                 got = f"dimension {vectors.shape[1]}"
                 raise StoreError.of(self._owner, "vectors", f"of dimension {dimension}", got)

@@ -4,46 +4,30 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 from vecveil.databases.release import Items
 from vecveil.databases.store import Match
-from vecveil.errors import InvalidInputError
+from vecveil.errors import InvalidInputError, unknown_name
 from vecveil.types import Embeddings, Texts
 
-__all__ = ["SqlStore", "SqlTable"]
-
-
-class SqlStore(Protocol):
-    """What `SqlTable` needs of a store beside the interface of every store."""
-
-    def _dimension(self) -> int: ...
-    def _search(self, vector: Any, k: int, metric: str | None, where: Any) -> list[Match]: ...
-    def insert(
-        self, ids: Sequence[Any], vectors: Any, names: list[str], rows: Sequence[Any]
-    ) -> None:
-        """Write the columns ``names`` of rows in one transaction."""
-
-    def count(self) -> int:
-        """Return the number of rows."""
-        ...
-
-    def close(self) -> None:
-        """Close the connection, unless it was the caller's."""
+__all__ = ["SqlTable"]
 
 
 class SqlTable(ABC):
     """A table with protected vectors; close it, or use it in a ``with`` block."""
 
-    database: ClassVar[str]
-    items: Items
-    store: SqlStore
-    table: str
-    metric: str
-    id_column: str
-    vector_column: str
-    text_column: str
-    keep_text: bool
+    _database: ClassVar[str]
+
+    def __init__(
+        self, store: Any, items: Items, metric: str, columns: Mapping[str, str], *, keep_text: bool
+    ) -> None:
+        if metric not in store.metrics:
+            raise unknown_name(items.owner, "metric", store.metrics, metric)
+        self.store, self.items, self.metric, self.keep_text = store, items, metric, keep_text
+        self.id_column, self.vector_column, self.text_column = (
+            self._check_column(name, param) for param, name in columns.items()
+        )
 
     @abstractmethod
     def _check_column(self, name: Any, param: str) -> str:
@@ -73,7 +57,7 @@ class SqlTable(ABC):
         rows = [dict(row) for row in fields or [{}] * len(vectors)]
         kept = texts is not None and self.keep_text
         self.items.warn_if_text(
-            fields, texts, f"the {self.database} table {self.table!r}", kept=kept
+            fields, texts, f"the {self._database} table {self.table!r}", kept=kept
         )
         if texts is not None and kept:
             names = [*names, self.text_column]
@@ -100,11 +84,14 @@ class SqlTable(ABC):
         self._check_dimension()
         for name in where or {}:
             self._check_column(name, "where")
-        return self.store._search(self.items.query(query), int(k), self.metric, where)
+        matches: list[Match] = self.store.search_where(
+            self.items.query(query), int(k), self.metric, where
+        )
+        return matches
 
     def count(self) -> int:
         """Return the number of rows."""
-        return self.store.count()
+        return int(self.store.count())
 
     def close(self) -> None:
         """Close the connection, unless it was the caller's."""
@@ -117,7 +104,7 @@ class SqlTable(ABC):
         self.close()
 
     def _check_dimension(self) -> None:
-        if dimension := self.store._dimension():
+        if dimension := self.store.dimension():
             self.items.check_dimension(dimension, "table")
 
     def _check_rows(

@@ -8,17 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.encoders import load_encoder
 from vecveil.encoders.protocol import PROBE_SENTENCES, checked_vectors
 from vecveil.encoders.upstream_verification import matches_probe
 from vecveil.errors import IncompatibleError
 from vecveil.protector.policy import ReleasePolicy
-from vecveil.protector.protector import encoder_fingerprint
 from vecveil.randomness import ItemId
 from vecveil.types import Embeddings, Texts
-from vecveil.validation import check_texts
 
-__all__ = ["TextRelease", "WrappedEmbedder"]
+__all__ = ["WrappedEmbedder"]
 
 Encode = Callable[[list[str]], Any]
 Embed = Callable[[list[str]], Awaitable[Any]]
@@ -126,62 +123,3 @@ class WrappedEmbedder:
                                        f"dimension {array.shape[1]}",
                                        "The protector was fitted for vectors of another encoder.",
                                        "Use the encoder it was fitted with, or fit a new protector.")  # fmt: skip
-
-
-class TextRelease:
-    """Encode texts and release their vectors, float32, for a database whose users bring an encoder.
-
-    Args:
-        policy: how documents and queries are released.
-        encoder: None takes the protector's; else a name or object for `vecveil.load_encoder`, or a function from a
-            list of texts to vectors.
-        query_encoder: the function for queries, where it differs from that for documents.
-
-    Raises:
-        InvalidInputError: neither a function nor an encoder.
-        IncompatibleError: another encoder than the protector's. Functions, and objects without a fingerprint, are
-            compared before their first use, by their vectors of fixed sentences.
-    """
-
-    def __init__(
-        self, policy: ReleasePolicy, encoder: Any = None, query_encoder: Encode | None = None
-    ) -> None:
-        self.policy = policy
-        self._wrapped = WrappedEmbedder(policy, owner="TextRelease")
-        self._identified = False
-        self._encode: Encode | None
-        if isinstance(encoder, str) or hasattr(encoder, "encode"):
-            loaded = load_encoder(encoder)
-            policy.protector.check_encoder(loaded)
-            self._identified = encoder_fingerprint(loaded) is not None
-            self._encode = loaded.encode
-        else:
-            known = encoder is None or callable(encoder)
-            self._encode = encoder if known else load_encoder(encoder).encode
-        self._encode_query = query_encoder or self._encode
-
-    @property
-    def dimension(self) -> int:
-        """Dimension of the released vectors."""
-        return self.policy.protector.released_dimension
-
-    def documents(self, texts: Texts, ids: Sequence[ItemId] | None = None) -> Embeddings:
-        """Return the vectors of ``texts`` as they are stored: (N, m) float32."""
-        texts, vectors = self._encoded(texts, query=False)
-        return self._wrapped.documents(vectors, texts, ids)
-
-    def queries(self, texts: Texts) -> Embeddings:
-        """Return the vectors of queries as they are compared: (N, m) float32."""
-        texts, vectors = self._encoded(texts, query=True)
-        return self._wrapped.queries(vectors, texts)
-
-    def _encoded(self, texts: Texts, *, query: bool) -> tuple[Texts, Any]:
-        texts = check_texts(texts, owner="TextRelease", min_rows=0)
-        if not texts:
-            return texts, None
-        encode = self._encode_query if query else self._encode
-        if encode is None:
-            encode = self.policy.protector.loaded_encoder().encode
-        elif self._encode is not None and not self._identified and self._wrapped.probe():
-            self._wrapped.compare(self._encode(self._wrapped.probe()))
-        return texts, encode(self._wrapped.seen(texts))

@@ -14,6 +14,7 @@ import chromadb
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from vecveil.databases import Batch
 from vecveil.databases.locations import in_this_process
 from vecveil.errors import InvalidInputError, StoreError
@@ -84,7 +85,7 @@ def test_places_that_are_no_database(tmp_path: Path) -> None:
 def test_nobody_answers() -> None:
     with in_this_process("chroma:http://127.0.0.1:9#notes") as store:
         for call in (store.info, store.exists, lambda: store.create(3), lambda: store.read(["a"])):
-            with pytest.raises(StoreError, match="the connection") as caught:
+            with raises("E-STORE-DATABASE") as caught:
                 call()
             assert caught.value.__cause__ is None
 

@@ -11,6 +11,7 @@ import faiss
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from vecveil.databases import Batch, open_store
 from vecveil.databases.faiss import FaissStore
 from vecveil.errors import InvalidInputError, StoreError
@@ -53,7 +54,7 @@ def test_ids_of_a_map_are_kept(path: Path, kind: str) -> None:
         assert found == [str(one) for one in ids]
         store.write(Batch((found[5], "9"), X[:2], ({"a": 1}, {})))
         assert np.array_equal(store.read([found[5], "9", found[6]]).vectors, X[[0, 1, 6]])
-        with pytest.raises(InvalidInputError, match="IndexIDMap"):
+        with raises("E-INPUT", "ids"):
             store.write(batch("a text"))
         assert store.info().count == 61
     again = faiss.read_index(str(path))
@@ -88,7 +89,7 @@ def test_an_index_that_cannot_reconstruct_is_refused(path: Path) -> None:
         X, np.arange(60) * 1000
     )  # its direct map takes no other ids than the rows' numbers
     faiss.write_index(index, str(path))
-    with FaissStore(str(path)) as store, pytest.raises(StoreError, match="reconstruct") as caught:
+    with FaissStore(str(path)) as store, raises("E-STORE-DATABASE", "reading vectors") as caught:
         list(store.batches())
     assert caught.value.__suppress_context__
 

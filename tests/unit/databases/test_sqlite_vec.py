@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from vecveil.databases import Batch, open_store
 from vecveil.databases.sqlite_vec import SqliteVecStore
 from vecveil.errors import InvalidInputError, StoreError
@@ -22,7 +23,7 @@ def path(tmp_path: Path) -> Path:
 
 def run(path: Path, *statements: str) -> None:
     store = SqliteVecStore(str(path), "any")
-    with store, store._cursor("preparing", table=False, new=True) as cursor:
+    with store, store.cursor("preparing") as cursor:
         for one in statements:
             cursor.execute(one, [X[0].tobytes()] if "?" in one else [])
 
@@ -46,7 +47,7 @@ def test_a_table_of_somebody_elses(path: Path) -> None:
             store.write(Batch(("6", "7"), X[:2], ({"year": 1}, {"year": 1, "other": 2})))
         with pytest.raises(InvalidInputError, match="whole numbers"):
             store.write(Batch(("6", "a"), X[:2], ({"year": 1},) * 2))
-        with pytest.raises(StoreError, match="none of the batch"):
+        with raises("E-STORE-DATABASE"):
             store.write(Batch(("6", "7"), X[:2], ({"year": 1}, {"year": "not a year"})))
         assert store.info().count == 3
 
@@ -79,7 +80,7 @@ def test_table_names_are_names(path: Path, name: str) -> None:
         store.write(Batch(("a", "b"), X[:2], ({'f"; --': datetime.date(2020, 1, 2)}, {})))
         assert store.read(["a"]).fields == ({'f"; --': "2020-01-02"},)
         assert store.info().count == 2
-        with store._cursor("looking", table=False) as cursor:
+        with store.cursor("looking") as cursor:
             assert cursor.execute("SELECT count(*) FROM keep").fetchone() == (0,)
 
 
