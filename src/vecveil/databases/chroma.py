@@ -47,7 +47,7 @@ try:
 except ImportError:
     raise MissingDependencyError("Chroma", "chromadb", "chroma") from None
 
-__all__ = ["ChromaEmbeddingFunction", "ChromaStore", "protect_and_add"]
+__all__ = ["ChromaEmbeddingFunction", "ChromaStore", "protect_and_add", "register"]
 
 Value = str | int | float | bool
 _OWNER = "ProtectedEmbeddingFunction"
@@ -436,6 +436,14 @@ class ChromaEmbeddingFunction(EmbeddingFunction[Documents]):
                 raise IncompatibleError.of(_OWNER, name, "that of the collection", "another",
                                            "Vectors of two protectors or encoders cannot be compared.",
                                            "Make a new collection.")  # fmt: skip
+
+
+def register() -> None:
+    """Let Chroma find the function by its name.
+
+    Importing this module does not: the subprocess of `StoreApart` must not build a function that reads a key.
+    """
+    register_embedding_function(ChromaEmbeddingFunction)  # type: ignore[no-untyped-call, unused-ignore]
 
 
 class _NamedFunction(ChromaEmbeddingFunction):

@@ -113,7 +113,7 @@ class Field:
         """
         if self.kinds.get("text") or self._all_text:
             return "text"
-        return next((kind for kind in ("numbers", "binary") if self.kinds.get(kind)), None)  # type: ignore[return-value]
+        return next((kind for kind in ("numbers", "binary") if self.kinds.get(kind)), None)
 
     @property
     def text_rows(self) -> int:
@@ -132,7 +132,7 @@ class Field:
         if self.kinds.get("email"):
             return "email"
         least = _LIKELY * max(self.rows, 1)
-        return next((kind for kind in ("phone", "name") if self.kinds.get(kind, 0) >= least), None)  # type: ignore[return-value, call-overload]
+        return next((kind for kind in ("phone", "name") if self.kinds.get(kind, 0) >= least), None)
 
     def to_record(self, rows: int) -> dict[str, Any]:
         """Return the field as JSON values; ``rows`` is the number of rows of the store."""

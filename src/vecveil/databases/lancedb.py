@@ -21,12 +21,12 @@ from vecveil.release_policy import STRONGER, QueryProtection
 try:
     import lancedb
     import pyarrow as pa
-    from lancedb.embeddings import TextEmbeddingFunction
+    from lancedb import embeddings
     from pydantic import PrivateAttr
 except ImportError:
     raise MissingDependencyError("LanceDB", "lancedb", "lancedb") from None
 
-__all__ = ["LanceEmbeddingFunction", "LanceStore"]
+__all__ = ["LanceEmbeddingFunction", "LanceStore", "register"]
 
 _MARK, _METRIC = b"vecveil", b"vecveil:metric"
 _DISTANCE = "_distance"
@@ -152,7 +152,7 @@ class LanceStore(DatabaseStore):
         return Batch(tuple(str(name) for name in ids), X, tuple(fields))
 
 
-class LanceEmbeddingFunction(TextEmbeddingFunction):  # type: ignore[misc, unused-ignore]
+class LanceEmbeddingFunction(embeddings.TextEmbeddingFunction):  # type: ignore[misc, unused-ignore]
     """Protected vectors for LanceDB; queries as the policy says.
 
     Args:
@@ -200,3 +200,8 @@ class LanceEmbeddingFunction(TextEmbeddingFunction):  # type: ignore[misc, unuse
     def compute_query_embeddings(self, query: Any, *args: Any, **kwargs: Any) -> list[Any]:
         """Return the vectors of queries."""
         return list(self._items.queries([str(text) for text in self.sanitize_input(query)]))
+
+
+def register() -> None:
+    """Let LanceDB find the function by its name ``vecveil``."""
+    embeddings.register("vecveil")(LanceEmbeddingFunction)  # type: ignore[no-untyped-call, unused-ignore]

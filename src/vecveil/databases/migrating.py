@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -163,10 +163,11 @@ def migrate(
                                    "Rewrite and encode the texts, and fill a new store with them.")  # fmt: skip
     if names[0] == names[1]:
         raise StoreError.of(_OWNER, "dest", "another store than the source", "the source itself")
-    with locked(state_file), _opened_apart(dest) as dest:
+    with _run(source, dest, state_file, batch, show_progress) as run:
+        dest = run.dest
         state = read_state(state_file)
         if state is None:
-            check = _check_source(source, protector, options, batch, show_progress)
+            check = _check_source(source, protector, options, run)
             if dest.exists() and (rows := dest.info().count):
                 raise StoreError.of(_OWNER, "dest", "a store that is not there yet, or empty", f"{rows:,} rows",
                                     "No state file says that this migration wrote them.",
@@ -186,11 +187,10 @@ def migrate(
                 if not dest.exists():
                     dest.create(state.dimension, metric=source.info().metric)
         resumed = state.rows
+        run.save(state)
         if not state.copied:
-            state = replace(state, ahead=max(state.ahead, _write_size(dest, batch, state)))
-        write_state(state_file, state)
-        state = _copied(state, source, dest, policy, state_file, batch, show_progress)
-        return _verified(state, resumed, source, dest, state_file, batch, show_progress)
+            run.copy(policy, source)
+        return run.verified(resumed)
 
 
 def verify_migration(
@@ -207,47 +207,139 @@ def verify_migration(
     Raises:
         StoreError: there is no finished migration of these stores, or a store does not answer.
     """
-    with locked(state_file), _opened_apart(dest) as dest:
+    with _run(source, dest, state_file, batch, show_progress) as run:
         state = read_state(state_file)
         if state is None or (state.source, state.dest) != names or not state.copied:
             raise StoreError.of(_OWNER, "state", "that of a finished migration of these stores",
                                 "none" if state is None else "another one", "It holds the checksum.",
                                 "Name it with --state, or finish the migration with the same command.")  # fmt: skip
-        return _verified(state, state.rows, source, dest, state_file, batch, show_progress)
+        run.save(state)
+        return run.verified(state.rows)
 
 
 @contextlib.contextmanager
-def _opened_apart(store: VectorStore) -> Iterator[VectorStore]:
-    apart = store.apart()
-    try:
-        yield apart
-    finally:
-        if apart is not store:
-            apart.close()
-
-
-def _verified(
-    state: MigrationState,
-    resumed: int,
+def _run(
     source: VectorStore | None,
     dest: VectorStore,
     state_file: Path,
     batch: int,
     show_progress: bool | None,
-) -> Migration:
-    result = verify(dest, state, source, batch=batch, show_progress=show_progress)
-    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()) if result.ok else None
-    state = replace(state, verified=when)
-    write_state(state_file, state)
-    return Migration(state, resumed, result)
+) -> Iterator[_Run]:
+    """Lock the state file, and open the destination apart where its database needs that."""
+    with locked(state_file):
+        apart = dest.apart()
+        try:
+            yield _Run(source, apart, state_file, batch, show_progress)
+        finally:
+            if apart is not dest:
+                apart.close()
+
+
+@dataclass
+class _Run:
+    """One run of a migration; ``state`` is what the state file holds."""
+
+    source: VectorStore | None
+    dest: VectorStore
+    state_file: Path
+    batch: int
+    show_progress: bool | None
+    state: MigrationState = field(init=False)
+
+    def progress(
+        self, batches: Iterator[Batch], description: str, rows: int, size: int = 0
+    ) -> Iterator[Batch]:
+        total = -(-rows // (size or self.batch))
+        return progress(batches, description, total=total, show=self.show_progress, unit="batch")
+
+    def save(self, state: MigrationState) -> None:
+        self.state = state
+        write_state(self.state_file, state)
+
+    def verified(self, resumed: int) -> Migration:
+        result = verify(
+            self.dest, self.state, self.source, batch=self.batch, show_progress=self.show_progress
+        )
+        when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()) if result.ok else None
+        self.save(replace(self.state, verified=when))
+        return Migration(self.state, resumed, result)
+
+    def copy(self, policy: ReleasePolicy, source: VectorStore) -> None:
+        """Write all batches behind the cursor."""
+        most = max(self.batch, self.dest.rows_at_once(self.batch, self.state.total))
+        # Recorded before the first write: a crash leaves at most so many rows beyond those recorded.
+        self.save(replace(self.state, ahead=max(self.state.ahead, most)))
+        total = self.state.total
+        batches = _joined(source.batches(self.batch, after=self.state.cursor), most)
+        left = total - self.state.rows - self.state.skipped
+        try:
+            for rows in self.progress(batches, "migrate", left, most):
+                self.save(self._written(rows, policy, most))
+            _check_unchanged(self.state, source)
+        except StoreError as error:
+            so_far = f"{self.state.rows:,} of {total:,} rows are copied. The same command goes on from there."
+            raise StoreError(f"{error} {so_far}", code=error.code, param=error.param) from None
+        except LedgerCapError as error:
+            raise LedgerCapError(
+                f"{error} {self.state.rows:,} of {total:,} rows are copied. A batch that was interrupted counts "
+                "again unless its noise is keyed: raise the cap, or start again with a key.",
+                items=error.items,
+            ) from None
+        if (read := self.state.rows + self.state.skipped) != total:
+            raise StoreError.of(_OWNER, "source", f"{_ALONE}, with {total:,} rows", f"{read:,} rows that were read",
+                                _WRITER, _RESTART)  # fmt: skip
+        self.save(replace(self.state, copied=True, ahead=0))
+
+    def _written(self, rows: Batch, policy: ReleasePolicy, most: int) -> MigrationState:
+        """Return the state after the rows of one batch are protected, written and confirmed."""
+        state = self.state
+        good, bad = judged(rows, policy.protector.dimension)
+        if good.any():
+            finite = np.flatnonzero(good)
+            good[finite] = _releasable(policy.protector, np.ascontiguousarray(rows.vectors[finite]))
+            bad += BadRows(refused=len(finite) - int(good.sum()))
+        if bad.total and not state.options.get("skip_bad"):
+            raise StoreError.of(_OWNER, "source", _ALONE, f"bad rows that were not there before ({bad})",
+                                _WRITER, f"Correct them. {_RESTART}")  # fmt: skip
+        chosen = np.flatnonzero(good)
+        checksum = int(state.checksum, 16)
+        if len(chosen):
+            ids = tuple(rows.ids[i] for i in chosen)
+            clean = np.ascontiguousarray(rows.vectors[chosen])
+            released = np.asarray(policy.documents(clean, ids=ids), dtype=np.float32)
+            # The last line of defence: whatever the protector is, no clean row is written.
+            if is_clean(released, clean).any():
+                raise ReleaseError.of(_OWNER, "protector", "one that changes every vector",
+                                      "one that leaves some", "Nothing of this batch is written.")  # fmt: skip
+            names = frozenset(state.carried)
+            fields = tuple(carried(rows.fields[i], names) for i in chosen)
+            self.dest.write(Batch(ids, released, fields))
+            checksum = add_rows(checksum, ids, self._stored(ids, released))
+        return replace(
+            state,
+            rows=state.rows + len(chosen),
+            skipped=state.skipped + bad.total,
+            ahead=max(state.ahead - len(chosen), most),
+            cursor=rows.cursor,
+            checksum=as_hex(checksum),
+        )
+
+    def _stored(
+        self, ids: tuple[str, ...], released: npt.NDArray[np.float32]
+    ) -> npt.NDArray[np.float32]:
+        """Return the vectors as the store keeps them: as written, unless it keeps directions only."""
+        if not self.dest.normalises:
+            return released
+        stored = self.dest.read(ids).vectors
+        if wrong := int((~same_directions(released, stored)).sum()):
+            raise StoreError.of(_OWNER, "dest", "a store that gives back the directions that were written",
+                                f"{wrong:,} rows of another direction", "It may store vectors in fewer bits.",
+                                "Turn quantisation of stored vectors off.")  # fmt: skip
+        return stored
 
 
 def _check_source(
-    source: VectorStore,
-    protector: Protector,
-    options: MigrationOptions,
-    batch: int,
-    show_progress: bool | None,
+    source: VectorStore, protector: Protector, options: MigrationOptions, run: _Run
 ) -> SourceCheck:
     """Read all rows of the source, and raise for what cannot be copied."""
     info = source.info()
@@ -259,10 +351,7 @@ def _check_source(
                                    "Fit a protector on vectors of this store's encoder.")  # fmt: skip
     survey = Survey(protector.dimension, partial(_releasable, protector))
     reservoir = Reservoir(_SAMPLE, 0)
-    total = -(-info.count // batch)
-    for rows in progress(
-        source.batches(batch), "check", total=total, show=show_progress, unit="batch"
-    ):
+    for rows in run.progress(source.batches(run.batch), "check", info.count):
         reservoir.add(rows, survey.add(rows))
     if survey.rows != info.count:
         raise StoreError.of(_OWNER, "source", _ALONE, f"{survey.rows:,} rows where it counts {info.count:,}",
@@ -304,22 +393,22 @@ def _choose_fields(
     """Return the names of the fields to copy, and of the others with the reason."""
     for param, names in (("keep", options.keep), ("drop", options.drop)):
         for name in names:
-            if not any(matches(field.name, name) for field in fields):
-                known = ", ".join(repr(field.name) for field in fields) or "none"
+            if not any(matches(one.name, name) for one in fields):
+                known = ", ".join(repr(one.name) for one in fields) or "none"
                 raise InvalidInputError.of(
                     _OWNER, param, f"a field of the source ({known})", repr(name)[:80]
                 )
     copied, withheld = [], {}
-    for field in fields:
-        keep = any(matches(field.name, name) for name in options.keep)
-        if any(matches(field.name, name) for name in options.drop):
-            withheld[field.name] = "dropped"
-        elif field.name == OTHERS:
-            withheld[field.name] = "too many fields to look at"
-        elif field.withheld is None or keep or (field.withheld == "text" and options.keep_text):
-            copied.append(field.name)
+    for one in fields:
+        keep = any(matches(one.name, name) for name in options.keep)
+        if any(matches(one.name, name) for name in options.drop):
+            withheld[one.name] = "dropped"
+        elif one.name == OTHERS:
+            withheld[one.name] = "too many fields to look at"
+        elif one.withheld is None or keep or (one.withheld == "text" and options.keep_text):
+            copied.append(one.name)
         else:
-            withheld[field.name] = field.withheld
+            withheld[one.name] = one.withheld
     return tuple(copied), withheld
 
 
@@ -373,47 +462,6 @@ def _check_unchanged(state: MigrationState, source: VectorStore) -> None:
                             _RESTART)  # fmt: skip
 
 
-def _copied(
-    state: MigrationState,
-    source: VectorStore,
-    dest: VectorStore,
-    policy: ReleasePolicy,
-    state_file: Path,
-    batch: int,
-    show_progress: bool | None,
-) -> MigrationState:
-    """Return the state after all batches behind its cursor are written."""
-    if state.copied:
-        return state
-    most = _write_size(dest, batch, state)
-    left = -(-(state.total - state.rows - state.skipped) // most)
-    batches = _joined(source.batches(batch, after=state.cursor), most)
-    try:
-        for rows in progress(batches, "migrate", total=left, show=show_progress, unit="batch"):
-            state = _written(state, rows, dest, policy, most)
-            write_state(state_file, state)
-        _check_unchanged(state, source)
-    except StoreError as error:
-        so_far = f"{state.rows:,} of {state.total:,} rows are copied. The same command goes on from there."
-        raise StoreError(f"{error} {so_far}", code=error.code, param=error.param) from None
-    except LedgerCapError as error:
-        raise LedgerCapError(
-            f"{error} {state.rows:,} of {state.total:,} rows are copied. A batch that was interrupted counts again "
-            "unless its noise is keyed: raise the cap, or start again with a key.",
-            items=error.items,
-        ) from None
-    if state.rows + state.skipped != state.total:
-        raise StoreError.of(_OWNER, "source", f"{_ALONE}, with {state.total:,} rows",
-                            f"{state.rows + state.skipped:,} rows that were read", _WRITER, _RESTART)  # fmt: skip
-    state = replace(state, copied=True, ahead=0)
-    write_state(state_file, state)
-    return state
-
-
-def _write_size(dest: VectorStore, batch: int, state: MigrationState) -> int:
-    return max(batch, dest.rows_at_once(batch, state.total))
-
-
 def _joined(batches: Iterator[Batch], most: int) -> Iterator[Batch]:
     """Yield the batches, joined while they have at most ``most`` rows together."""
     pending: list[Batch] = []
@@ -424,53 +472,3 @@ def _joined(batches: Iterator[Batch], most: int) -> Iterator[Batch]:
         pending.append(batch)
     if pending:
         yield Batch.joined(pending)
-
-
-def _written(
-    state: MigrationState, rows: Batch, dest: VectorStore, policy: ReleasePolicy, most: int
-) -> MigrationState:
-    """Return the state after the rows of one batch are protected, written and confirmed."""
-    good, bad = judged(rows, policy.protector.dimension)
-    if good.any():
-        finite = np.flatnonzero(good)
-        good[finite] = _releasable(policy.protector, np.ascontiguousarray(rows.vectors[finite]))
-        bad += BadRows(refused=len(finite) - int(good.sum()))
-    if bad.total and not state.options.get("skip_bad"):
-        raise StoreError.of(_OWNER, "source", _ALONE, f"bad rows that were not there before ({bad})",
-                            _WRITER, f"Correct them. {_RESTART}")  # fmt: skip
-    chosen = np.flatnonzero(good)
-    checksum = int(state.checksum, 16)
-    if len(chosen):
-        ids = tuple(rows.ids[i] for i in chosen)
-        clean = np.ascontiguousarray(rows.vectors[chosen])
-        released = np.asarray(policy.documents(clean, ids=ids), dtype=np.float32)
-        # The last line of defence: whatever the protector is, no clean row is written.
-        if is_clean(released, clean).any():
-            raise ReleaseError.of(_OWNER, "protector", "one that changes every vector",
-                                  "one that leaves some as they are", "Nothing of this batch is written.")  # fmt: skip
-        names = frozenset(state.carried)
-        dest.write(Batch(ids, released, tuple(carried(rows.fields[i], names) for i in chosen)))
-        checksum = add_rows(checksum, ids, _stored(dest, ids, released))
-    return replace(
-        state,
-        rows=state.rows + len(chosen),
-        skipped=state.skipped + bad.total,
-        ahead=max(state.ahead - len(chosen), most),
-        cursor=rows.cursor,
-        checksum=as_hex(checksum),
-    )
-
-
-def _stored(
-    dest: VectorStore, ids: tuple[str, ...], released: npt.NDArray[np.float32]
-) -> npt.NDArray[np.float32]:
-    """Return the vectors as the store keeps them: as written, unless it keeps directions only."""
-    if not dest.normalises:
-        return released
-    stored = dest.read(ids).vectors
-    wrong = int((~same_directions(released, stored)).sum())
-    if wrong:
-        raise StoreError.of(_OWNER, "dest", "a store that gives back the directions that were written",
-                            f"{wrong:,} rows of another direction", "It may store vectors in fewer bits.",
-                            "Turn quantisation of stored vectors off.")  # fmt: skip
-    return stored

@@ -573,10 +573,8 @@ class PostgresTable(SqlTable):
         names = {"id_column": id_column, "vector_column": vector_column}
         store = PgvectorStore(connection, table, **names, owner=_TABLE)
         items = Items(open_policy(protector, **policy), encoder, owner=_TABLE)
-        super().__init__(
-            store, items, metric, {**names, "text_column": text_column}, keep_text=keep_text
-        )
-        self.table = table
+        columns = {**names, "text_column": text_column}
+        super().__init__(store, items, table, metric, columns, keep_text=keep_text)
 
     def __repr__(self) -> str:
         """Return the table's name; never the URL, which may hold a password."""

@@ -356,9 +356,8 @@ class ProtectedQdrant:
                 _CLIENT, "payload", f"without {_ID!r}, which holds ids", "one with it"
             )
         vectors, texts = self.items.documents(items, ids)
-        stored = [
-            self._payload(*row) for row in zip(payloads, texts or [None] * len(ids), strict=True)
-        ]
+        of_rows: Sequence[str | None] = texts or [None] * len(ids)
+        stored = [self._payload(*row) for row in zip(payloads, of_rows, strict=True)]
         self.items.warn_if_text(
             [dict(enumerate(_strings(payload))) for payload in stored], texts,  # type: ignore[arg-type]
             f"the Qdrant collection {collection_name!r}",

@@ -322,8 +322,7 @@ class SqliteTable(SqlTable):
             "vector_column": vector_column,
             "text_column": text_column,
         }
-        super().__init__(store, items, metric, columns, keep_text=keep_text)
-        self.table = table
+        super().__init__(store, items, table, metric, columns, keep_text=keep_text)
 
     def create(
         self,

@@ -20,11 +20,12 @@ class SqlTable(ABC):
     _database: ClassVar[str]
 
     def __init__(
-        self, store: Any, items: Items, metric: str, columns: Mapping[str, str], *, keep_text: bool
-    ) -> None:
+        self, store: Any, items: Items, table: str, metric: str, columns: Mapping[str, str], *, keep_text: bool
+    ) -> None:  # fmt: skip
         if metric not in store.metrics:
             raise unknown_name(items.owner, "metric", store.metrics, metric)
-        self.store, self.items, self.metric, self.keep_text = store, items, metric, keep_text
+        self.store, self.items, self.table = store, items, table
+        self.metric, self.keep_text = metric, keep_text
         self.id_column, self.vector_column, self.text_column = (
             self._check_column(name, param) for param, name in columns.items()
         )

@@ -11,9 +11,8 @@ adds vectors alone.
 from __future__ import annotations
 
 from vecveil.databases.chroma import ChromaEmbeddingFunction as ProtectedEmbeddingFunction
-from vecveil.databases.chroma import protect_and_add, register_embedding_function
+from vecveil.databases.chroma import protect_and_add, register
 
 __all__ = ["ProtectedEmbeddingFunction", "protect_and_add"]
 
-# Not in vecveil.databases.chroma: its subprocess must not build a function that reads a protector and a key.
-register_embedding_function(ProtectedEmbeddingFunction)  # type: ignore[no-untyped-call, unused-ignore]
+register()

@@ -8,10 +8,9 @@ of the source column beside the vectors.
 
 from __future__ import annotations
 
-from lancedb.embeddings import register
-
 from vecveil.databases.lancedb import LanceEmbeddingFunction as ProtectedEmbeddingFunction
+from vecveil.databases.lancedb import register
 
 __all__ = ["ProtectedEmbeddingFunction"]
 
-register("vecveil")(ProtectedEmbeddingFunction)  # type: ignore[no-untyped-call, unused-ignore]
+register()
