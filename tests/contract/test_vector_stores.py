@@ -19,7 +19,7 @@ from vecveil.databases.locations import in_this_process
 from vecveil.encoders import load_encoder
 from vecveil.errors import IncompatibleError, InvalidInputError, StoreError, VecveilError
 from vecveil.protector import EncoderInfo
-from vecveil.release_policy import ReleasePolicy
+from vecveil.protector.policy import ReleasePolicy
 
 Open = Callable[..., VectorStore]
 _names = itertools.count()

@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from vecveil.databases import Batch, Match, StoreInfo, VectorStore
+from vecveil.databases import Batch, StoreInfo, VectorStore
+from vecveil.databases.store import Match
 from vecveil.errors import StoreError
 
 __all__ = ["FolderStore", "filled"]

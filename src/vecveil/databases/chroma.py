@@ -34,7 +34,7 @@ from vecveil.databases.store import (
     check_cursor,
 )
 from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError, StoreError
-from vecveil.release_policy import QUERY_PROTECTIONS, STRONGER, QueryProtection
+from vecveil.protector.policy import QUERY_PROTECTIONS, STRONGER, QueryProtection
 from vecveil.validation import check_same_length, check_texts
 
 try:

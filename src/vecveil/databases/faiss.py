@@ -34,7 +34,7 @@ from vecveil.databases.store import (
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
 from vecveil.io import atomic_path, write_text
 from vecveil.protector import Protector
-from vecveil.release_policy import ReleasePolicy
+from vecveil.protector.policy import ReleasePolicy
 from vecveil.types import Embeddings, Texts
 
 __all__ = ["FaissStore", "ProtectedIndex"]

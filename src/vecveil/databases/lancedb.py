@@ -16,7 +16,7 @@ import numpy as np
 from vecveil.databases.release import Items, open_policy, warn_plaintext
 from vecveil.databases.store import Batch, DatabaseStore, Match, StoreInfo, as_json, check_cursor
 from vecveil.errors import MissingDependencyError, StoreError
-from vecveil.release_policy import STRONGER, QueryProtection
+from vecveil.protector.policy import STRONGER, QueryProtection
 
 try:
     import lancedb

@@ -28,7 +28,7 @@ from vecveil.databases.store import (
 )
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
 from vecveil.protector import Protector
-from vecveil.release_policy import ReleasePolicy
+from vecveil.protector.policy import ReleasePolicy
 from vecveil.types import Embeddings, Texts
 
 __all__ = ["MilvusStore", "ProtectedMilvus"]

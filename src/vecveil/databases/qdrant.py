@@ -27,7 +27,7 @@ from vecveil.errors import (
     unknown_name,
 )
 from vecveil.protector import Protector
-from vecveil.release_policy import ReleasePolicy
+from vecveil.protector.policy import ReleasePolicy
 from vecveil.types import Embeddings, Texts
 
 __all__ = ["ProtectedQdrant", "QdrantStore"]

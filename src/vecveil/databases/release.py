@@ -16,10 +16,10 @@ from vecveil.encoders import load_encoder
 from vecveil.encoders.protocol import PROBE_SENTENCES, checked_vectors
 from vecveil.encoders.upstream_verification import matches_probe
 from vecveil.errors import IncompatibleError, InvalidInputError, wrong_type
-from vecveil.protector import Protector
-from vecveil.protector.encoder_info import encoder_fingerprint
+from vecveil.protector import Protector, load
+from vecveil.protector.policy import STRONGER, QueryProtection, ReleasePolicy
+from vecveil.protector.protector import encoder_fingerprint
 from vecveil.randomness import ItemId, NoiseKey, NoiseKeys
-from vecveil.release_policy import STRONGER, QueryProtection, ReleasePolicy
 from vecveil.types import Embeddings, Texts
 
 if TYPE_CHECKING:
@@ -133,8 +133,6 @@ def open_protector(protector: Any) -> Protector:
         InvalidInputError: neither a Protector nor a path.
     """
     if isinstance(protector, str | os.PathLike):
-        from vecveil.protector import load
-
         return load(protector)
     if not isinstance(protector, Protector):
         raise wrong_type(

@@ -31,7 +31,7 @@ from vecveil.databases.store import (
 from vecveil.databases.tables import SqlTable
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError, unknown_name
 from vecveil.protector import Protector
-from vecveil.release_policy import ReleasePolicy
+from vecveil.protector.policy import ReleasePolicy
 
 __all__ = ["SqliteTable", "SqliteVecStore"]
 
