@@ -138,7 +138,7 @@ class Bags:
 def test_vectors_of_the_encoder_are_told(
     known: tuple[Any, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vecveil.cli.inputs.load_encoder_named", lambda *given: Bags())
+    monkeypatch.setattr("vecveil.cli.tables.load_encoder_named", lambda *given: Bags())
     texts = [row["text"] for row in known[0][:50]]
     vectors = bags(texts)
     for name, X, is_clean in (("clean", vectors, True), ("other", vectors[:, ::-1], False)):

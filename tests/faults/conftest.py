@@ -61,8 +61,8 @@ def table_of(clean: np.ndarray, rows: np.ndarray) -> pa.Table:
 @pytest.fixture(scope="session")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmProcess]:
     """A process with what protects tables imported."""
-    modules = ("vecveil.bulk", "vecveil.bulk.running", "vecveil.cli.protect_folder", "vecveil.data.pipeline",
+    modules = ("vecveil.bulk", "vecveil.bulk.running", "vecveil.cli.protect", "vecveil.data.pipeline",
                "pyarrow.parquet", "fsspec.implementations.local", "tqdm", "vecveil.accounting",
-               "vecveil.cli.inputs")  # fmt: skip
+               "vecveil.cli.tables")  # fmt: skip
     with WarmProcess(tmp_path_factory.mktemp("said"), modules) as process:
         yield process

@@ -15,7 +15,7 @@ import pytest
 
 from harness.command_line import Outcome, spawn
 from harness.faults import WarmProcess, left_over
-from vecveil.cli.outcome import _failure
+from vecveil.cli.commands import _failure
 from vecveil.errors import MemoryLimitError, MissingDependencyError
 from vecveil.runtime import check_room
 

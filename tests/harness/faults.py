@@ -95,7 +95,7 @@ class WarmProcess:
     def __enter__(self) -> WarmProcess:
         script = Path(__file__).with_name("fault_process.py")
         self._process = subprocess.Popen(
-            [sys.executable, str(script), "vecveil.cli.outcome", *self.modules],
+            [sys.executable, str(script), "vecveil.cli.commands", *self.modules],
             env={**environment(), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
         )  # fmt: skip

@@ -21,7 +21,7 @@ import vecveil
 from harness.token_data import token_data
 from vecveil.attacks import LabelledVectors
 from vecveil.auditing import AuditResult
-from vecveil.cli.fitted import record
+from vecveil.cli.fit import record
 from vecveil.concepts import Span
 from vecveil.errors import VecveilError
 from vecveil.metrics import ClassificationTask

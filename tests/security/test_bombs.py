@@ -22,7 +22,7 @@ from harness.errors import raises
 from harness.protector_files import built, parts
 from research.specification import Spec, parse_spec
 from vecveil.bulk import verify
-from vecveil.cli.inputs import read_labels
+from vecveil.cli.tables import read_labels
 from vecveil.concepts import Concept
 from vecveil.concepts.patterns import LARGEST_PATTERN, PatternDetector, unrolled_size
 from vecveil.data import read_table, read_texts

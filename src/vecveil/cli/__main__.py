@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "Install it with: pip install 'vecveil[cli]'\n"
         )
         return 1
-    from vecveil.cli.outcome import run
+    from vecveil.cli.commands import run
 
     return run(sys.argv[1:] if arguments is None else list(arguments))
 

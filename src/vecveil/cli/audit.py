@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from vecveil.cli import options as shared
-from vecveil.cli.reports import report_files, report_options, write_reports
 from vecveil.errors import DataFileError, InvalidInputError
 
 if TYPE_CHECKING:
     from vecveil.auditing import AuditResult
-    from vecveil.cli.inputs import Rows, TableFormat
+    from vecveil.cli.tables import Rows, TableFormat
     from vecveil.metrics import UtilityTask
+    from vecveil.types import Embeddings
 
-__all__ = ["command"]
+__all__ = ["attack_arguments", "attack_options", "command"]
 
 EXAMPLE = """\b
 Examples:
@@ -25,71 +24,51 @@ Examples:
   vecveil audit sample.csv --vectors store.npy --row-column row --concept concept.yaml --html leaks.html
 """
 FAMILIES = ("probe", "candidates", "averaging", "alignment", "reconstruction", "held-out-terms")
+EXAMINED_ROWS = 1000
+"""Rows that are examined for plain text beside the vectors."""
 
 attack_options = shared.stacked(
     click.option(
-        "--tier",
-        type=click.Choice(["quick", "full"]),
-        default="quick",
-        show_default=True,
+        "--tier", type=click.Choice(["quick", "full"]), default="quick", show_default=True,
         help="full: larger attackers, and attacks that write the text anew; minutes to an hour.",
     ),
     click.option(
-        "--skip",
-        type=click.Choice(FAMILIES),
-        multiple=True,
-        help="Leave out a family of attacks (can be given again).",
+        "--skip", type=click.Choice(FAMILIES), multiple=True, help="Leave out a family of attacks (can be given again)."
     ),
     click.option(
-        "--corpus",
-        type=shared.FILE,
+        "--corpus", type=shared.FILE,
         help="Further texts, one a line or a table: attackers learn from those in which the concept is found, "
         "and those of tier full learn to write from all.",
     ),
+    click.option("--device", default="auto", show_default=True, help="Of learnt attacks: auto, cpu, cuda."),
     click.option(
-        "--device", default="auto", show_default=True, help="Of learnt attacks: auto, cpu, cuda."
-    ),
-    click.option(
-        "--min-token-count",
-        type=click.IntRange(min=1),
+        "--min-token-count", type=click.IntRange(min=1),
         help="Attack a word if so many training texts hold it [default: 15, or 10 or 5 if words are few].",
     ),
     click.option(
-        "--work",
-        type=shared.FILE,
-        metavar="FOLDER",
+        "--work", type=shared.FILE, metavar="FOLDER",
         help="Keep finished attacks here until the audit is complete; the same command then goes on "
         "[default: beside the embedding cache; none with --no-cache].",
     ),
-)
+)  # fmt: skip
 
 
-@click.command(
-    "audit", epilog=EXAMPLE, short_help="Attack clean and protected vectors; report what leaks."
-)
+@click.command("audit", epilog=EXAMPLE, short_help="Attack clean and protected vectors; report what leaks.")
 @click.argument("input", type=shared.FILE)
 @click.option(
     "-p", "--protector", "protector_file", type=shared.FILE,
     help="Protector file; without it the vectors given are audited as a store.",
 )  # fmt: skip
-@click.option(
-    "--concept", type=shared.FILE, required=True, help="Concept file (YAML): what should be hidden."
-)
+@click.option("--concept", type=shared.FILE, required=True, help="Concept file (YAML): what should be hidden.")
 @click.option(
     "--vectors", "vectors_file", type=shared.FILE,
     help="The store: .npy, or Parquet with a vector column [default: the vectors in INPUT].",
 )  # fmt: skip
-@click.option(
-    "--row-column",
-    metavar="NAME",
-    help="Column of INPUT with the row (from 0) of each text in --vectors.",
-)
-@report_options
+@click.option("--row-column", metavar="NAME", help="Column of INPUT with the row (from 0) of each text in --vectors.")
+@shared.report_options
 @shared.table_options
 @click.option(
-    "--embedding-column",
-    metavar="NAME",
-    help="Column of vectors, in --vectors or in INPUT [default: embedding].",
+    "--embedding-column", metavar="NAME", help="Column of vectors, in --vectors or in INPUT [default: embedding]."
 )
 @click.option("--group-column", metavar="NAME", help="Column of ids of texts that belong together.")
 @click.option("--limit", type=click.IntRange(min=2), help="Read this many rows at most.")
@@ -102,15 +81,10 @@ def command(
     protector_file: Path | None,
     concept: Path,
     vectors_file: Path | None,
-    row_column: str | None,
     json_file: Path | None,
     html_file: Path | None,
     md_file: Path | None,
     csv_file: Path | None,
-    text_column: str | None,
-    format: str | None,
-    encoding: str,
-    delimiter: str | None,
     **given: Any,
 ) -> None:
     """Attack the vectors of the texts in INPUT and print what attackers find.
@@ -119,77 +93,55 @@ def command(
     not fitted on, only they show the honest figure. Without one, the vectors of a store are attacked by somebody
     who knows the texts of a part of it.
     """
-    from vecveil.cli.inputs import TableFormat
-    from vecveil.cli.printing import data, note
+    from vecveil.cli.output import as_typed, data, data_json, note, report_files, write_reports
+    from vecveil.cli.tables import TableFormat
 
     to_stdout, files = report_files(
         "audit", json_file, html_file, md_file, csv_file,
         inputs=(input, protector_file, concept, vectors_file, given["corpus"]),
     )  # fmt: skip
-    form = TableFormat(text_column, format, encoding, delimiter)
-    given["corpus"] = corpus_texts(given["corpus"])
+    form = TableFormat.of(given)
+    attacks = {**attack_arguments(given), "command": as_typed()}
     if protector_file is None:
-        from vecveil.cli.audit_store import audited_store
-
-        result = audited_store(input, concept, vectors_file, row_column, form, given)
-    elif vectors_file is not None or row_column is not None:
+        result = _audit_store(input, concept, vectors_file, form, given, attacks)
+    elif vectors_file is not None or given["row_column"] is not None:
         name = "vectors" if vectors_file is not None else "row_column"
         raise InvalidInputError.of("audit", name, "given without a protector", "both",
                                    "With a protector the audit protects clean vectors itself.",
                                    "Leave out -p to audit the vectors of a store.")  # fmt: skip
     else:
-        result = _audited(input, protector_file, concept, form, given)
+        result = _audit_protector(input, protector_file, concept, form, given, attacks)
     write_reports(result, files)
     if to_stdout:
-        click.echo(json.dumps(result.to_record(), indent=1, allow_nan=False))
+        data_json(result.to_record())
     (note if to_stdout else data)(result.summary())
     for path in files.values():
         note(f"Wrote {path}")
 
 
-def audit_arguments(given: dict[str, Any], rows: Rows) -> dict[str, Any]:
-    """Return the arguments that both kinds of audit take."""
-    from vecveil.cli.printing import as_typed
+def attack_arguments(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of an audit that the attack and report options give."""
+    from vecveil.cli.tables import read_corpus
+    from vecveil.encoders.cache import default_cache_folder
 
-    column = given["group_column"]
     work = given["work"]
     if work is None and given["cache"]:
-        from vecveil.encoders.cache import default_cache_folder
-
         work = default_cache_folder() / "audits"
-    names = (
-        "tier",
-        "min_token_count",
-        "show_terms",
-        "show_reconstructions",
-        "corpus",
-        "skip",
-        "device",
-        "seed",
-    )
-    return {
-        **{name: given[name] for name in names},
-        "groups": None if column is None else rows.table.columns[column],
-        "work": work,
-        "command": as_typed(),
-    }
+    names = ("tier", "min_token_count", "show_terms", "show_reconstructions", "skip", "device", "seed")
+    return {**{name: given[name] for name in names}, "corpus": read_corpus(given["corpus"]), "work": work}
 
 
-def corpus_texts(path: Path | None) -> tuple[str, ...]:
-    """Return the texts that are not blank of the file of --corpus."""
-    if path is None:
-        return ()
-    from vecveil.data import read_texts
-
-    return tuple(text for text in read_texts(path).texts if text.strip())
+def _groups(rows: Rows, given: dict[str, Any]) -> list[Any] | None:
+    column = given["group_column"]
+    return None if column is None else rows.table.columns[column]
 
 
-def _audited(
-    input: Path, protector_file: Path, concept: Path, form: TableFormat, given: dict[str, Any]
+def _audit_protector(
+    input: Path, protector_file: Path, concept: Path, form: TableFormat, given: dict[str, Any], attacks: dict[str, Any]
 ) -> AuditResult:
     from vecveil.auditing import audit
     from vecveil.auditing.lint import plaintext_beside
-    from vecveil.cli.inputs import is_protected, read_rows
+    from vecveil.cli.tables import is_protected, read_rows
     from vecveil.protector import load
     protector = load(protector_file)
     if is_protected(input, form):
@@ -210,21 +162,13 @@ def _audited(
         assert encoder is not None
         vectors = encoder.encode(rows.texts)
     return audit(
-        protector,
-        rows.texts,
-        rows.concept,
-        encoder=encoder,
-        embeddings=vectors,
-        lint=beside,
-        tasks=_tasks(given, encoder, rows, vectors, input),
-        **audit_arguments(given, rows),
-    )
+        protector, rows.texts, rows.concept, encoder=encoder, embeddings=vectors, lint=beside,
+        tasks=_tasks(given, encoder, rows, vectors, input), groups=_groups(rows, given), **attacks,
+    )  # fmt: skip
 
 
-def _tasks(
-    given: dict[str, Any], encoder: Any, rows: Rows, vectors: Any, input: Path
-) -> list[UtilityTask]:
-    from vecveil.cli.tasks import classification_task, retrieval_task, sts_task
+def _tasks(given: dict[str, Any], encoder: Any, rows: Rows, vectors: Embeddings, input: Path) -> list[UtilityTask]:
+    from vecveil.cli.tables import classification_task, retrieval_task, sts_task
 
     tasks: list[UtilityTask] = []
     if given["sts"] is not None:
@@ -235,3 +179,82 @@ def _tasks(
         labels = rows.table.columns[column]
         tasks.append(classification_task(vectors, labels, column, input, seed=given["seed"]))
     return tasks
+
+
+# Without a protector -----------------------------------------------------------------------------
+
+
+def _audit_store(
+    input: Path, concept: Path, vectors_file: Path | None, form: TableFormat, given: dict[str, Any],
+    attacks: dict[str, Any],
+) -> AuditResult:  # fmt: skip
+    from vecveil.auditing import audit_store
+    from vecveil.auditing.lint import plaintext_beside
+    from vecveil.cli.tables import load_encoder_named, read_array, read_rows
+
+    for name in ("sts", "retrieval", "label_column"):
+        if given[name] is not None:
+            raise InvalidInputError.of("audit", name, "given with a protector (-p)", "no protector",
+                                       "Utility is measured on vectors that the audit protects itself.")  # fmt: skip
+    row_column, column = given["row_column"], given["embedding_column"]
+    if row_column is not None and vectors_file is None:
+        raise InvalidInputError.of("audit", "row_column", "given with --vectors", "no --vectors",
+                                   "It says which row of that file a text belongs to.")  # fmt: skip
+    in_table = vectors_file is None
+    rows = read_rows(
+        input, concept, form, columns=(given["group_column"], row_column), limit=given["limit"],
+        embeddings=in_table, embedding_column=column if in_table else None,
+    )  # fmt: skip
+    if vectors_file is not None:
+        vectors = _rows_of_texts(read_array(vectors_file, column), rows, row_column, vectors_file)
+        lint = plaintext_beside(_text_columns(vectors_file))
+    elif rows.table.embeddings is not None:
+        vectors = rows.table.embeddings
+        lint = plaintext_beside({rows.table.text_column: rows.texts[:EXAMINED_ROWS]})
+    else:
+        fix = "Name it with --embedding-column, or give --vectors FILE or a protector with -p."
+        constraint = "a table of texts with a column of vectors"
+        raise DataFileError.of(input.name, "path", constraint, "one without vectors", fix=fix)
+    return audit_store(
+        vectors, rows.texts, rows.concept, encoder=load_encoder_named(given), lint=lint,
+        groups=_groups(rows, given), **attacks,
+    )  # fmt: skip
+
+
+def _rows_of_texts(store: Embeddings, rows: Rows, row_column: str | None, path: Path) -> Embeddings:
+    """Return the vector of each text."""
+    import numpy as np
+
+    texts = len(rows.texts)
+    if row_column is None:
+        if len(store) != texts:
+            raise DataFileError.of(
+                path.name, "vectors", f"of {texts} rows, one for each text", f"{len(store)} rows",
+                "Row i of the vectors belongs to text i.",
+                "For a sample, say in a column of INPUT which row each text is: --row-column NAME.",
+            )  # fmt: skip
+        return store
+    try:
+        numbers = np.array([int(str(value)) for value in rows.table.columns[row_column]], dtype=np.int64)
+    except ValueError:
+        numbers = np.array([-1])
+    if numbers.min() < 0 or numbers.max() >= len(store):
+        raise DataFileError.of(row_column, "row_column", f"whole numbers from 0 to {len(store) - 1}",
+                               "another value", f"They are rows of {path.name}.")  # fmt: skip
+    if len(np.unique(numbers)) < len(numbers):
+        raise DataFileError.of(row_column, "row_column", "a different row for each text", "one row twice")
+    return store[numbers]
+
+
+def _text_columns(path: Path) -> dict[str, list[Any]]:
+    """Return some values of the string columns of a Parquet file; other files have none."""
+    if path.suffix.lower() not in (".parquet", ".pq"):
+        return {}
+    import pyarrow.parquet as pq
+
+    from vecveil.data.columns import is_text
+
+    with pq.ParquetFile(path) as file:
+        names = [field.name for field in file.schema_arrow if is_text(field.type)]
+        batch = next(file.iter_batches(batch_size=EXAMINED_ROWS, columns=names), None) if names else None
+    return {} if batch is None else {name: batch.column(name).to_pylist() for name in names}

@@ -1,31 +1,49 @@
-"""The group of commands; a command's file is imported when the command is asked for."""
+"""The group of commands and the entry point: run a command, and turn errors into exit codes."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
+import itertools
+import os
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import click
 
-__all__ = ["COMMANDS", "vecveil"]
+from vecveil.errors import VecveilError
 
-COMMANDS = (
-    "demo", "fit", "protect", "verify", "audit", "experiment", "serve", "scan", "migrate", "curves", "key", "ledger",
-    "methods", "doctor",
-)  # fmt: skip
+__all__ = ["COMMANDS", "run", "vecveil"]
+
+COMMANDS = {
+    "demo": "demo.command", "fit": "fit.command", "protect": "protect.command", "verify": "protect.verify_command",
+    "audit": "audit.command", "experiment": "experiment.command", "serve": "serve.command", "scan": "scan.command",
+    "migrate": "migrate.command", "curves": "curves.command", "key": "releases.key", "ledger": "releases.ledger",
+    "methods": "methods.command", "doctor": "doctor.command",
+}  # fmt: skip
+"""Each command with its module and function, in the order in which a user meets them."""
 
 
 class LazyGroup(click.Group):
-    """Finds command NAME as ``vecveil.cli.NAME:command``."""
+    """Imports a command's module when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order in which a user meets them."""
+        """Return the names of the commands."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return one command, or None."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"vecveil.cli.{cmd_name}").command
+        module, _, function = COMMANDS[cmd_name].partition(".")
+        command: click.Command = getattr(importlib.import_module(f"vecveil.cli.{module}"), function)
         return command
 
 
@@ -51,3 +69,194 @@ def vecveil() -> None:
 
     Start with: vecveil demo
     """
+
+
+FAILED, MISUSED, INTERRUPTED, NOBODY_READS, TERMINATED = 1, 2, 130, 141, 143
+_NO_MEMORY = ("cannot allocate memory", "failed to map segment", "start new thread")
+_SOURCE = Path(__file__).resolve().parents[1]
+
+
+class _Terminated(KeyboardInterrupt):
+    """A request to terminate: cleans up like Ctrl-C, under another exit code."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Return the exit code of the command line with ``arguments``."""
+
+    for stream in (sys.stdout, sys.stderr):  # a terminal that lacks a sign must not stop a run
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    with _termination_raises(), _own_warnings_in_one_line():
+        try:
+            with vecveil.make_context("vecveil", list(arguments), obj=tuple(arguments)) as context:
+                vecveil.invoke(context)
+            sys.stdout.flush()
+        except click.exceptions.Exit as done:
+            return done.exit_code
+        except BaseException as error:
+            return _failure(error, arguments)
+    return 0
+
+
+def _failure(error: BaseException, arguments: Sequence[str]) -> int:
+    """Say what went wrong and return the exit code."""
+    if os.environ.get("VECVEIL_DEBUG") == "1" and not isinstance(error, click.ClickException):
+        traceback.print_exception(error)
+    match error:
+        case click.UsageError():
+            error.show()
+            return MISUSED
+        case click.ClickException():
+            return _say(error.format_message())
+        case BrokenPipeError():
+            _stop_writing()
+            return NOBODY_READS
+        case _Terminated():
+            _say(f"stopped. {_left_behind(arguments)}", kind="")
+            return TERMINATED
+        case KeyboardInterrupt():
+            _say(f"stopped by Ctrl-C. {_left_behind(arguments)}", kind="")
+            return INTERRUPTED
+        case VecveilError() if not (isinstance(error, ImportError) and _short_of_memory(error)):
+            return _say(str(error))
+        case _ if _short_of_memory(error):
+            return _say(
+                "The memory, or the number of threads, that this process may use does not suffice. "
+                "Raise its limits (ulimit -v, ulimit -u), or give fewer rows."
+            )
+        case OSError():
+            return _say(_system_error(error))
+        case SystemExit():
+            return error.code if isinstance(error.code, int) else FAILED
+        case _:
+            return _say(
+                f"unexpected {type(error).__name__}{_place(error)}. This is a bug of vecveil; "
+                "please report it. VECVEIL_DEBUG=1 shows the traceback, which may hold data."
+            )
+
+
+def _left_behind(arguments: Sequence[str]) -> str:
+    """Return a sentence about the files that a stopped command leaves."""
+
+    def given(*names: str) -> str | None:
+        values = [each.split("=", 1)[1] for each in arguments if each.startswith(f"{names[-1]}=")]
+        values += [value for name, value in itertools.pairwise(arguments) if name in names]
+        return values[-1] if values else None
+
+    match list(arguments[:2]):
+        case ["fit", *_]:
+            out = given("-o", "--out")
+            if out is not None and Path(f"{out}.training").is_dir():
+                learnt = "What the policy had learnt by its last finished epoch is kept in"
+                return f"{learnt} {out}.training: the same command goes on from there."
+        case ["migrate", *_]:
+            rows = "Rows that the destination confirmed are counted in the state file"
+            return f"{rows}: the same command goes on from there."
+        case ["experiment", "run"]:
+            return "Every finished cell is recorded: the same command goes on from there."
+        case ["audit", *_]:
+            folder = given("--work")
+            if folder is None and "--no-cache" in arguments:
+                return "Finished attacks were not kept: --work FOLDER keeps them, and the same command then goes on."
+            if folder is None:
+                from vecveil.encoders.cache import default_cache_folder
+
+                folder = str(default_cache_folder() / "audits")
+            finished = "Attacks that had finished, and what long ones had learnt, are kept in"
+            return f"{finished} {folder}: the same command goes on from there."
+    return "Nothing unfinished was left behind."
+
+
+def _say(text: str, *, kind: str = "error: ") -> int:
+    """Write one line to stderr; return 1."""
+    if sys.stderr is None:  # closed by whoever started this process
+        return FAILED
+    line = " ".join(text.split())
+    start = "\n" if kind == "" and sys.stderr.isatty() else ""  # away from an unfinished bar
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(f"{start}vecveil: {kind}{line}\n")
+        sys.stderr.flush()
+    return FAILED
+
+
+def _short_of_memory(error: BaseException | None) -> bool:
+    """Return whether ``error``, or one that it came of, says that there is no more memory.
+
+    A library that cannot be mapped then looks like one that is missing, and a thread that cannot start like a bug.
+    """
+    while error is not None:
+        said = str(error).lower() if isinstance(error, ImportError | RuntimeError) else ""
+        if isinstance(error, MemoryError) or any(words in said for words in _NO_MEMORY):
+            return True
+        if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _system_error(error: OSError) -> str:
+    reason = error.strerror or type(error).__name__
+    name = error.filename
+    where = f": {Path(os.fsdecode(name)).name!r}" if isinstance(name, str | bytes) else ""
+    return f"{reason}{where}. No unfinished file was left behind."
+
+
+def _place(error: BaseException) -> str:
+    """Return the last line of ours that the error went through: code, never data."""
+    found = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        path = Path(frame.filename)
+        if path.is_relative_to(_SOURCE):
+            found = f" at vecveil/{path.relative_to(_SOURCE).as_posix()}:{frame.lineno}"
+    return found
+
+
+def _stop_writing() -> None:
+    """Keep the interpreter from complaining again when it flushes stdout at its end."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+
+
+@contextlib.contextmanager
+def _termination_raises() -> Iterator[None]:
+    """While the block runs, a request to terminate unwinds it, so that temporary files go."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise _Terminated
+
+    former: dict[int, Any] = {}
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is None or signal.getsignal(number) is signal.SIG_IGN:  # as nohup sets it
+            continue
+        with contextlib.suppress(ValueError):  # not the main thread
+            former[number] = signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _own_warnings_in_one_line() -> Iterator[None]:
+    """Show our warnings as one line each; those of other libraries under VECVEIL_DEBUG only."""
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: Any = None,
+        line: str | None = None,
+    ) -> None:
+        if category.__module__.startswith("vecveil"):
+            _say(str(message), kind="warning: ")
+        elif os.environ.get("VECVEIL_DEBUG") == "1":
+            sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        warnings.showwarning = show
+        yield

@@ -30,8 +30,7 @@ def command(protector: Path, html_file: Path | None, csv_file: Path | None, as_j
     Reward, p(PII), drift and the rest after each epoch. Only a protector whose perturbation was trained
     (method textcrafter) has them.
     """
-    from vecveil.cli.outputs import check_new_file, writing
-    from vecveil.cli.printing import data, data_json, note
+    from vecveil.cli.output import check_new_file, data, data_json, note, writing
     from vecveil.io import write_text
     from vecveil.report import training_csv, training_lines, training_page
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -17,77 +18,44 @@ Examples:
 """
 
 
-@click.command(
-    "demo", epilog=EXAMPLE, short_help="The whole way on bundled notes or your own texts."
-)
-@click.option(
-    "--input", type=shared.FILE, help="Your own texts [default: the bundled synthetic notes]."
-)
+@click.command("demo", epilog=EXAMPLE, short_help="The whole way on bundled notes or your own texts.")
+@click.option("--input", type=shared.FILE, help="Your own texts [default: the bundled synthetic notes].")
 @shared.table_options
 @click.option("--concept", type=shared.FILE, help="Concept file (YAML) for your own texts.")
 @click.option("--group-column", metavar="NAME", help="Column of ids of texts that belong together.")
 @shared.encoder_options
 @click.option("--target-utility", type=shared.SHARE, help="Share of the similarity to keep.")
 @click.option(
-    "--out",
-    type=shared.FILE,
-    default=Path("vecveil-demo"),
-    show_default=True,
-    help="Folder to write.",
+    "--out", type=shared.FILE, default=Path("vecveil-demo"), show_default=True, help="Folder to write."
 )
 @shared.seed_option
-@click.option(
-    "--force", is_flag=True, help="Replace files of these names that the demo did not write."
-)
+@click.option("--force", is_flag=True, help="Replace files of these names that the demo did not write.")
 @shared.json_option
 def command(
-    input: Path | None,
-    text_column: str | None,
-    format: str | None,
-    encoding: str,
-    delimiter: str | None,
-    concept: Path | None,
-    group_column: str | None,
-    encoder: str | None,
-    precision: str | None,
-    cache: bool,
-    target_utility: float | None,
-    out: Path,
-    seed: int,
-    force: bool,
-    as_json: bool,
-) -> None:
+    input: Path | None, concept: Path | None, group_column: str | None, encoder: str | None, precision: str | None,
+    target_utility: float | None, out: Path, as_json: bool, **given: Any,
+) -> None:  # fmt: skip
     """Read texts, learn the concept, protect the embeddings, attack them, and say what leaks.
 
     Half of the texts teach the protector, the other half is audited. Without --input the notes are
     bundled, synthetic and nobody's. Files in the folder: protected.parquet, protector.vecveil,
     audit.json and audit.html.
     """
-    from vecveil.cli.outputs import writing
-    from vecveil.cli.printing import as_typed, data, data_json, note
+    from vecveil.cli.output import as_typed, data, data_json, note, writing
+    from vecveil.cli.tables import TableFormat
     from vecveil.demo.job import DEMO_TARGET_UTILITY, run_demo
 
+    form = TableFormat.of(given)
     if (input is None) != (concept is None):
         raise click.UsageError("Give --input and --concept together, or neither.")
-    if input is None and (text_column or format or delimiter or group_column):
+    if input is None and (form.text_column or form.format or form.delimiter or group_column):
         raise click.UsageError("Options that describe a table need --input.")
     with writing(out):
         result = run_demo(
-            out,
-            input=input,
-            concept_file=concept,
-            text_column=text_column,
-            group_column=group_column,
-            table={"format": format, "encoding": encoding, "delimiter": delimiter},
-            encoder=encoder or "minilm",
-            precision=precision or "auto",
-            cache=cache,
-            target_utility=target_utility or DEMO_TARGET_UTILITY,
-            seed=seed,
-            force=force,
-            command=as_typed(),
-            say=note,
-        )
+            out, input=input, concept_file=concept, group_column=group_column, table=vars(form),
+            encoder=encoder or "minilm", precision=precision or "auto",
+            target_utility=target_utility or DEMO_TARGET_UTILITY, command=as_typed(), say=note, **given,
+        )  # fmt: skip
     if as_json:
         data_json(result.to_record())
     else:

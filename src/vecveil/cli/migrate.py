@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vecveil.cli import options as shared
-from vecveil.cli.releases import Release, named_options
 from vecveil.errors import StoreError
 
 if TYPE_CHECKING:
     from vecveil.databases import VectorStore
     from vecveil.databases.migrating import Migration, SourceCheck
-    from vecveil.protector import Protector
     from vecveil.protector.policy import ReleasePolicy
 
 __all__ = ["command"]
@@ -35,85 +33,45 @@ client reads, such as PGPASSWORD: command lines are seen by others on the machin
 @click.argument("source")
 @click.argument("dest")
 @click.option("-p", "--protector", "protector_file", type=shared.FILE, help="Protector file.")
-@click.option(
-    "--keep-text", is_flag=True, help="Also write fields of texts beside the protected vectors."
-)
-@click.option(
-    "--keep",
-    multiple=True,
-    metavar="FIELD",
-    help="Write this field whatever it holds (can be given again).",
-)
-@click.option(
-    "--drop", multiple=True, metavar="FIELD", help="Leave out this field (can be given again)."
-)
-@click.option(
-    "--skip-bad",
-    is_flag=True,
-    help="Leave out rows without a finite vector of the right dimension.",
-)
-@click.option(
-    "--batch",
-    type=click.IntRange(min=1),
-    default=1000,
-    show_default=True,
-    help="Rows to write at once.",
-)
-@click.option(
-    "--state",
-    "state_file",
-    type=shared.FILE,
-    help="File that holds how far it is [default: beside DEST].",
-)
-@click.option(
-    "--verify-only", is_flag=True, help="Read a copy that is finished, and check it again."
-)
-@named_options
+@click.option("--keep-text", is_flag=True, help="Also write fields of texts beside the protected vectors.")
+@click.option("--keep", multiple=True, metavar="FIELD", help="Write this field whatever it holds (can be given again).")
+@click.option("--drop", multiple=True, metavar="FIELD", help="Leave out this field (can be given again).")
+@click.option("--skip-bad", is_flag=True, help="Leave out rows without a finite vector of the right dimension.")
+@click.option("--batch", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows to write at once.")
+@click.option("--state", "state_file", type=shared.FILE, help="File that holds how far it is [default: beside DEST].")
+@click.option("--verify-only", is_flag=True, help="Read a copy that is finished, and check it again.")
+@shared.named_options
 @shared.json_option
 def command(
-    source: str,
-    dest: str,
-    protector_file: Path | None,
-    keep_text: bool,
-    keep: tuple[str, ...],
-    drop: tuple[str, ...],
-    skip_bad: bool,
-    batch: int,
-    state_file: Path | None,
-    verify_only: bool,
-    as_json: bool,
-    **given: Any,
-) -> None:
+    source: str, dest: str, protector_file: Path | None, batch: int, state_file: Path | None, verify_only: bool,
+    as_json: bool, **given: Any,
+) -> None:  # fmt: skip
     """Copy the rows of SOURCE to DEST with protected vectors, and verify the copy.
 
     DEST is made, or must be empty. Fields of texts, lists of numbers and binary values are left out; other fields and
     the ids are written as they are. Whatever stops the copy, the same command goes on with it. SOURCE is not changed.
     """
-    from vecveil.cli.printing import data_json, note
+    from vecveil.cli.output import data_json, note
     from vecveil.databases import open_store
     from vecveil.databases.locations import default_state_file, public_name, short_name
+    from vecveil.databases.migrating import verify_migration
 
-    release = Release.of(given, noise=True)
+    release = shared.Release.of(given, noise=True)
     if protector_file is None and not verify_only:
         raise click.UsageError("Missing option '-p' / '--protector'.")
     names = (public_name(source), public_name(dest))
     state_file = state_file or default_state_file(dest)
     with open_store(source) as opened, open_store(dest) as made:
         if verify_only:
-            from vecveil.databases.migrating import verify_migration
-
-            there = _if_there(opened)
-            if there is None:
+            existing = _if_exists(opened)
+            if existing is None:
                 note("The source is not there: vectors are not compared with clean ones.")
-            done = verify_migration(made, there, state_file, names=names, batch=batch)
+            done = verify_migration(made, existing, state_file, names=names, batch=batch)
         else:
             assert protector_file is not None
-            done = _migrated(
-                opened, made, protector_file, release, state_file, names, batch,
-                {"keep_text": keep_text, "keep": keep, "drop": drop, "skip_bad": skip_bad},
-                dest.partition(":")[0],
-            )  # fmt: skip
-    _tell(done, short_name(dest), state_file, verify_only=verify_only)
+            done = _migrate(opened, made, protector_file, release, state_file, names, batch, given,
+                            is_chroma=dest.partition(":")[0] == "chroma")  # fmt: skip
+    _report(done, short_name(dest), state_file, verify_only=verify_only)
     if as_json:
         data_json({"source": short_name(source), "dest": short_name(dest), **done.to_record()})
     if not done.verification.ok:
@@ -123,24 +81,18 @@ def command(
         )
 
 
-def _if_there(source: VectorStore) -> VectorStore | None:
+def _if_exists(source: VectorStore) -> VectorStore | None:
     try:
         return source if source.exists() else None
     except StoreError:
         return None
 
 
-def _migrated(
-    source: VectorStore,
-    dest: VectorStore,
-    protector_file: Path,
-    release: Release,
-    state_file: Path,
-    names: tuple[str, str],
-    batch: int,
-    options: dict[str, Any],
-    dest_kind: str,
-) -> Migration:
+def _migrate(
+    source: VectorStore, dest: VectorStore, protector_file: Path, release: shared.Release, state_file: Path,
+    names: tuple[str, str], batch: int, given: dict[str, Any], *, is_chroma: bool,
+) -> Migration:  # fmt: skip
+    from vecveil.cli.output import note
     from vecveil.databases.migrating import MigrationOptions, migrate
     from vecveil.protector import load
     from vecveil.protector.policy import ReleasePolicy
@@ -148,89 +100,61 @@ def _migrated(
     protector = load(protector_file)
     with release.ledger() as ledger:
         policy = ReleasePolicy(protector, key=release.key(), ledger=ledger)
-        if dest_kind == "chroma" and not policy.rewrites_texts:
+        if is_chroma and not policy.rewrites_texts:
             _name_function(dest, policy, protector_file, release)
         done = migrate(
-            source, dest, policy, state_file, names=names, batch=batch, options=MigrationOptions(**options),
+            source, dest, policy, state_file, names=names, batch=batch, options=MigrationOptions(**given),
             on_checked=lambda checked: _plan(checked, state_file),
         )  # fmt: skip
-    _queries(protector, protector_file)
+    note(
+        "Queries must pass the same protector from now on: as documents do (vecveil protect QUERIES -p "
+        f"{protector_file.name}), or through its map alone where they stay on the trusted side (--no-noise; "
+        "query_protection='map-only' in integrations and server). "
+        f"They have {protector.released_dimension} dimensions then."
+    )
     return done
 
 
-def _name_function(
-    dest: VectorStore, policy: ReleasePolicy, protector_file: Path, release: Release
-) -> None:
-    """Let a Chroma collection name the function that protects: unnamed, Chroma embeds texts with a model of its own."""
+def _name_function(dest: VectorStore, policy: ReleasePolicy, protector_file: Path, release: shared.Release) -> None:
+    """Store the name of the protecting function in a Chroma collection, or Chroma embeds texts with its own model."""
     from vecveil.integrations.chroma import ProtectedEmbeddingFunction
 
     key: Any = release.key_file or (release.key_env and f"env:{release.key_env}")
     if release.key_id is not None:
-        key = (
-            policy.key
-        )  # a name would stand for the current key: the collection asks for this one instead
-    dest.name_function(
-        ProtectedEmbeddingFunction(protector_file, key=key, ledger=release.ledger_file)
-    )
+        key = policy.key  # a name would stand for the current key, and the collection needs this one
+    dest.name_function(ProtectedEmbeddingFunction(protector_file, key=key, ledger=release.ledger_file))
 
 
 def _plan(checked: SourceCheck, state_file: Path) -> None:
-    """Say what is about to be written."""
-    from vecveil.cli.printing import note, warn
+    """Print what is about to be written."""
+    from vecveil.cli.output import note, warn
 
-    note(f"{checked.rows:,} rows of {checked.info.dimension} dimensions. Bad rows: {checked.bad}.")
     left_out = ", ".join(f"{name} ({why})" for name, why in checked.withheld.items()) or "none"
-    note(
-        f"Fields carried as they are: {', '.join(checked.carried) or 'none'}. Left out: {left_out}."
-    )
+    note(f"{checked.rows:,} rows of {checked.info.dimension} dimensions. Bad rows: {checked.bad}.")
+    note(f"Fields carried as they are: {', '.join(checked.carried) or 'none'}. Left out: {left_out}.")
     note(f"State: {state_file}")
     for name in checked.texts_kept:
-        warn(
-            f"field {name!r} lies beside the protected vectors: whoever reads the store needs no attack."
-        )
+        warn(f"field {name!r} lies beside the protected vectors: whoever reads the store needs no attack.")
     for name in checked.personal:
-        warn(
-            f"field {name!r} looks like data of persons, and is carried; leave it out with --drop {name}."
-        )
+        warn(f"field {name!r} looks like data of persons, and is carried; leave it out with --drop {name}.")
     if checked.signs.verdict == "mixed":
-        warn(
-            "the source holds clean vectors beside others; if those are protected, they get noise on top of noise."
-        )
+        warn("the source holds clean vectors beside others; if those are protected, they get noise on top of noise.")
     if checked.signs.verdict == "seen":
-        warn(
-            "the source looks protected already: more noise on top of noise protects worse than it costs."
-        )
+        warn("the source looks protected already: more noise on top of noise protects worse than it costs.")
 
 
-def _queries(protector: Protector, protector_file: Path) -> None:
-    """Say how queries must be made from now on."""
-    from vecveil.cli.printing import note
+def _report(done: Migration, dest: str, state_file: Path, *, verify_only: bool) -> None:
+    from vecveil.cli.output import note
 
-    name = protector_file.name
-    note(
-        f"Queries must pass the same protector from now on: as documents do (vecveil protect QUERIES -p {name}), or "
-        "through its map alone where they stay on the trusted side (--no-noise; query_protection='map-only' in "
-        f"integrations and server). They have {protector.released_dimension} dimensions then."
-    )
-
-
-def _tell(done: Migration, dest: str, state_file: Path, *, verify_only: bool) -> None:
-    from vecveil.cli.printing import note
-
-    state, found = done.state, done.verification
+    state, verification = done.state, done.verification
     if not verify_only:
         before = f", {done.resumed:,} of them before this run" if done.resumed else ""
         note(f"{state.rows:,} rows written to {dest}{before}; {state.skipped:,} left out.")
-    if not found.ok:
+    if not verification.ok:
         return
-    how = "Verified: count and checksum"
-    if found.directions:
+    how = "count and checksum"
+    if verification.directions:
         how += " (this store keeps directions: written and kept vectors were compared by direction, within 0.00001)"
-    compared = (
-        "no row is its clean vector"
-        if found.clean is not None
-        else "rows were not compared with clean vectors"
-    )
-    note(
-        f"{how}; {compared}. The state file {state_file.name} holds the checksum for --verify-only."
-    )
+    unknown = verification.clean is None
+    compared = "rows were not compared with clean vectors" if unknown else "no row is its clean vector"
+    note(f"Verified: {how}; {compared}. The state file {state_file.name} holds the checksum for --verify-only.")

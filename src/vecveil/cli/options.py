@@ -4,45 +4,35 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+if TYPE_CHECKING:
+    from vecveil.accounting import Ledger
+    from vecveil.randomness import NoiseKey
+
+    _Pair = click.ParamType[tuple[str, Any]]
+    _Integer = click.ParamType[int]
+else:
+    _Pair = _Integer = click.ParamType  # no generic type in older versions of click
+
 __all__ = [
-    "FILE",
-    "SHARE",
-    "Assignment",
-    "encoder_options",
-    "json_option",
-    "seed_option",
-    "stacked",
-    "table_options",
+    "FILE", "POSITIVE", "SHARE", "Assignment", "MemorySize", "Release", "encoder_options", "json_option",
+    "named_options", "page_options", "release_options", "report_options", "seed_option", "stacked", "table_options",
     "task_options",
-]
+]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 FILE = click.Path(path_type=Path)
 SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
-
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print the result as JSON on stdout."
-)
-seed_option = click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Makes the run repeatable.",
-)
-
-
-if TYPE_CHECKING:
-    _Pair = click.ParamType[tuple[str, Any]]
-else:
-    _Pair = click.ParamType  # no generic type in older versions of click
+POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
 class Assignment(_Pair):
@@ -65,6 +55,22 @@ class Assignment(_Pair):
         return key, typed if isinstance(typed, bool | int | float | None) else text
 
 
+class MemorySize(_Integer):
+    """A number of bytes such as 500M or 2G (powers of 1,024)."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the bytes."""
+        if isinstance(value, int):
+            return value
+        match = re.fullmatch(r"(\d+)([KMGT]?)(?:i?B)?", value.strip(), re.IGNORECASE)
+        size = int(match[1]) << 10 * " KMGT".index(match[2].upper() or " ") if match else 0
+        if not size:
+            self.fail("it is a size such as 500M or 2G.", param, ctx)
+        return size
+
+
 def stacked(*options: Callable[[F], F]) -> Callable[[F], F]:
     """Return one decorator that adds all of ``options``, in this order."""
 
@@ -74,58 +80,153 @@ def stacked(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
+def _file(*names: str, help: str) -> Callable[[F], F]:
+    return click.option(*names, type=FILE, help=help)
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
+seed_option = click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Makes the run repeatable."
+)
 table_options = stacked(
+    click.option("--text-column", metavar="NAME", help="Column of the texts [default: text, or the only one]."),
     click.option(
-        "--text-column",
-        metavar="NAME",
-        help="Column of the texts [default: text, or the only one].",
-    ),
-    click.option(
-        "--format",
-        "format",
-        type=click.Choice(["csv", "tsv", "jsonl", "txt", "parquet", "npy"]),
+        "--format", "format", type=click.Choice(["csv", "tsv", "jsonl", "txt", "parquet", "npy"]),
         help="Format of INPUT [default: by its suffix].",
     ),
     click.option("--encoding", default="utf-8", show_default=True, help="Encoding of a text file."),
     click.option("--delimiter", metavar="CHARACTER", help="Of CSV [default: found in the header]."),
-)
-
+    click.option(
+        "--max-memory", type=MemorySize(), metavar="SIZE",
+        help="Most memory for the decoded table, such as 500M or 4G; a small file may expand far "
+        "[default: 1G, or a quarter of the memory if that is less].",
+    ),
+)  # fmt: skip
 encoder_options = stacked(
     click.option(
-        "--encoder",
-        metavar="NAME|FOLDER|URL#MODEL",
+        "--encoder", metavar="NAME|FOLDER|URL#MODEL",
         help="minilm, a sentence-transformers folder, a model of the Hugging Face hub, or of an OpenAI-compatible "
         "server (https://HOST/v1#MODEL, key in OPENAI_API_KEY).",
     ),
     click.option(
-        "--precision",
-        type=click.Choice(["auto", "fp32", "bf16"]),
+        "--precision", type=click.Choice(["auto", "fp32", "bf16"]),
         help="Of encoding [default: auto, or the protector's].",
     ),
     click.option(
-        "--cache/--no-cache",
-        default=True,
-        show_default=True,
+        "--cache/--no-cache", default=True, show_default=True,
         help="Keep embeddings on disk for the next run; they are as sensitive as the texts.",
     ),
-)
-
+)  # fmt: skip
 task_options = stacked(
     click.option(
-        "--sts",
-        type=FILE,
-        metavar="FILE",
+        "--sts", type=FILE, metavar="FILE",
         help="Scored sentence pairs: a table with the columns sentence1, sentence2, score.",
     ),
     click.option(
-        "--retrieval",
-        type=FILE,
-        metavar="FOLDER",
+        "--retrieval", type=FILE, metavar="FOLDER",
         help="Retrieval in BEIR layout: corpus.jsonl[.gz], queries.jsonl[.gz], qrels.tsv.",
     ),
     click.option(
-        "--label-column",
-        metavar="NAME",
-        help="Column of INPUT with the class of each text (classification).",
+        "--label-column", metavar="NAME", help="Column of INPUT with the class of each text (classification)."
     ),
+)  # fmt: skip
+page_options = stacked(
+    _file("--html", "html_file", help="Write the report page to this file."),
+    _file("--md", "md_file", help="Write the report as Markdown to this file."),
+    _file("--csv", "csv_file", help="Write every figure to this CSV file."),
+    click.option("--show-terms", is_flag=True, help="Write the concept's words into the record and the reports."),
+    click.option(
+        "--show-reconstructions", is_flag=True,
+        help="Write texts and what attacks wrote of them into the record and the reports (tier full).",
+    ),
+)  # fmt: skip
+report_options = stacked(
+    _file("--json", "json_file", help="Write the record to this file; - is stdout."), page_options
 )
+named_options = stacked(
+    _file("--key-file", help="Keyed noise: the same item always gets the same release. See `vecveil key new`."),
+    click.option("--key-env", metavar="VARIABLE", help="Keyed noise with the keys in this environment variable."),
+    click.option("--key-id", metavar="ID", help="Which of the keys [default: the current one]."),
+    _file("--ledger", "ledger_file", help="Count the release of each item in this ledger before it is made."),
+    click.option("--raise-cap", is_flag=True, help="Let --cap raise the cap that the ledger has."),
+    click.option("--cap", type=click.IntRange(min=1), help="Of the ledger: refuse to release an item more often."),
+)
+"""For commands whose rows have ids of their own."""
+release_options = stacked(
+    click.option(
+        "--id-column", metavar="NAME",
+        help="Column that names each row's item, for keys and ledger [of .npy: the row's number].",
+    ),
+    named_options,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Release:
+    """The options of keyed noise and ledgers, checked."""
+
+    noise: bool
+    id_column: str | None
+    key_file: Path | None
+    key_env: str | None
+    key_id: str | None
+    ledger_file: Path | None
+    cap: int | None
+    raise_cap: bool
+
+    @classmethod
+    def of(cls, given: dict[str, Any], *, noise: bool) -> Release:
+        """Take the options out of ``given`` and refuse incompatible ones."""
+        names = ("key_file", "key_env", "key_id", "ledger_file", "cap", "raise_cap")
+        release = cls(noise, given.pop("id_column", None), **{name: given.pop(name) for name in names})
+        keyed = release.key_file is not None or release.key_env is not None
+        ledger = release.ledger_file is not None
+        refusals = {
+            "Give --key-file or --key-env, not both.": release.key_file is not None and release.key_env is not None,
+            "--key-id needs --key-file or --key-env.": release.key_id is not None and not keyed,
+            "--cap and --raise-cap need --ledger.": (release.cap is not None or release.raise_cap) and not ledger,
+            "--id-column names items for --key-file, --key-env or --ledger.": (
+                release.id_column is not None and not release.named
+            ),
+            "--no-noise releases no noise: leave out keys and ledger.": not noise and release.named,
+        }
+        for sentence, applies in refusals.items():
+            if applies:
+                raise click.UsageError(sentence)
+        return release
+
+    def check_ids(self, format: str = "") -> None:
+        """Refuse keys and ledger for a table in which no column names the items.
+
+        Row numbers change when somebody sorts the table: then every row is a further release.
+        """
+        if self.named and self.id_column is None and format not in ("npy", "txt"):
+            raise click.UsageError("Keys and ledgers need --id-column: the column that names the item of each row.")
+
+    @property
+    def named(self) -> bool:
+        """Whether a key or a ledger is given."""
+        return any(each is not None for each in (self.key_file, self.key_env, self.ledger_file))
+
+    def key(self) -> NoiseKey | None:
+        """Return the key, or None for fresh noise."""
+        from vecveil.randomness import NoiseKeys
+
+        if self.key_file is not None:
+            return NoiseKeys.from_file(self.key_file).key(self.key_id)
+        if self.key_env is not None:
+            return NoiseKeys.from_environment(self.key_env).key(self.key_id)
+        return None
+
+    def ledger(self) -> AbstractContextManager[Ledger | None]:
+        """Return the opened ledger, or nothing."""
+        from vecveil.accounting import Ledger
+
+        if self.ledger_file is None:
+            return nullcontext()
+        return Ledger(self.ledger_file, cap=self.cap, raise_cap=self.raise_cap)
+
+    def files(self) -> list[tuple[Path, str]]:
+        """Return the files that the output must not replace, and their names for messages."""
+        named = ((self.key_file, "the key file"), (self.ledger_file, "the ledger"))
+        return [(path, name) for path, name in named if path is not None]

@@ -1,9 +1,9 @@
-"""``vecveil protect``: write protected vectors of a table."""
+"""``vecveil protect`` and ``vecveil verify``: write protected vectors of tables; check a protected folder."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,19 +11,21 @@ import click
 from click.core import ParameterSource
 
 from vecveil.cli import options as shared
-from vecveil.cli.releases import Release, release_options
-from vecveil.errors import DataFileError
+from vecveil.errors import DataFileError, InvalidInputError
 
 if TYPE_CHECKING:
+    from vecveil.bulk.running import Engine
+    from vecveil.cli.tables import TableFormat
     from vecveil.protector import Protector
     from vecveil.types import Embeddings
 
-__all__ = ["command"]
+__all__ = ["command", "verify_command"]
 
 ROOM = 1 << 30
-"""Bytes of address space for libraries and the work: looked for before the first of them is loaded."""
+"""Bytes of address space for libraries and the work, checked before the first of them is loaded."""
 TEXT_ROWS = 2048
 """Texts that are encoded between two moves of the progress bar."""
+OUTPUT_SUFFIXES = (".parquet", ".pq", ".npy")
 
 EXAMPLE = """\b
 Examples:
@@ -33,74 +35,48 @@ Examples:
   vecveil protect notes.csv -p drug.vecveil -o protected.parquet \\
       --key-file noise.key --id-column note_id --ledger releases.ledger --cap 1
 """
+VERIFY_EXAMPLE = """\b
+Example:
+  vecveil verify protected
+"""
 
 
 @click.command("protect", epilog=EXAMPLE, short_help="Write the protected vectors of tables.")
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.option("-p", "--protector", "protector_file", type=shared.FILE, required=True, help="Protector file.")
 @click.option(
-    "-p", "--protector", "protector_file", type=shared.FILE, required=True, help="Protector file."
-)
-@click.option(
-    "-o",
-    "--out",
-    required=True,
+    "-o", "--out", required=True,
     help="*.parquet, *.npy for vectors alone, or a folder: a path or URL without such a suffix.",
 )
 @shared.table_options
 @click.option(
-    "--embedding-column",
-    metavar="NAME",
+    "--embedding-column", metavar="NAME",
     help="Parquet column of clean vectors [default: embedding, if there is one].",
 )
 @click.option(
-    "--carry",
-    multiple=True,
-    metavar="NAME",
+    "--carry", multiple=True, metavar="NAME",
     help="Column to write as it is [default: all but the text; lists are refused].",
 )
 @click.option("--keep-text", is_flag=True, help="Also write the column of texts.")
 @shared.encoder_options
+@click.option("--no-noise", is_flag=True, help="The map alone, for queries that stay on the trusted side.")
+@shared.release_options
 @click.option(
-    "--no-noise", is_flag=True, help="The map alone, for queries that stay on the trusted side."
-)
-@release_options
-@click.option(
-    "--again",
-    is_flag=True,
+    "--again", is_flag=True,
     help="Accept an input that vecveil has protected already, and parts of a folder that are gone.",
 )
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 @click.option(
-    "--engine",
-    type=click.Choice(["local", "ray"]),
+    "--engine", type=click.Choice(["local", "ray"]),
     help="Who works on the parts of a folder [default: local, this machine].",
 )
 @click.option(
-    "--part-size",
-    type=click.IntRange(1),
-    default=256,
-    show_default=True,
-    metavar="MIB",
+    "--part-size", type=click.IntRange(1), default=256, show_default=True, metavar="MIB",
     help="Of a part of a folder, before compression.",
 )
 @shared.json_option
 def command(
-    inputs: tuple[str, ...],
-    protector_file: Path,
-    out: str,
-    embedding_column: str | None,
-    carry: tuple[str, ...],
-    keep_text: bool,
-    encoder: str | None,
-    precision: str | None,
-    cache: bool,
-    no_noise: bool,
-    again: bool,
-    force: bool,
-    engine: str | None,
-    part_size: int,
-    as_json: bool,
-    **given: Any,
+    inputs: tuple[str, ...], protector_file: Path, out: str, no_noise: bool, force: bool, as_json: bool, **given: Any
 ) -> None:
     """Write the protected vectors of INPUT, piece by piece, with its other columns.
 
@@ -112,142 +88,217 @@ def command(
     into parts, each of which becomes a Parquet file that is there whole or not at all. The same command again does
     what is missing, and nothing twice.
     """
-    from vecveil.cli.protect_folder import is_folder, protect_folder
+    from vecveil.cli.output import data_json, say_keyed
+    from vecveil.cli.tables import TableFormat
     from vecveil.runtime import check_room
 
     check_room(ROOM, owner="protect")
-    if is_folder(inputs, out) or engine is not None:
-        if force:
-            raise click.UsageError(
-                "--force replaces a file; a folder is finished or left alone: give another one."
-            )
-        protect_folder(
-            inputs, out, protector_file, given, engine=engine or "local", part_size=part_size,
-            embedding_column=embedding_column, carry=carry, keep_text=keep_text, encoder=encoder,
-            precision=precision, cache=cache and _asked_for("cache"), noise=not no_noise, again=again, as_json=as_json,
-        )  # fmt: skip
-        return
-    _one_file(
-        Path(inputs[0]), protector_file, Path(out), embedding_column, carry, keep_text, encoder, precision, cache,
-        no_noise, again, force, as_json, given,
-    )  # fmt: skip
+    into_folder = _is_folder(inputs, out) or given["engine"] is not None
+    if into_folder and force:
+        raise click.UsageError("--force replaces a file; a folder is finished or left alone: give another one.")
+    release = shared.Release.of(given, noise=not no_noise)
+    form = TableFormat.of(given)
+    if into_folder:
+        record, protector = _protect_folder(inputs, out, protector_file, form, release, given)
+    else:
+        record, protector = _protect_file(Path(inputs[0]), Path(out), protector_file, form, release, force, given)
+    if record["key_id"] is not None:
+        say_keyed(protector.guarantee)
+    if as_json:
+        data_json(record)
 
 
-def _asked_for(option: str) -> bool:
-    """Return whether the user gave the option: what holds for one file by default would fill a disk with a lake."""
-    return click.get_current_context().get_parameter_source(option) is ParameterSource.COMMANDLINE
-
-
-def _one_file(
-    input: Path,
-    protector_file: Path,
-    out: Path,
-    embedding_column: str | None,
-    carry: tuple[str, ...],
-    keep_text: bool,
-    encoder: str | None,
-    precision: str | None,
-    cache: bool,
-    no_noise: bool,
-    again: bool,
-    force: bool,
-    as_json: bool,
-    given: dict[str, Any],
-) -> None:
-    from vecveil.bulk.job import already_protected, metadata_of, row_protection
-    from vecveil.cli.inputs import TableFormat, is_protected
-    from vecveil.cli.printing import data_json, note, say_keyed, warn
-    from vecveil.cli.protect_folder import refuse_for_rewriter
-    from vecveil.data import protect_table
-    from vecveil.data.writing import check_output
+def _load(protector_file: Path, release: shared.Release) -> Protector:
+    """Return the protector; refuse keys, ledgers and --no-noise for a method without noise."""
+    from vecveil.cli.output import warn
     from vecveil.protector import load
 
-    release = Release.of(given, noise=not no_noise)
-    form = TableFormat(**given)
-    release.check_ids(form.format or input.suffix.lower().removeprefix("."))
-    check_output(out, overwrite=force, source=input)
     protector = load(protector_file)
-    for used, what in ((protector_file, "the protector"), *release.files()):
-        if os.path.realpath(out) == os.path.realpath(used):
-            raise DataFileError.of(
-                out.name, "output", f"another file than {what}", f"{what} itself"
-            )
-    rewrites = protector.rewriter is not None
-    refuse_for_rewriter(protector, noise=not no_noise, named=release.named)
-    if is_protected(input, form) and not again:
-        raise already_protected(input.name)
-    if no_noise:
+    if protector.rewriter is not None and (release.named or not release.noise):
+        raise InvalidInputError.of("protect", "protector", "of a method with noise for keys, ledgers and --no-noise",
+                                   repr(protector.method),
+                                   "It rewrites texts, and the same text always gives the same vector.")  # fmt: skip
+    if not release.noise:
         warn("--no-noise writes vectors without noise: for trusted queries; it protects nothing.")
+    return protector
+
+
+# Into a file -------------------------------------------------------------------------------------
+
+
+def _protect_file(
+    input: Path, out: Path, protector_file: Path, form: TableFormat, release: shared.Release, force: bool,
+    given: dict[str, Any],
+) -> tuple[dict[str, Any], Protector]:  # fmt: skip
+    from vecveil.bulk.job import already_protected, metadata_of, row_protection
+    from vecveil.cli.output import note
+    from vecveil.cli.tables import is_protected
+    from vecveil.data import protect_table
+    from vecveil.data.writing import check_output
+
+    format = form.of_path(input)
+    release.check_ids(format)
+    check_output(out, overwrite=force, source=input)
+    protector = _load(protector_file, release)
+    for used, name in ((protector_file, "the protector"), *release.files()):
+        if os.path.realpath(out) == os.path.realpath(used):
+            raise DataFileError.of(out.name, "output", f"another file than {name}", f"{name} itself")
+    if is_protected(input, form) and not given["again"]:
+        raise already_protected(input.name)
     key = release.key()
-    vectors_inside = embedding_column is not None or _suffix(input, form.format) in (
-        "npy",
-        "parquet",
-    )
+    vectors_inside = given["embedding_column"] is not None or format in ("npy", "parquet")
     with release.ledger() as ledger:
+        protect = row_protection(
+            protector, key=key, ledger=ledger, noise=release.noise, lengths=not given["again"]
+        )
         counts = protect_table(
-            input,
-            out,
-            row_protection(
-                protector, key=key, ledger=ledger, noise=not no_noise, lengths=not again
-            ),
-            encode=_encode(protector, encoder, precision, cache),
-            dimension=protector.dimension,
-            embedding_column=embedding_column,
-            carry=list(carry) or None,
-            keep_text=keep_text,
-            with_items=True,
-            id_column=release.id_column,
-            metadata=metadata_of(protector, key, noise=not no_noise),
-            chunk_rows=None if vectors_inside else TEXT_ROWS,
-            overwrite=force,
-            **form.all_options,
-        )
-    what = "encoded and protected" if counts.encoded else "protected"
-    if key is not None:
-        say_keyed(protector.guarantee)
-    note(f"{counts.rows:,} rows {what}, from column {counts.source!r}.")
-    note(
-        f"Columns carried as they are: {_listed(counts.carried)}. "
-        f"Left out: {_listed(counts.left_out)}."
-    )
+            input, out, protect, encode=_encode(protector, given), dimension=protector.dimension,
+            embedding_column=given["embedding_column"], carry=list(given["carry"]) or None,
+            keep_text=given["keep_text"], with_items=True, id_column=release.id_column,
+            metadata=metadata_of(protector, key, noise=release.noise),
+            chunk_rows=None if vectors_inside else TEXT_ROWS, overwrite=force, **vars(form),
+        )  # fmt: skip
+    verb = "encoded and protected" if counts.encoded else "protected"
+    note(f"{counts.rows:,} rows {verb}, from column {counts.source!r}.")
+    note(f"Columns carried as they are: {_listed(counts.carried)}. Left out: {_listed(counts.left_out)}.")
     note(f"Wrote {out}")
-    if as_json:
-        keyed = None if key is None else key.key_id
-        data_json(
-            {
-                "output": str(out),
-                "noise": not (no_noise or rewrites),
-                "key_id": keyed,
-                **counts.to_record(),
-            }
-        )
+    return {
+        "output": str(out),
+        "noise": release.noise and protector.rewriter is None,
+        "key_id": None if key is None else key.key_id,
+        **counts.to_record(),
+    }, protector
 
 
 def _listed(names: tuple[str, ...]) -> str:
     return ", ".join(names) or "none"
 
 
-def _suffix(path: Path, format: str | None) -> str:
-    return format or {".npy": "npy", ".parquet": "parquet", ".pq": "parquet"}.get(
-        path.suffix.lower(), "text"
-    )
-
-
-def _encode(
-    protector: Protector, name: str | None, precision: str | None, cache: bool
-) -> Callable[[list[str]], Embeddings]:
-    """Return the encoding of texts; the encoder is loaded when the first text comes."""
+def _encode(protector: Protector, given: dict[str, Any]) -> Callable[[list[str]], Embeddings]:
+    """Return the encoding of texts; the encoder is loaded for the first text."""
     loaded: list[Any] = []
-    if name is not None:  # asked for by name: refuse the wrong one even if vectors need none
-        loaded.append(protector.name.precision.cache.encoder_for())
+
+    def encoder() -> Any:
+        if not loaded:
+            loaded.append(protector.encoder_for(given["encoder"], given["precision"], given["cache"]))
+        return loaded[0]
+
+    if given["encoder"] is not None:
+        encoder()  # a wrong encoder that is named is refused even if vectors need none
 
     def encode(texts: list[str]) -> Embeddings:
-        if not loaded:
-            loaded.append(protector.name.precision.cache.encoder_for())
-        vectors: Embeddings = loaded[0].encode(texts, show_progress=False)
+        rewritten = texts if protector.rewriter is None else protector.rewrite(texts)
+        vectors: Embeddings = encoder().encode(rewritten, show_progress=False)
         return vectors
 
-    def rewritten(texts: list[str]) -> Embeddings:
-        return encode(protector.rewrite(texts))
+    return encode
 
-    return encode if protector.rewriter is None else rewritten
+
+# Into a folder -----------------------------------------------------------------------------------
+
+
+def _is_folder(inputs: Sequence[str], out: str) -> bool:
+    """Return whether ``out`` names a folder.
+
+    Raises:
+        click.UsageError: it names a file, and the inputs are more than one file of this machine.
+    """
+    if os.path.isdir(out):
+        return True
+    if not out.lower().endswith(OUTPUT_SUFFIXES):
+        # Another suffix is a mistake, which the writer of files explains.
+        return "." not in os.path.basename(out) or "://" in out
+
+    def is_many(input: str) -> bool:
+        pattern = not os.path.exists(input) and any(sign in input for sign in "*?[")
+        return "://" in input or os.path.isdir(input) or pattern
+
+    if len(inputs) > 1 or "://" in out or any(map(is_many, inputs)):
+        raise click.UsageError(
+            "Several files, folders, patterns and URLs are protected into a folder: give --out a name without a suffix."
+        )
+    return False
+
+
+def _protect_folder(
+    inputs: Sequence[str], out: str, protector_file: Path, form: TableFormat, release: shared.Release,
+    given: dict[str, Any],
+) -> tuple[dict[str, Any], Protector]:  # fmt: skip
+    from vecveil.bulk import MANIFEST, BulkJob, protect_files
+    from vecveil.bulk.manifest import columns_of
+    from vecveil.cli.output import note
+
+    engine = given["engine"] or "local"
+    # For one file the cache is the default; with many it would fill a disk, so it must be asked for.
+    source = click.get_current_context().get_parameter_source("cache")
+    cache = given["cache"] and source is ParameterSource.COMMANDLINE
+    for option, applies, kind in (("--ledger", release.ledger_file, "file"), ("--cache", cache or None, "folder")):
+        if applies is not None and engine != "local":
+            raise click.UsageError(f"{option} is a {kind} of one machine: leave it out, or use --engine local.")
+    release.check_ids()
+    protector = _load(protector_file, release)
+    key = f"env:{release.key_env}" if release.key_env is not None else release.key_file
+    job = BulkJob.of(
+        protector, embedding_column=given["embedding_column"], carry=given["carry"] or None,
+        keep_text=given["keep_text"], id_column=release.id_column, key=None if key is None else os.fspath(key),
+        key_id=release.key_id, noise=release.noise, check_lengths=not given["again"], encoder=given["encoder"],
+        precision=given["precision"], cache=cache, **vars(form),
+    )  # fmt: skip
+    with release.ledger() as ledger:
+        try:
+            manifest = protect_files(
+                inputs, out, job, engine=_engine(engine), ledger=ledger, part_bytes=given["part_size"] * 2**20,
+                again=given["again"],
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            note("The parts that are done stay; the same command does the rest.")
+            raise
+    made, before = len(manifest.parts) - manifest.resumed, manifest.resumed
+    note(f"{manifest.rows:,} rows are protected, in {_parts(len(manifest.parts))}.")
+    if before:
+        were = "was" if before == 1 else "were"
+        note(f"{_parts(before)} of them {were} there already; {_parts(made)} written now.")
+    if (columns := columns_of(out, manifest)) is not None:
+        note(f"Columns of the first part: {', '.join(columns)}.")
+    note(f"Wrote {out}; compare it with its _manifest.json at any time: vecveil verify {out}")
+    return {
+        "output": out,
+        "manifest": f"{out.rstrip('/')}/{MANIFEST}",
+        "rows": manifest.rows,
+        "parts": len(manifest.parts),
+        "parts_already_there": before,
+        "columns": None if columns is None else list(columns),
+        **{name: manifest.job[name] for name in ("noise", "randomness", "key_id", "guarantee")},
+    }, protector
+
+
+def _parts(count: int) -> str:
+    return f"{count:,} part{'' if count == 1 else 's'}"
+
+
+def _engine(name: str) -> Engine:
+    if name == "ray":
+        from vecveil.integrations.ray import run_on_ray
+
+        return run_on_ray
+    from vecveil.bulk.running import run_here
+
+    return run_here
+
+
+@click.command("verify", epilog=VERIFY_EXAMPLE, short_help="Compare a protected folder with its manifest.")
+@click.argument("folder", metavar="FOLDER")
+@shared.json_option
+def verify_command(folder: str, as_json: bool) -> None:
+    """Read every file of FOLDER, a path or URL, and compare size and SHA-256 with its manifest.
+
+    A part that is missing, damaged or not of the run is an error. That the rows are protected is not tested: for what
+    an attacker reads from them there is `vecveil audit`.
+    """
+    from vecveil.bulk import verify
+    from vecveil.cli.output import data_json, note
+
+    manifest = verify(folder)
+    note(f"{folder}: {_parts(len(manifest.parts))}, {manifest.rows:,} rows, as the manifest says.")
+    if as_json:
+        data_json({"folder": folder, "parts": len(manifest.parts), "rows": manifest.rows, "ok": True})

@@ -1,125 +1,163 @@
-"""Options of commands that release vectors: keys of keyed noise, and the ledger."""
+"""``vecveil key`` and ``vecveil ledger``: secret keys of keyed noise, and counts of releases."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from vecveil.cli import options as shared
 
 if TYPE_CHECKING:
-    from vecveil.accounting import Ledger
-    from vecveil.randomness import NoiseKey
+    from vecveil.accounting.ledger import LedgerSummary
 
-__all__ = ["Release", "named_options", "release_options"]
+__all__ = ["key", "ledger"]
 
-named_options = shared.stacked(
-    click.option(
-        "--key-file",
-        type=shared.FILE,
-        help="Keyed noise: the same item always gets the same release. See `vecveil key new`.",
-    ),
-    click.option(
-        "--key-env",
-        metavar="VARIABLE",
-        help="Keyed noise with the keys in this environment variable.",
-    ),
-    click.option("--key-id", metavar="ID", help="Which of the keys [default: the current one]."),
-    click.option(
-        "--ledger",
-        "ledger_file",
-        type=shared.FILE,
-        help="Count the release of each item in this ledger before it is made.",
-    ),
-    click.option("--raise-cap", is_flag=True, help="Let --cap raise the cap that the ledger has."),
-    click.option(
-        "--cap",
-        type=click.IntRange(min=1),
-        help="Of the ledger: refuse to release an item more often.",
-    ),
+KEY_EXAMPLE = """\b
+Example:
+  vecveil key new noise.key
+  vecveil key list noise.key
+"""
+NEW_KEY_EXAMPLE = """\b
+Example:
+  vecveil key new noise.key --id 2026-11
+"""
+LIST_KEYS_EXAMPLE = """\b
+Example:
+  vecveil key list noise.key
+"""
+
+
+@click.group("key", epilog=KEY_EXAMPLE, short_help="Make and list keys of keyed noise.")
+def key() -> None:
+    """Make and list the secret keys of `vecveil protect --key-file`.
+
+    Whoever has a key removes the noise from every release made with it. Both commands take --json.
+    """
+
+
+@key.command("new", epilog=NEW_KEY_EXAMPLE)
+@click.argument("file", type=shared.FILE)
+@click.option("--id", "key_id", help="Name of the key [default: the time].")
+@shared.json_option
+def new_key(file: Path, key_id: str | None, as_json: bool) -> None:
+    """Add a new key to FILE and make it the current one; FILE is made if it is not there.
+
+    Older keys stay in the file, for releases that must be repeatable with them.
+    """
+    from datetime import UTC, datetime
+
+    from vecveil.cli.output import data_json, note
+    from vecveil.randomness import NoiseKeys
+
+    named = key_id or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
+    keys = NoiseKeys.create(file, named)
+    note(
+        f"Wrote {file}: the key {keys.current!r} is current. Keep the file secret, and a copy of it safe."
+    )
+    if as_json:
+        data_json({"key_file": str(file), "current": keys.current, "ids": sorted(keys.keys)})
+
+
+@key.command("list", epilog=LIST_KEYS_EXAMPLE)
+@click.argument("file", type=shared.FILE)
+@shared.json_option
+def list_keys(file: Path, as_json: bool) -> None:
+    """Print the ids of the keys in FILE, never the keys."""
+    from vecveil.cli.output import data, data_json
+    from vecveil.randomness import NoiseKeys
+
+    keys = NoiseKeys.from_file(file)
+    if as_json:
+        data_json({"current": keys.current, "ids": sorted(keys.keys)})
+        return
+    for name in sorted(keys.keys):
+        data(f"{name}{'  (current)' if name == keys.current else ''}")
+
+
+LEDGER_EXAMPLE = """\b
+Example:
+  vecveil ledger show releases.ledger
+  vecveil ledger export releases.ledger -o releases.csv
+"""
+SHOW_EXAMPLE = """\b
+Example:
+  vecveil ledger show releases.ledger --json
+"""
+EXPORT_EXAMPLE = """\b
+Example:
+  vecveil ledger export releases.ledger -o releases.csv
+"""
+
+
+@click.group("ledger", epilog=LEDGER_EXAMPLE, short_help="Show how often items were released.")
+def ledger() -> None:
+    """Show or export a ledger: how often each item was released, and what that has spent.
+
+    A ledger holds salted hashes in place of ids. Both commands first check the checksum of every
+    row; show takes --json.
+    """
+
+
+@ledger.command("show", epilog=SHOW_EXAMPLE)
+@click.argument("ledger", type=shared.FILE)
+@shared.json_option
+def show(ledger: Path, as_json: bool) -> None:
+    """Check LEDGER and print it in numbers."""
+    from vecveil.accounting.ledger import Ledger
+    from vecveil.cli.output import data, data_json
+
+    with Ledger(ledger, create=False) as opened:
+        opened.verify()
+        summary = opened.summary()
+    if as_json:
+        data_json(summary.to_record())
+    else:
+        data("\n".join(_ledger_lines(summary)))
+
+
+@ledger.command("export", epilog=EXPORT_EXAMPLE)
+@click.argument("ledger", type=shared.FILE)
+@click.option(
+    "-o", "--output", type=shared.FILE, required=True, help="A file that ends in .csv or .jsonl."
 )
-"""Of commands whose rows have ids of their own."""
+@click.option("--force", is_flag=True, help="Replace the output.")
+@shared.json_option
+def export(ledger: Path, output: Path, force: bool, as_json: bool) -> None:
+    """Check LEDGER and write one line per release, with hashed ids."""
+    from vecveil.accounting.ledger import Ledger
+    from vecveil.cli.output import check_new_file, data_json, note, writing
 
-release_options = shared.stacked(
-    click.option(
-        "--id-column",
-        metavar="NAME",
-        help="Column that names each row's item, for keys and ledger [of .npy: the row's number].",
-    ),
-    named_options,
-)
+    check_new_file(output, force=force, inputs=(ledger,))
+    with Ledger(ledger, create=False) as opened:
+        opened.verify()
+        with writing(output):
+            opened.export(output)
+        total = opened.total
+    if as_json:
+        data_json({"output": output.name, "releases": total})
+    else:
+        note(f"Wrote {total} releases to {output.name}.")
 
 
-@dataclass(frozen=True)
-class Release:
-    """The options, checked."""
+def _ledger_lines(summary: LedgerSummary) -> list[str]:
+    from vecveil.cli.output import number
 
-    noise: bool
-    id_column: str | None
-    key_file: Path | None
-    key_env: str | None
-    key_id: str | None
-    ledger_file: Path | None
-    cap: int | None
-    raise_cap: bool
-
-    @classmethod
-    def of(cls, given: dict[str, Any], *, noise: bool) -> Release:
-        """Take the options out of ``given``; refuses combinations that cannot mean anything."""
-        names = ("key_file", "key_env", "key_id", "ledger_file", "cap", "raise_cap")
-        column = given.pop("id_column", None)
-        one = cls(noise, column, **{name: given.pop(name) for name in names})
-        if one.key_file is not None and one.key_env is not None:
-            raise click.UsageError("Give --key-file or --key-env, not both.")
-        keyed = one.key_file is not None or one.key_env is not None
-        if one.key_id is not None and not keyed:
-            raise click.UsageError("--key-id needs --key-file or --key-env.")
-        if (one.cap is not None or one.raise_cap) and one.ledger_file is None:
-            raise click.UsageError("--cap and --raise-cap need --ledger.")
-        if one.id_column is not None and not keyed and one.ledger_file is None:
-            raise click.UsageError("--id-column names items for --key-file, --key-env or --ledger.")
-        if not noise and (keyed or one.ledger_file is not None):
-            raise click.UsageError("--no-noise releases no noise: leave out keys and ledger.")
-        return one
-
-    def check_ids(self, format: str) -> None:
-        """Refuse keys and ledger for a table of which no column names the items.
-
-        A row's number would do until somebody sorts the table: then every row is a further release.
-        """
-        if self.named and self.id_column is None and format not in ("npy", "txt"):
-            raise click.UsageError(
-                "Keys and ledgers need --id-column: the column that names the item of each row."
-            )
-
-    @property
-    def named(self) -> bool:
-        """Return whether there are keys or a ledger."""
-        return any(each is not None for each in (self.key_file, self.key_env, self.ledger_file))
-
-    def key(self) -> NoiseKey | None:
-        """Return the key, or None for fresh noise."""
-        from vecveil.randomness import NoiseKeys
-
-        if self.key_file is not None:
-            return NoiseKeys.from_file(self.key_file).key(self.key_id)
-        if self.key_env is not None:
-            return NoiseKeys.from_environment(self.key_env).key(self.key_id)
-        return None
-
-    def ledger(self) -> AbstractContextManager[Ledger | None]:
-        """Return the opened ledger, or nothing."""
-        from vecveil.accounting import Ledger
-
-        if self.ledger_file is None:
-            return nullcontext()
-        return Ledger(self.ledger_file, cap=self.cap, raise_cap=self.raise_cap)
-
-    def files(self) -> list[tuple[Path, str]]:
-        """Return the files that the output must not replace, and what they are."""
-        named = ((self.key_file, "the key file"), (self.ledger_file, "the ledger"))
-        return [(path, what) for path, what in named if path is not None]
+    lines = [
+        f"{'items':<24}{summary.items}",
+        f"{'releases':<24}{summary.releases}",
+        f"{'most of one item':<24}{summary.most_releases}",
+        f"{'cap':<24}{number(summary.cap)}",
+        f"{'checksums':<24}right",
+    ]
+    if summary.histogram:
+        lines += ["", f"{'releases of an item':<24}items"]
+        lines += [f"{count:<24}{items}" for count, items in summary.histogram.items()]
+    for row in summary.protectors:
+        lines += ["", f"protector {row.protector}"]
+        lines += [f"{'  items':<24}{row.items}", f"{'  releases':<24}{row.releases}"]
+        lines.append(f"{'  most of one item':<24}{row.most_releases}")
+        spent = "none" if row.most_epsilon is None else f"{row.most_epsilon:.6g}"
+        lines.append(f"{'  most ε of one item':<24}{spent} (per unit of its own metric)")
+    return lines

@@ -1,22 +1,25 @@
-"""``vecveil scan``: what a vector database holds, what lies beside the vectors, and what leaks from them."""
+"""``vecveil scan``: report what a vector database gives away, and audit a sample."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from vecveil.cli import options as shared
-from vecveil.cli.audit import attack_options
-from vecveil.cli.reports import page_options, report_files, write_reports
-from vecveil.errors import ConceptError, InvalidInputError, message
+from vecveil.cli.audit import attack_arguments, attack_options
+from vecveil.errors import ConceptError, DataFileError, InvalidInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from vecveil.auditing import AuditResult
+    from vecveil.cli.tables import TableFormat
+    from vecveil.concepts import Concept
     from vecveil.databases.scanning import Scan, ScanFinding
+    from vecveil.types import Embeddings
 
 __all__ = ["command"]
 
@@ -37,47 +40,20 @@ STORE is KIND:WHERE#COLLECTION:
 """
 
 
-@click.command(
-    "scan", epilog=EXAMPLE, short_help="Say what a vector database gives away; audit a sample."
-)
+@click.command("scan", epilog=EXAMPLE, short_help="Say what a vector database gives away; audit a sample.")
 @click.argument("store")
-@click.option(
-    "--sample",
-    type=click.IntRange(min=2),
-    default=2000,
-    show_default=True,
-    help="Rows to draw at random.",
-)
+@click.option("--sample", type=click.IntRange(min=2), default=2000, show_default=True, help="Rows to draw at random.")
 @click.option("--limit", type=click.IntRange(min=1), help="Look at the first so many rows only.")
-@click.option(
-    "--batch",
-    type=click.IntRange(min=1),
-    default=1000,
-    show_default=True,
-    help="Rows to read at once.",
-)
+@click.option("--batch", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows to read at once.")
 @click.option("--concept", type=shared.FILE, help="Concept file (YAML): attack the sample for it.")
-@click.option(
-    "--text-field",
-    metavar="NAME",
-    help="Field of the texts [default: the one of the longest texts].",
-)
+@click.option("--text-field", metavar="NAME", help="Field of the texts [default: the one of the longest texts].")
 @click.option("--group-field", metavar="NAME", help="Field of ids of texts that belong together.")
-@click.option(
-    "--texts",
-    "texts_file",
-    type=shared.FILE,
-    help="Table of texts of the store's rows, instead of a field.",
-)
-@click.option(
-    "--id-column", metavar="NAME", help="Column of --texts with the rows' ids in the store."
-)
+@click.option("--texts", "texts_file", type=shared.FILE, help="Table of texts of the store's rows, instead of a field.")
+@click.option("--id-column", metavar="NAME", help="Column of --texts with the rows' ids in the store.")
 @shared.table_options
-@click.option(
-    "--json", "json_file", type=shared.FILE, help="Write the scan to this file; - is stdout."
-)
+@click.option("--json", "json_file", type=shared.FILE, help="Write the scan to this file; - is stdout.")
 @click.option("--audit-json", type=shared.FILE, help="Write the audit's record to this file.")
-@page_options
+@shared.page_options
 @shared.encoder_options
 @attack_options
 @shared.seed_option
@@ -91,10 +67,6 @@ def command(
     html_file: Path | None,
     md_file: Path | None,
     csv_file: Path | None,
-    text_column: str | None,
-    format: str | None,
-    encoding: str,
-    delimiter: str | None,
     **given: Any,
 ) -> None:
     """Read STORE and say what it gives away: texts beside the vectors, vectors that nobody protected.
@@ -102,94 +74,72 @@ def command(
     Nothing is written to the store, and no text is shown. With --concept a random sample is attacked, by somebody
     who knows the texts of a part of it: with texts that lie beside the vectors, or of --texts.
     """
-    from vecveil.cli.inputs import TableFormat
-    from vecveil.cli.printing import as_typed, data, note
-    from vecveil.cli.scan_audit import audited_sample, clean_sample, found_by_audit, not_tested
-    from vecveil.cli.scan_texts import ids_in, texts_beside, texts_from_file
+    from vecveil.cli.output import as_typed, data, note, report_files, write_reports, writing
+    from vecveil.cli.tables import TableFormat
+    from vecveil.concepts import Concept
     from vecveil.databases import open_store
     from vecveil.databases.locations import short_name
     from vecveil.databases.scanning import SIGN_CODES, in_order, scan
+    from vecveil.io import write_text
 
+    reports = (audit_json, html_file, md_file, csv_file)
     if (texts_file is None) != (id_column is None):
-        raise click.UsageError(
-            "--texts and --id-column go together: the ids say whose texts they are."
-        )
+        raise click.UsageError("--texts and --id-column go together: the ids say whose texts they are.")
     if texts_file is not None and given["text_field"] is not None:
         raise click.UsageError("Give --texts or --text-field, not both.")
-    reports = (audit_json, html_file, md_file, csv_file)
     if concept is None and any(path is not None for path in reports):
         raise click.UsageError("Reports of an audit need --concept.")
     inputs = (concept, texts_file, given["corpus"])
-    to_stdout, out = _scan_file(json_file, reports, inputs)
+    to_stdout, files = report_files("scan", json_file, *reports[1:], inputs=inputs)
+    out = files.get("save")
+    if out is not None and audit_json is not None and audit_json.absolute() == out.absolute():
+        raise InvalidInputError.of("scan", "output", "a file of its own for each report", "one file twice")
     _, files = report_files("scan", *reports, inputs=inputs)
-    form = TableFormat(text_column, format, encoding, delimiter)
-    hidden = None
-    if concept is not None:
-        from vecveil.concepts import Concept
-
-        hidden = Concept.from_file(concept)
-    among = None
+    form = TableFormat.of(given)
+    hidden = None if concept is None else Concept.from_file(concept)
+    texts = None
     if texts_file is not None and id_column is not None:
-        among = ids_in(texts_file, form, id_column)
+        texts = _TextsFile(texts_file, form, id_column)
     with open_store(store) as opened:
         seen = scan(
-            opened,
-            sample=given["sample"],
-            limit=given["limit"],
-            batch=given["batch"],
-            seed=given["seed"],
-            among=among,
-        )
-    if texts_file is not None and id_column is not None:
-        known = texts_from_file(
-            seen, texts_file, form, id_column, () if hidden is None else hidden.columns
-        )
-        if known is None:
-            raise InvalidInputError.of("scan", "texts", "a table of texts of this store's rows",
-                                       "one with none of their ids",
-                                       fix="See that --id-column names the ids that the store has.")  # fmt: skip
+            opened, sample=given["sample"], limit=given["limit"], batch=given["batch"], seed=given["seed"],
+            among=None if texts is None else texts.ids(),
+        )  # fmt: skip
+    if texts is None:
+        known = _texts_beside(seen, given["text_field"])
     else:
-        known = texts_beside(seen, given["text_field"])
+        known = texts.of_sample(seen, () if hidden is None else hidden.columns)
     name, typed = short_name(store), as_typed({store: short_name(store)})
     result, refused, clean = None, None, False
     if known is not None and hidden is not None:
         try:
-            result = audited_sample(seen, known, hidden, given, command=typed)
-            clean = any(one["code"] == "vectors-not-protected" for one in result.record["lint"])
+            result = _audit_sample(seen, known, hidden, given, command=typed)
+            clean = any(entry["code"] == "vectors-not-protected" for entry in result.record["lint"])
         except ConceptError as error:
-            refused = error  # what was counted is said all the same
+            refused = error  # the findings of the scan are reported all the same
     elif known is not None and given["encoder"] is not None:
-        clean = clean_sample(known, given)
+        clean = _is_clean(known, given)
     elif hidden is not None:
-        refused = ConceptError(
-            message("scan", "concept", "given with texts to look for it in", "no texts",
-                    "None lie beside the vectors.", "Give them with --texts FILE --id-column NAME.")
-        )  # fmt: skip
-    guesses = SIGN_CODES if clean else ()  # what is known needs no signs
-    signs = [one for one in seen.findings if one.code not in guesses]
-    findings = in_order([*found_by_audit(result, clean=clean), *signs])
-    untested = not_tested(
-        seen,
-        known,
-        concept=concept,
-        encoder=given["encoder"],
-        failed=None if refused is None else str(refused),
-    )
+        fix = "Give them with --texts FILE --id-column NAME."
+        constraint = "given with texts to look for it in"
+        refused = ConceptError.of("scan", "concept", constraint, "no texts", "None lie beside the vectors.", fix)
+    # Signs are guesses: the comparison with the encoder makes them unnecessary.
+    signs = [finding for finding in seen.findings if not (clean and finding.code in SIGN_CODES)]
+    findings = in_order([*_findings_of_audit(result, clean=clean), *signs])
+    untested = _not_tested(seen, known, concept, given["encoder"], None if refused is None else str(refused))
     record = _record(seen, name, findings, untested, typed)
     record["audit"] = None if result is None else result.to_record()
     text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     if out is not None:
-        from vecveil.cli.outputs import writing
-        from vecveil.io import write_text
-
         with writing(out):
             write_text(out, text)
     if to_stdout:
         data(text)
+    show = note if to_stdout else data
     for line in _lines(seen, name, findings, untested):
-        (note if to_stdout else data)(line)
+        show(line)
     if result is not None:
-        (note if to_stdout else data)("\n" + result.summary())
+        show("\n" + result.summary())
         write_reports(result, files)
     for path in (out, *(files.values() if result is not None else ())):
         if path is not None:
@@ -198,18 +148,201 @@ def command(
         raise refused
 
 
-def _scan_file(
-    json_file: Path | None, reports: tuple[Path | None, ...], inputs: tuple[Path | None, ...]
-) -> tuple[bool, Path | None]:
-    """Return whether the scan goes to stdout, and its file."""
-    if json_file is None or str(json_file) == "-":
-        return json_file is not None, None
-    _, files = report_files("scan", json_file, *reports[1:], inputs=inputs)
-    if reports[0] is not None and reports[0].absolute() == json_file.absolute():
-        raise InvalidInputError.of(
-            "scan", "output", "a file of its own for each report", "one file twice"
+# Texts of the sample -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SampleTexts:
+    """Rows of a sample whose text is known; its repr shows none of it.
+
+    Attributes:
+        texts, vectors: of these rows.
+        rows: their positions in the sample.
+        columns: further columns of the file, a value for each of these rows.
+    """
+
+    texts: list[str] = field(repr=False)
+    vectors: Embeddings = field(repr=False)
+    rows: list[int] = field(repr=False)
+    columns: Mapping[str, Sequence[Any]] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class _TextsFile:
+    """A table of texts of a store's rows, joined by id."""
+
+    path: Path
+    form: TableFormat
+    id_column: str
+
+    def _chunks(self, columns: Sequence[str], *, texts: bool) -> Any:
+        from vecveil.data import read_table
+        from vecveil.data.columns import missing_column
+
+        reader = read_table(self.path, columns=columns, **vars(self.form))
+        if reader.text_column is None:
+            raise missing_column(reader.name, "text_column", None, reader.types)
+        return reader.select(columns, texts=texts, vectors=False)
+
+    def ids(self) -> frozenset[str]:
+        """Return the ids of the texts.
+
+        Raises:
+            DataFileError: no such column, or an id that occurs twice.
+        """
+        from vecveil.data.columns import python_values
+
+        ids: list[str] = []
+        for chunk in self._chunks([self.id_column], texts=False):
+            ids += map(str, python_values(chunk.columns[self.id_column]))
+        if repeated := len(ids) - len(set(ids)):
+            why = "A row of the store belongs to one text."
+            got = f"{repeated:,} that repeat another"
+            raise DataFileError.of(self.path.name, "id_column", "a column of different ids", got, why)
+        return frozenset(ids)
+
+    def of_sample(self, scan: Scan, columns: Sequence[str]) -> SampleTexts:
+        """Return the texts of sampled rows with their ``columns``.
+
+        Raises:
+            InvalidInputError: the file has none of them.
+        """
+        from vecveil.data.columns import python_values
+
+        positions = {item: i for i, item in enumerate(scan.sample.ids)}
+        names = list(dict.fromkeys([self.id_column, *columns]))
+        matches: dict[int, tuple[str, list[Any]]] = {}
+        for chunk in self._chunks(names, texts=True):
+            values = [python_values(chunk.columns[name]) for name in names]
+            for i, text in enumerate(chunk.texts or []):
+                row = positions.get(str(values[0][i]))
+                if row is not None and text.strip():
+                    matches[row] = (text, [column[i] for column in values])
+        rows = sorted(matches)
+        if not rows:
+            raise InvalidInputError.of("scan", "texts", "a table of texts of this store's rows",
+                                       "one with none of their ids",
+                                       fix="See that --id-column names the ids that the store has.")  # fmt: skip
+        beside = {name: [matches[row][1][i] for row in rows] for i, name in enumerate(names)}
+        return SampleTexts([matches[row][0] for row in rows], scan.sample.vectors[rows], rows, beside)
+
+
+def _texts_beside(scan: Scan, name: str | None) -> SampleTexts | None:
+    """Return the texts beside the sampled vectors: of the field ``name``, else of the longest texts.
+
+    Raises:
+        InvalidInputError: no such field.
+    """
+    fields = scan.survey.fields
+    if name is None:
+        texts = [each for each in fields if each.withheld == "text"]
+        if not texts:
+            return None
+        name = max(texts, key=lambda each: each.characters * each.strings).name
+    elif all(each.name != name for each in fields):
+        known = ", ".join(repr(each.name) for each in fields) or "none"
+        raise InvalidInputError.of("scan", "text_field", f"a field of the store ({known})", repr(name)[:80])
+    values = _values_of(scan, name)
+    rows = [i for i, value in enumerate(values) if isinstance(value, str) and value.strip()]
+    return SampleTexts([values[i] for i in rows], scan.sample.vectors[rows], rows, {}) if rows else None
+
+
+def _values_of(scan: Scan, name: str) -> list[Any]:
+    """Return the first value under ``name`` of each sampled row, or None."""
+    from vecveil.databases.fields import leaves
+
+    return [next((value for each, value in leaves(row) if each == name), None) for row in scan.sample.fields]
+
+
+# The audit of the sample -------------------------------------------------------------------------
+
+
+def _audit_sample(
+    scan: Scan, known: SampleTexts, concept: Concept, given: dict[str, Any], *, command: str
+) -> AuditResult:
+    """Return the audit of the sampled rows whose text is known."""
+    from vecveil.auditing import audit_store
+    from vecveil.auditing.lint import plaintext_beside
+    from vecveil.cli.tables import load_encoder_named
+
+    def of_known(name: str) -> list[Any]:
+        values = _values_of(scan, name)
+        return [values[i] for i in known.rows]
+
+    groups = None if given["group_field"] is None else of_known(given["group_field"])
+    if groups is not None and (missing := sum(value is None for value in groups)):
+        got = f"{missing:,} sampled rows without it"
+        raise InvalidInputError.of("scan", "group_field", "a field of every row", got)
+    columns = {name: known.columns[name] if name in known.columns else of_known(name) for name in concept.columns}
+    beside = {each.name: _values_of(scan, each.name) for each in scan.survey.fields}
+    return audit_store(
+        known.vectors, known.texts, concept.with_columns(columns), encoder=load_encoder_named(given),
+        groups=groups, lint=plaintext_beside(beside), command=command, **attack_arguments(given),
+    )  # fmt: skip
+
+
+def _is_clean(known: SampleTexts, given: dict[str, Any]) -> bool:
+    """Return whether the vectors are the encoder's own for these texts: nothing protects them."""
+    from vecveil.auditing.lint import clean_vectors
+    from vecveil.cli.tables import load_encoder_named
+
+    encoder = load_encoder_named(given)
+    assert encoder is not None
+    return bool(clean_vectors(known.vectors, encoder.encode(known.texts)))
+
+
+def _findings_of_audit(result: AuditResult | None, *, clean: bool) -> list[ScanFinding]:
+    """Return the findings of the attacks and of the comparison with an encoder."""
+    from vecveil.databases.scanning import ScanFinding
+
+    findings = []
+    if clean:
+        findings.append(ScanFinding(
+            "vectors-not-protected", "high", "These are the encoder's own vectors: nothing protects them.",
+            "Fit a protector (vecveil fit) and copy the store to a protected one (vecveil migrate).",
+        ))  # fmt: skip
+    if result is None:
+        return findings
+    worst = result.worst
+    reads = f"{worst['value']:.0%} of the concept's words (guessing: {worst['chance']:.0%})"
+    if worst["low"] > worst["chance"]:
+        findings.append(ScanFinding(
+            "concept-leaks", "high",
+            f"Somebody who knows the texts of some rows reads {reads} from the vectors of the others.",
+            "Copy the store to a protected one (vecveil migrate), or use a stronger protector, and audit again.",
+        ))  # fmt: skip
+    else:
+        findings.append(ScanFinding(
+            "concept-not-read", "info", f"The attacks on words read {reads}, no more than guessing within the error.",
+            "Look at the other attacks in the report, and give more rows (--sample) for narrower intervals.",
+        ))  # fmt: skip
+    return findings
+
+
+def _not_tested(
+    scan: Scan, known: SampleTexts | None, concept: Path | None, encoder: str | None, failed: str | None
+) -> list[str]:
+    """Return the questions that this scan leaves open."""
+    attackers, sentences = "What attackers read from the vectors", []
+    if not scan.complete:
+        sentences.append(f"Rows behind the first {scan.survey.rows:,} (--limit).")
+    if known is None:
+        sentences.append(
+            f"{attackers}: no texts are beside them and none were given (--texts FILE --id-column NAME, or "
+            "--text-field NAME)."
         )
-    return False, files["save"]
+    elif concept is None:
+        sentences.append(f"{attackers}: no concept was given (--concept FILE).")
+    elif failed is not None:
+        sentences.append(f"{attackers}: {failed}")
+    elif len(known.texts) < scan.survey.rows:
+        sentences.append(f"Rows beyond the {len(known.texts):,} that were attacked, a random sample.")
+    if known is None or encoder is None:
+        sentences.append("Whether the vectors are an encoder's own: that needs texts and --encoder.")
+    return sentences
+
+
+# The report --------------------------------------------------------------------------------------
 
 
 def _record(
@@ -220,30 +353,27 @@ def _record(
     from vecveil.version import __version__
 
     record = seen.to_record(name=name)
-    record["findings"] = [one.to_record() for one in findings]
-    head = {
+    return {
         "schema": record.pop("schema"),
         "vecveil": __version__,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": typed,
+        **record,
+        "findings": [finding.to_record() for finding in findings],
+        "not_tested": untested,
     }
-    return {**head, **record, "not_tested": untested}
 
 
-def _lines(
-    seen: Scan, name: str, findings: Sequence[ScanFinding], untested: Sequence[str]
-) -> list[str]:
-    survey = seen.survey
-    metric = seen.info.metric or "not said"
+def _lines(seen: Scan, name: str, findings: Sequence[ScanFinding], untested: Sequence[str]) -> list[str]:
+    survey, metric = seen.survey, seen.info.metric or "not said"
     lines = [f"{name}: {seen.info.count:,} rows of {survey.dimension} dimensions, metric {metric}"]
     if survey.rows:
         norms = survey.norms
-        lines.append(
-            f"Norms {norms.least:.4g} to {norms.largest:.4g}, {norms.unit_share:.0%} of them 1. Bad rows: {survey.bad}."
-        )
-    for one in survey.fields:
-        record = one.to_record(survey.rows)
-        lines.append(f"  {one.name}: {record['holds']}, {one.rows / survey.rows:.0%} of the rows")
+        spread = f"Norms {norms.least:.4g} to {norms.largest:.4g}, {norms.unit_share:.0%} of them 1."
+        lines.append(f"{spread} Bad rows: {survey.bad}.")
+    for each in survey.fields:
+        holds = each.to_record(survey.rows)["holds"]
+        lines.append(f"  {each.name}: {holds}, {each.rows / survey.rows:.0%} of the rows")
     lines.append("")
     for finding in findings:
         lines += [f"{finding.severity:<7} {finding.message}", f"        {finding.fix}"]

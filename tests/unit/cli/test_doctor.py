@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from harness.command_line import run
-from vecveil.cli import doctor, extras, surroundings
+from vecveil.cli import doctor
 
 PROJECT = tomllib.loads(
     (Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8")
@@ -41,7 +41,7 @@ def lines_of_the_project() -> list[str]:
 
 
 def examined(lines: list[str], **versions: str) -> dict[str | None, dict[str, Any]]:
-    return {one["extra"]: one for one in extras.examine(lines, versions.get)}
+    return {one["extra"]: one for one in doctor.examine_extras(lines, versions.get)}
 
 
 def test_every_extra_of_the_project_is_known_with_its_packages_and_command() -> None:
@@ -79,7 +79,7 @@ def test_an_extra_is_installed_incomplete_or_missing_with_those_that_it_is_made_
 def test_a_version_below_the_lowest_that_will_do_is_too_old(
     version: str, least: str, state: str
 ) -> None:
-    (one,) = extras.examine([f"numpy>={least}"], {"numpy": version}.get)
+    (one,) = doctor.examine_extras([f"numpy>={least}"], {"numpy": version}.get)
     assert one["packages"] == [
         {"name": "numpy", "version": version, "least": least, "state": state}
     ]
@@ -92,7 +92,7 @@ def test_what_another_platform_needs_is_left_out() -> None:
 
 def test_doctor_prints_the_extras_of_the_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        extras, "requirements", lambda: [*SMALL, "no-such-thing>=3; extra == 'odd'"]
+        doctor, "requirements", lambda: [*SMALL, "no-such-thing>=3; extra == 'odd'"]
     )
     found = run("doctor", "--json")
     assert found.code == 0
@@ -113,7 +113,7 @@ def test_without_metadata_doctor_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_missing_package_of_the_core_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extras, "requirements", lambda: [*SMALL, "no-such-thing>=3"])
+    monkeypatch.setattr(doctor, "requirements", lambda: [*SMALL, "no-such-thing>=3"])
     done = run("doctor")
     assert done.code == 1
     assert "The core does not work." in done.out
@@ -126,18 +126,18 @@ def test_no_secret_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
         out = run(*arguments).out
         assert SECRET not in out
         assert "VECVEIL_KEYS" in out
-    found = surroundings.variables()
-    assert found["VECVEIL_KEYS"] == surroundings.NOT_SHOWN
+    found = doctor.variables()
+    assert found["VECVEIL_KEYS"] == doctor.NOT_SHOWN
     assert found["VECVEIL_THREADS"] == "3"
 
 
 def test_the_kernel_in_use_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vecveil.randomness.kernel._compiled", None)
     monkeypatch.setenv("VECVEIL_KERNEL", "numpy")
-    assert surroundings.kernel() == {"form": "numpy", "why": "VECVEIL_KERNEL=numpy"}
+    assert doctor.kernel() == {"form": "numpy", "why": "VECVEIL_KERNEL=numpy"}
     assert "NumPy, slower: VECVEIL_KERNEL=numpy" in run("doctor").out
     monkeypatch.delenv("VECVEIL_KERNEL")
-    assert "compiler" in surroundings.kernel()["why"]
+    assert "compiler" in doctor.kernel()["why"]
 
 
 def test_java_is_found_by_its_home_and_asked_for_its_version(
@@ -148,17 +148,17 @@ def test_java_is_found_by_its_home_and_asked_for_its_version(
     java.write_text("#!/bin/sh\necho 'openjdk version \"21.0.2\" 2024-01-16' >&2\n")
     java.chmod(java.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert surroundings.java() == {"path": str(java), "version": "21.0.2"}
+    assert doctor.java() == {"path": str(java), "version": "21.0.2"}
     java.write_text("not a program")
-    assert surroundings.java()["version"] is None
+    assert doctor.java()["version"] is None
     java.unlink()
-    assert surroundings.java() == {"path": None, "version": None}
+    assert doctor.java() == {"path": None, "version": None}
     assert "not found" in run("doctor").out
 
 
 def test_the_room_for_the_cache_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VECVEIL_CACHE", str(tmp_path / "none" / "yet"))
-    found = surroundings.cache()
+    found = doctor.cache()
     assert found["bytes"] == 0
     assert found["free"] > 0
     assert found["writable"] is True

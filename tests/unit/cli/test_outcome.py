@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vecveil.cli.outcome import _failure, _Terminated
+from vecveil.cli.commands import _failure, _Terminated
 
 KEPT = "Attacks that had finished, and what long ones had learnt, are kept in"
 

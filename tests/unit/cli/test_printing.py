@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from vecveil.cli.printing import as_typed
+from vecveil.cli.output import as_typed
 
 
 @pytest.mark.parametrize(

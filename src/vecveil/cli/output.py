@@ -1,0 +1,154 @@
+"""What commands print and write: data on stdout, notes on stderr, new files, reports."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vecveil.errors import DataFileError, InvalidInputError
+
+if TYPE_CHECKING:
+    from vecveil.accounting import Guarantee
+    from vecveil.auditing import AuditResult
+
+__all__ = [
+    "as_typed", "check_new_file", "data", "data_json", "note", "number", "report_files", "say_keyed", "share", "warn",
+    "write_reports", "writing",
+]  # fmt: skip
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def as_typed(shown: Mapping[str, str] | None = None) -> str:
+    """Return the command line of this run, for the record of a result; of paths the last name alone.
+
+    A record is handed on, and folders tell of users and projects.
+
+    Args:
+        shown: replacements of arguments that must not be repeated, such as a location with a password.
+    """
+    typed = click.get_current_context().find_root().obj or ()
+    shown = shown or {}
+    return shlex.join(["vecveil", *(shown.get(word) or _without_folders(word) for word in typed)])
+
+
+def _without_folders(argument: str) -> str:
+    option = re.match(r"--?[A-Za-z][\w-]*=|-[A-Za-z](?=[^-\w])", argument)
+    lead = option.group() if option else ""
+    *_, name = re.split(r"[/\\]", argument.removeprefix(lead).rstrip("/\\"))
+    return lead + name
+
+
+def data(text: str) -> None:
+    """Write the result as text to stdout."""
+    click.echo(text.rstrip("\n"))
+
+
+def data_json(record: Any) -> None:
+    """Write one JSON document to stdout."""
+    click.echo(json.dumps(record, indent=1, allow_nan=False))
+
+
+def note(text: str) -> None:
+    """Write a line to stderr."""
+    click.echo(text, err=True)
+
+
+def warn(text: str) -> None:
+    """Warn the user in one line on stderr."""
+    note(f"vecveil: warning: {text}")
+
+
+def say_keyed(guarantee: Guarantee) -> None:
+    """Print how keyed noise changes a guarantee."""
+    keyed = guarantee.with_keyed_noise()
+    for name in ("promised", "not_promised", "conditional_on"):
+        for sentence in getattr(keyed, name)[len(getattr(guarantee, name)) :]:
+            note(f"Keyed noise: {sentence}")
+
+
+def share(value: float | None) -> str:
+    """Return a share as per cent."""
+    return "not measured" if value is None else f"{100 * value:.1f} %"
+
+
+def number(value: Any) -> str:
+    """Return a parameter's value as a person reads it."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+# Files -------------------------------------------------------------------------------------------
+
+
+def check_new_file(output: Path, *, force: bool, inputs: tuple[Path | None, ...] = ()) -> None:
+    """Refuse an output that is a folder, one of the inputs, or exists already without ``force``."""
+    if output.is_dir():
+        raise DataFileError.of(output.name, "output", "a file", "a folder")
+    if not output.exists():
+        return
+    if any(path is not None and path.exists() and path.samefile(output) for path in inputs):
+        raise InvalidInputError.of(output.name, "output", "another file than the inputs", "one of them",
+                                   fix="Choose another name.")  # fmt: skip
+    if not force:
+        raise DataFileError.of(output.name, "output", "a file that does not exist yet", "one that exists",
+                               fix="Choose another name, or replace it with --force.")  # fmt: skip
+
+
+@contextlib.contextmanager
+def writing(output: Path) -> Iterator[None]:
+    """Turn an OSError inside the block into one error about ``output``."""
+    nothing = "The unfinished file was removed; a file that was there before is unchanged."
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if error.errno in _FULL:
+            raise DataFileError.of(output.name, "output", "on a disk with enough space", "a full disk", nothing,
+                                   "Free some space or write to another disk.") from error  # fmt: skip
+        reason = f"the error {(os.strerror(error.errno) if error.errno else type(error).__name__)!r}"
+        raise DataFileError.of(output.name, "output", "in a folder that you may write to", reason, nothing) from error
+
+
+def report_files(
+    owner: str,
+    json_file: Path | None,
+    html_file: Path | None,
+    md_file: Path | None,
+    csv_file: Path | None,
+    *,
+    inputs: tuple[Path | None, ...],
+) -> tuple[bool, dict[str, Path]]:
+    """Return whether the record goes to stdout, and the file of each method of `AuditResult` that writes one.
+
+    Raises:
+        InvalidInputError: one file for two reports, an input, or stdout for a page.
+    """
+    for name, path in (("html", html_file), ("md", md_file), ("csv", csv_file)):
+        if path is not None and str(path) == "-":
+            raise InvalidInputError.of(owner, name, "a file", "-", "Stdout is for --json.")
+    reports = {"save": json_file, "to_html": html_file, "to_markdown": md_file, "to_csv": csv_file}
+    files = {method: path for method, path in reports.items() if path is not None and str(path) != "-"}
+    if len({path.absolute() for path in files.values()}) < len(files):
+        raise InvalidInputError.of(owner, "output", "a file of its own for each report", "one file twice")
+    for path in files.values():  # an earlier report may be replaced, an input never
+        check_new_file(path, force=True, inputs=inputs)
+    return str(json_file) == "-", files
+
+
+def write_reports(result: AuditResult, files: Mapping[str, Path]) -> None:
+    """Write the reports that `report_files` returned."""
+    for method, path in files.items():
+        with writing(path):
+            getattr(result, method)(path)

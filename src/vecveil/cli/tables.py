@@ -1,0 +1,247 @@
+"""Read the files that commands name: texts, vectors, labels, encoders and utility tasks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vecveil.errors import DataFileError, VecveilError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from vecveil.concepts import Concept
+    from vecveil.data import TextRows
+    from vecveil.encoders import TextEncoder
+    from vecveil.metrics import ClassificationTask, RetrievalTask, StsTask
+    from vecveil.types import Embeddings
+
+__all__ = [
+    "Rows", "TableFormat", "chosen_task", "classification_task", "is_protected", "load_encoder_named", "read_array",
+    "read_corpus", "read_labels", "read_rows", "retrieval_task", "sts_task",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TableFormat:
+    """The table options of a command; ``vars`` of it are arguments of `vecveil.data.read_table`."""
+
+    text_column: str | None = None
+    format: str | None = None
+    encoding: str = "utf-8"
+    delimiter: str | None = None
+    max_memory: int | None = None
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> TableFormat:
+        """Take the options out of ``given``."""
+        return cls(**{name: given.pop(name) for name in cls.__dataclass_fields__})
+
+    def of_path(self, path: Path) -> str:
+        """Return the format of ``path`` by option or suffix; the suffix itself if it is no vector format."""
+        suffix = path.suffix.lower().removeprefix(".")
+        return self.format or {"pq": "parquet"}.get(suffix, suffix)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Texts of a table, the concept with its columns filled in, and further columns."""
+
+    concept: Concept = field(repr=False)
+    table: TextRows = field(repr=False)
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts."""
+        return self.table.texts
+
+
+def read_rows(
+    path: Path,
+    concept_file: Path,
+    form: TableFormat,
+    *,
+    columns: tuple[str | None, ...] = (),
+    limit: int | None = None,
+    embeddings: bool = False,
+    embedding_column: str | None = None,
+) -> Rows:
+    """Return the texts at ``path`` with the concept of ``concept_file`` ready for use on them."""
+    from vecveil.concepts import Concept
+    from vecveil.data import read_texts
+
+    concept = Concept.from_file(concept_file)
+    names = dict.fromkeys([*concept.columns, *(name for name in columns if name is not None)])
+    table = read_texts(
+        path, columns=list(names), limit=limit, embeddings=embeddings, embedding_column=embedding_column, **vars(form)
+    )
+    return Rows(concept.with_columns(table.columns), table)
+
+
+def read_corpus(path: Path | None) -> tuple[str, ...]:
+    """Return the texts that are not blank of the file of --corpus."""
+    if path is None:
+        return ()
+    from vecveil.data import read_texts
+
+    return tuple(text for text in read_texts(path).texts if text.strip())
+
+
+def is_protected(path: Path, form: TableFormat) -> bool:
+    """Return whether ``path`` is a Parquet file that vecveil wrote."""
+    if str(path) == "-" or form.of_path(path) != "parquet":
+        return False
+    from vecveil.data.files import find_input
+    from vecveil.data.parquet import ParquetSource
+
+    return "protected" in ParquetSource(find_input(path, form.format)).metadata
+
+
+def read_array(path: Path, embedding_column: str | None = None) -> np.ndarray[Any, Any]:
+    """Return the vectors of a .npy file or of a Parquet column, by default ``embedding``."""
+    import numpy as np
+
+    from vecveil.data import read_table
+
+    reader = read_table(path, embedding_column=embedding_column)
+    chunks = [chunk.vectors for chunk in reader.select([], texts=False) if chunk.vectors is not None]
+    if not chunks:
+        names = ", ".join(reader.types) or "none"
+        raise DataFileError.of(path.name, "path", "a file with a column of vectors", f"the columns {names}",
+                               fix="Name it with --embedding-column.")  # fmt: skip
+    return np.concatenate(chunks)
+
+
+def read_labels(path: Path) -> np.ndarray[Any, Any]:
+    """Return the 0/1 array of a .npy file."""
+    import numpy as np
+
+    try:
+        labels: np.ndarray[Any, Any] = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError, MemoryError) as error:
+        missing = isinstance(error, FileNotFoundError)
+        got = f"{path.name}, {'one that is not there' if missing else 'one that cannot be read'}"
+        raise DataFileError.of("fit", "labels", "a .npy file of zeros and ones", got) from None
+    return labels
+
+
+def load_encoder_named(given: dict[str, Any], default: str | None = None) -> TextEncoder | None:
+    """Return the encoder that the encoder options name, or ``default``; None if neither names one."""
+    from vecveil.encoders import load_encoder
+
+    name = given["encoder"] or default
+    if name is None:
+        return None
+    cache = "default" if given["cache"] else None
+    return load_encoder(name, precision=given["precision"] or "auto", cache=cache)
+
+
+# Utility tasks -----------------------------------------------------------------------------------
+
+
+def chosen_task(given: dict[str, Any], encoder: Any) -> Any:
+    """Return the task that the options --sts, --retrieval and --utility choose."""
+    if given["sts"] is not None:
+        return sts_task(given["sts"], encoder)
+    if given["retrieval"] is not None:
+        return retrieval_task(given["retrieval"], encoder)
+    return given["utility"] or "similarity"
+
+
+def sts_task(path: Path, encoder: TextEncoder) -> StsTask:
+    """Return the task of a table with the columns sentence1, sentence2 and score."""
+    import numpy as np
+
+    from vecveil.data import read_texts
+    from vecveil.metrics import StsTask
+
+    table = read_texts(path, "sentence1", columns=["sentence2", "score"])
+    right = table.columns["sentence2"]
+    for row, text in enumerate(right):
+        if not isinstance(text, str):
+            raise _wrong(path, "sentence2", "a text in each row", row)
+    scores = [_number(path, "score", row, value) for row, value in enumerate(table.columns["score"])]
+    vectors = encoder.encode([*table.texts, *right])
+    return StsTask(vectors[: len(right)], vectors[len(right) :], np.array(scores))
+
+
+def retrieval_task(folder: Path, encoder: TextEncoder) -> RetrievalTask:
+    """Return the task of a folder in BEIR layout; queries without a judgement are left out."""
+    from scipy.sparse import coo_array
+
+    from vecveil.data import read_table, read_texts
+    from vecveil.metrics import RetrievalTask
+
+    source = _part(folder, "corpus.jsonl.gz", "corpus.jsonl")
+    has_titles = "title" in read_table(source, text_column="text", columns=[]).types
+    corpus = read_texts(source, "text", columns=["_id", "title"] if has_titles else ["_id"])
+    titles = corpus.columns.get("title", [""] * len(corpus.texts))
+    documents = [f"{title or ''} {text}".strip() for title, text in zip(titles, corpus.texts, strict=True)]
+    queries = read_texts(_part(folder, "queries.jsonl.gz", "queries.jsonl"), "text", columns=["_id"])
+    qrels = _part(folder, "qrels.tsv", "qrels/test.tsv")
+    judged = read_texts(qrels, "query-id", columns=["corpus-id", "score"])
+    judged_ids = set(judged.texts)
+    rows_of_queries = [row for row, name in enumerate(queries.columns["_id"]) if str(name) in judged_ids]
+    query_row = {str(queries.columns["_id"][row]): i for i, row in enumerate(rows_of_queries)}
+    document_row = {str(name): row for row, name in enumerate(corpus.columns["_id"])}
+    entries: list[tuple[int, int, float]] = []
+    lines = zip(judged.texts, judged.columns["corpus-id"], judged.columns["score"], strict=True)
+    for row, (query, document, score) in enumerate(lines):
+        value = _number(qrels, "score", row, score)
+        if query in query_row and str(document) in document_row and value > 0:
+            entries.append((query_row[query], document_row[str(document)], value))
+    if not entries:
+        raise DataFileError.of(folder.name, "retrieval", "a task with judged documents",
+                               "judgements that name none of its queries and documents")  # fmt: skip
+    rows, columns, values = zip(*entries, strict=True)
+    shape = (len(rows_of_queries), len(documents))
+    relevance = coo_array((values, (rows, columns)), shape=shape).tocsr()
+    query_vectors = encoder.encode([queries.texts[row] for row in rows_of_queries])
+    return RetrievalTask(query_vectors, encoder.encode(documents), relevance)
+
+
+def classification_task(
+    vectors: Embeddings, labels: Sequence[Any], column: str, source: Path, *, seed: int
+) -> ClassificationTask:
+    """Return the task of the texts' own classes; texts without one are left out."""
+    import numpy as np
+
+    from vecveil.metrics import ClassificationTask
+
+    rows = [i for i, label in enumerate(labels) if label is not None and label != ""]
+    for row in rows:
+        if not isinstance(labels[row], str | int | bool):
+            raise _wrong(source, column, "one class in each row", row, param="label_column")
+    classes = np.array([str(labels[row]) for row in rows])
+    if (count := len(set(classes.tolist()))) < 2:
+        got = f"{column!r} with {count}"
+        raise DataFileError.of(source.name, "label_column", "a column of at least two classes", got)
+    return ClassificationTask.of(np.ascontiguousarray(vectors[rows]), classes, seed=seed)
+
+
+def _part(folder: Path, *names: str) -> Path:
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    got = f"one without {' or '.join(names)}"
+    raise DataFileError.of(folder.name, "retrieval", "a folder in BEIR layout", got)
+
+
+def _number(path: Path, column: str, row: int, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise _wrong(path, column, "a number in each row", row)
+    return number
+
+
+def _wrong(path: Path, column: str, constraint: str, row: int, *, param: str = "") -> VecveilError:
+    from vecveil.data.columns import row_number
+
+    why = f"The column is {column!r}." if param else ""
+    return DataFileError.of(path.name, param or column, constraint, f"something else in {row_number(row)}", why)
