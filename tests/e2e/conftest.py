@@ -10,6 +10,8 @@ import pytest
 
 from harness.command_line import run, write_notes, write_pairs
 from harness.small_attacks import small_attacks
+from vecveil.data import read_texts
+from vecveil.encoders import LsaEncoder
 
 
 @pytest.hookimpl(wrapper=True)
@@ -44,6 +46,15 @@ def notes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("notes")
     (folder / "concept.yaml").write_bytes(CONCEPT_FILE.read_bytes())
     return write_notes(folder / "notes.csv")
+
+
+@pytest.fixture(scope="session")
+def lsa(notes: Path) -> Path:
+    """An encoder of the words of the notes, of 64 dimensions: for tests in which the encoder does not matter."""
+    texts = read_texts(notes).texts
+    folder = notes.with_name("lsa")
+    LsaEncoder.fit(texts, 64).save(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

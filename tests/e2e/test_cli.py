@@ -239,7 +239,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run(
-        command("doctor"),
+        command("methods"),
         env=environment(),
         stdout=writing,
         stderr=subprocess.PIPE,

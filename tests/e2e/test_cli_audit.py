@@ -14,6 +14,12 @@ import pytest
 import vecveil
 from harness.command_line import Outcome, run, write_csv
 
+TOKEN_INFERENCE_ALONE = [
+    word
+    for family in ("probe", "candidates", "averaging", "alignment", "held-out-terms")
+    for word in ("--skip", family)
+]
+
 
 @pytest.fixture(scope="session")
 def audited(notes: Path, notes_protector: Path) -> tuple[Path, Outcome]:
@@ -66,29 +72,18 @@ def test_an_audit_writes_its_record_and_page_and_prints_the_table(
     assert "/" not in record["command"]
 
 
-def test_an_audit_record_on_stdout_is_pure(
+def test_a_record_on_stdout_is_pure_and_every_report_can_be_written(
     tmp_path: Path, notes: Path, notes_protector: Path
 ) -> None:
     done = run(
         "audit", notes, "-p", notes_protector, "--concept", notes.with_name("concept.yaml"),
-        "--json", "-", "--show-terms", "--limit", 300,
+        "--json", "-", "--show-terms", "--limit", 300, "--md", tmp_path / "a.md", "--csv", tmp_path / "a.csv",
+        "--work", tmp_path / "work", *TOKEN_INFERENCE_ALONE,
     )  # fmt: skip
     assert done.code == 0, done.err
     assert done.json["texts"]["total"] == 300
     assert any(term["term"] for term in done.json["terms"])
     assert "an attacker reads" in done.err
-
-
-def test_every_report_can_be_written_and_families_left_out(
-    tmp_path: Path, notes: Path, notes_protector: Path
-) -> None:
-    done = run(
-        "audit", notes, "-p", notes_protector, "--concept", notes.with_name("concept.yaml"),
-        "--limit", 400, "--md", tmp_path / "a.md", "--csv", tmp_path / "a.csv",
-        "--skip", "probe", "--skip", "candidates", "--skip", "averaging", "--skip", "alignment",
-        "--skip", "held-out-terms", "--work", tmp_path / "work",
-    )  # fmt: skip
-    assert done.code == 0, done.err
     assert (tmp_path / "a.md").read_text(encoding="utf-8").count("|") > 50
     with (tmp_path / "a.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -135,6 +130,7 @@ def test_a_store_is_audited_without_a_protector(store: Path, notes: Path) -> Non
     done = run(
         "audit", store / "sample.csv", "--vectors", store / "store.npy", "--row-column", "row",
         "--text-column", "text", "--concept", concept, "--json", "-", "--encoder", "minilm",
+        *TOKEN_INFERENCE_ALONE,
     )  # fmt: skip
     assert done.code == 0, done.err
     record = done.json
@@ -147,7 +143,7 @@ def test_a_store_is_audited_without_a_protector(store: Path, notes: Path) -> Non
 def test_texts_beside_their_vectors_are_warned_of(store: Path, notes: Path) -> None:
     done = run(
         "audit", store / "store.parquet", "--concept", notes.with_name("concept.yaml"), "--json", "-",
-        "--text-column", "note",
+        "--text-column", "note", *TOKEN_INFERENCE_ALONE,
     )  # fmt: skip
     assert done.code == 0, done.err
     assert [each["code"] for each in done.json["lint"]] == ["plaintext-beside-vectors"]

@@ -1,4 +1,7 @@
-"""``vecveil scan`` and ``vecveil migrate`` on real Chroma collections and a real PostgreSQL."""
+"""``vecveil scan`` and ``vecveil migrate`` on real Chroma collections, SQLite tables and a real PostgreSQL.
+
+Each start of Chroma costs seconds: where the kind of store does not matter, it is sqlite-vec.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from vecveil.databases import Batch, VectorStore, open_store
 from vecveil.databases.locations import in_this_process
 
 pytest.importorskip("chromadb")
+pytest.importorskip("sqlite_vec")
 
 ROWS, N = 120, 32
 PASSWORD = "hunter2swordfish"
@@ -77,6 +81,19 @@ def source(folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
+def table(folder: Path) -> str:
+    """The rows of `source` in a table of sqlite-vec."""
+    vectors = np.random.default_rng(1).standard_normal((ROWS, N)).astype(np.float32)
+    fields = [
+        {TEXT: f"{CANARY} number {i} is what {SECRET} was given", "page": i, "mail": f"{CANARY}{i}@example.org"}
+        for i in range(ROWS)
+    ]  # fmt: skip
+    location = f"sqlite-vec:{folder}/clean.db#notes"
+    fill(location, vectors, fields)
+    return location
+
+
+@pytest.fixture(scope="module")
 def key(folder: Path) -> Path:
     assert run("key", "new", folder / "noise.key", "--id", "one").code == 0
     return folder / "noise.key"
@@ -122,7 +139,7 @@ def known(notes: Path, folder: Path) -> tuple[list[dict[str, str]], str, str, np
     with notes.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     vectors = bags([row["text"] for row in rows])
-    beside, alone = f"chroma:{folder}/known#beside", f"chroma:{folder}/known#alone"
+    beside, alone = f"sqlite-vec:{folder}/beside.db#beside", f"sqlite-vec:{folder}/alone.db#alone"
     fill(beside, vectors, [{TEXT: row["text"], "group": row["id"]} for row in rows])
     fill(alone, vectors, [{"group": row["id"]} for row in rows])
     return rows, beside, alone, vectors
@@ -142,7 +159,7 @@ def test_vectors_of_the_encoder_are_told(
     texts = [row["text"] for row in known[0][:50]]
     vectors = bags(texts)
     for name, X, is_clean in (("clean", vectors, True), ("other", vectors[:, ::-1], False)):
-        location = f"chroma:{tmp_path}/{name}#notes"
+        location = f"sqlite-vec:{tmp_path}/{name}.db#notes"
         fill(location, X, [{TEXT: text} for text in texts])
         done = run("scan", location, "--encoder", "bags", "--json", "-")
         assert done.code == 0, done.err
@@ -181,7 +198,7 @@ def test_a_sample_is_audited_with_texts_of_a_file(
     )
     assert audit["split"]["unit"] == "group of texts with one id"
     assert "<html" in (tmp_path / "a.html").read_text()
-    assert "'chroma:known#alone'" in audit["command"]
+    assert "'sqlite-vec:alone.db#alone'" in audit["command"]
 
 
 def test_each_text_is_audited_with_its_own_vector(
@@ -249,8 +266,8 @@ def test_each_text_is_audited_with_its_own_vector(
         (["--json", "a.json", "--sample", "1"], 2, "--sample"),
     ],
 )
-def test_misused_scans(source: str, arguments: list[str], code: int, match: str) -> None:
-    done = run("scan", source, *arguments)
+def test_misused_scans(table: str, arguments: list[str], code: int, match: str) -> None:
+    done = run("scan", table, *arguments)
     assert (done.code, match in done.err) == (code, True), done.err
     clean_of(done)
 
@@ -295,44 +312,44 @@ def test_a_collection_is_migrated_and_checked_again(
     assert again.code == 0, again.err
     assert "120 of them before this run" in again.err
     assert rows_of(dest) == after
-    assert run("migrate", source, dest, "--verify-only").code == 0
     with open_store(dest) as store:
         one = store.read(["n7"])
         store.write(Batch(one.ids, one.vectors + np.float32(1e-3), one.fields))
     wrong = run("migrate", source, dest, "--verify-only", "--json")
     assert (wrong.code, wrong.json["verification"]["checksum"]) == (1, False)
     assert "verification failed" in wrong.err
-    other = run(*given, "--keep-text")
-    assert other.code == 1
-    assert "`options`" in other.err
 
 
 def test_texts_are_kept_only_when_asked_for(
-    source: str, tmp_path: Path, vectors_protector: Path
+    table: str, tmp_path: Path, vectors_protector: Path
 ) -> None:
     for name, options, kept in (
         ("a", ["--drop", "mail"], {"page"}),
         ("b", ["--keep-text"], {"page", "mail", TEXT}),
     ):
-        dest = f"chroma:{tmp_path}/{name}#notes"
-        done = run("migrate", source, dest, "-p", vectors_protector, *options)
+        dest = f"sqlite-vec:{tmp_path}/{name}.db#notes"
+        done = run("migrate", table, dest, "-p", vectors_protector, *options)
         assert done.code == 0, done.err
         clean_of(done)
         assert ("needs no attack" in done.err) == (name == "b")
         assert set(rows_of(dest)["n3"][1]) == kept
-        content = b"".join(
-            path.read_bytes() for path in (tmp_path / name).rglob("*") if path.is_file()
-        )
+        content = b"".join(path.read_bytes() for path in tmp_path.glob(f"{name}.db*"))
         assert (CANARY.encode() in content) == (name == "b")
+    assert run("migrate", table, dest, "--verify-only").code == 0
+    other = run("migrate", table, dest, "-p", vectors_protector)
+    assert other.code == 1
+    assert "`options`" in other.err
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["kill", "Ctrl-C"])
 def test_stopped_in_the_middle_and_gone_on_with(
-    number: signal.Signals, source: str, tmp_path: Path, vectors_protector: Path, key: Path
+    table: str, tmp_path: Path, vectors_protector: Path, key: Path
 ) -> None:
-    """A process of its own is stopped when its state counts a first batch; the same command ends it."""
-    dest, state = f"chroma:{tmp_path}/safe#notes", tmp_path / "safe.notes.migration.json"
-    given = ("migrate", source, dest, "-p", vectors_protector, "--key-file", key, "--batch", 1)
+    """A process of its own gets Ctrl-C when its state counts a first batch; the same command ends it.
+
+    tests/faults/test_kill_migrate.py kills migrations into each kind of store.
+    """
+    dest, state = f"sqlite-vec:{tmp_path}/safe.db#notes", tmp_path / "safe.db.notes.migration.json"
+    given = ("migrate", table, dest, "-p", vectors_protector, "--key-file", key, "--batch", 1)
     process = subprocess.Popen(
         command(*given), env=environment(), stderr=subprocess.PIPE, text=True, cwd=tmp_path
     )
@@ -340,31 +357,30 @@ def test_stopped_in_the_middle_and_gone_on_with(
         state.exists() and json.loads(state.read_text())["rows"] > 5
     ):
         time.sleep(0.002)
-    os.kill(process.pid, number)
+    os.kill(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=60)
-    assert process.returncode == (-9 if number == signal.SIGKILL else 130), said
+    assert process.returncode == 130, said
     counted = json.loads(state.read_text())["rows"]
     assert 5 < counted < ROWS
-    if number == signal.SIGINT:
-        assert "the same command goes on from there" in said
+    assert "the same command goes on from there" in said
     done = run(*given[:-1], 50, "--json")
     assert done.code == 0, done.err
     assert (done.json["resumed"], done.json["verification"]["ok"]) == (counted, True)
-    whole = f"chroma:{tmp_path}/whole#notes"
-    straight = run("migrate", source, whole, *given[3:-1], 50, "--json")
+    whole = f"sqlite-vec:{tmp_path}/whole.db#notes"
+    straight = run("migrate", table, whole, *given[3:-1], 50, "--json")
     assert straight.json["checksum"] == done.json["checksum"]
     assert rows_of(whole) == rows_of(dest)
 
 
 def test_to_postgresql_with_a_password_in_the_location(
-    source: str, tmp_path: Path, vectors_protector: Path, monkeypatch: pytest.MonkeyPatch
+    table: str, tmp_path: Path, vectors_protector: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from harness.postgres import fresh_database
 
     monkeypatch.chdir(tmp_path)
     dest = "pgvector:" + fresh_database().replace("postgres:@", f"postgres:{PASSWORD}@") + "#notes"
     assert PASSWORD in dest
-    done = run("migrate", source, dest, "-p", vectors_protector, "--json")
+    done = run("migrate", table, dest, "-p", vectors_protector, "--json")
     assert done.code == 0, done.err
     clean_of(done)
     assert done.json["verification"]["ok"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import vecveil
-from harness.command_line import CANARY, ROWS, Outcome, leftovers, run, spawn
+from harness.command_line import CANARY, ROWS, Outcome, leftovers, run
 from vecveil.demo import job
 from vecveil.errors import DataFileError
 
@@ -18,11 +19,12 @@ FILES = ["audit.html", "audit.json", "protected.parquet", "protector.vecveil"]
 
 @pytest.fixture(scope="module")
 def demo(notes: Path) -> tuple[Path, Outcome]:
-    """One run in a process of its own, in the folder of the notes."""
-    done = spawn(
-        "demo", "--input", "notes.csv", "--text-column", "text", "--concept", "concept.yaml",
-        "--out", "result", "--target-utility", 0.8, "--seed", 3, cwd=notes.parent,
-    )  # fmt: skip
+    """One run with small attacks, in the folder of the notes."""
+    with contextlib.chdir(notes.parent):
+        done = run(
+            "demo", "--input", "notes.csv", "--text-column", "text", "--concept", "concept.yaml",
+            "--out", "result", "--target-utility", 0.8, "--seed", 3,
+        )  # fmt: skip
     return notes.parent / "result", done
 
 
@@ -75,9 +77,9 @@ def test_protected_vectors_are_not_the_clean_ones(demo: tuple[Path, Outcome], no
     from vecveil.data import read_texts
 
     folder, _ = demo
-    clean = vecveil.load_encoder("minilm", precision="fp32").encode(read_texts(notes).texts)
+    clean = vecveil.load_encoder("minilm", precision="fp32").encode(read_texts(notes, limit=100).texts)
     column = pq.read_table(folder / "protected.parquet").column("embedding")
-    released = np.stack(column.to_numpy(zero_copy_only=False))
+    released = np.stack(column.slice(0, 100).to_numpy(zero_copy_only=False))
     cosines = np.sum(clean * released, axis=1) / np.linalg.norm(released, axis=1)
     assert cosines.max() < 0.998
     assert np.median(cosines) > 0.2  # row i is text i

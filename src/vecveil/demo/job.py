@@ -11,21 +11,24 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from vecveil.attacks.evidence import split_groups, text_groups
 from vecveil.auditing import AuditResult, audit
+from vecveil.concepts import Concept
+from vecveil.data import TableReader, open_writer, read_table, read_texts
+from vecveil.data.columns import is_plain
+from vecveil.data.reading import EMBEDDING
 from vecveil.demo.corpus import CONCEPT_FILE, NOTES_FILE
+from vecveil.encoders import load_encoder
 from vecveil.errors import DataFileError
 from vecveil.io import write_text
 from vecveil.protector import Protector, fit
 from vecveil.runtime import progress
 from vecveil.types import Embeddings
 from vecveil.version import __version__
-
-if TYPE_CHECKING:
-    from vecveil.data import TableReader
 
 __all__ = ["DEMO_TARGET_UTILITY", "FILES", "DemoResult", "run_demo"]
 
@@ -81,9 +84,7 @@ class DemoResult:
             "the report: open it in a browser",
         )
         lines.append(f"Files ({self.seconds:.0f} s)")
-        lines += [
-            f"  {self.folder / name!s:<32} {what}" for name, what in zip(FILES, about, strict=True)
-        ]
+        lines += [f"  {self.folder / name!s:<32} {what}" for name, what in zip(FILES, about, strict=True)]
         return "\n".join(lines) + "\n"
 
 
@@ -121,18 +122,9 @@ def run_demo(
         DataFileError: the input cannot be used, or ``folder`` holds files that are not the demo's.
         ConceptError, CalibrationError: as `vecveil.fit` and `vecveil.audit`.
     """
-    from vecveil.attacks.evidence import split_groups, text_groups
-    from vecveil.concepts import Concept
-    from vecveil.data import read_table, read_texts
-    from vecveil.encoders import load_encoder
-
     started = time.perf_counter()
     check_folder(folder, force=force)
-    form = (
-        {"text_column": text_column, **(table or {})}
-        if input is not None
-        else {"text_column": "text"}
-    )
+    form = {"text_column": "text"} if input is None else {"text_column": text_column, **(table or {})}
     source = NOTES_FILE if input is None else input
     kind = "the bundled synthetic notes" if input is None else source.name
     say(f"1/{STEPS} Reading {kind}")
@@ -159,12 +151,7 @@ def run_demo(
     model = load_encoder(encoder, precision=precision, cache="default" if cache else None)
     fit_texts, fit_concept = part(half.tolist())
     protector = fit(
-        fit_texts,
-        fit_concept,
-        model,
-        target_utility=target_utility,
-        seed=seed,
-        show_progress=show_progress,
+        fit_texts, fit_concept, model, target_utility=target_utility, seed=seed, show_progress=show_progress
     )
     say(f"3/{STEPS} Encoding the other {len(other):,} with {encoder}")
     X = model.encode(texts, show_progress=show_progress)
@@ -176,35 +163,24 @@ def run_demo(
         say(f"5/{STEPS} Attacking clean and protected vectors of the other {len(other):,} texts")
         audit_texts, audit_concept = part(other.tolist())
         result = audit(
-            protector,
-            audit_texts,
-            audit_concept,
-            embeddings=np.ascontiguousarray(X[other]),
-            groups=None if groups is None else [groups[i] for i in other],
-            seed=seed,
-            command=command,
+            protector, audit_texts, audit_concept, embeddings=np.ascontiguousarray(X[other]),
+            groups=None if groups is None else [groups[i] for i in other], seed=seed, command=command,
             show_progress=show_progress,
-        )
+        )  # fmt: skip
         result.save(draft / FILES[2])
         result.to_html(draft / FILES[3])
     return DemoResult(result, folder, len(texts), input is None, time.perf_counter() - started)
 
 
 def _write_protected(
-    path: Path,
-    protector: Protector,
-    reader: TableReader,
-    X: Embeddings,
-    private: set[str | None],
+    path: Path, protector: Protector, reader: TableReader, X: Embeddings, private: set[str | None],
     show_progress: bool | None,
-) -> None:
+) -> None:  # fmt: skip
     """Write the vectors with the plain columns: no text, no spans, nothing nested, no vectors."""
-    from vecveil.data import open_writer
-
     types = {
         name: kind
         for name, kind in reader.types.items()
-        if name not in private and _plain(name, kind)
+        if name not in {*private, EMBEDDING} and is_plain(kind)
     }
     metadata = {
         "vecveil": __version__,
@@ -214,25 +190,12 @@ def _write_protected(
         "encoder": protector.encoder_info.to_record(),
         "guarantee": protector.guarantee.statement,
     }
-    chunks = progress(
-        reader.select(tuple(types), vectors=False),
-        "Protecting",
-        total=-(-reader.rows // reader.chunk_rows),
-        show=show_progress,
-        unit="chunk",
-    )
+    selected, total = reader.select(tuple(types), vectors=False), -(-reader.rows // reader.chunk_rows)
+    chunks = progress(selected, "Protecting", total=total, show=show_progress, unit="chunk")
     with open_writer(path, types=types, metadata=metadata) as writer:
         for chunk in chunks:
             clean = X[chunk.first_row : chunk.first_row + chunk.rows]
             writer.write(protector.protect(clean), chunk.columns)
-
-
-def _plain(name: str, kind: Any) -> bool:
-    if isinstance(kind, str):
-        return name != "embedding" and kind not in ("json", "vector")
-    import pyarrow
-
-    return name != "embedding" and not pyarrow.types.is_nested(kind)
 
 
 def check_folder(folder: Path, *, force: bool) -> None:
@@ -244,11 +207,7 @@ def check_folder(folder: Path, *, force: bool) -> None:
     except (OSError, ValueError, KeyError, TypeError):
         written = {}
     there = [name for name in FILES if (folder / name).exists()]
-    foreign = [
-        name
-        for name in there
-        if (folder / name).is_dir() or written.get(name) != _digest(folder / name)
-    ]
+    foreign = [n for n in there if (folder / n).is_dir() or written.get(n) != _digest(folder / n)]
     if foreign and not force:
         raise DataFileError.of("demo", "out", "a folder without files that the demo did not write",
                                f"{folder.name!r} with {', '.join(foreign)}",
@@ -267,9 +226,7 @@ def staging(folder: Path) -> Iterator[Path]:
         folder.mkdir(exist_ok=True)
         for name in FILES:
             (draft / name).replace(folder / name)
-        write_text(
-            folder / MANIFEST, json.dumps({"vecveil": __version__, "files": digests}, indent=1)
-        )
+        write_text(folder / MANIFEST, json.dumps({"vecveil": __version__, "files": digests}, indent=1))
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 

@@ -12,8 +12,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from vecveil.demo.corpus import CONCEPT_FILE, NOTES_FILE, Note, load_notes, main, save_notes
-from vecveil.demo.generator import DOMAINS, concept_terms, generate_notes
+from vecveil.demo.corpus import (
+    CONCEPT_FILE,
+    DOMAINS,
+    NOTES_FILE,
+    Note,
+    concept_terms,
+    generate_notes,
+    load_notes,
+    main,
+    save_notes,
+)
 from vecveil.errors import DataFileError, MissingDependencyError
 
 LABELS = {
