@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.encoders.protocol import Advance, checked_vectors
+from vecveil.encoders.protocol import Advance, checked_vectors, encode_in_batches
 from vecveil.errors import EncoderError, InvalidInputError, MissingDependencyError
 from vecveil.validation import check_count, check_positive
 
@@ -117,16 +117,15 @@ class OpenAICompatibleBackend:
         Raises:
             EncoderError: the server did not answer, refused, or sent something else than one finite vector per text.
         """
-        parts = []
-        for start in range(0, len(texts), self._batch_size):
-            batch = texts[start : start + self._batch_size]
-            part = parse_embeddings(
-                self._post(batch), rows=len(batch), dimension=self.dimension, owner=self.name
-            )
-            self.dimension = part.shape[1]
-            parts.append(part)
-            advance(len(batch))
-        return np.concatenate(parts)
+        return encode_in_batches(self._encode, texts, self._batch_size, advance)
+
+    def _encode(self, batch: list[str]) -> npt.NDArray[np.float32]:
+        content = self._post(batch)
+        vectors = parse_embeddings(
+            content, rows=len(batch), dimension=self.dimension, owner=self.name
+        )
+        self.dimension = vectors.shape[1]
+        return vectors
 
     def _post(self, batch: list[str]) -> bytes:
         import httpx

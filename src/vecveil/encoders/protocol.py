@@ -18,6 +18,7 @@ __all__ = [
     "Backend",
     "Encoder",
     "checked_vectors",
+    "encode_in_batches",
     "probe_cosines",
     "probe_distance",
 ]
@@ -114,6 +115,20 @@ def checked_vectors(
             f"{int((~finite).sum())} rows with NaN or infinity",
         )
     return array
+
+
+def encode_in_batches(
+    encode: Callable[[list[str]], npt.NDArray[np.float32]],
+    texts: list[str],
+    batch_size: int,
+    advance: Advance,
+) -> npt.NDArray[np.float32]:
+    """Return the vectors of ``texts``, encoded ``batch_size`` at a time."""
+    parts = []
+    for start in range(0, len(texts), batch_size):
+        parts.append(encode(texts[start : start + batch_size]))
+        advance(len(parts[-1]))
+    return np.concatenate(parts)
 
 
 def _to_numpy(value: Any) -> Any:

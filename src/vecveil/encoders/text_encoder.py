@@ -17,7 +17,7 @@ import numpy.typing as npt
 from vecveil.encoders.cache import EmbeddingCache, default_cache_folder
 from vecveil.encoders.lsa import LSA_FILE, LsaEncoder
 from vecveil.encoders.openai_compatible import OpenAICompatibleBackend, is_endpoint
-from vecveil.encoders.protocol import Advance, Backend, Encoder, checked_vectors
+from vecveil.encoders.protocol import Advance, Backend, Encoder, checked_vectors, encode_in_batches
 from vecveil.errors import InvalidInputError, MissingDependencyError, wrong_type
 from vecveil.runtime import progress
 from vecveil.types import Texts
@@ -386,16 +386,14 @@ class _CallableBackend:
 
     def run(self, texts: list[str], advance: Advance) -> npt.NDArray[np.float32]:
         """Return the checked vectors of ``texts``, called batch by batch."""
-        parts = []
-        for start in range(0, len(texts), self._batch_size):
-            batch = texts[start : start + self._batch_size]
-            part = checked_vectors(
-                self._encode(batch), rows=len(batch), owner=self.name, dimension=self.dimension
-            )
-            self.dimension = part.shape[1]
-            parts.append(part)
-            advance(len(batch))
-        return np.concatenate(parts)
+        return encode_in_batches(self._checked, texts, self._batch_size, advance)
+
+    def _checked(self, batch: list[str]) -> npt.NDArray[np.float32]:
+        vectors = checked_vectors(
+            self._encode(batch), rows=len(batch), owner=self.name, dimension=self.dimension
+        )
+        self.dimension = vectors.shape[1]
+        return vectors
 
 
 def _cache(choice: CacheChoice, fingerprint: str | None) -> EmbeddingCache | None:

@@ -29,8 +29,6 @@ __all__ = [
     "GRID_BITS",
     "Arrays",
     "Mechanism",
-    "certain_advantage",
-    "euclidean_distances",
     "grid_step",
     "not_finite",
 ]
@@ -129,15 +127,19 @@ class Mechanism(ABC):
     def noise_covariance(self) -> Matrix:
         """Return the covariance of the added noise, (n, n): declared to attackers."""
 
-    @abstractmethod
     def distances(
         self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None
     ) -> Vector:
-        """Return how far apart each pair of rows is in the mechanism's own metric, behind T."""
+        """Return the distance of each pair of rows in the mechanism's own metric, behind T: Euclidean by default."""
+        differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
+        return np.asarray(np.linalg.norm(differences, axis=1))
 
-    @abstractmethod
     def advantage(self, distances: Vector) -> Vector:
-        """Return the largest advantage that any attacker can have at telling two inputs so far apart."""
+        """Return the largest advantage of any attacker at telling two inputs so far apart.
+
+        By default 1 for any two inputs that differ: an upper bound for every mechanism, exact without noise.
+        """
+        return np.where(np.asarray(distances) > 0, 1.0, 0.0)
 
     @abstractmethod
     def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
@@ -164,18 +166,6 @@ def not_finite(X: Embeddings, owner: str) -> ReleaseError:
         f"{owner}: the noise left the range of {X.dtype}, or the vectors are so long that it is lost beside "
         "them, so nothing was released. Use less noise, float64, or vectors of ordinary length."
     )
-
-
-def euclidean_distances(first: Embeddings, second: Embeddings) -> Vector:
-    """Return the Euclidean distance of each pair of rows, (N,)."""
-    differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
-    norms: Vector = np.linalg.norm(differences, axis=1)
-    return norms
-
-
-def certain_advantage(distances: Vector) -> Vector:
-    """Return 1 for every two inputs that differ: where a release tells any two of them apart."""
-    return np.where(np.asarray(distances) > 0, 1.0, 0.0)
 
 
 def chunk_rows(dimension: int) -> int:

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.accounting import Guarantee, obfuscation_guarantee
-from vecveil.mechanisms.base import Arrays, Mechanism, certain_advantage, euclidean_distances
+from vecveil.mechanisms.base import Arrays, Mechanism
 from vecveil.randomness import WordStream
-from vecveil.types import Embeddings, Matrix, Vector
+from vecveil.types import Embeddings, Matrix
 from vecveil.validation import check_count
 
 __all__ = ["Shuffle", "random_permutation"]
@@ -69,16 +69,6 @@ class Shuffle(Mechanism):
     def noise_covariance(self) -> Matrix:
         """Return zeros: there is no noise."""
         return np.zeros((self.dimension, self.dimension))
-
-    def distances(
-        self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None
-    ) -> Vector:
-        """Return the Euclidean distance of each pair of rows."""
-        return euclidean_distances(first, second)
-
-    def advantage(self, distances: Vector) -> Vector:
-        """Return 1 for every two inputs that differ: nothing is random."""
-        return certain_advantage(distances)
 
     def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
         """Return that nothing is promised."""

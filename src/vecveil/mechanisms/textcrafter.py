@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from vecveil.accounting import Guarantee, distortion_guarantee
 from vecveil.errors import InvalidInputError
-from vecveil.mechanisms.base import Arrays, Mechanism, certain_advantage, euclidean_distances
+from vecveil.mechanisms.base import Arrays, Mechanism
 from vecveil.mechanisms.policy import PolicyWeights
 from vecveil.mechanisms.steps import unit_rows
 from vecveil.randomness import WordStream, kernel
@@ -97,7 +97,8 @@ class TextCrafter(Mechanism):
 
     Guarantee:
         None of privacy. Exactly: ‖e' − e‖ = r and (e' − e)ᵀ v(e) = 0, which bound the distortion. Both help an
-        attacker: of some candidate texts the true one is that at distance r.
+        attacker: of some candidate texts the true one is that at distance r. Releases of two inputs lie on two
+        different spheres, so the largest advantage is 1.
 
     Attributes:
         policy: μ, σ and v.
@@ -190,16 +191,6 @@ class TextCrafter(Mechanism):
     def noise_covariance(self) -> Matrix:
         """Return the mean covariance of the perturbation given the vector, as measured in the fit."""
         return self.spread
-
-    def distances(
-        self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None
-    ) -> Vector:
-        """Return the Euclidean distance of each pair of rows."""
-        return euclidean_distances(first, second)
-
-    def advantage(self, distances: Vector) -> Vector:
-        """Return 1 for every two inputs that differ: their releases lie on two different spheres."""
-        return certain_advantage(distances)
 
     def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
         """Return that nothing is promised of privacy, and what is of distortion."""

@@ -231,7 +231,16 @@ def train_policy(
     numbers = group_numbers(groups, len(X), owner=_OWNER)
     kept = None
     if checkpoint is not None:
-        identity = _identity(X, classifier, centroids, settings, seed, numbers)
+        identity = {
+            "rows": len(X),
+            "dimension": X.shape[1],
+            "settings": settings.to_record(),
+            "seed": seed,
+            "vectors": array_digest(X),
+            "classifier": array_digest(classifier.weights, np.array([classifier.intercept])),
+            "centroids": array_digest(centroids),
+            "groups": None if numbers is None else array_digest(numbers),
+        }
         kept = PolicyCheckpoint(checkpoint, identity)
     import_torch("Training a policy", "textcrafter")
     # Sums on several threads differ in their last bits.
@@ -327,23 +336,3 @@ def _checked(
                 _OWNER, param, f"of the dimension {n} of X", f"dimension {dimension}"
             )
     return X, centroids
-
-
-def _identity(
-    X: Embeddings,
-    classifier: PiiClassifier,
-    centroids: Embeddings,
-    settings: PolicySettings,
-    seed: int,
-    groups: Indices | None,
-) -> dict[str, Any]:
-    return {
-        "rows": len(X),
-        "dimension": X.shape[1],
-        "settings": settings.to_record(),
-        "seed": seed,
-        "vectors": array_digest(X),
-        "classifier": array_digest(classifier.weights, np.array([classifier.intercept])),
-        "centroids": array_digest(centroids),
-        "groups": None if groups is None else array_digest(groups),
-    }

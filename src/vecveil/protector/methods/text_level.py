@@ -11,9 +11,9 @@ import numpy as np
 from vecveil.accounting import Guarantee, rewriting_guarantee
 from vecveil.errors import InvalidInputError, wrong_type
 from vecveil.mechanisms import Mechanism
-from vecveil.mechanisms.base import Arrays, certain_advantage, euclidean_distances
+from vecveil.mechanisms.base import Arrays
 from vecveil.randomness import WordStream
-from vecveil.types import Embeddings, Matrix, Vector
+from vecveil.types import Embeddings, Matrix
 from vecveil.validation import check_count
 
 if TYPE_CHECKING:
@@ -190,16 +190,6 @@ class TextPlaceholder(Mechanism):
     def noise_covariance(self) -> Matrix:
         """Return zeros: there is no noise."""
         return np.zeros((self.size, self.size))
-
-    def distances(
-        self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None
-    ) -> Vector:
-        """Return the Euclidean distance of each pair of rows."""
-        return euclidean_distances(first, second)
-
-    def advantage(self, distances: Vector) -> Vector:
-        """Return 1 for every two inputs that differ: nothing is random."""
-        return certain_advantage(distances)
 
     def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
         """Return that nothing is proved."""
