@@ -17,7 +17,6 @@ from vecveil.types import Vector
 from vecveil.validation import check_count, check_positive, check_probability
 
 __all__ = [
-    "approximate_cosine",
     "epsilon_meaning",
     "epsilon_of_advantage",
     "epsilon_of_cosine",
@@ -27,11 +26,6 @@ __all__ = [
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 _PER_WIDTH = 4  # steps of the trapezoidal rule per width of the peak; it converges exponentially
-
-
-def approximate_cosine(n: int, epsilon: float) -> float:
-    """Return 1/√(1 + (n/ε)²): the cosine if the noise has its mean length and is orthogonal to x."""
-    return 1 / math.hypot(1.0, n / epsilon)
 
 
 def expected_cosine(n: int, epsilon: float) -> float:

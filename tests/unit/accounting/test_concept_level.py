@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from vecveil.accounting.calibration import (
-    approximate_cosine,
     epsilon_meaning,
     epsilon_of_advantage,
     epsilon_of_cosine,
@@ -131,7 +130,7 @@ def test_expected_cosine_over_all_scales() -> None:
         assert (np.diff(values) >= 0).all()
         assert 0 < values[0] < 0.01
         assert 0.9999 < values[-1] <= 1
-    assert expected_cosine(384, 100.0) == pytest.approx(approximate_cosine(384, 100.0), abs=1e-5)
+    assert expected_cosine(384, 100.0) == pytest.approx(1 / np.hypot(1, 3.84), abs=1e-5)
 
 
 def test_meaning_names_the_number_that_shows_it() -> None:
