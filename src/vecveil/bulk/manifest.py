@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import Any, BinaryIO
 
 from vecveil.bulk.places import Folder, Part
 from vecveil.errors import DataFileError, VecveilError
@@ -55,7 +55,7 @@ class PartResult:
     sha256: str
 
     @classmethod
-    def of(cls, index: int, rows: int, file: IO[bytes] | None) -> PartResult:
+    def of(cls, index: int, rows: int, file: BinaryIO | None) -> PartResult:
         """Return the result of a part whose file is open for reading; None for a part without rows."""
         digest, size = hashlib.sha256(), 0
         while chunk := file.read(_CHUNK) if file is not None else b"":

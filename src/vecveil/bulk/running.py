@@ -141,8 +141,9 @@ def protect_files(
         if known is None and not all(map(left_by_a_start, here)):
             raise DataFileError.of("protect", "out", "an empty folder, a new one, or one of the same run",
                                    "one with other files", fix="Give another folder.")  # fmt: skip
+        paths = [os.fspath(path) for path in inputs]
         try:
-            parts = plan(list(map(os.fspath, inputs)), options, part_bytes=part_bytes, format=job.format, out=folder)
+            parts = plan(paths, options, part_bytes=part_bytes, format=job.format, out=folder)
         except DataFileError as error:
             raise DataFileError(f"{error} This run has released nothing.") from None
         if not parts:
