@@ -138,7 +138,7 @@ def summarise(name: str, out: str | Path) -> dict[str, Any]:
     )
     command += head.partition(" with")[2]
     summary = experiment.summary(spec, Records(rows))
-    record = ExperimentRecord(
+    found = ExperimentRecord(
         name=name,
         what=experiment.what,
         source=experiment.source,
@@ -159,4 +159,4 @@ def summarise(name: str, out: str | Path) -> dict[str, Any]:
         figures=summary.figures,
         findings=[dataclasses.replace(finding, command=command) for finding in summary.findings],
     )
-    return record.to_record()
+    return found.to_record()

@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,11 @@ import numpy.typing as npt
 from research.bench import Bench, Material
 from research.datasets import open_dataset
 from research.datasets.kinds import PairSet, RetrievalSet
+from research.points import released
+from research.records import only_one
 from research.specification import digest
 from vecveil.attacks.evidence import Knowledge, TextVectors, normalise_text
-from vecveil.attacks.reconstruction.base import EncodeTexts, WordsOf
+from vecveil.attacks.reconstruction.base import EncodeTexts, ReconstructionAttack, WordsOf
 from vecveil.attacks.reconstruction.decoder import PRESETS as GEIA_PRESETS
 from vecveil.attacks.reconstruction.decoder import bridge
 from vecveil.attacks.reconstruction.geia import GEIAAttack
@@ -82,40 +84,26 @@ class DecoderSpec:
         return {name: getattr(self, name) for name in own}
 
 
-class Geia(GEIAAttack):
-    """GEIA that keeps what it wrote, and is known by its base's name wherever that lies."""
+class _KeepsWritten(ReconstructionAttack):
+    """Keep the texts written last, and be known by the base's name wherever that lies."""
 
     validation_share = 0.04
+    written: list[str]
 
     def _settings(self) -> Mapping[str, Any]:
         return _portable(super()._settings())
 
     def _reconstruct(self, state: Any, X: Embeddings, knowledge: Knowledge) -> list[str]:
-        self._written = super()._reconstruct(state, X, knowledge)
-        return self._written
-
-    @property
-    def written(self) -> list[str]:
-        """What was written for the texts judged last."""
-        return self._written
+        self.written = super()._reconstruct(state, X, knowledge)  # type: ignore[safe-super]
+        return self.written
 
 
-class Vec2Text(Vec2TextAttack):
+class Geia(_KeepsWritten, GEIAAttack):
+    """GEIA as experiments run it."""
+
+
+class Vec2Text(_KeepsWritten, Vec2TextAttack):
     """Vec2Text, likewise."""
-
-    validation_share = 0.04
-
-    def _settings(self) -> Mapping[str, Any]:
-        return _portable(super()._settings())
-
-    def _reconstruct(self, state: Any, X: Embeddings, knowledge: Knowledge) -> list[str]:
-        self._written = super()._reconstruct(state, X, knowledge)
-        return self._written
-
-    @property
-    def written(self) -> list[str]:
-        """What was written for the texts judged last."""
-        return self._written
 
 
 def _portable(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -308,7 +296,7 @@ def _trained(bench: Bench, problem: str, kind: str, spec: DecoderSpec) -> Path:
     attack = make_attack(
         kind, spec, epochs=spec.epochs, start=None, encode=encoder.encode, judged=held
     )
-    with alone(folder):
+    with only_one(folder):
         if not _finished(folder):
             attack.run(train, test, rng=0, checkpoint=folder, show_progress=bench.show_progress)
     return folder
@@ -334,17 +322,6 @@ def shelved(bench: Bench, name: str) -> Path:
         for found in sorted(bench.work.parent.parent.glob(f"*/work/decoders/{name}/attack.json")):
             return found.parent
     return own
-
-
-@contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Hold a folder for one process; others wait. The lock goes when the process does, however it ends."""
-    import fcntl
-
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with open(folder.with_name(f"{folder.name}.lock"), "w", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 Rows = npt.NDArray[np.intp]
@@ -423,15 +400,6 @@ def _judged(
     return rows, left_out
 
 
-def released(material: Material, protector: Protector | None, rows: Rows) -> Embeddings:
-    """Return one release of the judged texts, the same for every attack on a defence."""
-    X = material.case.embeddings
-    assert X is not None
-    if protector is None:
-        return X[rows]
-    return protector.protect(X[rows], np.random.default_rng([material.seed, 12]))
-
-
 def rewrite(
     bench: Bench,
     material: Material,
@@ -463,7 +431,7 @@ def rewrite(
     train = TextVectors(X[learn], [case.texts[i] for i in learn], case.groups[learn])
     texts, Y, groups = (
         [case.texts[i] for i in rows],
-        released(material, protector, rows),
+        released(protector, X[rows], seed)[0],
         case.groups[rows],
     )
     if further:
@@ -483,7 +451,7 @@ def rewrite(
     )  # fmt: skip
     decides = _decides(attack, base, train, release, Y.shape[1])
     folder = shelved(bench, f"{kind}-{label}-{seed}-{decides}")
-    with alone(folder):
+    with only_one(folder):
         result = attack.run(
             train, TextVectors(Y, texts, groups), release=release, rng=seed, show_progress=False,
             checkpoint=folder,

@@ -5,15 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from research.specification import Spec, digest
-from vecveil.records.experiment import Summary
+from research.specification import Spec, digest, json_ready
+from vecveil.records.experiment import Number, Summary, number
 
 if TYPE_CHECKING:
     from research.bench import Bench
 
 Axis = str | int | float
+S = TypeVar("S", bound=Spec)
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,19 @@ class Records(Sequence[Mapping[str, Any]]):
         """Return the number at a path of each row's ``found``; rows without it are left out."""
         return [value for row in self._rows if (value := number_at(row["found"], path)) is not None]
 
+    def number(self, *path: str, **options: Any) -> Number | None:
+        """Return mean and deviation over seeds of the number at a path; None where it was not measured."""
+        return number(self.figures(*path), **options)
+
+    def plain(self, *path: str, digits: int = 0, **options: Any) -> Number | None:
+        """Return the same of a number that is no share."""
+        return self.number(*path, digits=digits, percent=False, **options)
+
+    def estimate(self, *path: str, **options: Any) -> Number | None:
+        """Return the estimate at a path: ``value`` over seeds, or of one seed with ``low`` and ``high``."""
+        value, low, high = (self.figures(*path, key) for key in ("value", "low", "high"))
+        return number(value, low=low, high=high, **options)
+
     def each(self, *axes: str) -> Iterator[tuple[tuple[Any, ...], Records]]:
         """Yield the rows grouped by their values on some axes."""
         keys = dict.fromkeys(tuple(r["cell"].get(axis) for axis in axes) for r in self._rows)
@@ -90,7 +104,7 @@ def number_at(found: Any, path: Sequence[str]) -> float | None:
     return float(found) if is_number else None
 
 
-class Experiment(ABC):
+class Experiment(ABC, Generic[S]):
     """One experiment: its cells, how each is measured, and what the records say.
 
     Attributes:
@@ -110,18 +124,18 @@ class Experiment(ABC):
     alone: ClassVar[bool] = False
 
     @abstractmethod
-    def cells(self, spec: Spec) -> list[Cell]:
+    def cells(self, spec: S) -> list[Cell]:
         """Return every cell; those that share what is costly to prepare side by side."""
 
     @abstractmethod
-    def measure(self, spec: Spec, cell: Cell, bench: Bench) -> dict[str, Any]:
+    def measure(self, spec: S, cell: Cell, bench: Bench) -> dict[str, Any]:
         """Return what was found in a cell, JSON-ready; ``{"skipped": reason}`` is tried again by the next run."""
 
     @abstractmethod
-    def summary(self, spec: Spec, records: Records) -> Summary:
+    def summary(self, spec: S, records: Records) -> Summary:
         """Return tables, figures and findings drawn from records."""
 
-    def settings(self, spec: Spec, cell: Cell) -> dict[str, Any]:
+    def settings(self, spec: S, cell: Cell) -> dict[str, Any]:
         """Return what decides a cell's record beside its axes: more seeds or methods repeat nothing.
 
         Subclasses add the fields of their settings that a cell depends on.
@@ -132,27 +146,20 @@ class Experiment(ABC):
             "version": self.version,
             "encoder": spec.encoder,
             "attacks": list(spec.attacks),
-            "problems": {name: digest(_plain(one)) for name, one in problems.items()},
+            "problems": {name: digest(json_ready(one)) for name, one in problems.items()},
         }
 
-    def problems(self, spec: Spec, cell: Cell) -> tuple[str, ...]:
+    def problems(self, spec: S, cell: Cell) -> tuple[str, ...]:
         """Return the names of the problems that a cell needs."""
         name = cell.get("problem")
         return () if name is None else (name,)
 
-    def prepare(self, spec: Spec, bench: Bench, cells: Sequence[Cell]) -> None:
+    def prepare(self, spec: S, bench: Bench, cells: Sequence[Cell]) -> None:
         """Do once, with a progress bar, what all cells need: by default, encode every problem's texts."""
         for name in dict.fromkeys(n for cell in cells for n in self.problems(spec, cell)):
             bench.encode(name)
 
-    def data_digest(self, spec: Spec, bench: Bench, cell: Cell) -> str | None:
+    def data_digest(self, spec: S, bench: Bench, cell: Cell) -> str | None:
         """Return a hash of what a cell is measured on: texts, concept, task, and an encoder that is a folder."""
         names = self.problems(spec, cell)
         return digest([bench.digest_of(name) for name in names]) if names else None
-
-
-def _plain(one: Any) -> Any:
-    import dataclasses
-    import json
-
-    return json.loads(json.dumps(dataclasses.asdict(one)))

@@ -5,16 +5,26 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from research.bench import Bench
 from research.experiment import Cell, Experiment
 from research.points import attacks_named, measure_point
 from research.scales import parse_scale
-from research.specification import Spec
-from vecveil.errors import InvalidInputError
+from research.specification import Spec, check_names, whole_numbers
 from vecveil.protector.methods import METHODS
 from vecveil.sensitivity.hard_concrete import MaskOptions
+
+
+def mask_options(options: Mapping[str, float]) -> MaskOptions:
+    """Return how a mask is trained: the published settings but for ``options``.
+
+    Raises:
+        InvalidInputError: an unknown option, or a value out of range.
+    """
+    numbers = {*MaskOptions.__dataclass_fields__} - {"hidden", "loss", "device"}
+    check_names("mask options", options, sorted(numbers))
+    return MaskOptions(**whole_numbers(options))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,29 +50,6 @@ class SeededScalesSpec(Spec):
         return seed < self.seeds or (seed < self.more_seeds and more)
 
 
-def whole_numbers(options: Mapping[str, float]) -> dict[str, float | int]:
-    """Return options with 100.0 as 100: counts are counts."""
-    return {key: int(value) if value == int(value) else value for key, value in options.items()}
-
-
-def mask_options(options: Mapping[str, float]) -> MaskOptions:
-    """Return how a mask is trained: the published settings but for ``options``.
-
-    Raises:
-        InvalidInputError: an option that there is not, or a value that it cannot have.
-    """
-    numbers = {
-        name
-        for name in MaskOptions.__dataclass_fields__
-        if name not in ("hidden", "loss", "device")
-    }
-    for name in options:
-        if name not in numbers:
-            wanted = "of " + ", ".join(sorted(numbers))
-            raise InvalidInputError.of("experiment", "mask options", wanted, repr(name)[:40])
-    return MaskOptions(**whole_numbers(options))  # type: ignore[arg-type]
-
-
 @dataclass(frozen=True, kw_only=True)
 class GridSpec(SeededScalesSpec):
     """The axes of a grid.
@@ -82,41 +69,40 @@ class GridSpec(SeededScalesSpec):
     options: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        own = (scale for scales in self.own_scales.values() for scale in scales)
-        for scale in (*self.scales, *self.more_scales, *own):
+        for scale in itertools.chain(self.scales, self.more_scales, *self.own_scales.values()):
             parse_scale(scale)
-        for name in (*self.methods, *self.options, *self.own_scales):
-            if name not in METHODS:
-                wanted = "of " + ", ".join(sorted(METHODS))
-                fix = "Methods that change texts are measured by pii-transforms."
-                raise InvalidInputError.of(
-                    "experiment", "methods", wanted, repr(name)[:60], fix=fix
-                )
+        names = (*self.methods, *self.options, *self.own_scales)
+        fix = "Methods that change texts are measured by pii-transforms."
+        check_names("methods", names, sorted(METHODS), fix=fix)
         attacks_named(self.attacks, further=True)
 
+    def method_options(self, method: str) -> dict[str, Any]:
+        """Return the options of a method as `vecveil.fit_pairs` takes them."""
+        return whole_numbers(self.options.get(method, {}))
 
-class Grid(Experiment):
+
+G = TypeVar("G", bound=GridSpec)
+
+
+class Grid(Experiment[G]):
     """Cells with the axes problem, method, scale and seed."""
 
     spec_type = GridSpec
 
-    def cells(self, spec: Spec) -> list[Cell]:
+    def cells(self, spec: G) -> list[Cell]:
         """Return the cells; those of a problem and seed side by side, the first seeds of all problems first.
 
         A method is measured at the scales that it has.
         """
-        assert isinstance(spec, GridSpec)
         axes = itertools.product(spec.all_seeds, spec.problems, ("none", *spec.methods))
-        found = []
-        for seed, problem, method in axes:
-            for scale in spec.own_scales.get(method, spec.scales):
-                if spec.wants(scale, seed) and parse_scale(scale).fits(method):
-                    found.append(Cell.of(problem=problem, method=method, scale=scale, seed=seed))
-        return found
+        return [
+            Cell.of(problem=problem, method=method, scale=scale, seed=seed)
+            for seed, problem, method in axes
+            for scale in spec.own_scales.get(method, spec.scales)
+            if spec.wants(scale, seed) and parse_scale(scale).fits(method)
+        ]
 
-    def settings(self, spec: Spec, cell: Cell) -> dict[str, Any]:
-        """Return what decides a cell."""
-        assert isinstance(spec, GridSpec)
+    def settings(self, spec: G, cell: Cell) -> dict[str, Any]:
         options = spec.options.get(cell["method"], {})
         found = {**super().settings(spec, cell), "further": spec.further, "options": options}
         method = METHODS.get(cell["method"])
@@ -124,14 +110,8 @@ class Grid(Experiment):
             found["revision"] = method.revision
         return found
 
-    def measure(self, spec: Spec, cell: Cell, bench: Bench) -> dict[str, Any]:
-        """Return the point of a cell."""
-        assert isinstance(spec, GridSpec)
-        material = bench.material(cell["problem"], cell["seed"])
-        options = {
-            k: int(v) if v == int(v) else v for k, v in spec.options.get(cell["method"], {}).items()
-        }
+    def measure(self, spec: G, cell: Cell, bench: Bench) -> dict[str, Any]:
         return measure_point(
-            bench, material, cell["method"], parse_scale(cell["scale"]), spec.attacks,
-            further=spec.further, **options,
+            bench, bench.material(cell["problem"], cell["seed"]), cell["method"], parse_scale(cell["scale"]),
+            spec.attacks, further=spec.further, **spec.method_options(cell["method"]),
         )  # fmt: skip

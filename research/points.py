@@ -14,11 +14,11 @@ import numpy as np
 
 from research.bench import Bench, Material
 from research.scales import Scale
+from research.specification import wrong
 from vecveil.attacks import LabelledVectors
 from vecveil.attacks.attack import Attack, AttackResult
 from vecveil.attacks.token_inference.kernel import FurtherKernelAttack
 from vecveil.attacks.token_inference.ladder import ladder_attacks, own_attacks
-from vecveil.errors import InvalidInputError
 from vecveil.metrics import UtilityTask
 from vecveil.protector import Protector, fit_pairs
 from vecveil.types import Embeddings
@@ -43,7 +43,7 @@ def attacks_named(names: Sequence[str], *, further: bool) -> list[Attack[Labelle
     unknown = [name for name in chosen if name not in known]
     if unknown:
         wanted = "of quick, full, " + ", ".join(known)
-        raise InvalidInputError.of("experiment", "attacks", wanted, repr(unknown[0])[:60])
+        raise wrong("attacks", wanted, repr(unknown[0])[:60])
     found = [known[name] for name in dict.fromkeys(chosen)]
     return [attack for attack in found if further or not isinstance(attack, FurtherKernelAttack)]
 
@@ -114,6 +114,19 @@ def utility(task: UtilityTask, protector: Protector | None, seed: int) -> dict[s
             "low": low, "high": high}  # fmt: skip
 
 
+def released(
+    protector: Protector | None, X: Embeddings, seed: int
+) -> tuple[Embeddings, dict[str, Any]]:
+    """Return one release of the judged vectors, and what attackers are given: the oracle and the noise's covariance."""
+    if protector is None:
+        return X, {}
+    oracle = {
+        "release": protector.release(),
+        "noise_covariance": protector.released_noise_covariance(),
+    }
+    return protector.protect(X, np.random.default_rng([seed, 12])), oracle
+
+
 def leakage(
     material: Material, protector: Protector | None, names: Sequence[str], *, further: bool = False
 ) -> dict[str, Any]:
@@ -121,14 +134,7 @@ def leakage(
     case, seed = material.case, material.seed
     X = case.embeddings
     assert X is not None
-    judged = X[case.test]
-    oracle: dict[str, Any] = {}
-    if protector is not None:
-        judged = protector.protect(judged, np.random.default_rng([seed, 12]))
-        oracle = {
-            "release": protector.release(),
-            "noise_covariance": protector.released_noise_covariance(),
-        }
+    judged, oracle = released(protector, X[case.test], seed)
     known = LabelledVectors(
         X[case.train], case.labels[case.train], case.groups[case.train], case.without_train,
         case.further if further else None,

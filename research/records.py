@@ -138,3 +138,17 @@ def _text(path: Path) -> str:
 def _key(record: Mapping[str, Any]) -> tuple[str, str]:
     """Return the name and the settings of a record's cell."""
     return Cell.of(**record["cell"]).name, record["settings"]
+
+
+@contextlib.contextmanager
+def only_one(path: Path) -> Iterator[None]:
+    """Wait until no other process of this machine is inside for ``path``.
+
+    The lock is the operating system's, on a file beside it: it goes when the process does, however it ends.
+    """
+    import fcntl
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path.with_name(f"{path.name}.lock"), "a", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

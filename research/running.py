@@ -89,7 +89,7 @@ class Outcome:
 
 
 def run_cells(
-    experiment: Experiment,
+    experiment: Experiment[Any],
     spec: Spec,
     spec_text: str,
     data: Path,
@@ -173,7 +173,7 @@ Result = tuple[Cell, dict[str, Any] | str, float]
 
 
 def _results(
-    experiment: Experiment,
+    experiment: Experiment[Any],
     spec: Spec,
     data: Path,
     folder: Path,
@@ -203,7 +203,7 @@ def _results(
 
 
 def _pooled(
-    experiment: Experiment,
+    experiment: Experiment[Any],
     spec: Spec,
     data: Path,
     folder: Path,
@@ -259,7 +259,7 @@ def _in_worker(name: str, spec: Spec, cell: Cell) -> Result:
     return _guarded(experiment_named(name), spec, cell, _bench)
 
 
-def _guarded(experiment: Experiment, spec: Spec, cell: Cell, bench: Bench) -> Result:
+def _guarded(experiment: Experiment[Any], spec: Spec, cell: Cell, bench: Bench) -> Result:
     """Return a cell's result; one that fails stops no other."""
     started = time.perf_counter()
     try:

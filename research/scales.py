@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.protector.methods import METHODS
 
 EFFECTIVE_NORM = 15.5
@@ -75,11 +75,5 @@ def parse_scale(text: str) -> Scale:
             return Scale("utility", value)
     except ValueError:
         pass
-    raise InvalidInputError(
-        message(
-            "experiment",
-            "scales",
-            "'clean', 'literal E', 'effective E', 'utility U' or 'radius R'",
-            repr(text)[:40],
-        )
-    )
+    wanted = "'clean', 'literal E', 'effective E', 'utility U' or 'radius R'"
+    raise InvalidInputError.of("experiment", "scales", wanted, repr(text)[:40])

@@ -16,7 +16,7 @@ import json
 import sys
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,6 +28,7 @@ from vecveil.errors import (
     MissingDependencyError,
     VecveilError,
     message,
+    unknown_name,
 )
 
 
@@ -148,15 +149,42 @@ class Spec:
         caps = [cap for cap in (own.texts, self.texts) if cap is not None]
         return dataclasses.replace(own, texts=min(caps, default=None))
 
-    def to_record(self) -> dict[str, Any]:
-        """Return every setting, as JSON holds it."""
-        record: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
-        return record
-
     @property
     def digest(self) -> str:
         """A hash of every setting."""
-        return digest(self.to_record())
+        return digest(json_ready(self))
+
+
+def check_names(
+    param: str,
+    given: Iterable[str],
+    known: Iterable[str],
+    *,
+    owner: str = "experiment",
+    fix: str = "",
+) -> None:
+    """Raise `InvalidInputError` for the first name that is not among the known ones."""
+    known = tuple(known)
+    for name in given:
+        if name not in known:
+            raise unknown_name(owner, param, known, name, fix=fix)
+
+
+def wrong(
+    param: str, constraint: str, got: object, why: str = "", fix: str = ""
+) -> InvalidInputError:
+    """Return the error for a setting that an experiment cannot have."""
+    return InvalidInputError.of("experiment", param, constraint, got, why, fix)
+
+
+def whole_numbers(options: Mapping[str, float]) -> dict[str, Any]:
+    """Return options with 100.0 as 100: counts are counts."""
+    return {key: int(value) if value == int(value) else value for key, value in options.items()}
+
+
+def json_ready(settings: Any) -> Any:
+    """Return the fields of a dataclass as JSON holds them."""
+    return json.loads(json.dumps(dataclasses.asdict(settings)))
 
 
 def digest(settings: Any) -> str:

@@ -7,36 +7,74 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from research.experiment import Records
-from research.published import Claim, claims, published
-from research.scales import parse_scale
+from research.published import claims, published
+from research.scales import Scale, parse_scale
 from vecveil.records.experiment import Cell as TableCell
 from vecveil.records.experiment import (
     ClaimFinding,
     Column,
     Figure,
     Number,
+    Point,
     Series,
     Table,
     Verdict,
-    number,
 )
 
 AGREES = 0.8  # share of comparisons in which a claim holds
 DISAGREES = 0.5  # what two equal methods give
-FEWEST = 4  # comparisons that a verdict needs
+FEWEST = 4  # comparisons that a verdict on a paper's claim needs
+
+METHOD_NAMES = {
+    "none": "no protection",
+    "laplace": "Laplace",
+    "purkayastha": "Purkayastha",
+    "gaussian": "Gaussian",
+    "sparse": "SPARSE",
+    "sparse-whitebox": "SPARSE-WB",
+    "covariance": "covariance (ours)",
+    "subspace": "subspace (ours)",
+}
+SETTING = (
+    "The paper: GTR-base, leakage of Vec2Text. Here: the encoder of the specification, leakage is R-precision of the "
+    "strongest token-inference attack that was trained on protected vectors, among words that enough texts hold."
+)
+
+
+def method_name(method: str) -> str:
+    """Return a method as tables call it."""
+    return METHOD_NAMES.get(method, method)
+
+
+def words(*names: str) -> list[Column]:
+    """Return columns of words."""
+    return [Column(name, text=True) for name in names]
+
+
+def percent(*names: str) -> list[Column]:
+    """Return columns of shares."""
+    return [Column(name, "%") for name in names]
+
+
+def plain(*names: str) -> list[Column]:
+    """Return columns of numbers without a unit."""
+    return [Column(name) for name in names]
+
+
+def share_verdict(
+    held: float, cells: int, *, agrees: float = AGREES, disagrees: float = DISAGREES
+) -> Verdict:
+    """Return the verdict on what holds in some of the cells; in between it is unclear."""
+    if held >= agrees * cells:
+        return "agrees"
+    return "disagrees" if held <= disagrees * cells else "unclear"
 
 
 def verdict_of(held: int, cells: int) -> Verdict:
-    """Return ``agrees`` if a claim holds in four of five comparisons, ``disagrees`` if in no more than half.
-
-    Fewer than four comparisons decide nothing.
-    """
+    """Return the verdict on a paper's claim: fewer than four comparisons decide nothing."""
     if not cells:
         return "not measured"
-    if cells < FEWEST:
-        return "unclear"
-    share = held / cells
-    return "agrees" if share >= AGREES else "disagrees" if share <= DISAGREES else "unclear"
+    return "unclear" if cells < FEWEST else share_verdict(held, cells)
 
 
 def findings_of(
@@ -56,115 +94,93 @@ def findings_of(
         difference: what differs between the paper's setting and ours.
         only: ids of claims; none takes all of the experiment's.
     """
-    return [
-        _finding(claim, rows, keys, difference)
-        for claim in claims(experiment)
-        if not only or claim.id in only
-    ]
-
-
-def _finding(
-    claim: Claim, rows: Sequence[Mapping[str, Any]], keys: Sequence[str], difference: str
-) -> ClaimFinding:
-    ours = claim.compare.tally(rows, keys)
-    theirs = claim.published_tally()
-    source = f"{claim.paper}, {claim.source}"
-    said = (
-        f"holds in {theirs.held} of {theirs.cells} comparisons of its tables"
-        if theirs.cells
-        else "shown in a picture"
-    )
-    found = f"holds in {ours.held} of {ours.cells} comparisons" if ours.cells else "not measured"
-    return ClaimFinding(claim.claim, source, verdict_of(ours.held, ours.cells), found, said, difference)
+    found = []
+    for claim in claims(experiment):
+        if only and claim.id not in only:
+            continue
+        ours, theirs = claim.compare.tally(rows, keys), claim.published_tally()
+        there = f"holds in {theirs.held} of {theirs.cells} comparisons of its tables"
+        here = f"holds in {ours.held} of {ours.cells} comparisons" if ours.cells else "not measured"
+        found.append(
+            ClaimFinding(
+                claim.claim, f"{claim.paper}, {claim.source}", verdict_of(ours.held, ours.cells), here,
+                there if theirs.cells else "shown in a picture", difference,
+            )
+        )  # fmt: skip
+    return found
 
 
 def beside(tables: Sequence[str], figure: str, **keys: Any) -> float | None:
     """Return a published figure from the first table that has the row, or None."""
     for name in tables:
         table = published(name)
-        if any(key not in table.columns for key in keys):
-            continue
-        row = table.find(**keys)
-        if row is not None and row.get(figure) is not None:
-            return float(row[figure])
+        if all(key in table.columns for key in keys):
+            row = table.find(**keys)
+            if row is not None and row.get(figure) is not None:
+                return float(row[figure])
     return None
 
 
-METHOD_NAMES = {
-    "none": "no protection",
-    "laplace": "Laplace",
-    "purkayastha": "Purkayastha",
-    "gaussian": "Gaussian",
-    "sparse": "SPARSE",
-    "sparse-whitebox": "SPARSE-WB",
-    "covariance": "covariance (ours)",
-    "subspace": "subspace (ours)",
-}
-
-SETTING = (
-    "The paper: GTR-base, leakage of Vec2Text. Here: the encoder of the specification, leakage is R-precision of the "
-    "strongest token-inference attack that was trained on protected vectors, among words that enough texts hold."
-)
+def share_beside(tables: Sequence[str], figure: str, **keys: Any) -> float | None:
+    """Return a published figure as a share; None too where a key has no counterpart in the paper."""
+    found = None if None in keys.values() else beside(tables, figure, **keys)
+    return None if found is None else found / 100
 
 
-def point_row(
-    rows: Records, problem: str, method: str, scale: str, tables: Sequence[str]
-) -> list[TableCell]:
-    """Return the figures of one defence at one scale: over seeds mean and deviation, of one seed its interval."""
-    parsed = parse_scale(scale)
-    epsilon = parsed.value if parsed.kind in ("effective", "clean") else None
+def epsilon_of(scale: str | Scale) -> float | None:
+    """Return the paper's ε that a scale stands for; None for literal ones and others without a counterpart."""
+    parsed = parse_scale(scale) if isinstance(scale, str) else scale
+    return parsed.value if parsed.kind in ("effective", "clean") else None
 
-    def paper(figure: str) -> float | None:
-        if epsilon is None:
-            return None
-        found = beside(tables, figure, dataset=problem, epsilon=epsilon, method=method)
-        return None if found is None else found / 100
 
-    leak = number(
-        rows.figures("leakage", "value"),
-        low=rows.figures("leakage", "low"),
-        high=rows.figures("leakage", "high"),
-        published=paper("leakage"),
+def by_scale(
+    records: Records, *axes: str, first: Sequence[Any] = ()
+) -> list[tuple[tuple[Any, ...], Records]]:
+    """Return the records grouped by axes that end with scale and method, in the order of ``first``, then of scales."""
+    scales, place = records.values("scale"), axes.index("scale")
+    found = list(records.each(*axes))
+    return sorted(
+        found, key=lambda one: (first.index(one[0][0]) if first else 0, scales.index(one[0][place]))
     )
-    mlc = ("attacks", "mlc-published")
-    return [
-        leak,
-        number(rows.figures("leakage", "chance")),
-        ", ".join(dict.fromkeys(row["found"]["worst"] for row in rows)),
-        number(rows.figures(*mlc, "leakage", "value")),
-        number(rows.figures(*mlc, "confidence", "value"), published=paper("confidence")),
-        number(
-            rows.figures("utility", "value"),
-            low=rows.figures("utility", "low"),
-            high=rows.figures("utility", "high"),
-            published=paper("utility"),
-        ),
-        number(rows.figures("utility", "relative")),
-        "–"
-        if method == "none"
-        else number(rows.figures("protector", "epsilon"), percent=False, digits=0),
-    ]
 
 
 def point_table(
     records: Records, problem: str, *, title: str, tables: Sequence[str] = (), caption: str = ""
 ) -> Table:
-    """Return a table of one problem: a row for each scale and method."""
+    """Return a table of one problem: a row for each scale and method; over seeds mean and deviation."""
     own = records.where(problem=problem)
     metric = own[0]["found"]["utility"]["metric"] if len(own) else "Utility"
     columns = [
-        Column("Scale", text=True), Column("Method", text=True), Column("Leakage, strongest attack", "%"),
-        Column("Chance", "%"), Column("Strongest attack", text=True), Column("MLC leakage (Eq. 13)", "%"),
-        Column("MLC confidence (Eq. 14)", "%"), Column(metric, "%"), Column("Utility kept", "%"),
-        Column("ε of the mechanism"),
+        *words("Scale", "Method"), *percent("Leakage, strongest attack", "Chance"), *words("Strongest attack"),
+        *percent("MLC leakage (Eq. 13)", "MLC confidence (Eq. 14)", metric, "Utility kept"),
+        *plain("ε of the mechanism"),
     ]  # fmt: skip
-    rows = [
-        [scale, METHOD_NAMES.get(method, method), *point_row(rows, problem, method, scale, tables)]
-        for (scale, method), rows in own.each("scale", "method")
-    ]
-    order = {scale: i for i, scale in enumerate(records.values("scale"))}
-    rows.sort(key=lambda row: order[row[0]])
-    return Table(title, columns, rows, caption)
+    body: list[list[TableCell]] = []
+    for (scale, method), rows in by_scale(own, "scale", "method"):
+        keys = {"dataset": problem, "epsilon": epsilon_of(scale), "method": method}
+        theirs = {
+            name: share_beside(tables, name, **keys)
+            for name in ("leakage", "confidence", "utility")
+        }
+        mlc = ("attacks", "mlc-published")
+        body.append(
+            [
+                scale, method_name(method), rows.estimate("leakage", published=theirs["leakage"]),
+                rows.number("leakage", "chance"), ", ".join(dict.fromkeys(row["found"]["worst"] for row in rows)),
+                rows.number(*mlc, "leakage", "value"),
+                rows.number(*mlc, "confidence", "value", published=theirs["confidence"]),
+                rows.estimate("utility", published=theirs["utility"]), rows.number("utility", "relative"),
+                "–" if method == "none" else rows.plain("protector", "epsilon"),
+            ]
+        )  # fmt: skip
+    return Table(title, columns, body, caption)
+
+
+def ends(figure: Number) -> tuple[float | None, float | None]:
+    """Return the ends of a figure's band: a standard deviation over seeds, or its interval."""
+    if figure.sd is not None:
+        return figure.value - figure.sd, figure.value + figure.sd
+    return figure.low, figure.high
 
 
 def curve(records: Records, problem: str, *, title: str, axis: str = "effective") -> Figure:
@@ -172,24 +188,17 @@ def curve(records: Records, problem: str, *, title: str, axis: str = "effective"
     own = records.where(problem=problem)
     series, chance = [], None
     for (method,), rows in own.each("method"):
-        points = []
+        points: list[Point] = []
         for (scale,), at in rows.each("scale"):
             if parse_scale(scale).kind not in (axis, "utility", "clean"):
                 continue
-            x = number(at.figures("utility", "relative"))
-            y = number(
-                at.figures("leakage", "value"),
-                low=at.figures("leakage", "low"),
-                high=at.figures("leakage", "high"),
-            )
-            guess = number(at.figures("leakage", "chance"))
+            x, y = at.number("utility", "relative"), at.estimate("leakage")
+            guess = at.number("leakage", "chance")
             chance = guess.value if guess else chance
             if x and y:
-                points.append((x.value, y.value, *_ends(y)))
+                points.append((x.value, y.value, *ends(y)))
         if points:
-            series.append(
-                Series(METHOD_NAMES.get(method, method), sorted(points), dashed=method == "none")
-            )
+            series.append(Series(method_name(method), sorted(points), dashed=method == "none"))
     caption = "Lower right is better. Bands: 95 % intervals, or one standard deviation over seeds."
     return Figure(
         title,
@@ -201,12 +210,6 @@ def curve(records: Records, problem: str, *, title: str, axis: str = "effective"
     )
 
 
-def _ends(y: Number) -> tuple[float | None, float | None]:
-    if y.sd is not None:
-        return y.value - y.sd, y.value + y.sd
-    return y.low, y.high
-
-
 def published_rows(records: Records, kind: str) -> list[dict[str, Any]]:
     """Return points with the paper's keys and units: a row for each problem, method and ε, means over seeds."""
     found = []
@@ -214,17 +217,23 @@ def published_rows(records: Records, kind: str) -> list[dict[str, Any]]:
         parsed = parse_scale(scale)
         if parsed.kind not in (kind, "clean"):
             continue
-        mlc = ("attacks", "mlc-published", "confidence", "value")
         figures = {
-            "leakage": number(rows.figures("leakage", "value")),
-            "confidence": number(rows.figures(*mlc)),
-            "utility": number(rows.figures("utility", "value")),
+            "leakage": rows.number("leakage", "value"),
+            "confidence": rows.number("attacks", "mlc-published", "confidence", "value"),
+            "utility": rows.number("utility", "value"),
         }
         found.append(
             {"dataset": problem, "epsilon": parsed.value, "method": method, "axis": kind}
-            | {k: None if v is None else 100 * v.value for k, v in figures.items()}
+            | {name: None if one is None else 100 * one.value for name, one in figures.items()}
         )
     return found
+
+
+def excess(rows: Records, *path: str) -> float:
+    """Return the leakage above chance; NaN where it was not measured."""
+    where = path or ("leakage",)
+    value, chance = rows.number(*where, "value"), rows.number(*where, "chance")
+    return math.nan if value is None or chance is None else value.value - chance.value
 
 
 def excess_ratio(
@@ -234,15 +243,6 @@ def excess_ratio(
 
     NaN if one of them was not measured, or if the other's is not above chance: then there is nothing to be a share of.
     """
-    where = path or ("leakage",)
-
-    def excess(name: str) -> float:
-        rows = records.where(problem=problem, method=name, scale=scale)
-        value, chance = (
-            number(rows.figures(*where, "value")),
-            number(rows.figures(*where, "chance")),
-        )
-        return math.nan if value is None or chance is None else value.value - chance.value
-
-    base = excess(against)
-    return excess(method) / base if base > 0 else math.nan
+    at = records.where(problem=problem, scale=scale)
+    base = excess(at.where(method=against), *path)
+    return excess(at.where(method=method), *path) / base if base > 0 else math.nan

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 from research.experiment import Experiment
-from vecveil.errors import InvalidInputError
+from vecveil.errors import unknown_name
 
 __all__ = ["EXPERIMENTS", "experiment_named"]
 
@@ -13,7 +14,7 @@ _WHERE = {
     "tradeoff": "tradeoff.Tradeoff",
     "attacks": "attacks.AttackModels",
     "categories": "categories.Categories",
-    "whitebox": "whitebox.WhiteBox",
+    "whitebox": "tradeoff.WhiteBox",
     "concept-groups": "concept_groups.ConceptGroups",
     "encoders": "encoders.EmbeddingModels",
     "pii-transforms": "pii_transforms.PiiTransforms",
@@ -32,11 +33,10 @@ EXPERIMENTS = tuple(_WHERE)
 """Names, in the order of the papers' tables, ours last."""
 
 
-def experiment_named(name: str) -> Experiment:
+def experiment_named(name: str) -> Experiment[Any]:
     """Return an experiment by name."""
     if name not in _WHERE:
-        wanted = "one of " + ", ".join(EXPERIMENTS)
-        raise InvalidInputError.of("experiment", "name", wanted, repr(name)[:60])
+        raise unknown_name("experiment", "name", EXPERIMENTS, name)
     module, _, kind = _WHERE[name].partition(".")
-    found: Experiment = getattr(importlib.import_module(f"{__name__}.{module}"), kind)()
+    found: Experiment[Any] = getattr(importlib.import_module(f"{__name__}.{module}"), kind)()
     return found

@@ -26,16 +26,40 @@ from research.grid import Grid, GridSpec
 from research.points import defend, leakage, protector_record, utility
 from research.published import published
 from research.scales import parse_scale
-from research.specification import Spec, digest
-from research.tables import METHOD_NAMES, beside, findings_of, verdict_of
-from vecveil.errors import InvalidInputError
+from research.specification import check_names, digest
+from research.tables import (
+    by_scale,
+    ends,
+    epsilon_of,
+    findings_of,
+    method_name,
+    percent,
+    share_beside,
+    verdict_of,
+    words,
+)
 from vecveil.metrics.reconstruction import reconstruction_leakage
 from vecveil.protector import Protector
 from vecveil.records.experiment import Cell as TableCell
-from vecveil.records.experiment import ClaimFinding, Column, Figure, Number, Series, Summary, Table
-from vecveil.records.experiment import number as mean_of
+from vecveil.records.experiment import ClaimFinding, Figure, Point, Series, Summary, Table, number
 
+ATTACK_NAMES = {"mlc": "MLC", "geia": "GEIA", "vec2text": "Vec2Text"}
 MLC = "mlc-published"
+PUBLISHED = "sparse-table-2"
+SETTING = (
+    "The paper: GTR-base, a pretrained GPT-2 for GEIA and a pretrained T5 for Vec2Text. Here: the encoder and the "
+    "decoders of the specification; `small` ones are trained from scratch on one corpus, so what they miss is no "
+    "evidence of safety."
+)
+MEASURES = (
+    "Leakage (Eq. 13) is over words that enough texts hold, the same for every attack; 'every word' is over all words "
+    "of the concept, which a classifier of frequent words cannot be asked for. Chance is the same figure for "
+    "reconstructions that are handed to other texts (for MLC: of a guess by base rates)."
+)
+TEXT_FIGURES = {
+    "leakage_every_word": "Leakage, every word", "token_f1": "Token F1", "bleu": "BLEU", "rouge_l": "ROUGE-L",
+    "exact_match": "Exact match", "cosine": "Cosine",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +76,7 @@ class WriterSpec(GridSpec):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        unknown = [name for name in self.decoders if name not in WRITERS]
-        if unknown:
-            wanted = "of " + ", ".join(WRITERS)
-            raise InvalidInputError.of("experiment", "decoders", wanted, repr(unknown[0])[:40])
+        check_names("decoders", self.decoders, WRITERS)
         check_decoders(self.decoders)
 
     def decoder(self, kind: str) -> DecoderSpec:
@@ -84,13 +105,10 @@ class AttackModelsSpec(WriterSpec):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        unknown = [name for name in self.models if name not in ("mlc", *WRITERS)]
-        if unknown:
-            wanted = "of mlc, " + ", ".join(WRITERS)
-            raise InvalidInputError.of("experiment", "models", wanted, repr(unknown[0])[:40])
+        check_names("models", self.models, ("mlc", *WRITERS))
 
 
-class AttackModels(Grid):
+class AttackModels(Grid[AttackModelsSpec]):
     """Three attacks on every defence."""
 
     name = "attacks"
@@ -98,41 +116,33 @@ class AttackModels(Grid):
     source = "SPARSE, Table 2"
     spec_type = AttackModelsSpec
 
-    def cells(self, spec: Spec) -> list[Cell]:
-        """Return the grid's cells for each attack."""
-        assert isinstance(spec, AttackModelsSpec)
+    def cells(self, spec: AttackModelsSpec) -> list[Cell]:
         grid = super().cells(spec)
         return [Cell.of(attack=kind, **c.to_record()) for kind in spec.models for c in grid]
 
-    def settings(self, spec: Spec, cell: Cell) -> dict[str, Any]:
+    def settings(self, spec: AttackModelsSpec, cell: Cell) -> dict[str, Any]:
         """Return what decides a cell: token inference depends on no decoder, and the other way round."""
-        assert isinstance(spec, AttackModelsSpec)
         found = {**super().settings(spec, cell), **spec.judging()}
         if cell["attack"] == "mlc":
             return found
         decoder = dataclasses.asdict(spec.decoder(cell["attack"]))
         return {**found, "attacks": [], "further": False, "decoder": decoder}
 
-    def data_digest(self, spec: Spec, bench: Bench, cell: Cell) -> str | None:
+    def data_digest(self, spec: AttackModelsSpec, bench: Bench, cell: Cell) -> str | None:
         """Return a hash of the problem's texts and, for attacks that write, of the corpus."""
-        assert isinstance(spec, AttackModelsSpec)
         own = super().data_digest(spec, bench, cell)
         if cell["attack"] == "mlc":
             return own
         return digest([own, corpus_digest(bench, spec.decoder(cell["attack"]))])
 
-    def prepare(self, spec: Spec, bench: Bench, cells: Sequence[Cell]) -> None:
-        """Encode the texts, and train the decoders that attacks go on from."""
-        assert isinstance(spec, AttackModelsSpec)
+    def prepare(self, spec: AttackModelsSpec, bench: Bench, cells: Sequence[Cell]) -> None:
         super().prepare(spec, bench, cells)
         for problem, kind in dict.fromkeys((c["problem"], c["attack"]) for c in cells):
             if kind != "mlc":
                 prepare_decoder(bench, problem, kind, spec.decoder(kind))
 
-    def measure(self, spec: Spec, cell: Cell, bench: Bench) -> dict[str, Any]:
-        """Return what one attack reads of one defence."""
-        assert isinstance(spec, AttackModelsSpec)
-        material = bench.material(cell["problem"], cell["seed"])
+    def measure(self, spec: AttackModelsSpec, cell: Cell, bench: Bench) -> dict[str, Any]:
+        material, kind = bench.material(cell["problem"], cell["seed"]), cell["attack"]
         protector = defence_of(spec, cell, bench, material)
         rows, left_out = judged_rows(bench, material, spec.decoders, spec.judged)
         common = {
@@ -140,19 +150,16 @@ class AttackModels(Grid):
             "protector": protector_record(protector),
             "texts": {"judged": len(rows), "left_out": left_out},
         }
-        if cell["attack"] == "mlc":
-            case = dataclasses.replace(material.case, test=rows)
-            narrowed = dataclasses.replace(material, case=case)
+        if kind == "mlc":
+            # The same texts are judged as by the attacks that write.
+            narrowed = dataclasses.replace(
+                material, case=dataclasses.replace(material.case, test=rows)
+            )
             names = tuple(dict.fromkeys((MLC, *spec.attacks)))
             found = leakage(narrowed, protector, names, further=spec.further)
-            worst = found["worst"]
-            return {
-                **common,
-                "figures": found["attacks"][MLC],
-                "strongest": {"name": worst, **found["attacks"][worst]},
-                "attacks": found["attacks"],
-            }
-        kind = cell["attack"]
+            attacks, worst = found["attacks"], found["worst"]
+            strongest = {"name": worst, **attacks[worst]}
+            return {**common, "figures": attacks[MLC], "strongest": strongest, "attacks": attacks}
         written = rewrite(
             bench, material, kind, spec.decoder(kind), protector, label_of(cell), rows
         )
@@ -167,16 +174,27 @@ class AttackModels(Grid):
             "training": dict(written.tuned),
         }
 
-    def summary(self, spec: Spec, records: Records) -> Summary:
-        """Return the paper's table with ours beside, and what becomes of its claims."""
-        assert isinstance(spec, AttackModelsSpec)
+    def summary(self, spec: AttackModelsSpec, records: Records) -> Summary:
         return attacks_summary(spec.models, spec.decoders, records)
+
+
+def attacks_summary(
+    models: Sequence[str], decoders: Mapping[str, DecoderSpec], records: Records
+) -> Summary:
+    """Return the paper's table with ours beside, and what becomes of its claims."""
+    names = records.values("problem")
+    return Summary(
+        tables=[t for name in names for t in (_leakage(records, name), _texts(records, name)) if t],
+        figures=[f for name in names for f in _figures(records, name)],
+        findings=attack_findings(records),
+        notes=[AXES, SETTING, MEASURES, *training_notes(models, decoders, records)],
+    )
 
 
 def defence_of(spec: GridSpec, cell: Cell, bench: Bench, material: Material) -> Protector | None:
     """Return a cell's protector; one of several attacks on it is fitted once a process."""
     method, scale = cell["method"], cell["scale"]
-    options = {k: int(v) if v == int(v) else v for k, v in spec.options.get(method, {}).items()}
+    options = spec.method_options(method)
     key = ("defence", cell["problem"], method, scale, cell["seed"], repr(options))
     return bench.once(key, lambda: defend(bench, material, method, parse_scale(scale), **options))
 
@@ -186,39 +204,11 @@ def label_of(cell: Cell) -> str:
     return f"{cell['method']}-{cell['scale'].replace(' ', '-')}"
 
 
-MEASURES = (
-    "Leakage (Eq. 13) is over words that enough texts hold, the same for every attack; 'every word' is over all words "
-    "of the concept, which a classifier of frequent words cannot be asked for. Chance is the same figure for "
-    "reconstructions that are handed to other texts (for MLC: of a guess by base rates)."
-)
-_TEXT_FIGURES = (
-    ("leakage_every_word", "Leakage, every word"),
-    ("token_f1", "Token F1"),
-    ("bleu", "BLEU"),
-    ("rouge_l", "ROUGE-L"),
-    ("exact_match", "Exact match"),
-    ("cosine", "Cosine"),
-)
-
-
-def attacks_summary(
-    models: Sequence[str], decoders: Mapping[str, DecoderSpec], records: Records
-) -> Summary:
-    """Return tables, figures and findings."""
-    names = records.values("problem")
-    return Summary(
-        tables=[t for name in names for t in (_leakage(records, name), _texts(records, name)) if t],
-        figures=[f for name in names for f in _figures(records, name)],
-        findings=attack_findings(records),
-        notes=[AXES, SETTING, MEASURES, *training_notes(models, decoders, records)],
-    )  # fmt: skip
-
-
 def training_notes(
     models: Sequence[str], decoders: Mapping[str, DecoderSpec], records: Records
 ) -> list[str]:
     """Return how each attack that writes texts was trained, in words, and which ones cannot tell defences apart."""
-    found = [
+    notes = [
         f"{ATTACK_NAMES[kind]} does not read clean vectors above chance on {problem}: it was trained too little to say "
         "anything of a defence, and its figures are left out of the claims."
         for (problem, kind), at in records.where(method="none").each("problem", "attack")
@@ -233,81 +223,70 @@ def training_notes(
         learnt = f" of {base['texts']:,.0f} texts" if "texts" in base else ""
         parameters = base.get("parameters", base.get("hypothesiser_parameters"))
         large = f", {parameters / 1e6:.1f} million parameters" if parameters else ""
-        seconds = sum(
-            v for k, v in tuned.items() if k.endswith("seconds") and k != "processor_seconds"
-        )
+        clocks = [k for k in tuned if k.endswith("seconds") and k != "processor_seconds"]
         corrects = f", {spec.rounds} rounds of correction" if spec.rounds else ""
-        found.append(
+        notes.append(
             f"{ATTACK_NAMES[kind]}: preset {spec.preset}{large}; a base{learnt} of `{spec.corpus}`"
             f"{' that was given' if spec.start_from else ''}, then {spec.fine_tuning_epochs} epochs of freshly "
-            f"protected texts of the problem, {seconds:.0f} s a defence{corrects}."
-        )  # fmt: skip
-    left_out = {int(n) for n in records.figures("texts", "left_out")} - {0}
-    if left_out:
-        found.append(
-            f"{max(left_out)} texts that are in the corpus of a base that was given, or near one, are not judged."
+            f"protected texts of the problem, {sum(tuned[k] for k in clocks):.0f} s a defence{corrects}."
         )
-    return found
+    left_out = max((int(n) for n in records.figures("texts", "left_out")), default=0)
+    if left_out:
+        notes.append(
+            f"{left_out} texts that are in the corpus of a base that was given, or near one, are not judged."
+        )
+    return notes
 
 
-def _figure(rows: Records, name: str, published_figure: float | None = None) -> Number | None:
-    path = ("figures", name)
-    return mean_of(
-        rows.figures(*path, "value"), low=rows.figures(*path, "low"), high=rows.figures(*path, "high"),
-        published=published_figure,
-    )  # fmt: skip
-
-
-def _ordered(own: Records) -> list[tuple[str, str, str, Records]]:
-    """Return attack, scale, method and records of each row, in the paper's order."""
-    scales = own.values("scale")
-    found = [(*key, rows) for key, rows in own.each("attack", "scale", "method")]
-    return sorted(found, key=lambda row: (own.values("attack").index(row[0]), scales.index(row[1])))
+def judged_texts(records: Records) -> str:
+    """Return how many texts are judged, in words."""
+    return " or ".join(map(str, sorted({int(n) for n in records.figures("texts", "judged")})))
 
 
 def _leakage(records: Records, problem: str) -> Table:
     own = records.where(problem=problem)
     columns = [
-        Column("Attack", text=True), Column("Scale", text=True), Column("Method", text=True),
-        Column("Leakage (Eq. 13)", "%"), Column("Chance", "%"), Column("Change", "%"),
-        Column("Strongest token inference", text=True), Column("its R-precision", "%"), Column("Utility kept", "%"),
+        *words("Attack", "Scale", "Method"), *percent("Leakage (Eq. 13)", "Chance", "Change"),
+        *words("Strongest token inference"), *percent("its R-precision", "Utility kept"),
     ]  # fmt: skip
     rows: list[list[TableCell]] = []
-    for attack, scale, method, at in _ordered(own):
+    for (attack, scale, method), at in _ordered(own):
         keys = {"attack": attack, "epsilon": epsilon_of(scale), "method": method}
         leak, change = (
-            None if keys["epsilon"] is None else beside([PUBLISHED], name, **keys)
-            for name in ("leakage", "leakage_change")
+            share_beside([PUBLISHED], name, **keys) for name in ("leakage", "leakage_change")
         )
-        strongest = dict.fromkeys(
+        names = dict.fromkeys(
             r["found"]["strongest"]["name"] for r in at if "strongest" in r["found"]
         )
-        rows.append([
-            ATTACK_NAMES[attack], scale, METHOD_NAMES.get(method, method),
-            _figure(at, "leakage", None if leak is None else leak / 100),
-            mean_of(at.figures("figures", "leakage", "chance")),
-            mean_of(changes(own, at, attack), published=None if change is None else change / 100),
-            ", ".join(strongest) or None,
-            mean_of(at.figures("strongest", "r_precision", "value")),
-            mean_of(at.figures("utility", "relative")),
-        ])  # fmt: skip
-    judged = sorted({int(n) for n in own.figures("texts", "judged")})
-    caption = f"{' or '.join(map(str, judged))} texts are judged. Change: relative to unprotected vectors."
+        rows.append(
+            [
+                ATTACK_NAMES[attack], scale, method_name(method), at.estimate("figures", "leakage", published=leak),
+                at.number("figures", "leakage", "chance"), number(changes(own, at, attack), published=change),
+                ", ".join(names) or None, at.number("strongest", "r_precision", "value"),
+                at.number("utility", "relative"),
+            ]
+        )  # fmt: skip
+    caption = f"{judged_texts(own)} texts are judged. Change: relative to unprotected vectors."
     return Table(problem, columns, rows, caption)
+
+
+def _ordered(own: Records) -> list[tuple[tuple[Any, ...], Records]]:
+    """Return the records of each row of a table, in the paper's order."""
+    return by_scale(own, "attack", "scale", "method", first=own.values("attack"))
 
 
 def _texts(records: Records, problem: str) -> Table | None:
     own = Records([r for r in records.where(problem=problem) if r["cell"]["attack"] != "mlc"])
     if not len(own):
         return None
-    columns = [Column("Attack", text=True), Column("Scale", text=True), Column("Method", text=True)]
-    for _, title in _TEXT_FIGURES:
-        columns += [Column(title, "%"), Column(f"{title}, chance", "%")]
+    columns = words("Attack", "Scale", "Method")
+    for title in TEXT_FIGURES.values():
+        columns += percent(title, f"{title}, chance")
     rows: list[list[TableCell]] = []
-    for attack, scale, method, at in _ordered(own):
-        row: list[TableCell] = [ATTACK_NAMES[attack], scale, METHOD_NAMES.get(method, method)]
-        for name, _ in _TEXT_FIGURES:
-            row += [_figure(at, name), mean_of(at.figures("figures", name, "chance"))]
+    for (attack, scale, method), at in _ordered(own):
+        row: list[TableCell] = [ATTACK_NAMES[attack], scale, method_name(method)]
+        for name in TEXT_FIGURES:
+            row += [at.estimate("figures", name), at.number("figures", name, "chance")]
         rows.append(row)
     caption = "What the reconstructions are worth as texts. Cosine: of the attacked encoder."
     return Table(f"{problem}: reconstructions", columns, rows, caption)
@@ -320,40 +299,20 @@ def _figures(records: Records, problem: str) -> list[Figure]:
     for (scale,), at in own.each("scale"):
         series = []
         for (method,), rows in at.each("method"):
-            points = []
-            for attack in attacks:
-                leak = _figure(rows.where(attack=attack), "leakage")
-                if leak is not None:
-                    ends = (
-                        (leak.low, leak.high)
-                        if leak.sd is None
-                        else (leak.value - leak.sd, leak.value + leak.sd)
-                    )
-                    points.append((float(attacks.index(attack)), leak.value, *ends))
-            series.append(Series(METHOD_NAMES.get(method, method), points, dashed=method == "none"))
+            leaks = [rows.where(attack=attack).estimate("figures", "leakage") for attack in attacks]
+            points: list[Point] = [
+                (float(i), leak.value, *ends(leak))
+                for i, leak in enumerate(leaks)
+                if leak is not None
+            ]
+            series.append(Series(method_name(method), points, dashed=method == "none"))
         found.append(
             Figure(
-                f"{problem}: leakage at {scale}", kind="bars", x="attack", y="leakage (Eq. 13)",
-                series=series, columns=[ATTACK_NAMES[attack] for attack in attacks],
-                caption="Lower is better.",
+                f"{problem}: leakage at {scale}", kind="bars", x="attack", y="leakage (Eq. 13)", series=series,
+                columns=[ATTACK_NAMES[attack] for attack in attacks], caption="Lower is better.",
             )
         )  # fmt: skip
     return found
-
-
-PUBLISHED = "sparse-table-2"
-ATTACK_NAMES = {"mlc": "MLC", "geia": "GEIA", "vec2text": "Vec2Text"}
-SETTING = (
-    "The paper: GTR-base, a pretrained GPT-2 for GEIA and a pretrained T5 for Vec2Text. Here: the encoder and the "
-    "decoders of the specification; `small` ones are trained from scratch on one corpus, so what they miss is no "
-    "evidence of safety."
-)
-
-
-def epsilon_of(scale: str) -> float | None:
-    """Return the paper's ε that a scale stands for; None for literal ones and others without a counterpart."""
-    parsed = parse_scale(scale)
-    return parsed.value if parsed.kind in ("effective", "clean") else None
 
 
 def above_chance(rows: Records, *path: str) -> bool:
@@ -363,7 +322,7 @@ def above_chance(rows: Records, *path: str) -> bool:
         return bool(values)
     if len(values) == 1:
         return len(lows) == 1 and lows[0] > chances[0]
-    by = mean_of([value - chance for value, chance in zip(values, chances, strict=True)])
+    by = number([value - chance for value, chance in zip(values, chances, strict=True)])
     return by is not None and by.sd is not None and by.value > 2 * by.sd / math.sqrt(len(values))
 
 
@@ -391,17 +350,21 @@ def _rows(records: Records) -> list[dict[str, Any]]:
     An attack that is at chance on clean vectors is left out, and so is a scale at which it is at chance whatever the
     method: figures that are all chance have no order.
     """
+
+    def informative(rows: Records) -> bool:
+        return any(above_chance(at, "figures", "leakage") for _, at in rows.each("method"))
+
     found = []
-    for (problem, attack, scale, method), at in records.each(
-        "problem", "attack", "scale", "method"
-    ):
+    axes = ("problem", "attack", "scale", "method")
+    for (problem, attack, scale, method), at in records.each(*axes):
         epsilon = epsilon_of(scale)
-        same = {"problem": problem, "attack": attack}
-        told = records.where(**same, method="none"), records.where(**same, scale=scale)
-        if epsilon is None or not all(_told(part) for part in told):
+        own = records.where(problem=problem, attack=attack)
+        if epsilon is None or not (
+            informative(own.where(method="none")) and informative(own.where(scale=scale))
+        ):
             continue
-        leak = mean_of(at.figures("figures", "leakage", "value"))
-        change = mean_of(changes(records.where(problem=problem), at, attack))
+        leak = at.number("figures", "leakage", "value")
+        change = number(changes(records.where(problem=problem), at, attack))
         found.append({
             "dataset": problem, "attack": attack, "epsilon": epsilon, "method": method,
             "leakage": None if leak is None else 100 * leak.value,
@@ -410,50 +373,43 @@ def _rows(records: Records) -> list[dict[str, Any]]:
     return found
 
 
-def _told(rows: Records) -> bool:
-    return any(above_chance(at, "figures", "leakage") for _, at in rows.each("method"))
-
-
 def _own(records: Records, rows: Sequence[Mapping[str, Any]]) -> list[ClaimFinding]:
     """Return what the paper's figures imply without saying so, and what holds for ours."""
     found = []
     table = published(PUBLISHED)
     theirs = {row["attack"]: row["leakage"] for row in table.rows if row["epsilon"] == math.inf}
-    clean = {
-        (row["dataset"], row["attack"]): row["leakage"]
-        for row in rows
-        if row["epsilon"] == math.inf
-    }
+    clean = {(r["dataset"], r["attack"]): r["leakage"] for r in rows if r["epsilon"] == math.inf}
     for (problem, attack), ours in clean.items():
         mlc = clean.get((problem, "mlc"))
         if attack == "mlc" or ours is None or mlc is None:
             continue
-        more = "more" if theirs[attack] > theirs["mlc"] else "less"
+        more = theirs[attack] > theirs["mlc"]
         found.append(ClaimFinding(
-            f"From unprotected vectors {ATTACK_NAMES[attack]} reads {more} of the sensitive words than MLC.",
-            table.source, "agrees" if (ours > mlc) == (more == "more") else "disagrees",
+            f"From unprotected vectors {ATTACK_NAMES[attack]} reads {'more' if more else 'less'} of the "
+            "sensitive words than MLC.", table.source, "agrees" if (ours > mlc) == more else "disagrees",
             f"{ours:.1f} against {mlc:.1f} % ({problem})", f"{theirs[attack]:.1f} against {theirs['mlc']:.1f} %",
             SETTING,
         ))  # fmt: skip
+    key = ("dataset", "attack", "epsilon")
+    sparse = {tuple(r[k] for k in key): r["leakage"] for r in rows if r["method"] == "sparse"}
     pairs = [
-        (one["leakage"], other["leakage"])
-        for one in rows if one["method"] == "subspace"
-        for other in rows if other["method"] == "sparse"
-        and all(one[key] == other[key] for key in ("dataset", "attack", "epsilon"))
-    ]  # fmt: skip
+        (r["leakage"], sparse[at])
+        for r in rows
+        if r["method"] == "subspace" and (at := tuple(r[k] for k in key)) in sparse
+    ]
     if pairs:
-        held = sum(ours < theirs for ours, theirs in pairs)
+        held = sum(ours < beside for ours, beside in pairs)
         found.append(ClaimFinding(
             "At equal noise the subspace method leaks less than SPARSE whatever the attack.", "own",
             verdict_of(held, len(pairs)), f"holds in {held} of {len(pairs)} comparisons",
         ))  # fmt: skip
-    kinds = [r for r in records if r["cell"]["attack"] != "mlc" and r["cell"]["method"] != "none"]
-    if kinds:
-        weaker = [r for r in kinds if _excess(r) < _mlc_excess(records, r)]
+    written = [r for r in records if r["cell"]["attack"] != "mlc" and r["cell"]["method"] != "none"]
+    if written:
+        weaker = [r for r in written if _excess(r) < _mlc_excess(records, r)]
         found.append(ClaimFinding(
             "On protected vectors a classifier of words reads more above chance than an attack that writes texts.",
-            "own", verdict_of(len(weaker), len(kinds)),
-            f"in {len(weaker)} of {len(kinds)} cells the strongest token inference is further above its chance", "",
+            "own", verdict_of(len(weaker), len(written)),
+            f"in {len(weaker)} of {len(written)} cells the strongest token inference is further above its chance", "",
             "Judge a defence by token inference first; a reconstruction that fails shows little.",
         ))  # fmt: skip
     return found

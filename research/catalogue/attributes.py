@@ -14,16 +14,15 @@ from research.datasets import open_dataset
 from research.datasets.kinds import TextSet
 from research.experiment import Cell, Experiment, Records
 from research.grid import SeededScalesSpec
-from research.points import attacks_named, protector_record, utility
+from research.points import attacks_named, protector_record, released, utility
 from research.scales import parse_scale
-from research.specification import Spec, digest
-from research.tables import METHOD_NAMES
+from research.specification import digest, wrong
+from research.tables import method_name, percent, words
 from research.tasks import task_texts
 from vecveil.attacks import LabelledVectors, split_groups
-from vecveil.errors import InvalidInputError
 from vecveil.protector import Protector, fit_labels
 from vecveil.records.experiment import Cell as TableCell
-from vecveil.records.experiment import Column, Summary, Table, number
+from vecveil.records.experiment import Summary, Table
 
 ABOUT = (
     "A text has no part that could be removed to take its attribute away, so there are no pairs and no concept-level "
@@ -65,9 +64,7 @@ class AttributesSpec(SeededScalesSpec):
             parse_scale(scale)
         for name, one in self.attributes.items():
             if not one.keep:
-                raise InvalidInputError.of(
-                    "experiment", f"attributes.{name}.keep", "at least one data set", "none"
-                )
+                raise wrong(f"attributes.{name}.keep", "at least one data set", "none")
         attacks_named(self.attacks, further=False)
 
 
@@ -84,7 +81,7 @@ class _Texts:
     classes: tuple[str, ...]
 
 
-class Attributes(Experiment):
+class Attributes(Experiment[AttributesSpec]):
     """Cells with the axes attribute, method, scale and seed."""
 
     name = "attributes"
@@ -93,9 +90,7 @@ class Attributes(Experiment):
     spec_type = AttributesSpec
     version = 2  # 1: attackers learnt from the fitted texts
 
-    def cells(self, spec: Spec) -> list[Cell]:
-        """Return the cells, those of an attribute side by side."""
-        assert isinstance(spec, AttributesSpec)
+    def cells(self, spec: AttributesSpec) -> list[Cell]:
         return [
             Cell.of(attribute=name, method=method, scale=scale, seed=seed)
             for seed in spec.all_seeds
@@ -105,9 +100,7 @@ class Attributes(Experiment):
             if spec.wants(scale, seed) and parse_scale(scale).fits(method)
         ]
 
-    def settings(self, spec: Spec, cell: Cell) -> dict[str, Any]:
-        """Return what decides a cell."""
-        assert isinstance(spec, AttributesSpec)
+    def settings(self, spec: AttributesSpec, cell: Cell) -> dict[str, Any]:
         one = spec.attributes[cell["attribute"]]
         own = {
             "data": one.data,
@@ -121,26 +114,20 @@ class Attributes(Experiment):
             "options": spec.options.get(cell["method"], {}),
         }
 
-    def prepare(self, spec: Spec, bench: Bench, cells: Sequence[Cell]) -> None:
-        """Encode the texts of every attribute and kept task."""
-        assert isinstance(spec, AttributesSpec)
+    def prepare(self, spec: AttributesSpec, bench: Bench, cells: Sequence[Cell]) -> None:
         for name in dict.fromkeys(cell["attribute"] for cell in cells):
             texts = [*self._texts(spec, bench, name).texts]
             for kept in spec.attributes[name].keep:
                 texts += task_texts(kept, bench.data)
             bench.encoder().encode(list(dict.fromkeys(texts)), show_progress=bench.show_progress)
 
-    def data_digest(self, spec: Spec, bench: Bench, cell: Cell) -> str | None:
-        """Return a hash of the texts, their labels and groups, and of the kept tasks."""
-        assert isinstance(spec, AttributesSpec)
+    def data_digest(self, spec: AttributesSpec, bench: Bench, cell: Cell) -> str | None:
         found = self._texts(spec, bench, cell["attribute"])
         kept = [bench.task_digest(name) for name in spec.attributes[cell["attribute"]].keep]
         own = [found.texts, found.labels.tolist(), found.groups.tolist(), list(found.classes)]
         return digest([*own, *kept])
 
-    def measure(self, spec: Spec, cell: Cell, bench: Bench) -> dict[str, Any]:
-        """Return what is left of the kept tasks and how well the attribute is inferred."""
-        assert isinstance(spec, AttributesSpec)
+    def measure(self, spec: AttributesSpec, cell: Cell, bench: Bench) -> dict[str, Any]:
         one, seed = spec.attributes[cell["attribute"]], cell["seed"]
         found = self._texts(spec, bench, cell["attribute"])
         encoder = bench.encoder()
@@ -162,17 +149,10 @@ class Attributes(Experiment):
         }
 
     def _inferred(
-        self, spec: Spec, found: _Texts, X: Any, protector: Protector | None, seed: int
+        self, spec: AttributesSpec, found: _Texts, X: Any, protector: Protector | None, seed: int
     ) -> dict[str, Any]:
         marks = np.eye(len(found.classes), dtype=np.uint8)[found.labels]
-        judged = X[found.test]
-        oracle: dict[str, Any] = {}
-        if protector is not None:
-            judged = protector.protect(judged, np.random.default_rng([seed, 12]))
-            oracle = {
-                "release": protector.release(),
-                "noise_covariance": protector.released_noise_covariance(),
-            }
+        judged, oracle = released(protector, X[found.test], seed)
         known = LabelledVectors(X[found.attack], marks[found.attack], found.groups[found.attack])
         met = LabelledVectors(judged, marks[found.test], found.groups[found.test])
         results = {}
@@ -183,37 +163,30 @@ class Attributes(Experiment):
         worst = max(results, key=lambda name: results[name]["value"])
         return {"attacks": results, "worst": worst, "inferred": results[worst]}
 
-    def _most(self, spec: Spec, one: AttributeSpec) -> int:
+    def _most(self, spec: AttributesSpec, one: AttributeSpec) -> int:
         return one.texts if spec.texts is None else min(one.texts, spec.texts)
 
-    def _texts(self, spec: Spec, bench: Bench, name: str) -> _Texts:
-        assert isinstance(spec, AttributesSpec)
+    def _texts(self, spec: AttributesSpec, bench: Bench, name: str) -> _Texts:
         one = spec.attributes[name]
         return bench.once(
             ("texts", name),
             lambda: _read(open_dataset(one.data, bench.data), one, self._most(spec, one)),
         )
 
-    def summary(self, spec: Spec, records: Records) -> Summary:
-        """Return a table of every attribute, method and scale."""
+    def summary(self, spec: AttributesSpec, records: Records) -> Summary:
         kept = list(dict.fromkeys(name for row in records for name in row["found"]["kept"]))
         columns = [
-            Column("Attribute", text=True), Column("Scale", text=True), Column("Method", text=True),
-            Column("Accuracy of the strongest attack", "%"), Column("Chance", "%"), Column("Attack", text=True),
-            *(Column(f"{name}, kept", "%") for name in kept),
+            *words("Attribute", "Scale", "Method"), *percent("Accuracy of the strongest attack", "Chance"),
+            *words("Attack"), *percent(*(f"{name}, kept" for name in kept)),
         ]  # fmt: skip
-        body: list[list[TableCell]] = []
-        for (attribute, scale, method), rows in records.each("attribute", "scale", "method"):
-            low, high = (rows.figures("inferred", end) for end in ("low", "high"))
-            body.append(
-                [
-                    attribute, scale, METHOD_NAMES.get(method, method),
-                    number(rows.figures("inferred", "value"), low=low, high=high),
-                    number(rows.figures("inferred", "chance")),
-                    ", ".join(dict.fromkeys(row["found"]["worst"] for row in rows)),
-                    *(number(rows.figures("kept", name, "relative")) if _has(rows, name) else "–" for name in kept),
-                ]
-            )  # fmt: skip
+        body: list[list[TableCell]] = [
+            [
+                attribute, scale, method_name(method), rows.estimate("inferred"), rows.number("inferred", "chance"),
+                ", ".join(dict.fromkeys(row["found"]["worst"] for row in rows)),
+                *(rows.number("kept", name, "relative") if _has(rows, name) else "–" for name in kept),
+            ]
+            for (attribute, scale, method), rows in records.each("attribute", "scale", "method")
+        ]  # fmt: skip
         return Summary([Table("Attributes of whole texts", columns, body)], notes=[ABOUT])
 
 
@@ -224,15 +197,13 @@ def _has(rows: Records, name: str) -> bool:
 def _read(found: Any, one: AttributeSpec, most: int) -> _Texts:
     """Return texts with the wanted labels: training texts, and test texts or a held-out quarter by group."""
     if not isinstance(found, TextSet) or found.labels is None:
-        raise InvalidInputError.of(
-            "experiment", "data", "a data set whose texts have labels", repr(one.data)
-        )
+        raise wrong("data", "a data set whose texts have labels", repr(one.data))
     labels = np.asarray(found.labels)
     classes = one.labels or tuple(sorted(set(found.labels)))
     missing = [name for name in classes if name not in set(found.labels)]
     if missing:
         known = "of " + ", ".join(sorted(set(found.labels)))[:200]
-        raise InvalidInputError.of("experiment", "labels", known, repr(missing[0])[:40])
+        raise wrong("labels", known, repr(missing[0])[:40])
     wanted = np.flatnonzero(np.isin(labels, classes))
     split = np.asarray(found.split if found.split is not None else [""] * len(labels))
     is_test = np.char.startswith(split.astype(str), "test")

@@ -17,7 +17,7 @@ from research.catalogue.attacks import (
     WriterSpec,
     above_chance,
     defence_of,
-    epsilon_of,
+    judged_texts,
     label_of,
 )
 from research.catalogue.tradeoff import AXES
@@ -39,15 +39,23 @@ from research.experiment import Cell, Records
 from research.grid import Grid
 from research.points import protector_record, utility
 from research.published import published
-from research.specification import Spec, digest
-from research.tables import METHOD_NAMES, beside, findings_of
+from research.specification import check_names, digest, wrong
+from research.tables import (
+    beside,
+    by_scale,
+    epsilon_of,
+    findings_of,
+    method_name,
+    percent,
+    plain,
+    share_verdict,
+    words,
+)
 from vecveil.encoders.lsa import LsaEncoder
-from vecveil.errors import InvalidInputError
 from vecveil.metrics.reconstruction import embedding_cosine, reconstruction_leakage
 from vecveil.metrics.similarity import pair_cosines
 from vecveil.records.experiment import Cell as TableCell
-from vecveil.records.experiment import ClaimFinding, Column, Number, Summary, Table
-from vecveil.records.experiment import number as mean_of
+from vecveil.records.experiment import ClaimFinding, Number, Summary, Table
 
 LEAST_WORDS = 2  # sensitive words that a text must hold to be shown
 LSA = "lsa"
@@ -76,17 +84,15 @@ class CaseStudySpec(WriterSpec):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.attack not in WRITERS:
-            wanted = "one of " + ", ".join(WRITERS)
-            raise InvalidInputError.of("experiment", "attack", wanted, repr(self.attack)[:40])
+        check_names("attack", [self.attack], WRITERS)
         if self.judge == self.encoder:
-            raise InvalidInputError.of("experiment", "judge", "another encoder than the attacked one",
+            raise wrong("judge", "another encoder than the attacked one",
                                        "the same", "The attack was trained for that one's vectors.")  # fmt: skip
         if any(not text.strip() for text in self.given):
-            raise InvalidInputError.of("experiment", "given", "texts", "one without a letter")
+            raise wrong("given", "texts", "one without a letter")
 
 
-class CaseStudy(Grid):
+class CaseStudy(Grid[CaseStudySpec]):
     """Reconstructions side by side."""
 
     name = "case-study"
@@ -94,9 +100,7 @@ class CaseStudy(Grid):
     source = "SPARSE, Table 12"
     spec_type = CaseStudySpec
 
-    def settings(self, spec: Spec, cell: Cell) -> dict[str, Any]:
-        """Return what decides a cell."""
-        assert isinstance(spec, CaseStudySpec)
+    def settings(self, spec: CaseStudySpec, cell: Cell) -> dict[str, Any]:
         own = ("attack", "shown", "judge", "show_texts")
         return {
             **super().settings(spec, cell), **spec.judging(), "attacks": [], "further": False,
@@ -104,22 +108,16 @@ class CaseStudy(Grid):
             **{name: getattr(spec, name) for name in own},
         }  # fmt: skip
 
-    def data_digest(self, spec: Spec, bench: Bench, cell: Cell) -> str | None:
-        """Return a hash of the problem's texts and of the corpus."""
-        assert isinstance(spec, CaseStudySpec)
+    def data_digest(self, spec: CaseStudySpec, bench: Bench, cell: Cell) -> str | None:
         own = super().data_digest(spec, bench, cell)
         return digest([own, corpus_digest(bench, spec.decoder(spec.attack))])
 
-    def prepare(self, spec: Spec, bench: Bench, cells: Sequence[Cell]) -> None:
-        """Encode the texts, and train the decoder that attacks go on from unless `attacks` has."""
-        assert isinstance(spec, CaseStudySpec)
+    def prepare(self, spec: CaseStudySpec, bench: Bench, cells: Sequence[Cell]) -> None:
         super().prepare(spec, bench, cells)
         for problem in dict.fromkeys(cell["problem"] for cell in cells):
             prepare_decoder(bench, problem, spec.attack, spec.decoder(spec.attack))
 
-    def measure(self, spec: Spec, cell: Cell, bench: Bench) -> dict[str, Any]:
-        """Return what is reconstructed from one defence."""
-        assert isinstance(spec, CaseStudySpec)
+    def measure(self, spec: CaseStudySpec, cell: Cell, bench: Bench) -> dict[str, Any]:
         material = bench.material(cell["problem"], cell["seed"])
         protector = defence_of(spec, cell, bench, material)
         rows, left_out = judged_rows(bench, material, spec.decoders, spec.judged)
@@ -142,9 +140,7 @@ class CaseStudy(Grid):
             "training": dict(written.tuned),
         }
 
-    def summary(self, spec: Spec, records: Records) -> Summary:
-        """Return the texts side by side, and the mean cosine of all judged texts."""
-        assert isinstance(spec, CaseStudySpec)
+    def summary(self, spec: CaseStudySpec, records: Records) -> Summary:
         return case_summary(spec.attack, spec.judge, spec.decoders, records)
 
 
@@ -249,65 +245,48 @@ def _sides(records: Records, problem: str) -> list[Table]:
         return []
     first = own.where(seed=own[0]["cell"]["seed"])
     columns = [
-        Column("Scale", text=True), Column("Method", text=True), Column("Reconstruction", text=True),
-        Column("Sensitive words that survive", text=True), Column("Semantic cosine"),
+        *words("Scale", "Method", "Reconstruction", "Sensitive words that survive"), *plain("Semantic cosine")
     ]  # fmt: skip
     found = []
     for i, text in enumerate(first[0]["found"]["shown"]):
         rows: list[Sequence[TableCell]] = []
-        for (scale, method), at in _ordered(first):
+        for (scale, method), at in by_scale(first, "scale", "method"):
             shown = at[0]["found"]["shown"][i]
             kept = f"{shown['survive']} of {shown['words']}"
             if shown.get("surviving"):
                 kept += f": {', '.join(shown['surviving'])}"
             rows.append([
-                scale, METHOD_NAMES.get(method, method), shown.get("reconstruction"), kept,
+                scale, method_name(method), shown.get("reconstruction"), kept,
                 Number(shown["semantic"], digits=2, percent=False),
             ])  # fmt: skip
         where = "given by the user" if text["given"] else "drawn by the seed"
         learnt = "; the attack may have learnt it or a near copy" if text["learnt"] else ""
         original = f" {text['original']}" if "original" in text else ""
-        words = f" Sensitive: {', '.join(text['sensitive'])}." if text.get("sensitive") else ""
-        caption = f"Original ({where}{learnt}):{original or ' not shown.'}{words}"
+        sensitive = f" Sensitive: {', '.join(text['sensitive'])}." if text.get("sensitive") else ""
+        caption = f"Original ({where}{learnt}):{original or ' not shown.'}{sensitive}"
         found.append(Table(f"{problem}: text {i + 1}", columns, rows, caption))
     return found
-
-
-def _ordered(own: Records) -> list[tuple[tuple[str, str], Records]]:
-    scales = own.values("scale")
-    return sorted(own.each("scale", "method"), key=lambda row: scales.index(row[0][0]))
 
 
 def _means(records: Records, problem: str) -> Table:
     own = records.where(problem=problem)
     columns = [
-        Column("Scale", text=True), Column("Method", text=True), Column("Semantic cosine, mean"), Column("Chance"),
-        Column("Leakage (Eq. 13)", "%"), Column("Chance of leakage", "%"), Column("Utility kept", "%"),
+        *words("Scale", "Method"), *plain("Semantic cosine, mean", "Chance"),
+        *percent("Leakage (Eq. 13)", "Chance of leakage", "Utility kept"),
     ]  # fmt: skip
     rows: list[Sequence[TableCell]] = []
-    for (scale, method), at in _ordered(own):
+    for (scale, method), at in by_scale(own, "scale", "method"):
         epsilon = epsilon_of(scale)
-        theirs = (
-            None
-            if epsilon is None
-            else beside([PUBLISHED], "semantic", epsilon=epsilon, method=method)
-        )
-        rows.append([
-            scale, METHOD_NAMES.get(method, method),
-            mean_of(
-                at.figures("semantic", "value"), low=at.figures("semantic", "low"),
-                high=at.figures("semantic", "high"), digits=2, percent=False, published=theirs,
-            ),
-            mean_of(at.figures("semantic", "chance"), digits=2, percent=False),
-            mean_of(
-                at.figures("leakage", "value"), low=at.figures("leakage", "low"),
-                high=at.figures("leakage", "high"),
-            ),
-            mean_of(at.figures("leakage", "chance")),
-            mean_of(at.figures("utility", "relative")),
-        ])  # fmt: skip
-    judged = sorted({int(n) for n in own.figures("texts", "judged")})
-    caption = f"Means over {' or '.join(map(str, judged))} judged texts; published is the paper's one text."
+        keys = {"epsilon": epsilon, "method": method}
+        theirs = None if epsilon is None else beside([PUBLISHED], "semantic", **keys)
+        rows.append(
+            [
+                scale, method_name(method), at.estimate("semantic", digits=2, percent=False, published=theirs),
+                at.plain("semantic", "chance", digits=2), at.estimate("leakage"), at.number("leakage", "chance"),
+                at.number("utility", "relative"),
+            ]
+        )  # fmt: skip
+    caption = f"Means over {judged_texts(own)} judged texts; published is the paper's one text."
     return Table(f"{problem}: all judged texts", columns, rows, caption)
 
 
@@ -315,18 +294,12 @@ def _rows(records: Records) -> list[dict[str, Any]]:
     """Return our means with the paper's keys and units; a scale at which all are at chance is left out."""
     found = []
     for (problem, scale, method), at in records.each("problem", "scale", "method"):
-        epsilon, semantic = epsilon_of(scale), mean_of(at.figures("semantic", "value"))
+        epsilon, semantic = epsilon_of(scale), at.number("semantic", "value")
         same = records.where(problem=problem, scale=scale).each("method")
         told = any(above_chance(rows, "semantic") for _, rows in same)
         if told and epsilon is not None and semantic is not None:
-            found.append(
-                {
-                    "dataset": problem,
-                    "epsilon": epsilon,
-                    "method": method,
-                    "semantic": semantic.value,
-                }
-            )
+            keys = {"dataset": problem, "epsilon": epsilon, "method": method}
+            found.append({**keys, "semantic": semantic.value})
     return found
 
 
@@ -344,11 +317,10 @@ def _hidden(records: Records) -> list[ClaimFinding]:
     hidden = sum(text["survive"] == 0 for text in texts)
     table = published(PUBLISHED)
     theirs = [row["hidden"] for row in table.rows if row["method"] == "sparse"]
-    share = hidden / len(texts)
     return [
         ClaimFinding(
             "Reconstructions from SPARSE's vectors lack the sensitive words.", table.source,
-            "agrees" if share >= 0.8 else "disagrees" if share <= 0.5 else "unclear",
+            share_verdict(hidden, len(texts)),
             f"no sensitive word survives in {hidden} of {len(texts)} reconstructions",
             f"in {sum(theirs)} of {len(theirs)}", ONE_TEXT,
         )

@@ -18,11 +18,10 @@ from research.grid import mask_options
 from research.points import attacks_named, defend, leakage, utility
 from research.published import published
 from research.scales import parse_scale
-from research.specification import ProblemSpec, Spec, digest
+from research.specification import ProblemSpec, Spec, check_names, digest, wrong
 from research.tables import METHOD_NAMES, findings_of
 from vecveil.concepts import Concept
 from vecveil.concepts.folding import canonical, words
-from vecveil.errors import InvalidInputError
 from vecveil.protector import Protector, fit_pairs
 from vecveil.protector.pairs import MIN_PAIRS
 from vecveil.records.experiment import Cell as TableCell
@@ -75,22 +74,16 @@ class ConceptGroupsSpec(Spec):
 
     def __post_init__(self) -> None:
         if parse_scale(self.scale).kind == "clean":
-            raise InvalidInputError.of("experiment", "scale", "one with noise", repr(self.scale))
+            raise wrong("scale", "one with noise", repr(self.scale))
         attacks_named(self.attacks, further=False)
         known = (*PLAIN, "subspace", *self.recipes)
-        for name in self.methods:
-            if name not in known:
-                raise InvalidInputError.of(
-                    "experiment", "methods", "of " + ", ".join(known), repr(name)[:60]
-                )
+        check_names("methods", self.methods, known)
         for options in self.recipes.values():
             mask_options(options)
         seen = [canonical(word) for group in self.groups.values() for word in group]
         for word in seen:
             if list(words(word)) != [word] or seen.count(word) > 1:
-                raise InvalidInputError.of(
-                    "experiment", "groups", "of single words, each in one group", "something else"
-                )
+                raise wrong("groups", "of single words, each in one group", "something else")
 
     def problem(self, name: str) -> ProblemSpec:
         """Return a problem with all the words of the groups as its concept."""
@@ -99,7 +92,7 @@ class ConceptGroupsSpec(Spec):
         return dataclasses.replace(own, concept=dataclasses.replace(own.concept, terms=every))
 
 
-class ConceptGroups(Experiment):
+class ConceptGroups(Experiment[ConceptGroupsSpec]):
     """Cells with the axes problem, group, method and seed; one without protection for each problem and seed."""
 
     name = "concept-groups"
@@ -107,9 +100,7 @@ class ConceptGroups(Experiment):
     source = "SPARSE, Table 5 and Figure 2"
     spec_type = ConceptGroupsSpec
 
-    def cells(self, spec: Spec) -> list[Cell]:
-        """Return the cells."""
-        assert isinstance(spec, ConceptGroupsSpec)
+    def cells(self, spec: ConceptGroupsSpec) -> list[Cell]:
         found = []
         for seed in range(spec.seeds):
             for problem in spec.problems:
@@ -121,18 +112,15 @@ class ConceptGroups(Experiment):
                 ]
         return found
 
-    def settings(self, spec: Spec, cell: Cell) -> dict[str, Any]:
+    def settings(self, spec: ConceptGroupsSpec, cell: Cell) -> dict[str, Any]:
         """Return what decides a cell; all words are attacked, so every group decides every cell."""
-        assert isinstance(spec, ConceptGroupsSpec)
         keys = ("scale", "words", "min_texts", "pairs")
         own = {key: getattr(spec, key) for key in keys} if cell["method"] != "none" else {}
         groups = {name: list(group) for name, group in spec.groups.items()}
         recipe = spec.recipes.get(cell["method"])
         return {**super().settings(spec, cell), **own, "groups": groups, "recipe": recipe}
 
-    def prepare(self, spec: Spec, bench: Bench, cells: Sequence[Cell]) -> None:
-        """Encode the texts, and those of each protected word without it."""
-        assert isinstance(spec, ConceptGroupsSpec)
+    def prepare(self, spec: ConceptGroupsSpec, bench: Bench, cells: Sequence[Cell]) -> None:
         super().prepare(spec, bench, cells)
         wanted = [cell for cell in cells if cell["method"] != "none"]
         for problem, seed in dict.fromkeys((cell["problem"], cell["seed"]) for cell in wanted):
@@ -144,9 +132,7 @@ class ConceptGroups(Experiment):
             ]
             bench.encoder().encode([t for part in own for t in part], show_progress=bench.show_progress)  # fmt: skip
 
-    def measure(self, spec: Spec, cell: Cell, bench: Bench) -> dict[str, Any]:
-        """Return the hits on target, similar and other words for each protected word, and its mask."""
-        assert isinstance(spec, ConceptGroupsSpec)
+    def measure(self, spec: ConceptGroupsSpec, cell: Cell, bench: Bench) -> dict[str, Any]:
         material = _by_word(bench.material(cell["problem"], cell["seed"]))
         if cell["method"] == "none":
             found = leakage(material, None, spec.attacks)
@@ -185,9 +171,7 @@ class ConceptGroups(Experiment):
         found = _read(spec, material, _fitted(material, word, rows, P, N, method, arguments))
         return {**about, **_split(spec, cell["group"], word, found)}
 
-    def summary(self, spec: Spec, records: Records) -> Summary:
-        """Return the changes beside the paper's, the overlap of masks with its control, and heat maps."""
-        assert isinstance(spec, ConceptGroupsSpec)
+    def summary(self, spec: ConceptGroupsSpec, records: Records) -> Summary:
         return concept_groups_summary(records, tuple(spec.recipes), spec.top, spec.scale)
 
 
@@ -516,7 +500,9 @@ def _findings(
     return found
 
 
-def _beyond_noise(records: Records, groups: list[str], method: str, scale: str) -> list[ClaimFinding]:
+def _beyond_noise(
+    records: Records, groups: list[str], method: str, scale: str
+) -> list[ClaimFinding]:
     """Return whether protecting a word hides it more than noise of the same norm that knows no word."""
     gaps = [
         change_of(records, group, method, "target")[0] - change_of(records, group, "laplace", "target")[0]

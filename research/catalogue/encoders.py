@@ -13,17 +13,28 @@ from research.experiment import Cell, Experiment, Records
 from research.points import attacks_named, measure_point
 from research.published import published
 from research.scales import parse_scale
-from research.specification import Spec, digest
-from research.tables import METHOD_NAMES, SETTING, beside, findings_of
+from research.specification import Spec, check_names, digest
+from research.tables import (
+    SETTING,
+    epsilon_of,
+    excess,
+    findings_of,
+    method_name,
+    percent,
+    plain,
+    share_beside,
+    share_verdict,
+    words,
+)
 from vecveil.encoders import LsaEncoder
 from vecveil.encoders.lsa import LSA_FILE
 from vecveil.errors import InvalidInputError, MissingDependencyError
 from vecveil.records.experiment import Cell as TableCell
 from vecveil.records.experiment import (
     ClaimFinding,
-    Column,
     Figure,
     Number,
+    Point,
     Series,
     Summary,
     Table,
@@ -55,13 +66,10 @@ class EmbeddingModelsSpec(Spec):
             parse_scale(scale)
         attacks_named(self.attacks, further=True)
         known = ("dimension", "ngrams", "min_texts", "max_terms", "seed")
-        for name in self.lsa:
-            if name not in known:
-                wanted = "of " + ", ".join(known)
-                raise InvalidInputError.of("experiment", "lsa", wanted, repr(name)[:40])
+        check_names("lsa", self.lsa, known)
 
 
-class EmbeddingModels(Experiment):
+class EmbeddingModels(Experiment[EmbeddingModelsSpec]):
     """Cells with the axes problem, encoder, method, scale and seed."""
 
     name = "encoders"
@@ -69,9 +77,7 @@ class EmbeddingModels(Experiment):
     source = "SPARSE, Table 8"
     spec_type = EmbeddingModelsSpec
 
-    def cells(self, spec: Spec) -> list[Cell]:
-        """Return the cells, those of an encoder side by side."""
-        assert isinstance(spec, EmbeddingModelsSpec)
+    def cells(self, spec: EmbeddingModelsSpec) -> list[Cell]:
         return [
             Cell.of(problem=problem, encoder=encoder, method=method, scale=scale, seed=seed)
             for seed in range(spec.seeds)
@@ -82,24 +88,18 @@ class EmbeddingModels(Experiment):
             if (method == "none") == (scale == "clean")
         ]
 
-    def settings(self, spec: Spec, cell: Cell) -> dict[str, Any]:
-        """Return what decides a cell."""
-        assert isinstance(spec, EmbeddingModelsSpec)
+    def settings(self, spec: EmbeddingModelsSpec, cell: Cell) -> dict[str, Any]:
         source = spec.encoders[cell["encoder"]]
         own = {"encoder": source, "lsa": dict(spec.lsa) if source == LSA else None}
         return {**super().settings(spec, cell), **own}
 
-    def prepare(self, spec: Spec, bench: Bench, cells: Sequence[Cell]) -> None:
-        """Load each encoder and encode each problem's texts with it."""
-        assert isinstance(spec, EmbeddingModelsSpec)
+    def prepare(self, spec: EmbeddingModelsSpec, bench: Bench, cells: Sequence[Cell]) -> None:
         for name, key in dict.fromkeys((cell["problem"], cell["encoder"]) for cell in cells):
             encoder = _encoder(spec, bench, name, spec.encoders[key])
             if not isinstance(encoder, str):
                 bench.encode(name, encoder)
 
-    def measure(self, spec: Spec, cell: Cell, bench: Bench) -> dict[str, Any]:
-        """Return the point of a cell, or why its encoder could not be loaded."""
-        assert isinstance(spec, EmbeddingModelsSpec)
+    def measure(self, spec: EmbeddingModelsSpec, cell: Cell, bench: Bench) -> dict[str, Any]:
         encoder = _encoder(spec, bench, cell["problem"], spec.encoders[cell["encoder"]])
         if isinstance(encoder, str):
             return {"skipped": encoder}
@@ -114,8 +114,7 @@ class EmbeddingModels(Experiment):
         }
         return {**found, "encoder": about}  # fmt: skip
 
-    def summary(self, spec: Spec, records: Records) -> Summary:
-        """Return a table for each problem beside the paper's, and what could not be measured."""
+    def summary(self, spec: EmbeddingModelsSpec, records: Records) -> Summary:
         return embedding_models_summary(records)
 
 
@@ -154,38 +153,40 @@ def embedding_models_summary(records: Records) -> Summary:
         for row in records
         if "skipped" in row["found"]
     }
-    tables = [*(_table(records, name) for name in records.values("problem")), _paper()]
-    figures = [_curve(measured, name) for name in measured.values("problem")]
     notes = [f"{name}: not measured. {reason}" for name, reason in missing.items()]
     return Summary(
-        tables=tables, figures=figures, findings=_findings(measured, sorted(missing)),
+        tables=[*(_table(records, name) for name in records.values("problem")), _paper()],
+        figures=[_curve(measured, name) for name in measured.values("problem")],
+        findings=_findings(measured, sorted(missing)),
         notes=[*notes, *published(TABLE).notes],
-    )  # fmt: skip
+    )
 
 
 def _table(records: Records, problem: str) -> Table:
     columns = [
-        Column("Encoder", text=True), Column("Dimension"), Column("Method", text=True), Column("Scale", text=True),
-        Column("Leakage, strongest attack", "%"), Column("Chance", "%"), Column("Utility", "%"),
-        Column("Utility kept", "%"),
+        *words("Encoder"), *plain("Dimension"), *words("Method", "Scale"),
+        *percent("Leakage, strongest attack", "Chance", "Utility", "Utility kept"),
     ]  # fmt: skip
+    in_paper = problem in (published(TABLE).setting["data"] or ())
     rows: list[list[TableCell]] = []
-    own = records.where(problem=problem)
-    for (encoder, method, scale), at in own.each("encoder", "method", "scale"):
+    for (encoder, method, scale), at in records.where(problem=problem).each(
+        "encoder", "method", "scale"
+    ):
         if "skipped" in at[0]["found"]:
             if [encoder] != [row[0] for row in rows[-1:]]:
                 rows.append([encoder, None, "not measured", "", None, None, None, None])
             continue
-        keys: dict[str, Any] = {
-            "encoder": encoder, "method": method, "epsilon": parse_scale(scale).value, "problem": problem,
-        }  # fmt: skip
-        close = parse_scale(scale).kind in ("effective", "clean")
+        keys = {
+            "encoder": encoder,
+            "method": method,
+            "epsilon": epsilon_of(scale) if in_paper else None,
+        }
+        leak, kept = (share_beside([TABLE], name, **keys) for name in ("leakage", "utility"))
         rows.append(
             [
                 encoder, number(at.figures("encoder", "dimension")[:1], percent=False, digits=0),
-                METHOD_NAMES.get(method, method), scale, _figure(at, "leakage", keys if close else None),
-                number(at.figures("leakage", "chance")), _figure(at, "utility", keys if close else None),
-                number(at.figures("utility", "relative")),
+                method_name(method), scale, at.estimate("leakage", published=leak), at.number("leakage", "chance"),
+                at.estimate("utility", published=kept), at.number("utility", "relative"),
             ]
         )  # fmt: skip
     caption = f"{SETTING} An encoder that could not be loaded is not measured; the notes say why."
@@ -194,44 +195,29 @@ def _table(records: Records, problem: str) -> Table:
 
 def _paper() -> Table:
     """Return the paper's figures, also of encoders that could not be loaded here."""
-    columns = [
-        Column("Encoder", text=True), Column("Method", text=True), Column("ε"), Column("Leakage", "%"),
-        Column("Utility", "%"),
-    ]  # fmt: skip
     table = published(TABLE)
     rows: list[list[TableCell]] = [
         [
-            row["encoder"], METHOD_NAMES.get(row["method"], row["method"]),
+            row["encoder"], method_name(row["method"]),
             None if math.isinf(row["epsilon"]) else Number(row["epsilon"], percent=False, digits=0),
             Number(row["leakage"] / 100), Number(row["utility"] / 100),
         ]
         for row in table.rows
     ]  # fmt: skip
+    columns = [*words("Encoder", "Method"), *plain("ε"), *percent("Leakage", "Utility")]
     return Table(f"As printed in {table.source}", columns, rows, table.caption)
-
-
-def _figure(rows: Records, key: str, keys: dict[str, Any] | None) -> Number | None:
-    paper = None
-    if keys is not None and keys["problem"] in (published(TABLE).setting["data"] or ()):
-        own = {k: v for k, v in keys.items() if k != "problem"}
-        found = beside([TABLE], key, **own)
-        paper = None if found is None else found / 100
-    return number(
-        rows.figures(key, "value"), low=rows.figures(key, "low"), high=rows.figures(key, "high"), published=paper,
-    )  # fmt: skip
 
 
 def _curve(records: Records, problem: str) -> Figure:
     """Return leakage against utility kept: a line for each encoder and method, a point for each scale."""
     series = []
     for (encoder, method), own in records.where(problem=problem).each("encoder", "method"):
-        points = []
-        for _, at in own.each("scale"):
-            x, y = number(at.figures("utility", "relative")), number(at.figures("leakage", "value"))
-            if x is not None and y is not None:
-                points.append((x.value, y.value, None, None))
-        name = f"{encoder}, {METHOD_NAMES.get(method, method)}"
-        series.append(Series(name, sorted(points), dashed=method == "none"))
+        figures = [
+            (at.number("utility", "relative"), at.number("leakage", "value"))
+            for _, at in own.each("scale")
+        ]
+        points: list[Point] = sorted((x.value, y.value, None, None) for x, y in figures if x and y)
+        series.append(Series(f"{encoder}, {method_name(method)}", points, dashed=method == "none"))
     return Figure(
         f"{problem}: leakage and utility by encoder", caption="Lower right is better.",
         x="utility kept", y="leakage (R-precision)", series=series,
@@ -240,47 +226,30 @@ def _curve(records: Records, problem: str) -> Figure:
 
 def _findings(records: Records, missing: list[str]) -> list[ClaimFinding]:
     rows = []
-    for (problem, encoder, method, scale), at in records.each(
-        "problem", "encoder", "method", "scale"
-    ):
+    keys = ("problem", "encoder", "method", "scale")
+    for (problem, encoder, method, scale), at in records.each(*keys):
         parsed = parse_scale(scale)
-        leak, kept = number(at.figures("leakage", "value")), number(at.figures("utility", "value"))
+        leak, kept = at.number("leakage", "value"), at.number("utility", "value")
         if parsed.kind == "effective" and leak is not None and kept is not None:
             rows.append(
                 {"problem": problem, "encoder": encoder, "method": method, "epsilon": parsed.value,
                  "leakage": 100 * leak.value, "utility": 100 * kept.value}
             )  # fmt: skip
     without = f" Of the encoders asked for, not measured: {', '.join(missing)}." if missing else ""
-    keys = ("problem", "encoder", "epsilon", "method")
-    return [*findings_of("encoders", rows, keys, difference=SETTING + without), *_ours(records)]
+    axes = ("problem", "encoder", "epsilon", "method")
+    return [*findings_of("encoders", rows, axes, difference=SETTING + without), *_ours(records)]
 
 
 def _ours(records: Records) -> list[ClaimFinding]:
     """Return whether the subspace method leaks less than SPARSE at equal utility, under every encoder."""
-    said, held = [], 0
+    lines, held = [], 0
     for (problem, encoder, scale), at in records.each("problem", "encoder", "scale"):
-        if parse_scale(scale).kind != "utility":
-            continue
-        excess = {method: _excess(at.where(method=method)) for method in ("sparse", "subspace")}
-        if not all(map(math.isfinite, excess.values())):
-            continue
-        held += excess["subspace"] < excess["sparse"]
-        said.append(
-            f"{problem}, {encoder}: {100 * excess['subspace']:.1f} against {100 * excess['sparse']:.1f} points"
-        )
-    if not said:
-        return []
-    return [
-        ClaimFinding(
-            "At equal utility the subspace method leaks less above chance than SPARSE, whatever the encoder.", "own",
-            "agrees" if held == len(said) else "disagrees" if held == 0 else "unclear", "; ".join(said),
-        )
-    ]  # fmt: skip
-
-
-def _excess(rows: Records) -> float:
-    value, chance = (
-        number(rows.figures("leakage", "value")),
-        number(rows.figures("leakage", "chance")),
-    )
-    return math.nan if value is None or chance is None else value.value - chance.value
+        ours, theirs = excess(at.where(method="subspace")), excess(at.where(method="sparse"))
+        if parse_scale(scale).kind == "utility" and math.isfinite(ours) and math.isfinite(theirs):
+            held += ours < theirs
+            lines.append(
+                f"{problem}, {encoder}: {100 * ours:.1f} against {100 * theirs:.1f} points"
+            )
+    claim = "At equal utility the subspace method leaks less above chance than SPARSE, whatever the encoder."
+    verdict = share_verdict(held, len(lines), agrees=1, disagrees=0)
+    return [ClaimFinding(claim, "own", verdict, "; ".join(lines))] if lines else []

@@ -6,11 +6,11 @@ import math
 
 from research.catalogue.tradeoff import AXES
 from research.experiment import Records
-from research.grid import Grid
+from research.grid import Grid, GridSpec
 from research.scales import DELTA
-from research.specification import Spec
-from research.tables import METHOD_NAMES, curve, excess_ratio, point_table
-from vecveil.records.experiment import ClaimFinding, Column, Summary, Table, number
+from research.tables import curve, excess_ratio, method_name, percent, point_table, words
+from vecveil.records.experiment import Cell as TableCell
+from vecveil.records.experiment import ClaimFinding, Summary, Table, Verdict, number
 
 BAR = 1 / 3  # of SPARSE's excess over chance, at 95 % utility
 AT = "utility 0.95"
@@ -29,7 +29,7 @@ ATTACKERS = (
 )
 
 
-class Frontier(Grid):
+class Frontier(Grid[GridSpec]):
     """Every method at equal utility and at equal ε."""
 
     name = "frontier"
@@ -37,8 +37,7 @@ class Frontier(Grid):
     source = "own"
     version = 2  # 1: attackers did not have the texts that the cap left out
 
-    def summary(self, spec: Spec, records: Records) -> Summary:
-        """Return a table and a curve for each problem, the excess of each method over SPARSE's, and the bar."""
+    def summary(self, spec: GridSpec, records: Records) -> Summary:
         problems = records.values("problem")
         return Summary(
             tables=[
@@ -51,38 +50,33 @@ class Frontier(Grid):
         )
 
     def _ratios(self, records: Records) -> Table:
-        at = [scale for scale in records.values("scale") if scale.startswith("utility")]
         columns = [
-            Column("Problem", text=True), Column("Utility kept", text=True), Column("Method", text=True),
-            Column("Leakage, strongest attack", "%"), Column("Chance", "%"), Column("Clean", "%"),
-            Column("Excess over chance, share of SPARSE's", "%"),
+            *words("Problem", "Utility kept", "Method"), *percent("Leakage, strongest attack", "Chance", "Clean"),
+            *percent("Excess over chance, share of SPARSE's"),
         ]  # fmt: skip
-        body = []
+        body: list[list[TableCell]] = []
         for problem in records.values("problem"):
-            clean = number(
-                records.where(problem=problem, method="none").figures("leakage", "value")
-            )
-            for scale in at:
+            clean = records.where(problem=problem, method="none").number("leakage", "value")
+            for scale in (one for one in records.values("scale") if one.startswith("utility")):
                 for (method,), rows in records.where(problem=problem, scale=scale).each("method"):
                     ratio = excess_ratio(records, problem, method, "sparse", scale)
                     body.append(
                         [
-                            problem, scale.split()[1], METHOD_NAMES.get(method, method),
-                            number(rows.figures("leakage", "value"), low=rows.figures("leakage", "low"),
-                                   high=rows.figures("leakage", "high")),
-                            number(rows.figures("leakage", "chance")), clean,
-                            number([] if math.isnan(ratio) else [ratio], digits=0),
+                            problem, scale.split()[1], method_name(method), rows.estimate("leakage"),
+                            rows.number("leakage", "chance"), clean, number([ratio], digits=0),
                         ]
                     )  # fmt: skip
         return Table("At equal utility", columns, body, "The strongest attack of each method.")
 
     def _bar(self, records: Records, problem: str) -> ClaimFinding:
         ratio = excess_ratio(records, problem, "subspace", "sparse", AT)
-        what = f"({problem}, listed words)"
         claim = (
-            f"At 95 % utility subspace leaks at most a third of SPARSE's excess over chance {what}."
+            "At 95 % utility subspace leaks at most a third of SPARSE's excess over chance "
+            f"({problem}, listed words)."
         )
         if math.isnan(ratio):
             return ClaimFinding(claim, "own", "not measured", "not measured")
-        verdict = "agrees" if ratio <= BAR else "disagrees"
-        return ClaimFinding(claim, "own", verdict, f"{100 * ratio:.0f} % of SPARSE's excess over chance")  # type: ignore[arg-type]
+        verdict: Verdict = "agrees" if ratio <= BAR else "disagrees"
+        return ClaimFinding(
+            claim, "own", verdict, f"{100 * ratio:.0f} % of SPARSE's excess over chance"
+        )

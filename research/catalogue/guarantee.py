@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from research.bench import Bench
-from research.experiment import Cell as Axes
-from research.experiment import Records
-from research.grid import Grid
+from research.experiment import Cell, Records
+from research.grid import Grid, GridSpec
 from research.points import defend, protector_record, utility
 from research.scales import parse_scale
-from research.specification import Spec
-from research.tables import METHOD_NAMES
-from vecveil.records.experiment import ClaimFinding, Column, Figure, Series, Summary, Table, number
+from research.tables import method_name, percent, plain, words
+from vecveil.records.experiment import ClaimFinding, Figure, Point, Series, Summary, Table
 
 NEAR = 0.9
+DISTANCE = ("protector", "concept_distance")
 
 MEANING = (
     "For each pair of a text with the concept and the same text without it, the exact privacy loss of the noise gives "
@@ -26,15 +25,14 @@ MEANING = (
 )
 
 
-class ConceptGuarantee(Grid):
+class ConceptGuarantee(Grid[GridSpec]):
     """The concept-level guarantee at equal utility."""
 
     name = "guarantee"
     what = "The largest advantage of any attacker at telling a text with the concept from the same without it."
     source = "own"
 
-    def measure(self, spec: Spec, cell: Axes, bench: Bench) -> dict[str, Any]:
-        """Return utility and the distances and advantages over the pairs."""
+    def measure(self, spec: GridSpec, cell: Cell, bench: Bench) -> dict[str, Any]:
         material = bench.material(cell["problem"], cell["seed"])
         protector = defend(bench, material, cell["method"], parse_scale(cell["scale"]))
         return {
@@ -42,8 +40,7 @@ class ConceptGuarantee(Grid):
             "protector": protector_record(protector),
         }
 
-    def summary(self, spec: Spec, records: Records) -> Summary:
-        """Return a table for each problem, and the advantage over utility."""
+    def summary(self, spec: GridSpec, records: Records) -> Summary:
         problems = records.values("problem")
         return Summary(
             tables=[self._table(records, name) for name in problems],
@@ -55,59 +52,50 @@ class ConceptGuarantee(Grid):
     def _finding(self, records: Records, problem: str) -> ClaimFinding:
         """Return whether noise that keeps 95 % of the task bounds what any attacker can tell."""
         claim = f"At 95 % utility the noise alone keeps every attacker's mean advantage below {NEAR} ({problem})."
-        where = ("protector", "concept_distance", "mean_advantage")
-        found = {
-            METHOD_NAMES.get(method, method): mean.value
-            for (method,), rows in records.where(problem=problem, scale="utility 0.95").each(
-                "method"
-            )
-            if (mean := number(rows.figures(*where)))
+        at = records.where(problem=problem, scale="utility 0.95")
+        means = {
+            method_name(name): rows.number(*DISTANCE, "mean_advantage")
+            for (name,), rows in at.each("method")
         }
+        found = {name: mean.value for name, mean in means.items() if mean}
         if not found:
             return ClaimFinding(claim, "own", "not measured", "not measured")
-        least, most = (
-            min(found, key=lambda name: found[name]),
-            max(found, key=lambda name: found[name]),
-        )
+        least, most = min(found, key=found.__getitem__), max(found, key=found.__getitem__)
         ours = f"from {found[least]:.3f} ({least}) to {found[most]:.3f} ({most}); 1 is certainty"
         return ClaimFinding(claim, "own", "agrees" if found[most] < NEAR else "disagrees", ours)
 
     def _table(self, records: Records, problem: str) -> Table:
         columns = [
-            Column("Scale", text=True), Column("Method", text=True), Column("Advantage, mean over pairs"),
-            Column("5 % of pairs below"), Column("Median"), Column("95 % of pairs below"),
-            Column("Median distance"), Column("ε"), Column("Utility kept", "%"),
+            *words("Scale", "Method"), *plain("Advantage, mean over pairs", "5 % of pairs below", "Median"),
+            *plain("95 % of pairs below", "Median distance", "ε"), *percent("Utility kept"),
         ]  # fmt: skip
-        where = ("protector", "concept_distance")
-        body = []
-        for (scale, method), rows in records.where(problem=problem).each("scale", "method"):
-            shares = [
-                number(rows.figures(*where, *path), percent=False, digits=3)
-                for path in (
-                    ("mean_advantage",),
-                    *(("advantages", p) for p in ("p5", "p50", "p95")),
-                )
+        shares = [
+            ("mean_advantage",),
+            *(("advantages", p) for p in ("p5", "p50", "p95")),
+            ("distances", "p50"),
+        ]
+        body = [
+            [
+                scale, method_name(method), *(rows.plain(*DISTANCE, *path, digits=3) for path in shares),
+                rows.plain("protector", "epsilon", digits=1), rows.number("utility", "relative"),
             ]
-            distance = number(rows.figures(*where, "distances", "p50"), percent=False, digits=3)
-            epsilon = number(rows.figures("protector", "epsilon"), percent=False, digits=1)
-            kept = number(rows.figures("utility", "relative"))
-            if method != "none":
-                body.append(
-                    [scale, METHOD_NAMES.get(method, method), *shares, distance, epsilon, kept]
-                )
+            for (scale, method), rows in records.where(problem=problem).each("scale", "method")
+            if method != "none"
+        ]  # fmt: skip
         return Table(problem, columns, body, "Distances in each mechanism's own norm.")
 
     def _figure(self, records: Records, problem: str) -> Figure:
         series = []
         for (method,), rows in records.where(problem=problem).each("method"):
-            points = []
-            for (_,), at in rows.each("scale"):
-                x = number(at.figures("utility", "relative"))
-                y = number(at.figures("protector", "concept_distance", "mean_advantage"))
-                if x and y:
-                    points.append((x.value, y.value, None, None))
+            figures = [
+                (at.number("utility", "relative"), at.number(*DISTANCE, "mean_advantage"))
+                for _, at in rows.each("scale")
+            ]
+            points: list[Point] = sorted(
+                (x.value, y.value, None, None) for x, y in figures if x and y
+            )
             if points:
-                series.append(Series(METHOD_NAMES.get(method, method), sorted(points)))
+                series.append(Series(method_name(method), points))
         return Figure(
             problem, x="utility kept", y="advantage, mean over pairs", series=series, chance=0.0
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,10 +18,12 @@ from research.bench import Bench
 from research.datasets import open_dataset
 from research.datasets.kinds import TextSet
 from research.experiment import Cell, Experiment, Records
-from research.points import attacks_named, protector_record, utility
+from research.points import attacks_named, protector_record, released, utility
 from research.problems import Problem, read_terms
 from research.scales import parse_scale
-from research.specification import Spec
+from research.specification import Spec, check_names, wrong
+from research.tables import excess, percent, plain
+from research.tables import words as text_columns
 from vecveil.attacks import LabelledVectors, split_groups
 from vecveil.concepts import Concept, TokenVocabulary
 from vecveil.concepts.expansion import (
@@ -32,10 +35,10 @@ from vecveil.concepts.expansion import (
     WordListSource,
 )
 from vecveil.concepts.folding import canonical, words
-from vecveil.errors import CalibrationError, InvalidInputError
+from vecveil.errors import CalibrationError
 from vecveil.protector import Protector, fit
 from vecveil.records.experiment import Cell as TableCell
-from vecveil.records.experiment import ClaimFinding, Column, Summary, Table, number
+from vecveil.records.experiment import ClaimFinding, Summary, Table, number
 from vecveil.types import Embeddings
 
 SHARES = (0.35, 0.35, 0.3)  # of the texts: fitted on, attackers learn from, attackers are judged on
@@ -205,17 +208,10 @@ def strongest(
     learnt, judged = (
         rows[held.labels[rows][:, columns].any(axis=1)] for rows in (held.attack, held.test)
     )
-    released = X[judged]
-    oracle: dict[str, Any] = {}
-    if protector is not None:
-        released = protector.protect(released, np.random.default_rng([held.seed, 12]))
-        oracle = {
-            "release": protector.release(),
-            "noise_covariance": protector.released_noise_covariance(),
-        }
+    attacked, oracle = released(protector, X[judged], held.seed)
     without = None if removed else held.negative[learnt]
     train = LabelledVectors(X[learnt], held.labels[learnt][:, columns], held.ids[learnt], without)
-    test = LabelledVectors(released, held.labels[judged][:, columns], held.ids[judged])
+    test = LabelledVectors(attacked, held.labels[judged][:, columns], held.ids[judged])
     chosen = [
         a for a in attacks_named(attacks, further=False) if not (removed and a.name == "transplant")
     ]
@@ -257,80 +253,62 @@ ABOUT = (
 
 def protector_table(records: Records, problem: str) -> Table:
     """Return the leakage of each kind of word under each variant."""
-    columns = [Column("Protector", text=True)]
+    columns = text_columns("Protector")
     for kind in KINDS:
-        columns += [
-            Column(f"{kind.title()} words", "%"),
-            Column("Chance", "%"),
-            Column("Of SPARSE's excess", "%"),
-        ]
-    columns.append(Column("Utility kept", "%"))
+        columns += percent(f"{kind.title()} words", "Chance", "Of SPARSE's excess")
     body: list[list[TableCell]] = []
     for (variant,), rows in records.where(problem=problem).each("variant"):
         if not rows.figures("leakage", "listed", "value"):
             continue  # a setting that does not keep the utility
         row: list[TableCell] = [_title(variant)]
         for kind in KINDS:
-            where = ("leakage", kind)
-            low, high = (rows.figures(*where, end) for end in ("low", "high"))
             row += [
-                number(rows.figures(*where, "value"), low=low, high=high),
-                number(rows.figures(*where, "chance")),
+                rows.estimate("leakage", kind), rows.number("leakage", kind, "chance"),
                 number(_ratios(records, problem, variant, kind), digits=0),
-            ]
-        kept = number(rows.figures("utility", "relative"))
-        body.append([*row, "–" if variant == "removed" else kept])
-    return Table(problem, columns, body)
+            ]  # fmt: skip
+        body.append([*row, "–" if variant == "removed" else rows.number("utility", "relative")])
+    return Table(problem, [*columns, *percent("Utility kept")], body)
 
 
 def _title(variant: str) -> str:
     if not variant.startswith(SETTING):
         return VARIANTS[variant]
-    erased, released, flattening = (float(part) for part in variant.split()[1:])
-    return (
-        f"subspace, {100 * erased:.0f} % erased, {100 * released:.0f} % released, "
-        f"flattening {flattening:g}"
-    )
+    erased, kept, flattening = (float(part) for part in variant.split()[1:])
+    return f"subspace, {100 * erased:.0f} % erased, {100 * kept:.0f} % released, flattening {flattening:g}"
 
 
 def _ratios(records: Records, problem: str, variant: str, kind: str) -> list[float]:
     """Return for each seed the excess over chance as a share of SPARSE's; those that were not measured are left out."""
+    own = records.where(problem=problem)
+    ratios = (
+        excess_of_seed(own, variant, kind, seed)
+        for seed in own.where(variant=variant).values("seed")
+    )
+    return [ratio for ratio in ratios if math.isfinite(ratio)]
 
-    def excesses(name: str) -> dict[int, float]:
-        rows = records.where(problem=problem, variant=name)
-        found = {}
-        for (seed,), own in rows.each("seed"):
-            value, chance = (own.figures("leakage", kind, key) for key in ("value", "chance"))
-            if value and chance:
-                found[seed] = value[0] - chance[0]
-        return found
 
-    base = excesses("sparse")
-    return [
-        excess / base[seed]
-        for seed, excess in excesses(variant).items()
-        if base.get(seed, 0.0) > 0.0
-    ]
+def excess_of_seed(records: Records, variant: str, kind: str, seed: int) -> float:
+    """Return the excess of one seed as a share of SPARSE's; NaN where SPARSE's is not above chance."""
+    at = records.where(seed=seed)
+    base = excess(at.where(variant="sparse"), "leakage", kind)
+    return excess(at.where(variant=variant), "leakage", kind) / base if base > 0 else math.nan
 
 
 def cost_table(records: Records) -> Table:
     """Return what the expansions were made of."""
     columns = [
-        Column("Problem", text=True), Column("Members"), Column("Texts"), Column("Encodings to find members"),
-        Column("Encodings of texts"), Column("Seconds to expand"),
+        *text_columns("Problem"), *plain("Members", "Texts", "Encodings to find members", "Encodings of texts"),
+        *plain("Seconds to expand"),
     ]  # fmt: skip
-    paths = (
+    paths = [
         ("members",),
         ("texts",),
         ("encodings", "members"),
         ("encodings", "texts"),
         ("seconds",),
-    )
+    ]
     body = [
-        [
-            problem,
-            *(number(rows.figures("expansion", *path), percent=False, digits=0) for path in paths),
-        ]
+        [problem, *(rows.plain("expansion", *path) for path in paths)]
         for (problem,), rows in records.where(variant="expansion").each("problem")
     ]
     return Table("What an expansion costs", columns, body)
@@ -412,18 +390,15 @@ class HeldOutSpec(Spec):
         attacks_named(self.attacks, further=False)
         for one in self.settings:
             setting_options(one, 100)
-        for name in (*self.variants, *self.more_variants):
-            if name not in VARIANTS:
-                wanted = "of " + ", ".join(VARIANTS)
-                raise InvalidInputError.of("experiment", "variants", wanted, repr(name)[:60])
+        check_names("variants", (*self.variants, *self.more_variants), VARIANTS)
         expanded = any(v.startswith("expansion") for v in (*self.variants, *self.more_variants))
         for name in self.problems:
             if expanded and name not in self.sources:
-                raise InvalidInputError.of("experiment", f"sources.{name}",
+                raise wrong(f"sources.{name}",
                                            "given for the variants of expansions", "nothing")  # fmt: skip
 
 
-class HeldOutTerms(Experiment):
+class HeldOutTerms(Experiment[HeldOutSpec]):
     """Cells with the axes problem, variant and seed."""
 
     name = "held-out-terms"
@@ -431,9 +406,8 @@ class HeldOutTerms(Experiment):
     source = "own"
     spec_type = HeldOutSpec
 
-    def cells(self, spec: Spec) -> list[Cell]:
+    def cells(self, spec: HeldOutSpec) -> list[Cell]:
         """Return the cells; those of a problem and seed side by side."""
-        assert isinstance(spec, HeldOutSpec)
         variants = (*spec.variants, *(SETTING + one for one in spec.settings))
         return [
             Cell.of(problem=problem, variant=variant, seed=seed)
@@ -442,9 +416,8 @@ class HeldOutTerms(Experiment):
             for variant in (variants if seed < spec.seeds else spec.more_variants)
         ]
 
-    def settings(self, spec: Spec, cell: Cell) -> dict[str, Any]:
+    def settings(self, spec: HeldOutSpec, cell: Cell) -> dict[str, Any]:
         """Return what decides a cell; kinds of words follow from the expansion, so its sources count everywhere."""
-        assert isinstance(spec, HeldOutSpec)
         sources = spec.sources.get(cell["problem"])
         own = (
             None
@@ -454,8 +427,7 @@ class HeldOutTerms(Experiment):
         few = spec.few_members if cell["variant"] == "expansion-few" else None
         return {**super().settings(spec, cell), "scale": spec.scale, "sources": own, "few": few}
 
-    def prepare(self, spec: Spec, bench: Bench, cells: Sequence[Cell]) -> None:
-        """Encode the problems' texts, and those of the expansions."""
+    def prepare(self, spec: HeldOutSpec, bench: Bench, cells: Sequence[Cell]) -> None:
         super().prepare(spec, bench, cells)
         for problem, seed in dict.fromkeys((cell["problem"], cell["seed"]) for cell in cells):
             held, expansion = (
@@ -467,9 +439,7 @@ class HeldOutTerms(Experiment):
                     [*expansion.texts, *expansion.negatives], show_progress=bench.show_progress
                 )
 
-    def measure(self, spec: Spec, cell: Cell, bench: Bench) -> dict[str, Any]:
-        """Return the leakage of each kind of word, and what is left of utility."""
-        assert isinstance(spec, HeldOutSpec)
+    def measure(self, spec: HeldOutSpec, cell: Cell, bench: Bench) -> dict[str, Any]:
         problem, variant, seed = cell["problem"], cell["variant"], cell["seed"]
         held = self._held(bench, problem, seed)
         expansion = self._expansion(spec, bench, problem, seed)
@@ -510,27 +480,18 @@ class HeldOutTerms(Experiment):
         }
 
     def _held(self, bench: Bench, problem: str, seed: int) -> HeldOut:
-        return bench.once(
-            ("held out", problem, seed),
-            lambda: HeldOut(bench.problem(problem), bench.encoder(), seed),
-        )
+        key = ("held out", problem, seed)
+        return bench.once(key, lambda: HeldOut(bench.problem(problem), bench.encoder(), seed))
 
     def _expansion(
-        self,
-        spec: Spec,
-        bench: Bench,
-        problem: str,
-        seed: int,
-        *,
-        members: int | None = None,
-        made: int | None = None,
-    ) -> Expansion | None:
+        self, spec: HeldOutSpec, bench: Bench, problem: str, seed: int, *,
+        members: int | None = None, made: int | None = None,
+    ) -> Expansion | None:  # fmt: skip
         """Return the expansion of the listed words, of ``members`` or of as many as the sources may give.
 
         Args:
             made: texts that are made up; None: as many as a user gets.
         """
-        assert isinstance(spec, HeldOutSpec)
         sources = spec.sources.get(problem)
         if sources is None:
             return None
@@ -538,28 +499,18 @@ class HeldOutTerms(Experiment):
         most = sources.members if members is None else members
 
         def expand() -> Expansion:
-            known = member_sources(sources, bench.data, held.withheld)
             return held.concept(held.listed).expand(
-                held.texts,
-                sources=known,
-                encoder=held.encoder,
-                members=most,
-                substitutions=made,
-                seed=seed,
-                show_progress=False,
-            )
+                held.texts, sources=member_sources(sources, bench.data, held.withheld), encoder=held.encoder,
+                members=most, substitutions=made, seed=seed, show_progress=False,
+            )  # fmt: skip
 
         return bench.once(("expansion", problem, seed, most, made), expand)
 
-    def summary(self, spec: Spec, records: Records) -> Summary:
-        """Return a table for each problem, what expansions cost, and the bar."""
-        problems = records.values("problem")
+    def summary(self, spec: HeldOutSpec, records: Records) -> Summary:
+        names = records.values("problem")
         return Summary(
-            tables=[*(protector_table(records, name) for name in problems), cost_table(records)],
-            findings=[
-                *(bar(records, name) for name in problems),
-                *(limit(records, name) for name in problems),
-            ],
+            tables=[*(protector_table(records, name) for name in names), cost_table(records)],
+            findings=[make(records, name) for make in (bar, limit) for name in names],
             notes=[ABOUT],
         )
 
@@ -576,7 +527,7 @@ def setting_options(text: str, n: int) -> dict[str, Any]:
             raise ValueError
     except ValueError:
         wanted = "shares erased and released, and a flattening, such as '0.23 0.08 0.4'"
-        raise InvalidInputError.of("experiment", "settings", wanted, repr(text)[:40]) from None
+        raise wrong("settings", wanted, repr(text)[:40]) from None
     rank = min(n - 1, max(1, round(erased * n)))
     return {
         "rank": rank,

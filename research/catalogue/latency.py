@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,9 +16,8 @@ from research.bench import Bench
 from research.experiment import Cell, Experiment, Records
 from research.grid import mask_options
 from research.published import published
-from research.specification import Spec
-from research.tables import METHOD_NAMES, findings_of
-from vecveil.errors import InvalidInputError
+from research.specification import Spec, check_names
+from research.tables import beside, findings_of, method_name, plain, words
 from vecveil.protector import Protector, fit_pairs
 from vecveil.records.experiment import Cell as TableCell
 from vecveil.records.experiment import (
@@ -24,6 +25,7 @@ from vecveil.records.experiment import (
     Column,
     Figure,
     Number,
+    Point,
     Series,
     Summary,
     Table,
@@ -34,9 +36,8 @@ from vecveil.sensitivity.hard_concrete import fit_hard_concrete_mask
 from vecveil.types import Embeddings
 
 BASE = "laplace"
-FITTED = (
-    400  # made-up pairs that the protectors are fitted on: noise costs the same whatever they were
-)
+# Made-up pairs that the protectors are fitted on: noise costs the same whatever they were.
+FITTED = 400
 SETTING = {"rank": 1 / 5, "kept": 1 / 3}  # of the dimensions, of the subspace method
 KNOWN = ("laplace", "purkayastha", "sparse", "subspace", "gaussian", "covariance")
 
@@ -66,14 +67,11 @@ class LatencySpec(Spec):
     mask: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in self.methods:
-            if name not in KNOWN:
-                wanted = "of " + ", ".join(KNOWN)
-                raise InvalidInputError.of("experiment", "methods", wanted, repr(name)[:60])
+        check_names("methods", self.methods, KNOWN)
         mask_options(self.mask)
 
 
-class Latency(Experiment):
+class Latency(Experiment[LatencySpec]):
     """Cells that time all methods at one dimension and batch, and cells that time the training."""
 
     name = "latency"
@@ -82,9 +80,8 @@ class Latency(Experiment):
     spec_type = LatencySpec
     alone = True
 
-    def cells(self, spec: Spec) -> list[Cell]:
+    def cells(self, spec: LatencySpec) -> list[Cell]:
         """Return the cells; those that train need a problem."""
-        assert isinstance(spec, LatencySpec)
         found = [
             Cell.of(what="protect", dimension=dimension, batch=batch, seed=seed)
             for seed in range(spec.seeds)
@@ -95,29 +92,23 @@ class Latency(Experiment):
             found += [Cell.of(what="train", problem=name, seed=seed) for name in spec.problems]
         return found
 
-    def settings(self, spec: Spec, cell: Cell) -> dict[str, Any]:
-        """Return what decides a cell."""
-        assert isinstance(spec, LatencySpec)
+    def settings(self, spec: LatencySpec, cell: Cell) -> dict[str, Any]:
         found = super().settings(spec, cell)
         del found["attacks"]
         if cell["what"] == "protect":
             del found["encoder"]
-            own: dict[str, Any] = {
+            return found | {
                 "methods": list(spec.methods),
                 "repeats": spec.repeats,
                 "vectors": spec.vectors,
             }
-        else:
-            own = {
-                "pairs": list(spec.mask_pairs),
-                "repeats": spec.mask_repeats,
-                "mask": dict(spec.mask),
-            }
-        return {**found, **own}  # fmt: skip
+        return found | {
+            "pairs": list(spec.mask_pairs),
+            "repeats": spec.mask_repeats,
+            "mask": dict(spec.mask),
+        }
 
-    def measure(self, spec: Spec, cell: Cell, bench: Bench) -> dict[str, Any]:
-        """Return seconds and ratios."""
-        assert isinstance(spec, LatencySpec)
+    def measure(self, spec: LatencySpec, cell: Cell, bench: Bench) -> dict[str, Any]:
         if cell["what"] == "train":
             return _training(spec, bench, cell["problem"], cell["seed"])
         rng = np.random.default_rng([cell["seed"], 31])
@@ -128,7 +119,7 @@ class Latency(Experiment):
             lambda: {name: _protector(name, n, cell["seed"]) for name in names},
         )
         X = _unit(rng.standard_normal((batch, n), dtype=np.float32))
-        calls = {name: _call(protector, X) for name, protector in made.items()}
+        calls = {name: partial(protector.protect, X) for name, protector in made.items()}
         loops = max(1, spec.vectors // batch)
         seconds = interleaved(calls, repeats=spec.repeats, loops=loops)
         return {
@@ -136,14 +127,16 @@ class Latency(Experiment):
             "threads": thread_count(),
         }  # fmt: skip
 
-    def summary(self, spec: Spec, records: Records) -> Summary:
-        """Return the times beside the paper's, as ratios to Laplace, and the training's growth."""
-        assert isinstance(spec, LatencySpec)
-        return latency_summary(records)
-
-
-def _call(protector: Protector, X: Embeddings) -> Any:
-    return lambda: protector.protect(X)
+    def summary(self, spec: LatencySpec, records: Records) -> Summary:
+        protect, train = records.where(what="protect"), records.where(what="train")
+        return Summary(
+            tables=[
+                *([_protect_table(protect)] if len(protect) else []), *([_train_table(train)] if len(train) else [])
+            ],
+            figures=[_bars(protect, n) for n in protect.values("dimension")],
+            findings=_findings(protect, train),
+            notes=[*published("sparse-table-11").notes, *published("sparse-training-time").notes],
+        )  # fmt: skip
 
 
 def _unit(X: Embeddings) -> Embeddings:
@@ -172,16 +165,15 @@ def _protector(method: str, n: int, seed: int) -> Protector:
 def _training(spec: LatencySpec, bench: Bench, name: str, seed: int) -> dict[str, Any]:
     problem = bench.problem(name)
     encode = bench.encoder().encode
-    P, N = (
-        np.asarray(encode(side))
-        for side in (problem.matches.positives(), problem.matches.negatives())
-    )
+    sides = problem.matches.positives(), problem.matches.negatives()
+    P, N = (np.asarray(encode(side)) for side in sides)
     rng, options = np.random.default_rng([seed, 33]), mask_options(spec.mask)  # fmt: skip
     rows = {
         count: rng.permutation(len(P))[:count] if count <= len(P) else rng.integers(0, len(P), count)
         for count in spec.mask_pairs
     }  # fmt: skip
-    calls = {str(count): _train(P[own], N[own], options, seed) for count, own in rows.items()}
+    train = partial(fit_hard_concrete_mask, options=options, seed=seed, show_progress=False)
+    calls = {str(count): partial(train, P[own], N[own]) for count, own in rows.items()}
     first = str(spec.mask_pairs[0])
     # Training runs on one thread: its processor time is the time that it takes where nothing else runs.
     seconds = interleaved(calls, repeats=spec.mask_repeats, clock=time.process_time)
@@ -193,10 +185,6 @@ def _training(spec: LatencySpec, bench: Bench, name: str, seed: int) -> dict[str
         "batch_size": options.batch_size,
         "repeats": spec.mask_repeats,
     }
-
-
-def _train(P: Embeddings, N: Embeddings, options: Any, seed: int) -> Any:
-    return lambda: fit_hard_concrete_mask(P, N, options, seed=seed, show_progress=False)
 
 
 Clock = Callable[[], float]
@@ -254,50 +242,42 @@ MICRO = 1e6
 PROPORTIONAL = 0.25  # a time for as many pairs that differs by less grows in proportion
 
 
-def latency_summary(records: Records) -> Summary:
-    """Return tables, a figure and findings."""
-    protect, train = records.where(what="protect"), records.where(what="train")
-    return Summary(
-        tables=[*([_protect_table(protect)] if len(protect) else []), *([_train_table(train)] if len(train) else [])],
-        figures=[_bars(protect, n) for n in protect.values("dimension")],
-        findings=_findings(protect, train),
-        notes=[*published("sparse-table-11").notes, *published("sparse-training-time").notes],
-    )  # fmt: skip
-
-
-def _of(rows: Records, method: str) -> list[dict[str, float]]:
-    return [row["found"]["methods"][method] for row in rows if method in row["found"]["methods"]]
-
-
 def _methods(rows: Records) -> list[str]:
     return list(dict.fromkeys(name for row in rows for name in row["found"]["methods"]))
 
 
 def _micro(rows: Records, method: str, batch: int) -> list[float]:
-    return [MICRO * one["least"] / batch for one in _of(rows, method)]
+    """Return the shortest time of one vector in each record."""
+    return [MICRO * least / batch for least in rows.figures("methods", method, "least")]
+
+
+def _ratio(rows: Records, *path: str, **options: Any) -> Number | None:
+    """Return the median ratio of the rounds with their range."""
+    ratio, low, high = (rows.figures(*path, key) for key in ("ratio", "low", "high"))
+    return number(ratio, low=low, high=high, percent=False, digits=2, **options)
+
+
+def _count(value: float) -> Number:
+    return Number(value, percent=False, digits=0)
 
 
 def _protect_table(records: Records) -> Table:
     columns = [
-        Column("Dimension"), Column("Vectors in a call"), Column("Method", text=True), Column("One vector", "µs"),
-        Column("Times Laplace"),
+        *plain("Dimension", "Vectors in a call"), *words("Method"), Column("One vector", "µs"), *plain("Times Laplace")
     ]  # fmt: skip
+    base = beside(["sparse-table-11"], "microseconds", method="laplace") or math.nan
     rows: list[list[TableCell]] = []
     for (dimension, batch), own in records.each("dimension", "batch"):
         for method in _methods(own):
-            paper = published("sparse-table-11").find(method=method) if batch == 1 else None
-            their = None if paper is None else float(paper["microseconds"])
-            ones = _of(own, method)
+            paper = (
+                beside(["sparse-table-11"], "microseconds", method=method) if batch == 1 else None
+            )
+            share = None if paper is None else paper / base
             rows.append(
                 [
-                    Number(dimension, percent=False, digits=0), Number(batch, percent=False, digits=0),
-                    METHOD_NAMES.get(method, method),
-                    number(_micro(own, method, batch), percent=False, published=their),
-                    number(
-                        [one["ratio"] for one in ones], low=[one["low"] for one in ones],
-                        high=[one["high"] for one in ones], percent=False, digits=2,
-                        published=None if their is None else their / _paper("laplace"),
-                    ),
+                    _count(dimension), _count(batch), method_name(method),
+                    number(_micro(own, method, batch), percent=False, published=paper),
+                    _ratio(own, "methods", method, published=share),
                 ]
             )  # fmt: skip
     rounds = records[0]["found"]
@@ -309,22 +289,15 @@ def _protect_table(records: Records) -> Table:
     return Table("Time to protect one vector", columns, rows, caption)
 
 
-def _paper(method: str) -> float:
-    row = published("sparse-table-11").find(method=method)
-    assert row is not None
-    return float(row["microseconds"])
-
-
 def _bars(records: Records, dimension: int) -> Figure:
-    series = []
     own = records.where(dimension=dimension)
+    series = []
     for method in _methods(own):
-        points = [
-            (float(batch), statistics.fmean(_micro(rows, method, batch)), None, None)
-            for (batch,), rows in own.each("batch")
-            if _of(rows, method)
+        times = [
+            (float(batch), _micro(rows, method, batch)) for (batch,), rows in own.each("batch")
         ]
-        series.append(Series(METHOD_NAMES.get(method, method), sorted(points)))
+        points: list[Point] = sorted((x, statistics.fmean(y), None, None) for x, y in times if y)
+        series.append(Series(method_name(method), points))
     return Figure(
         f"Time of one vector, {dimension} dimensions", caption="By the number of vectors in one call.",
         x="vectors in a call", y="µs a vector", log=True, series=series,
@@ -333,26 +306,20 @@ def _bars(records: Records, dimension: int) -> Figure:
 
 def _train_table(records: Records) -> Table:
     columns = [
-        Column("Pairs from", text=True), Column("Pairs"), Column("Distinct pairs"), Column("Epochs"),
-        Column("Time", "min"), Column("Times the smallest"), Column("Time for as many pairs, times"),
+        *words("Pairs from"), *plain("Pairs", "Distinct pairs", "Epochs"), Column("Time", "min"),
+        *plain("Times the smallest", "Time for as many pairs, times"),
     ]  # fmt: skip
     rows: list[list[TableCell]] = []
     for (name,), own in records.each("problem"):
-        sizes = [int(size) for size in own[0]["found"]["pairs"]]
-        for size in sizes:
-            ones = [row["found"]["pairs"][str(size)] for row in own]
-            paper = published("sparse-training-time").find(samples=size)
-            full = own[0]["found"]["epochs"] == 100
+        first = own[0]["found"]
+        for size in first["pairs"]:
+            paper = beside(["sparse-training-time"], "minutes", samples=int(size))
+            minutes = [least / 60 for least in own.figures("pairs", size, "least")]
             rows.append(
                 [
-                    name, Number(size, percent=False, digits=0),
-                    Number(min(size, own[0]["found"]["distinct"]), percent=False, digits=0),
-                    Number(own[0]["found"]["epochs"], percent=False, digits=0),
-                    number([one["least"] / 60 for one in ones], percent=False, digits=3,
-                           published=float(paper["minutes"]) if paper and full else None),
-                    number([one["ratio"] for one in ones], low=[one["low"] for one in ones],
-                           high=[one["high"] for one in ones], percent=False, digits=2),
-                    number([_growth(row, size) for row in own], percent=False, digits=2),
+                    name, _count(int(size)), _count(min(int(size), first["distinct"])), _count(first["epochs"]),
+                    number(minutes, percent=False, digits=3, published=paper if first["epochs"] == 100 else None),
+                    _ratio(own, "pairs", size), number([_growth(row, size) for row in own], percent=False, digits=2),
                 ]
             )  # fmt: skip
     caption = (
@@ -373,16 +340,14 @@ def _train_table(records: Records) -> Table:
 
 
 def _findings(protect: Records, train: Records) -> list[ClaimFinding]:
-    rows: list[dict[str, Any]] = []
-    for (dimension,), own in protect.where(batch=1).each("dimension"):
-        for method in _methods(own):
-            rows.append(
-                {"dimension": dimension, "method": method, "microseconds": statistics.fmean(_micro(own, method, 1))}
-            )  # fmt: skip
-    keys = ("dimension", "method")
+    rows = [
+        {"dimension": dimension, "method": method, "microseconds": statistics.fmean(_micro(own, method, 1))}
+        for (dimension,), own in protect.where(batch=1).each("dimension")
+        for method in _methods(own)
+    ]  # fmt: skip
     only = ("sampling-costs-as-laplace", "purkayastha-is-slow")
-    found = findings_of("latency", rows, keys, difference=DIFFERENCE, only=only)
-    growths = [_growth(row, int(size)) for row in train for size in list(row["found"]["pairs"])[1:]]
+    found = findings_of("latency", rows, ("dimension", "method"), difference=DIFFERENCE, only=only)
+    growths = [_growth(row, size) for row in train for size in list(row["found"]["pairs"])[1:]]
     if growths:
         low, high = min(growths), max(growths)
         inside = low >= 1 - PROPORTIONAL and high <= 1 + PROPORTIONAL
@@ -397,9 +362,8 @@ def _findings(protect: Records, train: Records) -> list[ClaimFinding]:
     return found
 
 
-def _growth(row: Mapping[str, Any], size: int) -> float:
+def _growth(row: Mapping[str, Any], size: str) -> float:
     """Return the shortest time of a size for as many pairs, over that of the first size."""
     sizes = row["found"]["pairs"]
     first = next(iter(sizes))
-    share = float(sizes[str(size)]["least"]) / float(sizes[first]["least"])
-    return share * int(first) / size
+    return float(sizes[size]["least"]) / float(sizes[first]["least"]) * int(first) / int(size)

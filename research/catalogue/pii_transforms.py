@@ -15,18 +15,26 @@ from research.experiment import Cell, Records
 from research.grid import Grid, GridSpec
 from research.points import attacks_named, judged_by
 from research.problems import grouped_concept
-from research.scales import parse_scale
-from research.specification import Spec
-from research.tables import METHOD_NAMES, SETTING, beside, findings_of
+from research.specification import check_names, wrong
+from research.tables import (
+    SETTING,
+    beside,
+    epsilon_of,
+    findings_of,
+    method_name,
+    percent,
+    plain,
+    share_beside,
+    words,
+)
 from research.tasks import read_task, task_texts
 from vecveil.attacks import LabelledVectors
 from vecveil.concepts.rewriting import Rewriter
-from vecveil.errors import InvalidInputError
 from vecveil.metrics import Estimate
 from vecveil.metrics.trade_off import trade_off_rate
 from vecveil.protector.methods import TEXT_METHODS
 from vecveil.records.experiment import Cell as TableCell
-from vecveil.records.experiment import Column, Summary, Table, number
+from vecveil.records.experiment import Summary, Table, number
 
 TABLES = ("sparse-table-9",)
 ABOUT = (
@@ -48,13 +56,10 @@ class TransformSpec(GridSpec):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in self.transforms:
-            if name not in TEXT_METHODS:
-                wanted = "of " + ", ".join(TEXT_METHODS)
-                raise InvalidInputError.of("experiment", "transforms", wanted, repr(name)[:60])
+        check_names("transforms", self.transforms, TEXT_METHODS)
 
 
-class PiiTransforms(Grid):
+class PiiTransforms(Grid[TransformSpec]):
     """Changes of the text beside noise."""
 
     name = "pii-transforms"
@@ -64,9 +69,7 @@ class PiiTransforms(Grid):
     source = "SPARSE, Table 9"
     spec_type = TransformSpec
 
-    def cells(self, spec: Spec) -> list[Cell]:
-        """Return the grid, and a cell for each problem, change of the text and seed."""
-        assert isinstance(spec, TransformSpec)
+    def cells(self, spec: TransformSpec) -> list[Cell]:
         changed = [
             Cell.of(problem=problem, method=method, scale=CHANGED, seed=seed)
             for seed in spec.all_seeds
@@ -75,8 +78,7 @@ class PiiTransforms(Grid):
         ]
         return [*super().cells(spec), *changed]
 
-    def prepare(self, spec: Spec, bench: Bench, cells: Sequence[Cell]) -> None:
-        """Encode the problems' texts, and all that are changed."""
+    def prepare(self, spec: TransformSpec, bench: Bench, cells: Sequence[Cell]) -> None:
         super().prepare(spec, bench, cells)
         texts: list[str] = []
         for cell in cells:
@@ -88,9 +90,7 @@ class PiiTransforms(Grid):
                 )
         bench.encoder().encode(list(dict.fromkeys(texts)), show_progress=bench.show_progress)
 
-    def measure(self, spec: Spec, cell: Cell, bench: Bench) -> dict[str, Any]:
-        """Return a point of the grid, or what is left of a changed text."""
-        assert isinstance(spec, TransformSpec)
+    def measure(self, spec: TransformSpec, cell: Cell, bench: Bench) -> dict[str, Any]:
         if cell["scale"] != CHANGED:
             return super().measure(spec, cell, bench)
         material = bench.material(cell["problem"], cell["seed"])
@@ -109,8 +109,7 @@ class PiiTransforms(Grid):
         }  # fmt: skip
         return {"utility": kept, **_leakage(material, Y, spec.attacks), "protector": None}
 
-    def summary(self, spec: Spec, records: Records) -> Summary:
-        """Return a table for each problem with R, measured and assumed, and what becomes of the claims."""
+    def summary(self, spec: TransformSpec, records: Records) -> Summary:
         problems = records.values("problem")
         rows = [row for name in problems for row in _rows(records, name)]
         findings = findings_of(
@@ -126,7 +125,7 @@ def _rewriter(bench: Bench, cell: Cell) -> Rewriter:
     matches = concept.find(problem.texts, show_progress=False)
     found = TEXT_METHODS[cell["method"]].build(matches, concept, cell["seed"], {})
     if found.needs_spans:
-        raise InvalidInputError.of("experiment", "concept", "one that is found in any text",
+        raise wrong("concept", "one that is found in any text",
                                    f"annotated spans, in problem {cell['problem']!r}",
                                    "The texts of the utility are changed too, and have no annotation.")  # fmt: skip
     return found
@@ -145,42 +144,41 @@ def _leakage(material: Material, Y: Any, names: Sequence[str]) -> dict[str, Any]
 def _rate(records: Records, problem: str, rows: Records, *, assumed: bool) -> float:
     """Return R from means over seeds."""
     clean = records.where(problem=problem, method="none")
-    figures = [clean.figures("leakage", "value"), rows.figures("leakage", "value"),
-               clean.figures("utility", "value"), rows.figures("utility", "value")]  # fmt: skip
-    if not all(figures):
+    means = [one.number(key, "value") for one in (clean, rows) for key in ("leakage", "utility")]
+    if None in means:
         return math.nan
-    before, after, had, has = (float(np.mean(values)) for values in figures)
+    before, had, after, has = (mean.value for mean in means if mean is not None)
     found: Estimate = trade_off_rate(before, 0.0 if assumed else after, had, has)
     return found.value
 
 
+def _paper_epsilon(scale: str) -> float | None:
+    """Return the paper's ε; -1, which no row of its table has, for a scale without a counterpart."""
+    epsilon = epsilon_of(scale)
+    return -1.0 if epsilon is None else epsilon
+
+
 def _table(records: Records, problem: str) -> Table:
     columns = [
-        Column("Method", text=True), Column("Scale", text=True), Column("Leakage, strongest attack", "%"),
-        Column("Chance", "%"), Column("Utility", "%"), Column("Utility kept", "%"),
-        Column("R, leakage measured"), Column("R, no leakage assumed"),
+        *words("Method", "Scale"), *percent("Leakage, strongest attack", "Chance", "Utility", "Utility kept"),
+        *plain("R, leakage measured", "R, no leakage assumed"),
     ]  # fmt: skip
     body: list[list[TableCell]] = []
     for (method, scale), rows in records.where(problem=problem).each("method", "scale"):
-        keys: dict[str, Any] = {"dataset": problem, "method": method}
-        epsilon = None if scale == CHANGED else parse_scale(scale)
-        if epsilon is not None:
-            keys["epsilon"] = epsilon.value if epsilon.kind in ("clean", "effective") else -1.0
-        paper = {name: beside(TABLES, name, **keys) for name in ("leakage", "utility", "rate")}
-        leak, used = (None if paper[k] is None else paper[k] / 100 for k in ("leakage", "utility"))  # type: ignore[operator]
-        rate = [] if method == "none" else [_rate(records, problem, rows, assumed=False)]
         changed = scale == CHANGED
+        keys = {"dataset": problem, "method": method}
+        if not changed:
+            keys["epsilon"] = _paper_epsilon(scale)
+        leak, used = (share_beside(TABLES, name, **keys) for name in ("leakage", "utility"))
+        theirs = beside(TABLES, "rate", **keys)
+        measured = [] if method == "none" else [_rate(records, problem, rows, assumed=False)]
         assumed = [_rate(records, problem, rows, assumed=True)] if changed else []
         body.append(
             [
-                METHOD_NAMES.get(method, method), scale,
-                number(rows.figures("leakage", "value"), low=rows.figures("leakage", "low"),
-                       high=rows.figures("leakage", "high"), published=leak),
-                number(rows.figures("leakage", "chance")),
-                number(rows.figures("utility", "value"), published=used),
-                number(rows.figures("utility", "relative")),
-                number(rate, percent=False, published=None if changed else paper["rate"]),
-                number(assumed, percent=False, published=paper["rate"] if changed else None) if changed else "–",
+                method_name(method), scale, rows.estimate("leakage", published=leak), rows.number("leakage", "chance"),
+                rows.number("utility", "value", published=used), rows.number("utility", "relative"),
+                number(measured, percent=False, published=None if changed else theirs),
+                number(assumed, percent=False, published=theirs) if changed else "–",
             ]
         )  # fmt: skip
     return Table(problem, columns, body)
@@ -190,13 +188,10 @@ def _rows(records: Records, problem: str) -> list[dict[str, Any]]:
     """Return our rows with the paper's keys: what is assumed there is assumed here."""
     found = []
     for (method, scale), rows in records.where(problem=problem).each("method", "scale"):
-        epsilon: float | None = None
-        if scale != CHANGED:
-            parsed = parse_scale(scale)
-            if parsed.kind not in ("clean", "effective"):
-                continue
-            epsilon = parsed.value
-        use = number(rows.figures("utility", "value"))
+        epsilon = None if scale == CHANGED else epsilon_of(scale)
+        if scale != CHANGED and epsilon is None:
+            continue
+        use = rows.number("utility", "value")
         rate = _rate(records, problem, rows, assumed=scale == CHANGED)
         found.append(
             {"dataset": problem, "method": method, "epsilon": epsilon,

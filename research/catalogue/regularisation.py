@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from research.bench import Bench
 from research.experiment import Cell, Experiment, Records
-from research.grid import SeededScalesSpec, mask_options, whole_numbers
+from research.grid import SeededScalesSpec, mask_options
 from research.points import attacks_named, measure_point
 from research.published import published
 from research.scales import parse_scale
-from research.specification import Spec
-from research.tables import SETTING, findings_of
-from vecveil.errors import InvalidInputError
+from research.specification import whole_numbers, wrong
+from research.tables import SETTING, findings_of, percent, plain, share_beside, share_verdict, words
 from vecveil.records.experiment import Cell as TableCell
-from vecveil.records.experiment import (
-    ClaimFinding,
-    Column,
-    Figure,
-    Number,
-    Series,
-    Summary,
-    Table,
-    number,
-)
+from vecveil.records.experiment import ClaimFinding, Figure, Point, Series, Summary, Table
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class MaskRecipe:
     """A way to train the mask, with the λ and the scales that it is measured at.
 
     Attributes:
@@ -46,9 +35,9 @@ class Recipe:
     def __post_init__(self) -> None:
         for scale in self.scales:
             if parse_scale(scale).kind == "clean":
-                raise InvalidInputError.of("experiment", "scales", "scales with noise", repr(scale))
+                raise wrong("scales", "scales with noise", repr(scale))
         if "regularisation" in self.options:
-            raise InvalidInputError.of("experiment", "options", "without regularisation, which `lambdas` give",
+            raise wrong("options", "without regularisation, which `lambdas` give",
                                        "one with it")  # fmt: skip
         for weight in self.lambdas:
             mask_options({**self.options, "regularisation": weight})
@@ -63,7 +52,7 @@ class RegularisationSpec(SeededScalesSpec):
         stability_seeds: masks trained for each λ, of which the first is used and the others say how far seeds agree.
     """
 
-    recipes: dict[str, Recipe]
+    recipes: dict[str, MaskRecipe]
     stability_seeds: int = 2
 
     def __post_init__(self) -> None:
@@ -72,7 +61,7 @@ class RegularisationSpec(SeededScalesSpec):
         attacks_named(self.attacks, further=True)
 
 
-class Regularisation(Experiment):
+class Regularisation(Experiment[RegularisationSpec]):
     """Cells with the axes problem, recipe, lambda, scale and seed."""
 
     name = "lambda"
@@ -80,9 +69,7 @@ class Regularisation(Experiment):
     source = "SPARSE, Table 10"
     spec_type = RegularisationSpec
 
-    def cells(self, spec: Spec) -> list[Cell]:
-        """Return the cells, those of one mask side by side."""
-        assert isinstance(spec, RegularisationSpec)
+    def cells(self, spec: RegularisationSpec) -> list[Cell]:
         found = []
         for seed in spec.all_seeds:
             for problem in spec.problems:
@@ -96,21 +83,16 @@ class Regularisation(Experiment):
                         ]
         return found
 
-    def settings(self, spec: Spec, cell: Cell) -> dict[str, Any]:
-        """Return what decides a cell."""
-        assert isinstance(spec, RegularisationSpec)
+    def settings(self, spec: RegularisationSpec, cell: Cell) -> dict[str, Any]:
         return {**super().settings(spec, cell), "options": _options(spec, cell)}
 
-    def measure(self, spec: Spec, cell: Cell, bench: Bench) -> dict[str, Any]:
-        """Return the point of a cell."""
-        assert isinstance(spec, RegularisationSpec)
+    def measure(self, spec: RegularisationSpec, cell: Cell, bench: Bench) -> dict[str, Any]:
         material = bench.material(cell["problem"], cell["seed"])
         method = "none" if cell["recipe"] == "none" else "sparse"
         scale = parse_scale(cell["scale"])
         return measure_point(bench, material, method, scale, spec.attacks, **_options(spec, cell))
 
-    def summary(self, spec: Spec, records: Records) -> Summary:
-        """Return the points of each problem beside the paper's, and which of its two directions holds."""
+    def summary(self, spec: RegularisationSpec, records: Records) -> Summary:
         return regularisation_summary(records)
 
 
@@ -127,6 +109,7 @@ def _options(spec: RegularisationSpec, cell: Cell) -> dict[str, Any]:
 
 
 TABLE = "sparse-table-10"
+SOURCE = "SPARSE, Table 10"
 MATTERS = 0.02  # of leakage (R-precision) over all λ: less is no more than another seed gives
 
 
@@ -147,56 +130,40 @@ def _masked(records: Records) -> Records:
 
 def _points(records: Records, problem: str) -> Table:
     columns = [
-        Column("Mask", text=True), Column("λ", text=True), Column("Scale", text=True),
-        Column("Leakage, strongest attack", "%"), Column("Chance", "%"), Column("Utility", "%"),
-        Column("Utility kept", "%"),
+        *words("Mask", "λ", "Scale"), *percent("Leakage, strongest attack", "Chance", "Utility", "Utility kept")
     ]  # fmt: skip
     rows: list[list[TableCell]] = []
-    own = records.where(problem=problem)
-    for (recipe, weight, scale), at in own.each("recipe", "lambda", "scale"):
+    for (recipe, weight, scale), at in records.where(problem=problem).each(
+        "recipe", "lambda", "scale"
+    ):
         parsed = parse_scale(scale)
-        paper = None
-        if recipe == "published" and parsed.kind == "effective":
-            paper = published(TABLE).find(
-                **{"dataset": problem, "lambda": weight, "epsilon": parsed.value}
-            )
-        theirs = {k: float(paper[k]) / 100 for k in ("leakage", "utility")} if paper else {}
+        in_paper = recipe == "published" and parsed.kind == "effective"
+        keys = {"dataset": problem, "lambda": weight, "epsilon": parsed.value if in_paper else None}
+        leak, kept = (share_beside([TABLE], name, **keys) for name in ("leakage", "utility"))
         rows.append(
             [
-                recipe, "" if recipe == "none" else f"{weight:g}", scale,
-                _interval(at, "leakage", theirs), number(at.figures("leakage", "chance")),
-                _interval(at, "utility", theirs), number(at.figures("utility", "relative")),
+                recipe, "" if recipe == "none" else f"{weight:g}", scale, at.estimate("leakage", published=leak),
+                at.number("leakage", "chance"), at.estimate("utility", published=kept),
+                at.number("utility", "relative"),
             ]
         )  # fmt: skip
     return Table(f"{problem}: leakage and utility against λ", columns, rows, SETTING)
 
 
-def _interval(rows: Records, key: str, published_figures: Mapping[str, float]) -> Number | None:
-    return number(
-        rows.figures(key, "value"), low=rows.figures(key, "low"), high=rows.figures(key, "high"),
-        published=published_figures.get(key),
-    )  # fmt: skip
-
-
 def _masks(records: Records) -> Table:
     columns = [
-        Column("Data", text=True), Column("Mask", text=True), Column("λ", text=True), Column("Mean"),
-        Column("Deviation"), Column("Above one half", "%"), Column("Exactly 0", "%"), Column("Effective dimensions"),
-        Column("Agreement of seeds"),
+        *words("Data", "Mask", "λ"), *plain("Mean", "Deviation"), *percent("Above one half", "Exactly 0"),
+        *plain("Effective dimensions", "Agreement of seeds"),
     ]  # fmt: skip
     rows: list[list[TableCell]] = []
     for (problem, recipe, weight), own in _masked(records).each("problem", "recipe", "lambda"):
         one = own.where(scale=own[0]["cell"]["scale"])  # the mask is the same at every scale
-
-        def figure(
-            key: str, digits: int, *, percent: bool = False, rows: Records = one
-        ) -> Number | None:
-            return number(rows.figures("protector", "mask", key), digits=digits, percent=percent)
-
+        mask = ("protector", "mask")
         rows.append(
             [
-                problem, recipe, f"{weight:g}", figure("mean", 3), figure("sd", 3), figure("density", 1, percent=True),
-                figure("zeros", 1, percent=True), figure("effective_dimensions", 0), figure("seed_stability", 2),
+                problem, recipe, f"{weight:g}", one.plain(*mask, "mean", digits=3), one.plain(*mask, "sd", digits=3),
+                one.number(*mask, "density"), one.number(*mask, "zeros"), one.plain(*mask, "effective_dimensions"),
+                one.plain(*mask, "seed_stability", digits=2),
             ]
         )  # fmt: skip
     caption = (
@@ -209,13 +176,9 @@ def _masks(records: Records) -> Table:
 def _curve(records: Records, problem: str) -> Figure:
     series = []
     for (recipe, scale), own in _masked(records.where(problem=problem)).each("recipe", "scale"):
-        points = []
-        for (weight,), at in own.each("lambda"):
-            found = number(at.figures("leakage", "value"), low=at.figures("leakage", "low"),
-                           high=at.figures("leakage", "high"))  # fmt: skip
-            if found is not None:
-                points.append((float(weight), found.value, found.low, found.high))
-        series.append(Series(f"{recipe}, {scale}", sorted(points), dashed=recipe != "published"))
+        found = [(float(weight), at.estimate("leakage")) for (weight,), at in own.each("lambda")]
+        points: list[Point] = sorted((x, y.value, y.low, y.high) for x, y in found if y is not None)
+        series.append(Series(f"{recipe}, {scale}", points, dashed=recipe != "published"))
     chances = records.where(problem=problem).figures("leakage", "chance")
     return Figure(
         f"{problem}: leakage against λ", x="λ", y="leakage (R-precision)", log=True, series=series,
@@ -224,36 +187,33 @@ def _curve(records: Records, problem: str) -> Figure:
 
 
 def _findings(records: Records) -> list[ClaimFinding]:
-    rows = _rows(records, ("literal", "effective"))
     keys = ("dataset", "recipe", "axis", "epsilon", "lambda")
-    found = findings_of("lambda", rows, keys, difference=SETTING)
-    source = "SPARSE, Table 10"
+    found = findings_of(
+        "lambda", _rows(records, ("literal", "effective")), keys, difference=SETTING
+    )
     spans = _spans(records)
     if spans:
         largest, where = max(spans)
         found.append(
             ClaimFinding(
-                "λ decides how much leaks: at ε = 10 the paper's table goes from 0.91 % to 33.02 % on STS12.", source,
+                "λ decides how much leaks: at ε = 10 the paper's table goes from 0.91 % to 33.02 % on STS12.", SOURCE,
                 "agrees" if min(spans)[0] > 5 * MATTERS else "disagrees" if largest <= MATTERS else "unclear",
                 f"with the published training the leakage at one scale moves by at most {100 * largest:.1f} points "
                 f"over all λ ({where})",
                 "0.91 to 33.02 %", SETTING,
             )
         )  # fmt: skip
-    other = [s for s in records.values("recipe") if s not in ("none", "published")]
-    for recipe in other:
-        found += _against_utility(records, recipe, source)
-    return found
+    others = [name for name in records.values("recipe") if name not in ("none", "published")]
+    return [*found, *(one for name in others for one in _against_utility(records, name))]
 
 
 def _rows(records: Records, kinds: Sequence[str]) -> list[dict[str, Any]]:
     """Return our points with the published training, with the paper's keys and units."""
     found = []
-    for (problem, weight, scale), at in records.where(recipe="published").each(
-        "problem", "lambda", "scale"
-    ):
+    own = records.where(recipe="published")
+    for (problem, weight, scale), at in own.each("problem", "lambda", "scale"):
         parsed = parse_scale(scale)
-        leak, kept = number(at.figures("leakage", "value")), number(at.figures("utility", "value"))
+        leak, kept = at.number("leakage", "value"), at.number("utility", "value")
         if parsed.kind in kinds and leak is not None and kept is not None:
             found.append(
                 {"dataset": problem, "recipe": "published", "axis": parsed.kind, "epsilon": parsed.value,
@@ -263,40 +223,39 @@ def _rows(records: Records, kinds: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _spans(records: Records) -> list[tuple[float, str]]:
+    """Return how far the leakage at one scale moves over all λ, and where."""
     found = []
     for (problem, scale), own in records.where(recipe="published").each("problem", "scale"):
-        means = [number(at.figures("leakage", "value")) for _, at in own.each("lambda")]
+        means = [at.number("leakage", "value") for _, at in own.each("lambda")]
         values = [one.value for one in means if one is not None]
         if len(values) > 1:
             found.append((max(values) - min(values), f"{problem}, {scale}"))
     return found
 
 
-def _against_utility(records: Records, recipe: str, source: str) -> list[ClaimFinding]:
+def _against_utility(records: Records, recipe: str) -> list[ClaimFinding]:
     """Return whether a mask that did become sparse leaks less than the published one at the same utility."""
-    fewer, cells, gaps = 0, 0, []
+    gaps = []
     for (problem, scale), own in records.where(recipe=recipe).each("problem", "scale"):
-        if parse_scale(scale).kind != "utility":
-            continue
-        at = records.where(recipe="published", problem=problem, scale=scale).figures(
+        at = records.where(recipe="published", problem=problem, scale=scale).number(
             "leakage", "value"
         )
-        if not at:
+        if parse_scale(scale).kind != "utility" or at is None:
             continue
-        base = math.fsum(at) / len(at)
         for _, rows in own.each("lambda"):
-            values = rows.figures("leakage", "value")
+            mean = rows.number("leakage", "value")
             shape = rows.figures("protector", "mask", "effective_dimensions")
-            if values and min(shape, default=0.0) >= 1:  # a mask of zeros is isotropic by its floor
-                cells += 1
-                gaps.append(math.fsum(values) / len(values) - base)
-                fewer += gaps[-1] < 0
-    if not cells:
+            if (
+                mean is not None and min(shape, default=0.0) >= 1
+            ):  # a mask of zeros is isotropic by its floor
+                gaps.append(mean.value - at.value)
+    if not gaps:
         return []
+    fewer, cells = sum(gap < 0 for gap in gaps), len(gaps)
     return [
         ClaimFinding(
-            f"A sparser mask ({recipe}) leaks less than the published one at the same utility.", source,
-            "agrees" if fewer >= 0.8 * cells else "unclear" if fewer > 0.5 * cells else "disagrees",
+            f"A sparser mask ({recipe}) leaks less than the published one at the same utility.", SOURCE,
+            share_verdict(fewer, cells),
             f"less in {fewer} of {cells} comparisons; between {100 * min(gaps):+.1f} and {100 * max(gaps):+.1f} points",
             "compared at equal ε only",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -14,16 +14,15 @@ import numpy.typing as npt
 from scipy.stats import spearmanr
 
 from research.bench import Bench
-from research.experiment import Cell, Experiment, Records, number_at
+from research.experiment import Cell, Experiment, Records
 from research.problems import Problem
 from research.published import published
-from research.specification import Spec
-from research.tables import findings_of
+from research.specification import Spec, check_names, wrong
+from research.tables import beside, findings_of, percent, plain, share_verdict, words
 from vecveil.attacks import split_groups
 from vecveil.concepts.matching import Span, remove
 from vecveil.errors import InvalidInputError
-from vecveil.records.experiment import Cell as TableCell
-from vecveil.records.experiment import ClaimFinding, Column, Figure, Series, Summary, Table, number
+from vecveil.records.experiment import ClaimFinding, Figure, Point, Series, Summary, Table
 from vecveil.sensitivity.closed_forms import difference_sensitivity
 from vecveil.types import Embeddings, Vector
 
@@ -49,16 +48,12 @@ class SensitivitySpec(Spec):
     pairs: int = 2000
 
     def __post_init__(self) -> None:
-        for name in self.over:
-            if name not in ("pairs", "sets", "mean"):
-                raise InvalidInputError.of(
-                    "experiment", "over", "'pairs', 'sets' or 'mean'", repr(name)[:40]
-                )
+        check_names("over", self.over, OVER)
         if not 0 < self.share <= 0.5:
-            raise InvalidInputError.of("experiment", "share", "in (0, 0.5]", self.share)
+            raise wrong("share", "in (0, 0.5]", self.share)
 
 
-class SensitivityDeciles(Experiment):
+class SensitivityDeciles(Experiment[SensitivitySpec]):
     """Cells with the axes problem, over and seed; the seed decides on the halves."""
 
     name = "sensitivity"
@@ -66,9 +61,7 @@ class SensitivityDeciles(Experiment):
     source = "SPARSE, Appendix A"
     spec_type = SensitivitySpec
 
-    def cells(self, spec: Spec) -> list[Cell]:
-        """Return the cells, those of a problem and seed side by side."""
-        assert isinstance(spec, SensitivitySpec)
+    def cells(self, spec: SensitivitySpec) -> list[Cell]:
         return [
             Cell.of(problem=problem, over=over, seed=seed)
             for seed in range(spec.seeds)
@@ -76,25 +69,20 @@ class SensitivityDeciles(Experiment):
             for over in spec.over
         ]
 
-    def settings(self, spec: Spec, cell: Cell) -> dict[str, Any]:
+    def settings(self, spec: SensitivitySpec, cell: Cell) -> dict[str, Any]:
         """Return what decides a cell; no attack is run."""
-        assert isinstance(spec, SensitivitySpec)
         found = super().settings(spec, cell)
         del found["attacks"]
         return {**found, "share": spec.share, "draws": spec.draws, "pairs": spec.pairs}
 
-    def prepare(self, spec: Spec, bench: Bench, cells: Sequence[Cell]) -> None:
-        """Encode the texts with the concept, without it, and without other words in its place."""
-        assert isinstance(spec, SensitivitySpec)
+    def prepare(self, spec: SensitivitySpec, bench: Bench, cells: Sequence[Cell]) -> None:
         for name in dict.fromkeys(cell["problem"] for cell in cells):
             texts = _texts(bench.problem(name), spec.pairs)
             bench.encoder().encode(
                 [t for part in texts[:3] for t in part], show_progress=bench.show_progress
             )
 
-    def measure(self, spec: Spec, cell: Cell, bench: Bench) -> dict[str, Any]:
-        """Return the tests on the concept, on its control and on noise."""
-        assert isinstance(spec, SensitivitySpec)
+    def measure(self, spec: SensitivitySpec, cell: Cell, bench: Bench) -> dict[str, Any]:
         problem, share = bench.problem(cell["problem"]), spec.share
         positive, negative, others, groups = _texts(problem, spec.pairs)
         encode = bench.encoder().encode
@@ -136,10 +124,13 @@ class SensitivityDeciles(Experiment):
             },
         }  # fmt: skip
 
-    def summary(self, spec: Spec, records: Records) -> Summary:
-        """Return the tests in a table, the means of all deciles as curves, and what they say of the paper's claim."""
-        assert isinstance(spec, SensitivitySpec)
-        return sensitivity_summary(records)
+    def summary(self, spec: SensitivitySpec, records: Records) -> Summary:
+        return Summary(
+            tables=[_deciles(records), _controls(records)],
+            figures=[_curve(name, rows) for (name,), rows in records.each("problem")],
+            findings=_findings(records),
+            notes=list(published(TABLE).notes),
+        )
 
 
 def without_other_words(text: str, spans: Sequence[Span], rng: np.random.Generator) -> str:
@@ -281,6 +272,10 @@ TABLE = "sparse-appendix-a"
 OVER = {
     "pairs": "largest over pairs", "sets": "largest over D+ × D- (Definition 7)", "mean": "mean over pairs",
 }  # fmt: skip
+RANKED_BY = {
+    "concept": "ranked by the concept", "other_words": "ranked by other words", "permuted": "permuted ranks",
+}  # fmt: skip
+SOURCE = "SPARSE, Appendix A"
 NEARLY_ZERO = 0.2  # of the mean of the top tenth
 DIFFERENCE = (
     "The paper ranks the dimensions on the figures that it then tests; here they are ranked on one half of the pairs "
@@ -288,58 +283,44 @@ DIFFERENCE = (
 )
 
 
-def sensitivity_summary(records: Records) -> Summary:
-    """Return tables, curves and findings."""
-    return Summary(
-        tables=[_deciles(records), _controls(records)],
-        figures=[_curve(name, rows) for (name,), rows in records.each("problem")],
-        findings=_findings(records),
-        notes=list(published(TABLE).notes),
-    )
-
-
 def _deciles(records: Records) -> Table:
     columns = [
-        Column("Data", text=True), Column("Change", text=True), Column("Pairs"),
-        Column("Mean of the top tenth"), Column("Mean of the bottom tenth"),
-        Column("p, ranked on the other half", text=True), Column("p, ranked on the same (as the paper)", text=True),
-        Column("p of pure noise, ranked on the same", text=True),
+        *words("Data", "Change"), *plain("Pairs", "Mean of the top tenth", "Mean of the bottom tenth"),
+        *words("p, ranked on the other half", "p, ranked on the same (as the paper)"),
+        *words("p of pure noise, ranked on the same"),
     ]  # fmt: skip
-    theirs = published(TABLE).find(decile="top")
-    paper = None if theirs is None else float(theirs["sensitivity"])
-    rows = []
-    for (name, over), own in records.each("problem", "over"):
-        rows.append(
-            [
-                name, OVER[over], number(own.figures("pairs"), percent=False, digits=0),
-                number(own.figures("held_out", "top"), percent=False, digits=4,
-                       published=paper if over != "mean" else None),
-                number(own.figures("held_out", "bottom"), percent=False, digits=4),
-                _p(own, "held_out", "p_value"), _p(own, "circular", "p_value"), _p(own, "noise", "circular"),
-            ]
-        )  # fmt: skip
+    paper = beside([TABLE], "sensitivity", decile="top")
+    rows = [
+        [
+            name, OVER[over], own.plain("pairs"),
+            own.plain("held_out", "top", digits=4, published=paper if over != "mean" else None),
+            own.plain("held_out", "bottom", digits=4),
+            _p(own, "held_out", "p_value"), _p(own, "circular", "p_value"), _p(own, "noise", "circular"),
+        ]
+        for (name, over), own in records.each("problem", "over")
+    ]  # fmt: skip
     caption = (
         "Sensitivity of the tenth of the dimensions with the most and with the least of it, and two-sided p-values of "
         "Wilcoxon's signed-rank test between them; medians over seeds, and over draws of noise."
     )
-    p = published(TABLE).setting["p_value"]
-    return Table("Deciles", columns, rows, caption, [f"The paper's p-value is {float(p):.2e}."])
+    return Table("Deciles", columns, rows, caption, [f"The paper's p-value is {_paper_p()}."])
+
+
+def _paper_p() -> str:
+    return f"{float(published(TABLE).setting['p_value']):.2e}"
 
 
 def _controls(records: Records) -> Table:
     columns = [
-        Column("Data", text=True), Column("Change", text=True),
-        Column(f"Permuted ranks with p ≤ {ALPHA}", "%"), Column(f"Noise, halves, p ≤ {ALPHA}", "%"),
-        Column("p, ranked by other words", text=True), Column("p, relative to each spread", text=True),
-        Column("Rank correlation, halves"), Column("with other words"), Column("with the spread"),
+        *words("Data", "Change"), *percent(f"Permuted ranks with p ≤ {ALPHA}", f"Noise, halves, p ≤ {ALPHA}"),
+        *words("p, ranked by other words", "p, relative to each spread"),
+        *plain("Rank correlation, halves", "with other words", "with the spread"),
     ]  # fmt: skip
     rows = [
         [
-            name, OVER[over], number(own.figures("permuted", "share")),
-            number(own.figures("noise", "held_out_share")), _p(own, "other_words", "p_value"),
-            _p(own, "relative", "p_value"),
-            *(number(own.figures("agreement", key), percent=False, digits=2)
-              for key in ("halves", "other_words", "spread")),
+            name, OVER[over], own.number("permuted", "share"), own.number("noise", "held_out_share"),
+            _p(own, "other_words", "p_value"), _p(own, "relative", "p_value"),
+            *(own.plain("agreement", key, digits=2) for key in ("halves", "other_words", "spread")),
         ]
         for (name, over), own in records.each("problem", "over")
     ]  # fmt: skip
@@ -358,101 +339,77 @@ def _p(rows: Records, *path: str) -> str | None:
 
 def _curve(name: str, records: Records) -> Figure:
     first = records.values("over")[0]
-    rows, over = records.where(over=first), OVER[first]
-    names = {
-        "concept": "ranked by the concept", "other_words": "ranked by other words", "permuted": "permuted ranks",
-    }  # fmt: skip
+    rows = records.where(over=first)
     series = []
-    for key, title in names.items():
-        lines = [row["found"]["deciles"][key] for row in rows]
-        points = [
-            (float(i + 1), statistics.fmean(values), None, None)
-            for i, values in enumerate(zip(*lines, strict=True))
+    for key, title in RANKED_BY.items():
+        lines = zip(*(row["found"]["deciles"][key] for row in rows), strict=True)
+        points: list[Point] = [
+            (float(i), statistics.fmean(values), None, None)
+            for i, values in enumerate(lines, start=1)
         ]
         series.append(Series(title, points, dashed=key == "permuted"))
     return Figure(
         f"{name}: sensitivity of the held-out half by decile",
-        caption=f"Decile 1 has the dimensions that the other half ranks highest. Change: {over}.",
+        caption=f"Decile 1 has the dimensions that the other half ranks highest. Change: {OVER[first]}.",
         x="decile", y="mean sensitivity", series=series,
     )  # fmt: skip
 
 
 def _findings(records: Records) -> list[ClaimFinding]:
-    keys = ("problem", "over", "decile")
-    rows: list[dict[str, TableCell | float]] = [
+    rows = [
         {"problem": problem, "over": over, "decile": decile, "sensitivity": statistics.fmean(values)}
         for (problem, over), own in records.each("problem", "over")
         for decile in ("top", "bottom")
         if (values := own.figures("held_out", decile))
     ]  # fmt: skip
-    found = findings_of("sensitivity", rows, keys, difference=DIFFERENCE)
+    found = findings_of("sensitivity", rows, ("problem", "over", "decile"), difference=DIFFERENCE)
     if not len(records):
         return found
-    source = "SPARSE, Appendix A"
     noise = statistics.median(records.figures("noise", "circular"))
     real = statistics.median(records.figures("circular", "p_value"))
-    found.append(
-        ClaimFinding(
-            "A p-value from ranking and testing on the same figures shows that there are privacy neurons.", source,
-            "disagrees" if noise <= ALPHA else "unclear",
-            f"the same test gives p = {noise:.1e} on pure noise, and {real:.1e} on the texts",
-            f"p = {float(published(TABLE).setting['p_value']):.2e}",
-            "The test has no null hypothesis that data could keep to: the top of a ranking is above its bottom.",
-        )
-    )  # fmt: skip
     cells = len(records)
-    told = _count(records, lambda one: one("held_out", "p_value") <= ALPHA)
-    found.append(
-        ClaimFinding(
-            "Dimensions that are sensitive to the concept on some texts are so on others.", source,
-            "agrees" if told >= 0.8 * cells else "unclear" if told > 0.2 * cells else "disagrees",
-            f"p ≤ {ALPHA} in {told} of {cells} cells ranked on one half and tested on the other",
-        )
-    )  # fmt: skip
-    shares = [
-        bottom / top
-        for bottom, top in zip(
-            records.figures("held_out", "bottom"), records.figures("held_out", "top"), strict=True
-        )
-    ]
+    seen = sum(p <= ALPHA for p in records.figures("held_out", "p_value"))
+    tops, bottoms = (records.figures("held_out", end) for end in ("top", "bottom"))
+    shares = [bottom / top for bottom, top in zip(bottoms, tops, strict=True)]
     lowest, highest = min(shares), max(shares)
-    found.append(
+    return [
+        *found,
         ClaimFinding(
-            "The tenth with the least sensitivity has nearly none.", source,
+            "A p-value from ranking and testing on the same figures shows that there are privacy neurons.", SOURCE,
+            "disagrees" if noise <= ALPHA else "unclear",
+            f"the same test gives p = {noise:.1e} on pure noise, and {real:.1e} on the texts", f"p = {_paper_p()}",
+            "The test has no null hypothesis that data could keep to: the top of a ranking is above its bottom.",
+        ),
+        ClaimFinding(
+            "Dimensions that are sensitive to the concept on some texts are so on others.", SOURCE,
+            share_verdict(seen, cells, disagrees=0.2),
+            f"p ≤ {ALPHA} in {seen} of {cells} cells ranked on one half and tested on the other",
+        ),
+        ClaimFinding(
+            "The tenth with the least sensitivity has nearly none.", SOURCE,
             "agrees" if highest <= NEARLY_ZERO else "unclear" if lowest <= NEARLY_ZERO else "disagrees",
             f"it has {lowest:.0%} to {highest:.0%} of the top tenth's, on the half that did not rank",
             "nearly zero, against 0.04",
-        )
-    )  # fmt: skip
-    found += [_of_the_concept(over, own) for (over,), own in records.each("over")]
-    return found
+        ),
+        *(_of_the_concept(over, own) for (over,), own in records.each("over")),
+    ]  # fmt: skip
 
 
 def _of_the_concept(over: str, records: Records) -> ClaimFinding:
     """Return whether words that are not of the concept rank the dimensions as the concept does."""
     cells = len(records)
-    same = _count(
-        records,
-        lambda one: (
-            one("other_words", "p_value") <= ALPHA
-            and one("agreement", "other_words") >= 0.8 * one("agreement", "halves")
-        ),
+    halves, others = (records.figures("agreement", key) for key in ("halves", "other_words"))
+    p_values = records.figures("other_words", "p_value")
+    same = sum(
+        p <= ALPHA and other >= 0.8 * half
+        for p, half, other in zip(p_values, halves, others, strict=True)
     )
-    halves, others = (
-        statistics.fmean(records.figures("agreement", key)) for key in ("halves", "other_words")
-    )
+    # The claim holds where other words do not rank the dimensions as well.
+    verdict = share_verdict(cells - same, cells, disagrees=0.2)
     return ClaimFinding(
         f"The sensitive dimensions are those of the concept, not those that any removed word moves ({OVER[over]}).",
-        "SPARSE, Appendix A",
-        "disagrees" if same >= 0.8 * cells else "unclear" if same > 0.2 * cells else "agrees",
-        f"rank correlation with the concept on other texts: {halves:.2f} ranked by the concept, {others:.2f} by other "
-        f"words; these rank as well in {same} of {cells} cells",
+        SOURCE, verdict,
+        f"rank correlation with the concept on other texts: {statistics.fmean(halves):.2f} ranked by the concept, "
+        f"{statistics.fmean(others):.2f} by other words; these rank as well in {same} of {cells} cells",
         "not tested",
     )  # fmt: skip
-
-
-def _count(records: Records, holds: Callable[[Callable[..., float]], bool]) -> int:
-    def of(row: Mapping[str, Any]) -> Callable[..., float]:
-        return lambda *path: number_at(row["found"], path) or 0.0
-
-    return sum(holds(of(row)) for row in records)

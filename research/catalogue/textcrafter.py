@@ -10,7 +10,8 @@ from typing import Any
 
 from research.bench import Bench
 from research.experiment import Cell, Experiment, Records
-from research.specification import Spec, digest
+from research.records import only_one
+from research.specification import digest
 from research.textcrafter.cells import (
     base_sentences,
     corpus_keys,
@@ -30,13 +31,13 @@ from research.textcrafter.data import (
     read_set,
     task_vectors,
 )
-from research.textcrafter.defences import DEFENCES, MADE_HERE, Applied, kept_policy, make, only_one
+from research.textcrafter.defences import DEFENCES, MADE_HERE, Applied, kept_policy, make
 from research.textcrafter.specification import PII, TextCrafterSpec
 from research.textcrafter.summary import figures, findings, tables
 from vecveil.records.experiment import Summary
 
 
-class TextCrafterSets(Experiment):
+class TextCrafterSets(Experiment[TextCrafterSpec]):
     """Cells with the axes part, set, defence and seed."""
 
     name = "textcrafter"
@@ -47,9 +48,8 @@ class TextCrafterSets(Experiment):
     source = "TextCrafter, Table I and Fig. 3"
     spec_type = TextCrafterSpec
 
-    def cells(self, spec: Spec) -> list[Cell]:
+    def cells(self, spec: TextCrafterSpec) -> list[Cell]:
         """Return every cell; those of a seed and set side by side, reconstruction last."""
-        assert isinstance(spec, TextCrafterSpec)
 
         def cell(part: str, where: str, defence: str, seed: int) -> Cell:
             return Cell.of(part=part, set=where, defence=defence, seed=seed)
@@ -79,15 +79,12 @@ class TextCrafterSets(Experiment):
             ]
         return found
 
-    def problems(self, spec: Spec, cell: Cell) -> tuple[str, ...]:
-        """Return the set of a cell, if it has one of its own."""
+    def problems(self, spec: TextCrafterSpec, cell: Cell) -> tuple[str, ...]:
         return () if cell["set"] == PII else (cell["set"],)
 
-    def settings(self, spec: Spec, cell: Cell) -> dict[str, Any]:
-        """Return what decides a cell."""
+    def settings(self, spec: TextCrafterSpec, cell: Cell) -> dict[str, Any]:
         from vecveil.textcrafter.settings import PolicySettings
 
-        assert isinstance(spec, TextCrafterSpec)
         defence = spec.defence(cell["defence"])
         options = defence.options_at(spec.radius, 1)
         found = super().settings(spec, cell)
@@ -108,9 +105,7 @@ class TextCrafterSets(Experiment):
             found |= {"seen": spec.seen, "judged": spec.judged, "base": _base_settings(spec)}
         return found
 
-    def data_digest(self, spec: Spec, bench: Bench, cell: Cell) -> str | None:
-        """Return a hash of the texts that a cell is measured on, and that its policy and decoder learn from."""
-        assert isinstance(spec, TextCrafterSpec)
+    def data_digest(self, spec: TextCrafterSpec, bench: Bench, cell: Cell) -> str | None:
         parts = [_set(bench, name).digest for name in self.problems(spec, cell)]
         if cell["set"] == PII or _is_policy(spec, cell["defence"]):
             parts.append(_corpus(bench).digest)
@@ -118,9 +113,7 @@ class TextCrafterSets(Experiment):
             parts.append(_base_digest(bench))
         return digest(parts)
 
-    def prepare(self, spec: Spec, bench: Bench, cells: Sequence[Cell]) -> None:
-        """Encode what the cells need, and train the decoder that reconstruction goes on from."""
-        assert isinstance(spec, TextCrafterSpec)
+    def prepare(self, spec: TextCrafterSpec, bench: Bench, cells: Sequence[Cell]) -> None:
         for name in dict.fromkeys(n for cell in cells for n in self.problems(spec, cell)):
             _task(bench, name)
         if any(cell["set"] == PII or _is_policy(spec, cell["defence"]) for cell in cells):
@@ -128,9 +121,7 @@ class TextCrafterSets(Experiment):
         if any(cell["part"] == "sentences" for cell in cells):
             _base(bench)
 
-    def measure(self, spec: Spec, cell: Cell, bench: Bench) -> dict[str, Any]:
-        """Return what was found in a cell."""
-        assert isinstance(spec, TextCrafterSpec)
+    def measure(self, spec: TextCrafterSpec, cell: Cell, bench: Bench) -> dict[str, Any]:
         name, seed = cell["defence"], cell["seed"]
         if cell["set"] == PII:
             pii = _pii(bench)
@@ -165,9 +156,7 @@ class TextCrafterSets(Experiment):
 
         return bench.once(("policy", path), lambda: kept_policy(path, train))
 
-    def summary(self, spec: Spec, records: Records) -> Summary:
-        """Return the paper's table with its figures beside ours, token inference, PII probes, curves and claims."""
-        assert isinstance(spec, TextCrafterSpec)
+    def summary(self, spec: TextCrafterSpec, records: Records) -> Summary:
         return Summary(
             tables=tables(spec, records),
             figures=figures(spec, records),

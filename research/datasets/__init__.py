@@ -9,10 +9,10 @@ from research.datasets.entities import read_pii_masking
 from research.datasets.kinds import (
     DataSet,
     DatasetInfo,
+    MarkedSpan,
     PairSet,
     Place,
     RetrievalSet,
-    Span,
     TextSet,
     group_ids,
 )
@@ -25,10 +25,10 @@ __all__ = [
     "DATASETS",
     "DataSet",
     "DatasetInfo",
+    "MarkedSpan",
     "PairSet",
     "Place",
     "RetrievalSet",
-    "Span",
     "TextSet",
     "group_ids",
     "open_dataset",

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from research.datasets.kinds import DatasetInfo, Place, Span, TextSet, group_ids
+from research.datasets.kinds import DatasetInfo, MarkedSpan, Place, TextSet, group_ids
 from research.datasets.reading import (
     as_spans,
     as_splits,
     as_texts,
     field_error,
     joined,
-    numbered_lines,
+    lines_in,
     read_columns,
     read_text_table,
     split_name,
@@ -39,7 +39,7 @@ def read_conll(
         files: glob pattern below ``folder`` to split; "" for all of them means there is none.
     """
     texts: list[str] = []
-    spans: list[tuple[Span, ...]] = []
+    spans: list[tuple[MarkedSpan, ...]] = []
     splits: list[str] = []
     for pattern, split in files.items():
         for path in sorted(folder.glob(pattern)):
@@ -55,7 +55,7 @@ def read_conll(
 def _sentences(path: Path, encoding: str) -> Iterator[list[tuple[str, str]]]:
     """Yield (token, tag) for each sentence."""
     tokens: list[tuple[str, str]] = []
-    for number, line in numbered_lines(path, encoding):
+    for line, wrong in lines_in(path.parent, path.name, encoding=encoding):
         fields = line.split("\t") if "\t" in line else line.split(" ")
         fields = [field for field in (field.strip(" ") for field in fields) if field]
         if not fields or fields[0] == DOCUMENT:
@@ -65,16 +65,15 @@ def _sentences(path: Path, encoding: str) -> Iterator[list[tuple[str, str]]]:
             continue
         tag = fields[-1]
         if len(fields) < 2 or (tag != "O" and (tag[:2] not in ("B-", "I-") or len(tag) < 3)):
-            wanted = "a token and O, B-type or I-type"
-            raise field_error(path.name, "tag", wanted, "something else", f"line {number}")
+            raise wrong("tag", "a token and O, B-type or I-type")
         tokens.append((fields[0], tag))
     if tokens:
         yield tokens
 
 
-def _sentence(tokens: list[tuple[str, str]]) -> tuple[str, tuple[Span, ...]]:
+def _sentence(tokens: list[tuple[str, str]]) -> tuple[str, tuple[MarkedSpan, ...]]:
     """Return the text and its spans; a tag of another type, or B-, begins a new one."""
-    spans: list[Span] = []
+    spans: list[MarkedSpan] = []
     start, before = 0, "O"
     for token, tag in tokens:
         end = start + len(token)
@@ -103,7 +102,7 @@ def read_pubtator(name: str, folder: Path, *, files: str) -> TextSet:
         files: a glob pattern below ``folder``.
     """
     texts: dict[str, str] = {}
-    spans: list[tuple[Span, ...]] = []
+    spans: list[tuple[MarkedSpan, ...]] = []
     splits: list[str] = []
     for path in sorted(folder.glob(files)):
         found = _SPLIT.search(path.name.lower())
@@ -115,7 +114,7 @@ def read_pubtator(name: str, folder: Path, *, files: str) -> TextSet:
             right = [one for one in given if text[one[0] : one[1]] == one[2] != ""]
             marks, wrong = marks + len(given), wrong + len(given) - len(right)
             texts[identifier] = text
-            spans.append(tuple(Span(start=a, end=b, label=label) for a, b, _, label in right))
+            spans.append(tuple(MarkedSpan(start=a, end=b, label=label) for a, b, _, label in right))
             splits.append(split)
         if wrong > max(1, WRONG * marks):
             wanted = "a file whose annotations stand where they say"
@@ -125,8 +124,7 @@ def read_pubtator(name: str, folder: Path, *, files: str) -> TextSet:
 
 def _pubtator_documents(path: Path) -> Iterator[_Document]:
     identifier, parts, given = "", dict[str, str](), list[tuple[int, int, str, str]]()
-    for number, line in numbered_lines(path):
-        where = f"line {number}"
+    for line, wrong in lines_in(path.parent, path.name):
         part, fields = _PART.fullmatch(line), line.split("\t")
         if part is not None:
             if part[1] != identifier and parts:
@@ -136,12 +134,10 @@ def _pubtator_documents(path: Path) -> Iterator[_Document]:
             parts[part[2]] = part[3]
         elif len(fields) >= 5 and fields[1].isdigit():
             if fields[0] != identifier or not fields[2].isdigit():
-                wanted = "of the document above, with start and end"
-                raise field_error(path.name, "annotation", wanted, "something else", where)
+                raise wrong("annotation", "of the document above, with start and end")
             given.append((int(fields[1]), int(fields[2]), fields[3], fields[4]))
         elif line.strip() and fields[0] != identifier:
-            wanted = "a title, an abstract or an annotation"
-            raise field_error(path.name, "line", wanted, "something else", where)
+            raise wrong("line", "a title, an abstract or an annotation")
     if parts:
         yield identifier, _abstract(parts), given
 

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecveil.data.files import readable
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 
 
-class Span(TypedDict):
+class MarkedSpan(TypedDict):
     """Characters ``start`` to ``end`` (exclusive) of a text."""
 
     start: int
@@ -110,7 +110,7 @@ class TextSet:
     texts: tuple[str, ...]
     groups: NDArray[np.int64]
     split: tuple[str, ...] | None = None
-    spans: tuple[tuple[Span, ...], ...] | None = None
+    spans: tuple[tuple[MarkedSpan, ...], ...] | None = None
     labels: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -152,9 +152,8 @@ def _texts(owner: Any, *names: str) -> None:
 
 
 def _wrong(owner: Any, param: str, constraint: str, got: object) -> InvalidInputError:
-    return InvalidInputError(
-        message(f"{type(owner).__name__} {owner.name!r}", param, constraint, got)
-    )
+    owner_name = f"{type(owner).__name__} {owner.name!r}"
+    return InvalidInputError.of(owner_name, param, constraint, got)
 
 
 KINDS = ("pairs", "retrieval", "texts")
@@ -226,7 +225,7 @@ class DatasetInfo:
             raise self._wrong("places", "at least one place", "none")
 
     def _wrong(self, param: str, constraint: str, got: object) -> InvalidInputError:
-        return InvalidInputError(message("DatasetInfo", param, constraint, got))
+        return InvalidInputError.of("DatasetInfo", param, constraint, got)
 
 
 def _is_folder(folder: Path) -> bool:

@@ -18,6 +18,8 @@ from research.datasets.reading import (
     as_texts,
     existing,
     field_error,
+    lines_in,
+    number_in,
     numbered_lines,
     read_columns,
     split_name,
@@ -69,7 +71,7 @@ def read_semeval(name: str, folder: Path) -> PairSet:
         if part is None or "trial" in inside or not any(path.parent.glob("STS*.gs.*.txt*")):
             continue
         split = "train" if "train" in inside else "test"
-        pairs += _read_part(path, _scores_of(path), split, part[2].removeprefix("surprise."))
+        pairs += _read_part(path, split, part[2].removeprefix("surprise."))
     if not pairs:
         raise not_usable(
             folder.name,
@@ -77,64 +79,58 @@ def read_semeval(name: str, folder: Path) -> PairSet:
             "one without scored pairs",
             fix="Put the file of the scores (gs) beside each input.",
         )
-    left, right, scores, split_names, sources = zip(*pairs, strict=True)
-    return PairSet(name, left, right, np.array(scores, dtype=np.float64), split_names, sources)
+    return _pair_set(name, pairs)
 
 
-def _scores_of(path: Path) -> Path:
-    return path.with_name(path.name.replace(".input.", ".gs.", 1))
-
-
-def _read_part(path: Path, scores: Path, split: str, source: str) -> list[_Pair]:
-    lines = list(numbered_lines(path))
-    marks = [mark.strip() for _, mark in numbered_lines(scores)]
+def _read_part(path: Path, split: str, source: str) -> list[_Pair]:
+    """Return the scored pairs of an input file, which has a file of scores beside it."""
+    scores = path.with_name(path.name.replace(".input.", ".gs.", 1))
+    lines = list(lines_in(path.parent, path.name))
+    marks = list(lines_in(path.parent, scores.name)) if scores.is_file() else []
+    if not marks:
+        list(numbered_lines(scores))  # raises the error of a missing or empty file
     if len(marks) == len(lines) - 1:
-        marks.append("")  # the last pair is not scored, and its blank line has no end
+        marks.append(
+            ("", marks[-1][1])
+        )  # the last pair is not scored, and its blank line has no end
     if len(marks) != len(lines):
-        raise not_usable(
-            scores.name, f"a file with one line per pair ({len(lines)})", f"{len(marks)} lines"
-        )
+        needed = f"a file with one line per pair ({len(lines)})"
+        raise not_usable(scores.name, needed, f"{len(marks)} lines")
     found = []
-    for (number, line), mark in zip(lines, marks, strict=True):
-        fields = [field.strip() for field in line.split("\t")]
-        if len(fields) < 2 or not fields[0] or not fields[1]:
-            got = f"{sum(map(bool, fields[:2]))}"
-            raise field_error(path.name, "sentences", "two in each line", got, f"line {number}")
-        if mark:
-            score = as_number(mark, scores.name, "score", f"line {number}", 0.0, HIGHEST)
+    for (line, wrong), (mark, wrong_mark) in zip(lines, marks, strict=True):
+        fields = [field.strip() for field in line.split("\t")][:2]
+        if not all(fields) or len(fields) < 2:
+            raise wrong("sentences", "two in each line", f"{sum(map(bool, fields))}")
+        if mark.strip():
+            score = number_in(mark.strip(), "score", wrong_mark, 0.0, HIGHEST)
             found.append((fields[0], fields[1], score, split, source))
     return found
 
 
-_FIELDS = 7
+_STSB_FIELDS = 7
 
 
 def read_sts_benchmark(name: str, folder: Path) -> PairSet:
-    """Return the pairs of those of the three files that ``folder`` has."""
-    left, right, scores, splits, sources = [], [], [], [], []
+    """Return the pairs of those of sts-train.csv, sts-dev.csv and sts-test.csv that ``folder`` has.
+
+    They are separated by tabs, without quotes and without a header: genre, file, year, number, score,
+    two sentences, and for some rows the source and licence of each sentence.
+    """
+    pairs: list[_Pair] = []
     for split in ("train", "dev", "test"):
-        path = existing(folder, f"sts-{split}.csv")
-        for number, line in () if path is None else numbered_lines(path):
-            assert path is not None
+        for line, wrong in lines_in(folder, f"sts-{split}.csv"):
             fields = [field.strip() for field in line.split("\t")]
-            where = f"line {number}"
-            if len(fields) < _FIELDS:
-                wanted = f"at least {_FIELDS}, separated by tabs"
-                raise field_error(path.name, "fields", wanted, len(fields), where)
-            genre, file, year, _, score, first, second = fields[:_FIELDS]
-            scores.append(as_number(score, path.name, "score", where, 0.0, HIGHEST))
-            left.append(first)
-            right.append(second)
-            splits.append(split)
-            sources.append(f"{genre}/{file}/{year}")
-    return PairSet(
-        name,
-        tuple(left),
-        tuple(right),
-        np.array(scores, dtype=np.float64),
-        tuple(splits),
-        tuple(sources),
-    )
+            if len(fields) < _STSB_FIELDS:
+                raise wrong("fields", f"at least {_STSB_FIELDS}, separated by tabs", len(fields))
+            genre, file, year, _, score, first, second = fields[:_STSB_FIELDS]
+            value = number_in(score, "score", wrong, 0.0, HIGHEST)
+            pairs.append((first, second, value, split, f"{genre}/{file}/{year}"))
+    return _pair_set(name, pairs)
+
+
+def _pair_set(name: str, pairs: Sequence[_Pair]) -> PairSet:
+    left, right, scores, splits, sources = tuple(zip(*pairs, strict=True)) or ((),) * 5
+    return PairSet(name, left, right, np.array(scores, dtype=np.float64), splits, sources)
 
 
 _QRELS = ("query-id", "corpus-id", "score")

@@ -7,15 +7,15 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
-from research.datasets.kinds import Span, TextSet, group_ids
+from research.datasets.kinds import MarkedSpan, TextSet, group_ids
 from vecveil.data import read_table
 from vecveil.data.columns import missing_column, python_values, row_number
 from vecveil.data.files import LONGEST, find_input, not_usable, read_lines
-from vecveil.errors import DataFileError, message
+from vecveil.errors import DataFileError
 
 _SPLITS = {"valid": "dev", "validation": "dev", "val": "dev", "development": "dev"}
 
@@ -56,7 +56,22 @@ def field_error(
 ) -> DataFileError:
     """Return the error for one value; ``row`` is a position from 0, or says where, as "line 3"."""
     where = row if isinstance(row, str) else row_number(row)
-    return DataFileError(message(source, field, constraint, f"{got} in {where}"))
+    return DataFileError.of(source, field, constraint, f"{got} in {where}")
+
+
+class Wrong(Protocol):
+    """Returns the error for a field of one line or record."""
+
+    def __call__(
+        self, field: str, constraint: str, got: object = "something else", /
+    ) -> DataFileError: ...
+
+
+def _wrong_at(source: str, where: str) -> Wrong:
+    def wrong(field: str, constraint: str, got: object = "something else", /) -> DataFileError:
+        return field_error(source, field, constraint, got, where)
+
+    return wrong
 
 
 def as_texts(values: Iterable[Any], source: str, field: str) -> tuple[str, ...]:
@@ -77,17 +92,21 @@ def as_ids(values: Iterable[Any], source: str, field: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def as_number(
-    value: Any, source: str, field: str, row: int | str, low: float, high: float
-) -> float:
-    """Return ``value`` as a float from ``low`` to ``high``; a text that spells one is taken."""
+def as_number(value: Any, source: str, field: str, row: int, low: float, high: float) -> float:
+    """Return a value of a table as a float from ``low`` to ``high``; a text that spells one is taken."""
+    given = value if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
+    return number_in(given, field, _wrong_at(source, row_number(row)), low, high)
+
+
+def number_in(value: Any, field: str, wrong: Wrong, low: float, high: float) -> float:
+    """Return a field of a line as a float from ``low`` to ``high``."""
     try:
-        number = float(value) if not isinstance(value, bool) else math.nan
-    except (TypeError, ValueError):
+        number = float(value)
+    except ValueError:
         number = math.nan
     if not low <= number <= high:
         got = "something else" if math.isnan(number) else f"{number:g}"
-        raise field_error(source, field, f"a number from {low:g} to {high:g}", got, row)
+        raise wrong(field, f"a number from {low:g} to {high:g}", got)
     return number
 
 
@@ -105,18 +124,17 @@ def as_classes(
     values: Iterable[Any], names: Mapping[str, str], source: str, field: str = "label"
 ) -> tuple[str, ...]:
     """Return the name of each class, from the key (such as "1") that the file has for it."""
-    found = []
-    for row, value in enumerate(values):
-        key = str(value)
-        if isinstance(value, bool) or key not in names:
-            _raise(source, field, f"one of {', '.join(names)}", value, row)
-        found.append(names[key])
-    return tuple(found)
+    return tuple(
+        names[str(value)]
+        if str(value) in names and not isinstance(value, bool)
+        else _raise(source, field, f"one of {', '.join(names)}", value, row)
+        for row, value in enumerate(values)
+    )
 
 
 def as_spans(
     values: Iterable[Any], texts: Sequence[str], source: str, field: str = "spans"
-) -> tuple[tuple[Span, ...], ...]:
+) -> tuple[tuple[MarkedSpan, ...], ...]:
     """Return the spans of each text, from lists of objects with start, end and label."""
     found = []
     for row, (value, text) in enumerate(zip(values, texts, strict=True)):
@@ -126,7 +144,7 @@ def as_spans(
     return tuple(found)
 
 
-def _span(item: Any, text: str, source: str, field: str, row: int) -> Span:
+def _span(item: Any, text: str, source: str, field: str, row: int) -> MarkedSpan:
     parts = item if isinstance(item, dict) else {}
     start, end, label = parts.get("start"), parts.get("end"), parts.get("label")
     if type(start) is not int or type(end) is not int or not isinstance(label, str):
@@ -175,6 +193,26 @@ def records(path: Path) -> Iterator[tuple[int, list[str]]]:
         if record:
             number += 1
             yield number, record
+
+
+def lines_in(folder: Path, *names: str, encoding: str = "utf-8") -> Iterator[tuple[str, Wrong]]:
+    """Yield each line, and what makes its errors, of the first file that is there; nothing if there is none."""
+    path = existing(folder, *names)
+    for number, line in () if path is None else numbered_lines(path, encoding):
+        assert path is not None
+        yield line, _wrong_at(path.name, f"line {number}")
+
+
+def records_of(path: Path) -> Iterator[tuple[list[str], Wrong]]:
+    """Yield the fields of each record of a comma-separated file, and what makes its errors."""
+    for number, fields in records(path):
+        yield fields, _wrong_at(path.name, f"record {number}")
+
+
+def labelled(name: str, rows: Iterable[tuple[str, str, str]]) -> TextSet:
+    """Return a set from (text, split, label), each a group by itself."""
+    texts, splits, labels = tuple(zip(*rows, strict=True)) or ((), (), ())
+    return TextSet(name, texts, np.arange(len(texts)), splits, None, labels)
 
 
 def existing(folder: Path, *names: str) -> Path | None:

@@ -24,7 +24,7 @@ from research.datasets.pairs import PAIR_SETS, read_beir, read_pair_table
 from research.datasets.reading import read_text_table
 from research.datasets.texts import TEXT_SETS
 from vecveil.data.files import readable
-from vecveil.errors import DataFileError, InvalidInputError, message
+from vecveil.errors import DataFileError, InvalidInputError, unknown_name
 
 FILE = "dataset.yaml"
 _READERS: dict[str, Callable[..., DataSet]] = {
@@ -88,7 +88,7 @@ def _checked(kind: str, found: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _wrong(param: str, constraint: str, got: str) -> DataFileError:
-    return DataFileError(message(FILE, param, constraint, got))
+    return DataFileError.of(FILE, param, constraint, got)
 
 
 _known = {info.name: info for info in (*PAIR_SETS, *ENTITY_SETS, *TEXT_SETS)}
@@ -148,17 +148,9 @@ def _named(name: str, data: Path) -> DatasetInfo:
     if described is not None:
         return described
     close = get_close_matches(str(name).lower(), _known, n=1)
-    raise InvalidInputError(
-        message(
-            "open_dataset",
-            "name",
-            f"one of {', '.join(sorted(_known))}",
-            repr(name),
-            fix=f"Did you mean {close[0]!r}?"
-            if close
-            else f"For your own, write {FILE} into a folder of its name, or call register_dataset.",
-        )
-    )
+    own = f"For your own, write {FILE} into a folder of its name, or call register_dataset."
+    fix = f"Did you mean {close[0]!r}?" if close else own
+    raise unknown_name("open_dataset", "name", sorted(_known), name, fix=fix)
 
 
 def _data_folder(data: str | os.PathLike[str]) -> Path:
@@ -168,8 +160,7 @@ def _data_folder(data: str | os.PathLike[str]) -> Path:
             os.scandir(folder).close()
         except (FileNotFoundError, NotADirectoryError):
             got = f"{folder.name!r}, which is none"
-            text = message("open_dataset", "data", "an existing folder", got)
-            raise DataFileError(text) from None
+            raise DataFileError.of("open_dataset", "data", "an existing folder", got) from None
     return folder
 
 
@@ -177,14 +168,8 @@ def _missing(info: DatasetInfo, folder: Path) -> DataFileError:
     places = "; ".join(map(str, info.places))
     parts = [f"Looked for {places}."]
     parts += [f"Partly there: {part}." for place in info.places if (part := place.partly(folder))]
-    fix = f"Put it into one of these places. {info.source} {info.terms}"
-    return DataFileError(
-        message(
-            f"data set {info.name!r}",
-            "data",
-            "a folder that holds it",
-            f"{folder.name!r}, where it is not",
-            " ".join(parts),
-            " ".join(fix.split()),
-        )
-    )
+    fix = " ".join(f"Put it into one of these places. {info.source} {info.terms}".split())
+    return DataFileError.of(
+        f"data set {info.name!r}", "data", "a folder that holds it", f"{folder.name!r}, where it is not",
+        " ".join(parts), fix,
+    )  # fmt: skip

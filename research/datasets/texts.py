@@ -3,36 +3,43 @@
 from __future__ import annotations
 
 import html
+import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from research.datasets.kinds import DatasetInfo, Place, Span, TextSet, group_ids
+from research.datasets.kinds import DatasetInfo, MarkedSpan, Place, TextSet, group_ids
 from research.datasets.reading import (
-    as_number,
+    Wrong,
     as_splits,
     existing,
-    field_error,
     joined,
-    numbered_lines,
+    labelled,
+    lines_in,
+    number_in,
     read_columns,
     read_split_tables,
     read_text_table,
-    records,
+    records_of,
 )
 from vecveil.data.columns import missing_column
 from vecveil.data.files import not_usable
-from vecveil.errors import InvalidInputError
+from vecveil.errors import out_of_range
 from vecveil.validation import check_count
 
-_FILES = (("DRUG-AE.rel", "ADVERSE_EFFECT"), ("DRUG-DOSE.rel", "DOSE"))
+# A line of a .rel file is a relation: PubMed id, sentence, effect (or dose), its start and end, drug, its start and
+# end, separated by "|". The offsets count from the start of the abstract, which is not given; so a mention is found by
+# its words, and of several places for the two the pair is taken that lies as far apart as in the abstract. A line of
+# ADE-NEG.txt is a sentence without relation: PubMed id, NEG, sentence.
+_RELATIONS = {"DRUG-AE.rel": "ADVERSE_EFFECT", "DRUG-DOSE.rel": "DOSE"}
 _ADE_FIELDS = 8
 _NEGATIVE = re.compile(r"(\d+) NEG (.*\S)")
 _Key = tuple[str, str]
+_Mark = tuple[int, int, str]
 
 
 def read_ade(name: str, folder: Path) -> TextSet:
@@ -41,73 +48,60 @@ def read_ade(name: str, folder: Path) -> TextSet:
     Spans are DRUG, ADVERSE_EFFECT and DOSE; labels "adverse_event" (with an adverse effect of a
     drug) and "none"; groups are the abstracts. The files have no split.
     """
-    spans: dict[_Key, set[tuple[int, int, str]]] = {}
-    for file, label in _FILES:
-        path = existing(folder, file)
-        for number, line in () if path is None else numbered_lines(path):
+    marks: dict[_Key, set[_Mark]] = {}
+    for file, label in _RELATIONS.items():
+        for line, wrong in lines_in(folder, file):
             if line.strip():
-                key, found = _relation(line, label, file, f"line {number}")
-                spans.setdefault(key, set()).update(found)
-    for key in _without(folder):
-        spans.setdefault(key, set())
-    keys = sorted(spans, key=lambda key: (int(key[0]), key[1]))
-    ordered: list[tuple[Span, ...]] = [
-        tuple(Span(start=a, end=b, label=label) for a, b, label in sorted(spans[key]))
-        for key in keys
-    ]
+                key, found = _relation(line, label, wrong)
+                marks.setdefault(key, set()).update(found)
+    for line, wrong in lines_in(folder, "ADE-NEG.txt"):
+        match = _NEGATIVE.fullmatch(line.strip())
+        if match is not None:
+            marks.setdefault((match[1], match[2]), set())
+        elif line.strip():
+            raise wrong("line", "a PubMed id, NEG and a sentence")
+    keys = sorted(marks, key=lambda key: (int(key[0]), key[1]))
     return TextSet(
-        name=name,
-        texts=tuple(text for _, text in keys),
-        groups=group_ids([pmid for pmid, _ in keys]),
-        spans=tuple(ordered),
+        name,
+        tuple(text for _, text in keys),
+        group_ids([pmid for pmid, _ in keys]),
+        spans=tuple(
+            tuple(MarkedSpan(start=a, end=b, label=label) for a, b, label in sorted(marks[key]))
+            for key in keys
+        ),
         labels=tuple(
-            "adverse_event" if any(s["label"] == "ADVERSE_EFFECT" for s in found) else "none"
-            for found in ordered
+            "adverse_event" if any(m[2] == "ADVERSE_EFFECT" for m in marks[key]) else "none"
+            for key in keys
         ),
     )
 
 
-def _relation(
-    line: str, label: str, file: str, where: str
-) -> tuple[_Key, list[tuple[int, int, str]]]:
+def _relation(line: str, label: str, wrong: Wrong) -> tuple[_Key, list[_Mark]]:
     pmid, _, rest = line.partition("|")
     fields = rest.rsplit("|", _ADE_FIELDS - 2)
     if len(fields) != _ADE_FIELDS - 1 or not pmid.isdigit():
-        wanted = f"{_ADE_FIELDS} fields, a PubMed id first"
-        raise field_error(file, "fields", wanted, "something else", where)
+        raise wrong("fields", f"{_ADE_FIELDS} fields, a PubMed id first")
     text = fields[0].strip()
     target, first, _, drug, second, _ = fields[1:]
-    starts = [as_number(start, file, "offset", where, 0, 1e9) for start in (first, second)]
+    starts = [number_in(start, "offset", wrong, 0, 1e9) for start in (first, second)]
     places = [
         (a, b)
-        for a in _occurrences(target, text, file, "mention", where)
-        for b in _occurrences(drug, text, file, "drug", where)
+        for a in _occurrences(target, text, "mention", wrong)
+        for b in _occurrences(drug, text, "drug", wrong)
     ]
     apart = starts[1] - starts[0]
     a, b = min(places, key=lambda pair: abs(pair[1] - pair[0] - apart))
-    found = [(a, a + len(target), label), (b, b + len(drug), "DRUG")]
-    return (pmid, text), found
+    return (pmid, text), [(a, a + len(target), label), (b, b + len(drug), "DRUG")]
 
 
-def _occurrences(words: str, text: str, file: str, field: str, where: str) -> list[int]:
+def _occurrences(words: str, text: str, field: str, wrong: Wrong) -> list[int]:
     places = [match.start() for match in re.finditer(f"(?={re.escape(words)})", text)]
     if not words or not places:
-        raise field_error(file, field, "words of the sentence", "others", where)
+        raise wrong(field, "words of the sentence", "others")
     return places
 
 
-def _without(folder: Path) -> Iterator[_Key]:
-    path = existing(folder, "ADE-NEG.txt")
-    for number, line in () if path is None else numbered_lines(path):
-        found = _NEGATIVE.fullmatch(line.strip())
-        if found is None and line.strip():
-            wanted = "a PubMed id, NEG and a sentence"
-            raise field_error("ADE-NEG.txt", "line", wanted, "something else", f"line {number}")
-        if found is not None:
-            yield found[1], found[2]
-
-
-CLASSES = {"1": "World", "2": "Sports", "3": "Business", "4": "Sci/Tech"}
+TOPICS = {"1": "World", "2": "Sports", "3": "Business", "4": "Sci/Tech"}
 _AG_FIELDS = 3
 _ENTITY = re.compile(r"&?(#\d{1,5}|quot|amp|lt|gt|nbsp);")
 _TAG = re.compile(r"</?(?:br|p|b|i|a|strong|em|font|span|div|img)\b[^<>]{0,500}>", re.IGNORECASE)
@@ -115,27 +109,23 @@ _POSSESSIVE = re.compile(r"(?<=\w) '(?=(?:s|t|re|ve|ll|d|m)\b)")
 
 
 def read_ag_news(name: str, folder: Path) -> TextSet:
-    """Return title, ". " and description of each article, with entities and line breaks undone."""
-    texts, labels, splits = [], [], []
+    """Return title, ". " and description of each article, with entities and line breaks undone.
+
+    train.csv and test.csv have class number, title and description, all quoted; some copies have a header.
+    """
+    rows = []
     for split in ("train", "test"):
         path = existing(folder, f"{split}.csv")
-        for number, fields in () if path is None else records(path):
-            assert path is not None
-            if number == 1 and fields[0].strip().lower() == "class index":
-                continue  # some copies have a header
-            where = f"record {number}"
+        for number, (fields, wrong) in enumerate(() if path is None else records_of(path)):
+            if number == 0 and fields[0].strip().lower() == "class index":
+                continue
             if len(fields) != _AG_FIELDS:
-                raise field_error(path.name, "fields", f"{_AG_FIELDS}", len(fields), where)
-            if fields[0] not in CLASSES:
-                wanted = f"one of {', '.join(CLASSES)}"
-                raise field_error(path.name, "class", wanted, "something else", where)
-            title, description = _cleaned(fields[1]), _cleaned(fields[2])
-            texts.append(
-                f"{title}. {description}" if title and description else title or description
-            )
-            labels.append(CLASSES[fields[0]])
-            splits.append(split)
-    return TextSet(name, tuple(texts), np.arange(len(texts)), tuple(splits), None, tuple(labels))
+                raise wrong("fields", f"{_AG_FIELDS}", len(fields))
+            if fields[0] not in TOPICS:
+                raise wrong("class", f"one of {', '.join(TOPICS)}")
+            parts = [part for part in map(_cleaned, fields[1:]) if part]
+            rows.append((". ".join(parts), split, TOPICS[fields[0]]))
+    return labelled(name, rows)
 
 
 def _cleaned(text: str) -> str:
@@ -156,46 +146,43 @@ def read_mimic_notes(
     categories: Sequence[str] | None = ("Discharge summary",),
     most: int = 5_000,
 ) -> TextSet:
-    """Return the first notes of ``categories``: no split, no spans, the category as the label.
+    """Return the first notes of ``categories`` in NOTEEVENTS.csv: no split, no spans, the category as the label.
 
-    Notes marked as errors and empty ones are passed over. The notes of a patient are one group.
+    The file has about two million notes in four gigabytes; it is read record by record, and no more is held than what
+    is returned. Notes marked as errors and empty ones are passed over. The notes of a patient are one group.
 
     Args:
         categories: as the column CATEGORY has them; upper and lower case are the same; None: all.
         most: notes to return; reading stops there, or at 268 million characters.
     """
     most = check_count(most, owner="read_mimic_notes", param="most")
-    wanted = None if categories is None else {category.casefold() for category in categories}
+    chosen = None if categories is None else {category.casefold() for category in categories}
     path = existing(folder, "NOTEEVENTS.csv", "noteevents.csv") or folder / "NOTEEVENTS.csv"
-    texts: list[str] = []
-    labels: list[str] = []
-    patients: list[str] = []
+    found: list[tuple[str, str, str]] = []
     characters = 0
-    rows = records(path)
-    header = [column.strip().upper() for column in next(rows, (0, [""]))[1]]
+    rows = records_of(path)
+    header = [column.strip().upper() for column in next(rows, ([""], None))[0]]
     for column in _COLUMNS:
         if column not in header:
             raise missing_column(path.name, "columns", column, header)
     text, category, patient = (header.index(column) for column in _COLUMNS)
     error = header.index("ISERROR") if "ISERROR" in header else None
-    for number, fields in rows:
+    for fields, wrong in rows:
         if len(fields) != len(header):
-            where = f"record {number}"
-            raise field_error(path.name, "fields", f"{len(header)}", len(fields), where)
+            raise wrong("fields", f"{len(header)}", len(fields))
         label, note = fields[category].strip(), fields[text].strip()
         is_error = error is not None and fields[error].strip() in ("1", "1.0")
-        if is_error or not note or (wanted is not None and label.casefold() not in wanted):
+        if is_error or not note or (chosen is not None and label.casefold() not in chosen):
             continue
-        texts.append(note)
-        labels.append(label)
-        patients.append(fields[patient])
+        found.append((note, label, fields[patient]))
         characters += len(note)
-        if len(texts) >= most or characters >= CHARACTERS:
+        if len(found) >= most or characters >= CHARACTERS:
             break
-    if not texts:
+    if not found:
         which = "any category" if categories is None else " or ".join(categories)
         raise not_usable(path.name, f"a file with notes of {which}", "one without")
-    return TextSet(name, tuple(texts), group_ids(patients), labels=tuple(labels))
+    texts, labels, patients = zip(*found, strict=True)
+    return TextSet(name, texts, group_ids(patients), labels=labels)
 
 
 SENTIMENTS = ("negative", "neutral", "positive")
@@ -205,62 +192,57 @@ AGREEMENT = {50: "50", 66: "66", 75: "75", 100: "All"}
 def read_phrasebank(name: str, folder: Path, *, agreement: int = 50) -> TextSet:
     """Return the distinct sentences on whose label enough annotators agree. There is no split.
 
+    The files Sentences_50Agree.txt and on (Latin-1, ``sentence@label``) are nested: a sentence on whose label all
+    annotators agree is in each of them.
+
     Args:
         agreement: per cent of the annotators, 50, 66, 75 or 100; higher keeps fewer sentences. The
             label of a sentence is that of the strictest file it is in.
     """
     if agreement not in AGREEMENT:
-        raise InvalidInputError.of(
-            "read_phrasebank", "agreement", "50, 66, 75 or 100", repr(agreement)
-        )
+        raise out_of_range("read_phrasebank", "agreement", "50, 66, 75 or 100", repr(agreement))
     label_of: dict[str, str] = {}
     for level, part in sorted(AGREEMENT.items()):
-        path = existing(folder, f"Sentences_{part}Agree.txt")
-        if path is None or level < agreement:
+        if level < agreement:
             continue
-        for number, line in numbered_lines(path, "latin-1"):
-            text, _, label = line.rpartition("@")
-            text, label = text.strip(), label.strip()
+        for line, wrong in lines_in(folder, f"Sentences_{part}Agree.txt", encoding="latin-1"):
+            text, _, label = (one.strip() for one in line.rpartition("@"))
             if line.strip() and (label not in SENTIMENTS or not text):
-                wanted = f"a sentence, @ and one of {', '.join(SENTIMENTS)}"
-                where = f"line {number}"
-                raise field_error(path.name, "label", wanted, "something else", where)
+                raise wrong("label", f"a sentence, @ and one of {', '.join(SENTIMENTS)}")
             if text:
                 label_of[text] = label
     if not label_of:
-        wanted = f"a folder with a file of at least {agreement} % agreement"
-        raise not_usable(folder.name, wanted, "one without")
-    texts = tuple(label_of)
-    return TextSet(name, texts, np.arange(len(texts)), labels=tuple(label_of.values()))
+        needed = f"a folder with a file of at least {agreement} % agreement"
+        raise not_usable(folder.name, needed, "one without")
+    return TextSet(name, tuple(label_of), np.arange(len(label_of)), labels=tuple(label_of.values()))
 
 
 LABELS = {"0": "negative", "1": "positive"}
 
 
 def read_glue_sst2(name: str, folder: Path) -> TextSet:
-    """Return the labelled sentences of ``folder``."""
-    texts, labels, splits = [], [], []
+    """Return the labelled sentences of GLUE's train.tsv, dev.tsv and test.tsv: sentence and label, no quotes.
+
+    The test file of GLUE has no labels (index, sentence) and is left out; one with labels is read.
+    """
+    rows = []
     for split in ("train", "dev", "test"):
-        path = existing(folder, f"{split}.tsv")
-        lines = iter(()) if path is None else numbered_lines(path)
-        header = next(lines, (1, ""))[1].split("\t")
-        if path is None or (split == "test" and "label" not in header):
-            continue
-        if header != ["sentence", "label"]:
-            wanted = "the names sentence and label"
-            raise field_error(path.name, "header", wanted, "something else", "line 1")
-        for number, line in lines:
-            text, _, label = line.rpartition("\t")
-            if not text.strip() or label.strip() not in LABELS:
-                wanted = "a sentence, a tab and 0 or 1"
-                where = f"line {number}"
-                raise field_error(path.name, "label", wanted, "something else", where)
-            texts.append(text.strip())
-            labels.append(LABELS[label.strip()])
-            splits.append(split)
-    return TextSet(name, tuple(texts), np.arange(len(texts)), tuple(splits), None, tuple(labels))
+        lines = lines_in(folder, f"{split}.tsv")
+        for first, wrong in itertools.islice(lines, 1):
+            if split == "test" and "label" not in first.split("\t"):
+                break
+            if first.split("\t") != ["sentence", "label"]:
+                raise wrong("header", "the names sentence and label")
+            for line, wrong in lines:
+                text, _, label = (one.strip() for one in line.rpartition("\t"))
+                if not text or label not in LABELS:
+                    raise wrong("label", "a sentence, a tab and 0 or 1")
+                rows.append((text, split, LABELS[label]))
+    return labelled(name, rows)
 
 
+# WikiText-2 has one paragraph a line, headings between ``=``. Its words and marks are apart by spaces, with ``@-@`` for
+# a hyphen inside a word; they are joined again by rule. ``<unk>`` stays where a rare word was.
 _HEADING = re.compile(r"=(?: =)* .+ =(?: =)*")
 _ARTICLE = re.compile(r"= [^=].* =")
 _QUOTED = re.compile(r'" ([^"]*?) "')
@@ -274,19 +256,18 @@ _RULES = (
 
 def read_wikitext(name: str, folder: Path) -> TextSet:
     """Return the paragraphs of ``folder`` without headings; an article is a group."""
-    lines: list[tuple[str, str]] = []
-    for split, word in (("train", "train"), ("dev", "valid"), ("test", "test")):
-        path = existing(folder, f"wiki.{word}.tokens", f"wiki.{word}.raw", f"{word}.txt")
-        if path is not None:
-            lines += [(split, line.strip()) for _, line in numbered_lines(path)]
+    lines = [
+        (split, line.strip())
+        for split, word in (("train", "train"), ("dev", "valid"), ("test", "test"))
+        for line, _ in lines_in(folder, f"wiki.{word}.tokens", f"wiki.{word}.raw", f"{word}.txt")
+    ]
     return _paragraphs(name, [(split, line, detokenised(line)) for split, line in lines])
 
 
 def read_wikitext_table(name: str, folder: Path, *, file: str) -> TextSet:
     """Return the same from a table of lines: split, text (as in the source), text_detok."""
-    path = folder / file
-    rows = read_columns(path, "text", ("split", "text_detok"))
-    splits = as_splits(rows["split"], path.name)
+    rows = read_columns(folder / file, "text", ("split", "text_detok"))
+    splits = as_splits(rows["split"], file)
     return _paragraphs(name, zip(splits, rows["text"], rows["text_detok"], strict=True))
 
 

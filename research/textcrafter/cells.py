@@ -247,10 +247,10 @@ def sentence_cell(
         train, test, release=defence.oracle()["release"], rng=seed,
         show_progress=False, checkpoint=folder,
     )  # fmt: skip
-    figures = {}
-    for name in _FIGURES:
-        one = result.estimates[name]
-        figures[name] = {"value": one.value, "low": one.low, "high": one.high, "chance": one.chance}
+    keys = ("value", "low", "high", "chance")
+    figures = {
+        name: {key: getattr(result.estimates[name], key) for key in keys} for name in _FIGURES
+    }
     kept = ("texts", "epochs", "epoch", "steps", "loss", "training_seconds", "processor_seconds")
     return {
         "figures": figures,

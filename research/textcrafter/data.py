@@ -130,6 +130,37 @@ def _digest(texts: Sequence[str], matches: ConceptMatches, *numbers: npt.NDArray
     return found.hexdigest()[:16]
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class _Split:
+    """Rows of a data set that are learnt from, then those that are judged."""
+
+    found: TextSet
+    rows: Rows
+    groups: Rows
+    train: Rows
+    test: Rows
+    dropped: int
+
+    @property
+    def texts(self) -> list[str]:
+        return [self.found.texts[i] for i in self.rows]
+
+    def concept(self, name: str, spec: ConceptSpec, data: Path) -> Concept:
+        """Return the concept of the rows."""
+        spans = None if self.found.spans is None else [self.found.spans[i] for i in self.rows]
+        return make_concept(name, spec, spans, data)
+
+
+def _split_rows(found: TextSet, most: Sequence[int | None], *, dev_learns: bool) -> _Split:
+    groups = text_groups(found.texts, found.groups.tolist())
+    train, test = _sides(found, groups, dev_learns=dev_learns)
+    shared = np.isin(groups[train], groups[test])
+    parts = [_draw(part, cap) for part, cap in zip((train[~shared], test), most, strict=True)]
+    rows, count = np.concatenate(parts), len(parts[0])
+    numbers = np.arange(len(rows))
+    return _Split(found, rows, groups[rows], numbers[:count], numbers[count:], int(shared.sum()))
+
+
 def read_set(name: str, problem: ProblemSpec, data: Path, rows: Sequence[int]) -> TaskSet:
     """Return a set with at most ``rows`` training and test rows.
 
@@ -144,24 +175,12 @@ def read_set(name: str, problem: ProblemSpec, data: Path, rows: Sequence[int]) -
     if found.labels is None:
         what = "data sets of texts with classes"
         raise InvalidInputError.of(f"set {name!r}", "data", what, "one without")
-    groups = text_groups(found.texts, found.groups.tolist())
-    train, test = _sides(found, groups, dev_learns=False)
-    shared = np.isin(groups[train], groups[test])
-    kept = [_draw(part, most) for part, most in zip((train[~shared], test), rows, strict=True)]
-    chosen = np.concatenate(kept)
+    split = _split_rows(found, rows, dev_learns=False)
     _, classes = np.unique(np.array(found.labels), return_inverse=True)
-    spans = None if found.spans is None else [found.spans[i] for i in chosen]
-    count = len(kept[0])
+    concept = split.concept(name, problem.concept, data)
     return TaskSet(
-        name=name,
-        texts=[found.texts[i] for i in chosen],
-        classes=classes[chosen],
-        groups=groups[chosen],
-        train=np.arange(count),
-        test=np.arange(count, len(chosen)),
-        concept=make_concept(name, problem.concept, spans, data),
-        dropped=int(shared.sum()),
-    )
+        name, split.texts, classes[split.rows], split.groups, split.train, split.test, concept, split.dropped
+    )  # fmt: skip
 
 
 def read_pii(spec: PiiSpec, data: Path) -> PiiTexts:
@@ -170,24 +189,13 @@ def read_pii(spec: PiiSpec, data: Path) -> PiiTexts:
     Raises:
         DataFileError: a data set is missing or damaged.
     """
-    found = _texts(spec.data, data)
-    groups = text_groups(found.texts, found.groups.tolist())
-    train, test = _sides(found, groups, dev_learns=True)
-    shared = np.isin(groups[train], groups[test])
-    kept = [_draw(part, spec.texts) for part in (train[~shared], test)]
-    chosen = np.concatenate(kept)
-    count = len(kept[0])
+    split = _split_rows(_texts(spec.data, data), (spec.texts, spec.texts), dev_learns=True)
     plain = _texts((spec.plain,), data)
-    spans = None if found.spans is None else [found.spans[i] for i in chosen]
-    return PiiTexts(
-        texts=[found.texts[i] for i in chosen],
-        groups=groups[chosen],
-        train=np.arange(count),
-        test=np.arange(count, len(chosen)),
-        concept=make_concept("pii", spec.concept, spans, data),
-        plain_train=plain_texts(plain, spec.plain_train)[: spec.texts],
-        plain_test=plain_texts(plain, spec.plain_test)[: spec.texts],
+    sides = (
+        plain_texts(plain, names)[: spec.texts] for names in (spec.plain_train, spec.plain_test)
     )
+    concept = split.concept("pii", spec.concept, data)
+    return PiiTexts(split.texts, split.groups, split.train, split.test, concept, *sides)
 
 
 def plain_texts(found: TextSet, names: Sequence[str]) -> list[str]:

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from research.records import only_one
 from research.textcrafter.data import Array, Material
 from vecveil.errors import VecveilError
 from vecveil.protector import fit_pairs
@@ -201,20 +201,6 @@ def _orthogonal(X: Array, fixed: Array | None, radius: float, rng: np.random.Gen
     drawn *= radius / np.linalg.norm(drawn, axis=1, keepdims=True)
     released: Array = (X + drawn).astype(X.dtype)
     return released
-
-
-@contextlib.contextmanager
-def only_one(path: Path) -> Iterator[None]:
-    """Wait until no other process of this machine is inside for ``path``.
-
-    The lock is the operating system's, on a file beside it: it goes when the process does, however it ends.
-    """
-    import fcntl
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path.with_name(f"{path.name}.lock"), "a", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def kept_policy(path: Path, train: Callable[[], Applied]) -> Applied:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
-from research.specification import Spec
+from research.specification import Spec, check_names, whole_numbers
 from research.textcrafter.cells import TOKEN_ATTACKS
 from research.textcrafter.data import PiiSpec
 from research.textcrafter.defences import DEFENCES, Defence
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 
 PARTS = ("curves", "pii", "utility", "sentences")
 PII = "pii"  # what the cells of the PII corpus have on the axis ``set``
@@ -56,11 +56,11 @@ class TextCrafterSpec(Spec):
     start_from: str | None = None
 
     def __post_init__(self) -> None:
-        _known("parts", self.parts, PARTS)
-        _known("attacks", self.attacks, TOKEN_ATTACKS)
-        _known("variants", self.variants.values(), DEFENCES)
-        _known("defences", self.defences, (*DEFENCES, *self.variants))
-        _known("options", self.options, (*DEFENCES, *self.variants))
+        _check("parts", self.parts, PARTS)
+        _check("attacks", self.attacks, TOKEN_ATTACKS)
+        _check("variants", self.variants.values(), DEFENCES)
+        _check("defences", self.defences, (*DEFENCES, *self.variants))
+        _check("options", self.options, (*DEFENCES, *self.variants))
         if len(self.rows) != 2:
             raise _wrong("rows", "two numbers: of training and test rows", len(self.rows))
         if not self.radius > 0:
@@ -85,7 +85,7 @@ class TextCrafterSpec(Spec):
         own = self.options.get(name)
         if not own:
             return base
-        numbers: dict[str, Any] = {k: int(v) if v == int(v) else v for k, v in own.items()}
+        numbers = whole_numbers(own)
         shown = ", ".join(f"{key} = {value:g}" for key, value in own.items())
         return dataclasses.replace(
             base, title=f"{base.title}; {shown}", options={**base.options, **numbers}
@@ -97,11 +97,9 @@ class TextCrafterSpec(Spec):
         return self.seeds if is_row else min(self.seeds, self.control_seeds)
 
 
-def _known(field_name: str, given: Any, known: Any) -> None:
-    for name in given:
-        if name not in known:
-            raise _wrong(field_name, "of " + ", ".join(known), repr(name)[:60])
+def _check(param: str, given: Iterable[str], known: Iterable[str]) -> None:
+    check_names(param, given, known, owner="textcrafter")
 
 
 def _wrong(param: str, constraint: str, got: object, fix: str = "") -> InvalidInputError:
-    return InvalidInputError(message("textcrafter", param, constraint, got, fix=fix))
+    return InvalidInputError.of("textcrafter", param, constraint, got, fix=fix)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -39,15 +40,29 @@ def spec(tmp_path: Path, encoder: Path) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def done(data: Path, encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The records of one finished run."""
+    folder = tmp_path_factory.mktemp("done")
+    path = folder / "mine.yaml"
+    path.write_text(SPEC.format(encoder=encoder))
+    outcome = run(path, data, folder / "out", workers=0)
+    assert (outcome.asked, outcome.measured, outcome.kept, dict(outcome.failed)) == (5, 5, 0, {})
+    return folder / "out"
+
+
+@pytest.fixture
+def out(done: Path, tmp_path: Path) -> Path:
+    """A copy of the finished run."""
+    return shutil.copytree(done, tmp_path / "out")
+
+
 def records(out: Path) -> list[dict[str, Any]]:
     lines = (out / "tradeoff" / "records.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
 
 
-def test_a_run_records_each_cell_and_goes_on(spec: Path, data: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    first = run(spec, data, out, workers=0)
-    assert (first.asked, first.measured, first.kept, dict(first.failed)) == (5, 5, 0, {})
+def test_a_run_records_each_cell_and_goes_on(spec: Path, data: Path, out: Path) -> None:
     before = records(out)
     assert {r["schema"] for r in before} == {"vecveil.experiment-cell/1"}
     for record in before:
@@ -70,9 +85,7 @@ def test_a_run_records_each_cell_and_goes_on(spec: Path, data: Path, tmp_path: P
     assert records(out) == before
 
 
-def test_the_gathered_records_alone_are_enough(spec: Path, data: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    run(spec, data, out, workers=0)
+def test_the_gathered_records_alone_are_enough(spec: Path, data: Path, out: Path) -> None:
     for path in (out / "tradeoff" / "cells").iterdir():
         path.unlink()
     assert run(spec, data, out, workers=0).kept == 5
@@ -80,10 +93,9 @@ def test_the_gathered_records_alone_are_enough(spec: Path, data: Path, tmp_path:
 
 
 def test_gathered_records_outlive_a_run_of_other_cells(
-    spec: Path, data: Path, tmp_path: Path
+    spec: Path, data: Path, out: Path
 ) -> None:
-    out, text = tmp_path / "out", spec.read_text()
-    run(spec, data, out, workers=0)
+    text = spec.read_text()
     for path in (out / "tradeoff" / "cells").iterdir():  # as in a fresh clone
         path.unlink()
     spec.write_text(text.replace("[laplace, subspace]", "[laplace]"))
@@ -94,9 +106,7 @@ def test_gathered_records_outlive_a_run_of_other_cells(
     assert len(records(out)) == 5
 
 
-def test_more_seeds_repeat_nothing(spec: Path, data: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    run(spec, data, out, workers=0)
+def test_more_seeds_repeat_nothing(spec: Path, data: Path, out: Path) -> None:
     more = run(spec, data, out, workers=0, seeds=2)
     assert (more.kept, more.measured) == (5, 5)
     table = summarise("tradeoff", out)["tables"][0]
@@ -104,9 +114,7 @@ def test_more_seeds_repeat_nothing(spec: Path, data: Path, tmp_path: Path) -> No
     assert all(cell["n"] == 2 and cell["sd"] is not None for cell in leaks)
 
 
-def test_another_setting_is_measured_beside(spec: Path, data: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    run(spec, data, out, workers=0)
+def test_another_setting_is_measured_beside(spec: Path, data: Path, out: Path) -> None:
     spec.write_text(
         spec.read_text().replace("attacks: [linear]", "attacks: [linear, faint-directions]")
     )
@@ -114,11 +122,8 @@ def test_another_setting_is_measured_beside(spec: Path, data: Path, tmp_path: Pa
     assert len(list((out / "tradeoff" / "cells").iterdir())) == 10
 
 
-def test_other_data_is_measured_again(spec: Path, data: Path, tmp_path: Path) -> None:
-    import shutil
-
-    out, other = tmp_path / "out", tmp_path / "other"
-    run(spec, data, out, workers=0)
+def test_other_data_is_measured_again(spec: Path, data: Path, out: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
     shutil.copytree(data, other)
     terms = json.loads((other / "concepts" / "sts_terms.json").read_text())
     terms["city"].append("morning")
@@ -171,9 +176,7 @@ def test_a_missing_data_set_is_named_before_anything_is_measured(
     assert not (tmp_path / "out" / "tradeoff" / "records.jsonl").exists()
 
 
-def test_a_damaged_record_is_named(spec: Path, data: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    run(spec, data, out, workers=0)
+def test_a_damaged_record_is_named(spec: Path, data: Path, out: Path) -> None:
     path = next((out / "tradeoff" / "cells").iterdir())
     path.write_text(path.read_text()[:40])
     with pytest.raises(DataFileError, match=r"\.json.*a record of schema"):
@@ -246,8 +249,9 @@ def test_a_stopped_run_goes_on(
     assert len(records(out)) == 5
 
 
-def test_workers_find_the_same_as_one_process(spec: Path, data: Path, tmp_path: Path) -> None:
-    run(spec, data, tmp_path / "a", workers=0)
+def test_workers_find_the_same_as_one_process(
+    spec: Path, data: Path, done: Path, tmp_path: Path
+) -> None:
     process = started(spec, data, tmp_path / "b", tmp_path)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
@@ -255,7 +259,7 @@ def test_workers_find_the_same_as_one_process(spec: Path, data: Path, tmp_path: 
     def found(out: Path) -> dict[str, Any]:
         return {Cell.of(**r["cell"]).name: r["found"]["leakage"] for r in records(out)}
 
-    assert found(tmp_path / "a") == found(tmp_path / "b")
+    assert found(done) == found(tmp_path / "b")
 
 
 def test_workers_end_with_their_parent(spec: Path, data: Path, tmp_path: Path) -> None:
@@ -304,14 +308,11 @@ def test_a_worker_that_dies_costs_a_second_try(
     assert "died" in outcome.failed["sts12-laplace-utility_0.9-0"]
 
 
-def test_other_scores_are_measured_again(spec: Path, data: Path, tmp_path: Path) -> None:
-    import shutil
-
+def test_other_scores_are_measured_again(spec: Path, data: Path, out: Path, tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    out, other = tmp_path / "out", tmp_path / "other"
-    run(spec, data, out, workers=0)
+    other = tmp_path / "other"
     shutil.copytree(data, other)
     path = other / "sts" / "sts12.parquet"
     table = pq.read_table(path)
@@ -324,8 +325,6 @@ def test_other_scores_are_measured_again(spec: Path, data: Path, tmp_path: Path)
 def test_another_encoder_in_the_same_folder_is_measured_again(
     spec: Path, data: Path, encoder: Path, tmp_path: Path
 ) -> None:
-    import shutil
-
     from harness.experiment_data import sentences
     from vecveil.encoders.lsa import LsaEncoder
 
@@ -339,10 +338,8 @@ def test_another_encoder_in_the_same_folder_is_measured_again(
 
 
 def test_the_specification_of_a_run_can_be_run_again(
-    spec: Path, data: Path, tmp_path: Path
+    spec: Path, data: Path, out: Path
 ) -> None:
-    out = tmp_path / "out"
-    run(spec, data, out, workers=0)
     held = out / "tradeoff" / "spec.yaml"
     before = held.read_text()
     assert run(held, data, out, workers=0).kept == 5

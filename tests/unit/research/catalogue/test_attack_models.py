@@ -17,10 +17,10 @@ from research.catalogue import experiment_named
 from research.catalogue.attacks import AttackModelsSpec, attack_findings
 from research.decoders import (
     DecoderSpec,
-    alone,
     base_decoder,
     copied,
     make_attack,
+    only_one,
     published_in,
     trained_as,
 )
@@ -218,11 +218,11 @@ def test_of_two_that_want_a_folder_one_waits(tmp_path: Path) -> None:
 
     def other() -> None:
         wants.set()
-        with alone(tmp_path / "decoder"):
+        with only_one(tmp_path / "decoder"):
             order.append("second")
 
     thread = threading.Thread(target=other)
-    with alone(tmp_path / "decoder"):
+    with only_one(tmp_path / "decoder"):
         thread.start()
         wants.wait()
         thread.join(0.2)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.fresh_process import in_fresh_process
+from research import records
 from research.textcrafter import defences
 
 
@@ -52,5 +53,5 @@ def test_of_two_processes_one_trains(tmp_path: Path) -> None:
 def test_a_lock_goes_with_its_holder(tmp_path: Path) -> None:
     path = tmp_path / "x"
     for _ in range(2):  # the second time the file of the lock is already there
-        with defences.only_one(path):
+        with records.only_one(path):
             assert path.with_name("x.lock").exists()
