@@ -220,37 +220,21 @@ def write_audit_csv(record_or_path: Source, target: str | os.PathLike[str]) -> P
 
 
 def _html(audit: AuditRecord) -> str:
-    from vecveil.report import charts  # needs markupsafe, which the CSV and the short table do not
-
-    context = _context(audit)
-    side, terms = context["side"], context["terms"]
-    rows = [
-        (term, label, charts.term_chart(term, label, f"term-{i}", side))
-        for i, (term, label) in enumerate(terms["labelled"])
-    ]
-    terms |= {"first": rows[:TERMS_SHOWN], "rest": rows[TERMS_SHOWN:]}
     present = {
         "lint": audit.lint, "utility": audit.utility or not audit.is_store, "guarantee": audit.guarantee,
         "reconstructions": audit.reconstructions, "frameworks": audit.frameworks, "skipped": audit.skipped,
     }  # fmt: skip
-    texts: dict[str, list[Any]] = {}
-    for text in audit.reconstructions:
-        texts.setdefault(text.attack, []).append(text)
     legend = {"clean": "clean vectors"} if audit.has_clean else {}
-    legend |= {"protected": f"{side} vectors", "interval": f"95{NBSP}% interval", "chance": "chance"}
+    legend |= {"protected": f"{_side(audit)} vectors", "interval": f"95{NBSP}% interval", "chance": "chance"}
     return render(
         "audit.html",
         what="audit",
         generator=audit.vecveil,
         navigation=[(id_, words) for id_, words in NAVIGATION.items() if present.get(id_, True)],
-        reconstructions=texts,
         legend=legend.items(),
         parameters=_parameters(audit),
         standing=_standing,
-        percent_axis=charts.percent_axis,
-        attack_chart=charts.attack_chart,
-        kept_bar=charts.kept_bar,
-        **context,
+        **_context(audit),
     )
 
 
@@ -505,6 +489,7 @@ def _terms(audit: AuditRecord, side: str) -> dict[str, Any]:
         "caption_of_all": caption.replace("{}", "all"),
         "heads": ["Term", "Count", *["Clean", side.capitalize(), "Chance"][not has_clean :]],
         "labelled": [(term, label(term, i)) for i, term in enumerate(audit.terms)],
+        "shown": TERMS_SHOWN,
     }
 
 

@@ -28,7 +28,6 @@ from vecveil.report.text import (
     moment,
     parameter,
     rounded,
-    scale,
 )
 
 __all__ = [
@@ -63,8 +62,6 @@ def experiment_to_html(record: Mapping[str, Any]) -> str:
         InvalidInputError: the schema is another one, or a key is missing, unknown or has a wrong value; the message
             names the key.
     """
-    from vecveil.report import charts
-
     experiment = read_experiment(record, owner="experiment_to_html")
     counts = {verdict: 0 for verdict in VERDICTS}
     for finding in experiment.findings:
@@ -73,7 +70,6 @@ def experiment_to_html(record: Mapping[str, Any]) -> str:
     return render(
         "experiment.html",
         what="experiment",
-        charts=charts,
         numbers=_numbers,
         verdict_counts=f"{words[:1].upper()}{words[1:]}.",
         shown=shown,
@@ -277,13 +273,11 @@ def _csv_cell(cell: Cell) -> list[Any]:
     return [None] * 6 + [cell]
 
 
-def _numbers(figure: Figure) -> list[tuple[str, list[tuple[str, str]]]]:
+def _numbers(figure: Figure) -> list[tuple[float, list[tuple[str, str]]]]:
     """Return the numbers of a figure by position: a value and its interval for each series.
 
     A series may have several points at one position, or none.
     """
-    from vecveil.report.charts import bar_name
-
     rows = []
     for x in sorted({point[0] for series in figure.series for point in series.points}):
         cells = []
@@ -292,5 +286,5 @@ def _numbers(figure: Figure) -> list[tuple[str, list[tuple[str, str]]]]:
             values = "; ".join(rounded(y) for _, y, _, _ in points) or MISSING
             ends = [f"{rounded(low)} to {rounded(high)}" for *_, low, high in points if low is not None]
             cells.append((values, "; ".join(ends)))
-        rows.append((bar_name(figure, x) if figure.kind == "bars" else scale(x), cells))
+        rows.append((x, cells))
     return rows

@@ -113,8 +113,6 @@ def training_page(record: Mapping[str, Any]) -> str:
         InvalidInputError: the schema is another one, there are no epochs, or a key has a wrong value, such as NaN;
             the message names the key.
     """
-    from vecveil.report.charts import measure_chart
-
     training = read_training(record, owner="training_page")
     drawn = [(panel, curves) for panel in PANELS if (curves := _curves(training, panel))]
     return render(
@@ -138,7 +136,6 @@ def training_page(record: Mapping[str, Any]) -> str:
             (f"Vectors: {name.replace('_', ' ')}", count(number))
             for name, number in training.held_out.rows.items()
         ],
-        measure_chart=measure_chart,
         SAME_CLASSIFIER=SAME_CLASSIFIER,
         AUDIT=AUDIT,
         MEANT=MEANT,
