@@ -67,7 +67,7 @@ class ProtectedEmbeddings(Embeddings):
             raise InvalidInputError.of(
                 _OWNER, "embeddings", "LangChain embeddings or None", type(embeddings).__name__
             )
-        self.embeddings = embeddings
+        self.embeddings = embeddings  # public, as LangChain's own wrappers have it
         self._policy = open_policy(
             protector, query_protection=query_protection, query_noise=query_noise, key=key, ledger=ledger
         )  # fmt: skip
@@ -103,6 +103,7 @@ class ProtectedEmbeddings(Embeddings):
     def embed_query(self, text: str) -> list[float]:
         """Return the vector of a query, protected as `query_protection` says."""
         inner = self.embeddings
+        # The probe consists of documents: some models embed a query differently.
         if inner is None:
             return _lists(self._wrapped.embed([text], None, query=True))[0]
 

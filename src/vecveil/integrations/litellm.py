@@ -147,6 +147,7 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
         """
         if _is_bypassed() or not _is_embedding(call_type):
             return None
+        # Routers name the model in the logging object.
         model = kwargs.get("model") or getattr(kwargs.get("litellm_logging_obj"), "model", None)
         if not isinstance(model, str):
             raise ReleaseError(f"{_OWNER}: the call names no model, so nothing was sent.")
@@ -227,6 +228,7 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
                     vectors = [vector for text in sentences for vector in embed([text])]
             wrapped.compare(vectors)
 
+        # A mocked answer comes from LiteLLM itself: there is no model to verify.
         if sentences and options.get("mock_response") is None:
             self._verification.ensure(_identity(model, options), verify)
 
@@ -291,6 +293,7 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
         return response
 
     def _released(self, vectors: list[Any], request: dict[str, Any], *, rewritten: bool) -> Any:
+        # LiteLLM hands positional arguments to no callback.
         names = _input_names(request.get("input"))
         if names is None and (self._policy.key is not None or self._policy.ledger is not None):
             raise InvalidInputError.of(_OWNER, "input", "given by name, as in aembedding(model=..., input=...)",
@@ -326,6 +329,7 @@ def _identity(model: str, options: dict[str, Any]) -> tuple[str, ...]:
 def _probe_options(model: str, options: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call for the probe sentences: those of ``options``, for documents, uncached."""
     sent = {name: value for name, value in options.items() if name not in _CALL_OPTIONS}
+    # NVIDIA writes "passage" where others write "document".
     nvidia = model.startswith("nvidia_nim/") or sent.get("custom_llm_provider") == "nvidia_nim"
     for name, documents in _AS_DOCUMENT.items():
         if (kind := sent.get(name)) in documents:

@@ -111,6 +111,7 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
         if options.get("embeddings_cache") is not None and query_protection != "same":
             raise InvalidInputError.of(_OWNER, "embeddings_cache", "left out with another protection for queries",
                                        "a cache", "It gives a query the vector of a document.")  # fmt: skip
+        # The name appears in events and in LlamaIndex's cache keys.
         encoder = (
             policy.protector.encoder_info.name if embed_model is None else embed_model.model_name
         )
@@ -125,7 +126,7 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
             "ledger": _name(ledger),
             "text_stored": text_stored,
         }
-        super().__init__(**fields, **options)
+        super().__init__(**fields, **options)  # pydantic fields first: private attributes need the instance
         self._policy, self._inner = policy, embed_model
         self._given = given
         self._wrapped = WrappedEmbedder(policy, owner=_OWNER)

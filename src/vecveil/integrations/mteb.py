@@ -100,6 +100,7 @@ class ProtectedEncoder:
         """SHA-256 of everything that decides the vectors; unique to this object where the noise is fresh."""
         known = getattr(self.encoder, "fingerprint", None)
         noisy = "protected" in (self.queries, self.documents)
+        # Fresh noise, or an encoder without a fingerprint, must match no cached result.
         fresh = known is None or (noisy and self.seed is None)
         parts = {
             "version": _VERSION,

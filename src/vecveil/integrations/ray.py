@@ -89,7 +89,7 @@ def protect_dataset(
         batch_format="pyarrow",
         batch_size=batch_size,
         zero_copy_batch=True,
-        compute=_workers(concurrency),
+        compute=_workers(concurrency),  # actors, which keep protector and encoder from batch to batch
         num_gpus=num_gpus or None,
     )
 
@@ -143,7 +143,7 @@ def run_on_ray(run: Run, parts: Sequence[Part]) -> Iterator[PartResult | PartFai
         return
     local = run.out.local
     out = run.out if local is None else Folder(os.path.abspath(local))
-    sent = Sealed(replace(run, job=anywhere(run.job), out=out))
+    sent = Sealed(replace(run, job=anywhere(run.job), out=out))  # workers have another current folder
     with _quiet(), _connected():
         dataset: Any = ray.data.from_items(
             [{"part": pickle.dumps(part)} for part in parts],

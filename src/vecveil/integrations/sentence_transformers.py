@@ -169,11 +169,13 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
             IncompatibleError: another dimension than the protector's.
         """
         clean = self._clean(features)
+        # Vectors leave torch's graph here: training through them would change nothing.
         if self.training and clean.requires_grad:
             raise InvalidInputError.of(_OWNER, "model", "in evaluation mode", "a model in training",
                                        "No gradient passes the protection.",
                                        "Train the model first, then protect it.")  # fmt: skip
         X = clean.detach().to("cpu", torch.float32).numpy()
+        # Only keyed noise and ledgers need to name the texts.
         named = self._policy.key is not None or self._policy.ledger is not None
         texts = _token_names(features, len(X)) if named else None
         release = self._policy.queries if task == "query" else self._policy.documents

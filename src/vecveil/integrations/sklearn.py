@@ -116,7 +116,7 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             InvalidInputError: labels that are missing or do not fit, and what `vecveil.fit_labels` refuses.
             IncompatibleError: another dimension than the protector's.
         """
-        self.__dict__.pop("_opened", None)
+        self.__dict__.pop("_opened", None)  # of an earlier fit
         if self.protector is not None:
             self.protector_ = replace(open_protector(self.protector), encoder=None)
             if self.protector_.rewriter is not None:
@@ -155,6 +155,7 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         labels = np.asarray(y)
         if labels.dtype.kind == "f" and np.array_equal(labels, labels.round()):
             labels = labels.astype(np.int64)  # classes that a pipeline has made numbers of
+        # Without a seed fit_labels draws its own.
         seed = {} if self.random_state is None else {"seed": int(self._draw().integers(2**31))}
         return fit_labels(
             X,

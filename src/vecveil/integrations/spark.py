@@ -73,5 +73,6 @@ def _protected(job: BulkJob, batches: Iterable[Any]) -> Iterator[Any]:
     for batch in batches:
         table = protect_batch(job, batch)
         at = table.schema.get_field_index(_EMBEDDING)
+        # Spark knows no lists of fixed size.
         flexible = table.column(at).cast(pa.list_(table.schema.field(at).type.value_type))
         yield from table.set_column(at, _EMBEDDING, flexible).to_batches()

@@ -73,6 +73,7 @@ def create_app(
             Route("/metrics", routes.metrics, methods=["GET"]),
             *(route for router in routers for route in router.routes),
         ],
+        # Starlette runs it inside its own error page, which would show a traceback, and outside of routing.
         middleware=[Middleware(_Guard, service, admission)],
         exception_handlers={HTTPException: _as_api_error},
         lifespan=lifespan,
@@ -119,7 +120,7 @@ class _Guard:
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
             await send(message)
 
-        self._running += 1
+        self._running += 1  # per process: the gauge adds up all processes
         metrics.running.inc()
         try:
             self._admission.check(scope, running=self._running)
@@ -131,6 +132,7 @@ class _Guard:
             shown = api_error_of(error)
             fields["code"] = shown.code
             metrics.errors.labels(shown.code).inc()
+            # The exception's type alone: its message may hold data.
             if shown.status >= 500 and not isinstance(error, ApiError):
                 name = type(error).__name__
                 event("failed", level=logging.ERROR, id=request_id, code=shown.code, exception=name)
@@ -163,6 +165,7 @@ class _Routes:
         headers = headers_of(request.scope)
         body = await read_body(request.receive, headers, limits)
         parsed = parse_request(body, headers, max_inputs=limits.inputs, client_ids=service.client_ids)
+        # The body is read: the next message can only be the end of the connection.
         answer = await unless_gone(request.receive, service.answer(parsed, headers))
         return Response(answer, media_type="application/json")
 

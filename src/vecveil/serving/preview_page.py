@@ -331,7 +331,7 @@ class _Shelf:
         id = secrets.token_urlsafe(16)
         added = PageProtector(id, name, protector, partner.upstream, partner.model, served=False)
         self._loaded[id] = added
-        while len(self._loaded) > self._most:
+        while len(self._loaded) > self._most:  # drop the oldest
             self._loaded.popitem(last=False)
         return added
 
@@ -437,7 +437,7 @@ class _Page:
         """Load a protector's file; nothing in it is run, and its encoder is never loaded."""
         if self._loading:  # each takes memory, and a large one a processor for a while
             raise _busy("Another file is being loaded.")
-        self._loading = True
+        self._loading = True  # no await since the check: both run on the loop's thread
         try:
             content = await self._body(request, "application/octet-stream", self._limits.file_bytes)
             given = request.headers.get("x-file-name", "")[:80]

@@ -31,7 +31,7 @@ class Released:
         if gate is not _GATE:
             raise TypeError("Released: made by release() alone, from what a policy returned.")
         self._vectors = np.ascontiguousarray(vectors, dtype="<f4")
-        self._vectors.setflags(write=False)
+        self._vectors.setflags(write=False)  # what was checked stays as it is
 
     def __len__(self) -> int:
         return len(self._vectors)
@@ -88,6 +88,7 @@ def release(
         vectors = vectors.astype(np.float32)
     if not np.isfinite(vectors).all():
         raise _refused("finite", "NaN or infinity")
+    # Noise changes every row: an equal row means that protection did not run.
     if not may_be_clean and vectors.shape == clean.shape:
         equal = (vectors == np.asarray(clean, dtype=np.float32)).all(axis=1)
         if equal.any():

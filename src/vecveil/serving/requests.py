@@ -27,6 +27,7 @@ ID_FIELD = "vecveil_ids"
 
 _MAX_NAME = 256
 _MAX_ID = 512
+# A busy server must still answer its supervisor and Prometheus.
 _UNLIMITED = ("/health", "/metrics")
 _SIDES: dict[str, Side] = {
     "query": "query",
@@ -66,6 +67,7 @@ class Admission:
         """
         if self.hosts is not None:
             hosts = [value for name, value in scope["headers"] if name == b"host"]
+            # Two Host headers: a proxy in front may have checked the other one.
             if len(hosts) != 1 or _host_name(hosts[0]) not in self.hosts:
                 raise ApiError(421, "This server does not go by that name.", code="another_host", param="Host")
         if self.keys is not None and scope["path"] not in self.open_paths:
@@ -114,6 +116,7 @@ async def read_body(
         raise ApiError(415, f"The header Content-Type must be {kind}.", code="invalid_content_type")
     too_large = ApiError(413, f"The body must have at most {limits.body_bytes:,} bytes.", code="body_too_large")
     length = headers.get("content-length", "")
+    # Refused before it arrives where the client announces its length, else while it arrives.
     if length.isdecimal() and int(length[:20]) > limits.body_bytes:
         raise too_large
     body = bytearray()
@@ -246,6 +249,7 @@ def _texts(value: Any, most: int) -> list[str]:
 
 
 def _side(suffix: Side | None, header: str | None, field: Any) -> Side:
+    # A query that passes as a document gets other noise; the other way round it may get none.
     sides: set[Side] = set() if suffix is None else {suffix}
     if header is not None:
         if header not in ("query", "document"):

@@ -166,7 +166,7 @@ def _run_workers(settings: ServeSettings, listening: socket.socket, announce: Ca
             if "target" in inspect.signature(Multiprocess).parameters:  # an older uvicorn
                 given["target"] = uvicorn.Server(config).run
             supervisor = Multiprocess(config, **given)  # takes over the signals
-            announce()
+            announce()  # the socket listens: connections wait for the first worker
             supervisor.run()
             event("stopped")
 

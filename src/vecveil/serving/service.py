@@ -92,6 +92,7 @@ class Service:
         for name, served in self.policies.items():
             _warn(served)
             if served.upstream.takes_models:
+                # Nobody has named a model yet.
                 event("encoder is checked for each model that clients name", policy=name)
                 continue
             try:
@@ -144,10 +145,12 @@ class Service:
             text = f"`dimensions` must be {dimension} or left out: that is what the protector releases."
             raise ApiError(400, text, code="invalid_dimensions", param="dimensions")
         texts = request.texts
+        # Rewriting protects the texts themselves, so it comes before the upstream sees them.
         if served.policy.rewrites_texts:
             texts = await asyncio.to_thread(protector.rewrite, texts)
         with self.metrics.upstream.time():
             encoded = await self._upstreams[served.name].embed(texts, model=request.model, headers=headers)
+        # On a thread: protecting many vectors would hold up every other request.
         body = await asyncio.to_thread(self._release, served, request, encoded)
         self.metrics.vectors.labels(served.name, request.side).inc(len(request.texts))
         return body

@@ -209,7 +209,7 @@ def _checked(kind: type[Any], given: Mapping[Any, Any], where: str, folder: Path
         if name in _PATHS:
             value = _relative(value, folder)
         elif name in _FOLDERS and isinstance(value, str) and (folder / value).is_dir():
-            value = str(folder / value)  # else a name or a URL
+            value = str(folder / value)  # otherwise the name of an encoder, or a URL
         checked[name] = value
     return checked
 
@@ -221,7 +221,7 @@ def _fits(value: Any, hint: Any) -> bool:
         return value is None
     if hint is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is int:
+    if hint is int:  # YAML's true is an int to Python
         return isinstance(value, int) and not isinstance(value, bool)
     if isinstance(hint, type):
         return isinstance(value, hint)

@@ -42,6 +42,7 @@ _FORWARDED = ("authorization", "openai-organization", "openai-project")
 _MAX_PAUSE = 5.0
 _TOKENS = re.compile(rb'"prompt_tokens"\s*:\s*(\d{1,12})')
 _ERROR_BYTES = 65_536
+# After a longer pause a firewall on the way may have dropped the connection without a word.
 _IDLE_SECONDS = 30.0
 # A server may be replaced between two requests without any of them failing.
 _VERIFIED_SECONDS = 60.0
@@ -133,6 +134,7 @@ class VerifiedUpstream:
             IncompatibleError: the model is another encoder.
             UpstreamError, EncoderError: the upstream did not answer.
         """
+        # Policies may share an upstream: each sees by its own count that it was lost.
         if self._losses != self._upstream.losses:
             self._losses = self._upstream.losses
             self._verification.invalidate()
@@ -225,6 +227,7 @@ class LocalUpstream:
         self.encoder = encoder
         self.name = str(name or getattr(encoder, "name", None) or type(encoder).__name__)
         self._max_texts = max_texts
+        # One thread: encoders are not safe to call from several, and use all cores by themselves.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="vecveil-encoder")
         self._queue: deque[_Waiting] = deque()
         self._runner: asyncio.Task[None] | None = None
@@ -375,7 +378,7 @@ class HttpUpstream:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=settings.connections, keepalive_timeout=_IDLE_SECONDS),
                 timeout=aiohttp.ClientTimeout(settings.timeout, sock_connect=settings.connect_timeout),
-                cookie_jar=aiohttp.DummyCookieJar(),
+                cookie_jar=aiohttp.DummyCookieJar(),  # clients share the session and must not share cookies
                 auto_decompress=False,
             )
         return self._session
@@ -389,6 +392,7 @@ class HttpUpstream:
                 self.losses += error.lost
                 backoff = min(_MAX_PAUSE, 0.1 * 2**attempt * (1 + random.random()))
                 pause = max(backoff, error.retry_after or 0.0)
+                # A timeout is not retried: the client would wait as long again.
                 retried = error.lost or error.refused in _RETRIED
                 if not retried or pause > _MAX_PAUSE or attempt == self._settings.retries:
                     raise
