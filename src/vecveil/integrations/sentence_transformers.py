@@ -230,7 +230,8 @@ def _token_names(features: dict[str, Any], rows: int) -> list[str]:
     Raises:
         InvalidInputError: the model has no token ids for each text.
     """
-    ids, mask = features.get("input_ids"), features.get("attention_mask")
+    ids: Any = features.get("input_ids")
+    mask: Any = features.get("attention_mask")
     tensors = isinstance(ids, torch.Tensor) and isinstance(mask, torch.Tensor)
     if not tensors or ids.ndim != 2 or len(ids) != rows or ids.shape != mask.shape:
         raise InvalidInputError.of(_OWNER, "model", "one that gives token ids for a key or a ledger", "one without")

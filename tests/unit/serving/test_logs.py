@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from vecveil.serving.logs import configure_logging
+from vecveil.serving.logs import configure_logging, event
 
 NAMES = ("vecveil.serving", "uvicorn", "uvicorn.error", "uvicorn.access", "asyncio")
 
@@ -34,3 +34,13 @@ def test_uvicorns_start_does_not_read_like_an_error(capsys: pytest.CaptureFixtur
     assert (start["event"], start["level"]) == ("uvicorn", "info")
     assert "error" not in json.dumps(start)
     assert (failed["event"], failed["level"]) == ("uvicorn", "error")
+
+
+@pytest.mark.usefixtures("loggers")
+@pytest.mark.parametrize("access", [True, False])
+def test_the_line_of_each_request_can_be_left_out(capsys: pytest.CaptureFixture[str], access: bool) -> None:
+    configure_logging(access=access)
+    event("request", status=200)
+    event("stopped")
+    events = [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()]
+    assert events == (["request", "stopped"] if access else ["stopped"])
