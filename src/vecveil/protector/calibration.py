@@ -88,7 +88,7 @@ class CommonDraws:
         return self._cache[key]
 
     def _draw(self, X: Embeddings, noise: float, place: int) -> Embeddings:
-        mechanism = self.candidate.family.mechanism(self.candidate.shape, noise, self.rms_norm)
+        mechanism = self.candidate.family.mechanism(self.candidate.shape, noise, self.rms_norm, 1)
         return mechanism.protect(X, rng=np.random.default_rng([self.seed, place]))
 
 
@@ -164,7 +164,7 @@ def noise_of_advantage(
     positive, negative = pairs
 
     def advantage(noise: float) -> float:
-        mechanism = candidate.family.mechanism(candidate.shape, noise, rms_norm)
+        mechanism = candidate.family.mechanism(candidate.shape, noise, rms_norm, 1)
         linear = candidate.map_of(noise)
         down = None if linear is None else linear.down
         distances = mechanism.distances(positive, negative, down=down)

@@ -32,7 +32,6 @@ from vecveil.protector.calibration import calibrate, noise_of_advantage
 from vecveil.protector.method import Candidate, FitData, NoiseScale
 from vecveil.protector.methods import METHODS, TEXT_METHODS
 from vecveil.protector.methods.covariance import with_wiener
-from vecveil.protector.methods.gaussian import LdpNoise
 from vecveil.protector.methods.text_level import TextPlaceholder, released_rows
 from vecveil.protector.options import (
     FitOptions,
@@ -155,6 +154,7 @@ def fit(
         concept.require_spans("fit")
         if expansion.concept != concept.name:
             raise IncompatibleError.of("fit", "expansion", f"of the concept {concept.name!r}", repr(expansion.concept))
+    # Loaded once, here: the same object encodes and is remembered by the protector.
     settings = replace(settings, encoder=_load_encoder(encoder))
     matches = concept.find(texts, min_texts=min_texts, show_progress=show_progress)
     report: dict[str, Any] = {"texts": matches.report()}
@@ -331,7 +331,7 @@ def fit_labels(
 
     Guarantee:
         The neighbours are two input vectors. How far apart texts of different labels are is not known, so nothing
-        bounds how well the label is told; an audit measures it.
+        bounds how well an attacker infers the label; an audit measures it.
     """
     check_label_method(method, None)
     settings = FitOptions.of(
@@ -360,7 +360,7 @@ def _fit_vectors(vectors: FitVectors, options: FitOptions) -> Protector:
     moments = Moments.of(positive, negative, token_labels=labels, background=background)
     _check_concept(moments, pairs is not None, options.owner)
     own = _own_texts(positive, negative if background is None else background, seed)
-    task = options.task(own)
+    task = options.task(own)  # on vectors behind `before`, as clean utility is measured
     data = FitData(
         positive, negative, labels, background, vectors.groups, moments, task,
         _search_scale(scale, moments, pairs), seed, options.show_progress, options.before,
@@ -374,6 +374,7 @@ def _fit_vectors(vectors: FitVectors, options: FitOptions) -> Protector:
     protector = Protector(
         method=options.method.name,
         mechanism=mechanism,
+        # The map's grid has to cover the mechanism's rounding.
         map=None if linear is None else linear.coarser_than(mechanism.step),
         output=options.output,
         encoder_info=encoder_info,
@@ -493,10 +494,11 @@ def _mechanism(
 ) -> Mechanism:
     if candidate.mechanism is not None:
         return candidate.mechanism
-    if isinstance(candidate.family, LdpNoise):
+    family, shape = candidate.family, candidate.shape
+    if family.of_epsilon is not None:
         assert scale.epsilon is not None
-        return candidate.family.of_epsilon(candidate.shape.dimension, scale.epsilon, splits=splits)
-    return candidate.family.mechanism(candidate.shape, noise, rms_norm, splits=splits)
+        return family.of_epsilon(shape.dimension, scale.epsilon, splits)
+    return family.mechanism(shape, noise, rms_norm, splits)
 
 
 def _with_ranges(protector: Protector, own: Embeddings, seed: int) -> Protector:
@@ -573,7 +575,7 @@ def _epsilon_warnings(protector: Protector, rms_norm: float) -> list[str]:
     mechanism = protector.mechanism
     if isinstance(mechanism, Laplace) and abs(rms_norm - 1) < 0.05:
         return list(epsilon_meaning(protector.dimension, mechanism.epsilon))
-    on_sphere = isinstance(mechanism, Purkayastha)
+    on_sphere = isinstance(mechanism, Purkayastha)  # its distance is an angle
     if isinstance(mechanism, LdpGaussian | Purkayastha):
         worst: float | None = mechanism.epsilon
     else:

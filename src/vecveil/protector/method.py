@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -30,11 +29,11 @@ from vecveil.types import Embeddings, Groups, TokenLabels
 from vecveil.validation import check_positive, check_probability
 
 __all__ = [
+    "ELLIPTICAL_LAPLACE",
     "Candidate",
-    "EllipticalLaplace",
-    "Family",
     "FitData",
     "Method",
+    "NoiseFamily",
     "NoiseScale",
     "isotropic",
     "no_map",
@@ -46,73 +45,56 @@ SCALES = (
 )  # fmt: skip
 
 
-class Family(ABC):
+@dataclass(frozen=True, kw_only=True)
+class NoiseFamily:
     """A law of noise with one free scale, the noise-to-signal ratio.
 
     The ratio is the root mean square norm of the noise over that of the vectors. (For the sphere it is that of Laplace
     noise at the same ε, which the Purkayastha mechanism tends to as ε grows.)
+
+    Attributes:
+        mechanism: from a shape, a ratio, the root mean square norm of the vectors, and splits.
+        ratio: from the value of ε, σ or a radius, that norm, and n.
+        cosine_ratio: from a mean cosine of a vector and its noisy self, and n. The default, √(1/c² − 1), is right up to
+            1/n for vectors of one norm and noise alike in all directions; a fit measures it.
+        is_linear: noise at ratio r is r times the noise at ratio 1, so that one draw serves every ratio.
+        can_split: each normal variate of the noise can be the sum of several.
+        of_epsilon: the mechanism from n, ε and splits, where the ratio does not determine ε.
     """
 
-    scales: ClassVar[tuple[str, ...]] = (
+    mechanism: Callable[[NoiseShape, float, float, int], Mechanism]
+    ratio: Callable[[float, float, int], float]
+    cosine_ratio: Callable[[float, int], float] = lambda cosine, n: float(np.sqrt(1 / cosine**2 - 1))
+    scales: tuple[str, ...] = (
         "epsilon", "noise_to_signal", "target_utility", "target_cosine", "target_advantage",
     )  # fmt: skip
-    is_linear: ClassVar[bool] = True
-    """Whether noise at ratio r is r times the noise at ratio 1, so that one draw serves every ratio."""
-    can_split: ClassVar[bool] = False
-    """Whether each normal variate of the noise can be the sum of several."""
-
-    @abstractmethod
-    def mechanism(
-        self, shape: NoiseShape, noise: float, rms_norm: float, *, splits: int = 1
-    ) -> Mechanism:
-        """Return the mechanism whose noise-to-signal ratio is ``noise`` for vectors of that norm."""
-
-    @abstractmethod
-    def noise_of(self, name: str, value: float, rms_norm: float, dimension: int) -> float:
-        """Return the ratio of the scale ``name``, ε, σ or a radius."""
-
-    def noise_of_cosine(self, cosine: float, dimension: int) -> float:
-        """Return about the ratio at which a vector and its noisy self have that mean cosine.
-
-        It is 1/√(1 + r²) up to 1/n for vectors of one norm and noise alike in all directions; a fit measures it.
-        """
-        return float(np.sqrt(1 / cosine**2 - 1))
+    is_linear: bool = True
+    can_split: bool = False
+    of_epsilon: Callable[[int, float, int], Mechanism] | None = None
 
 
-class EllipticalLaplace(Family):
-    """Density ∝ exp(−ε‖z‖_Σ): Laplace noise for Σ = I, else Mahalanobis noise."""
+def _elliptical_laplace(
+    shape: NoiseShape, noise: float, rms_norm: float, splits: int
+) -> Mechanism:
+    epsilon = epsilon_of_rms_norm(noise * rms_norm, shape.dimension)
+    if shape.is_isotropic:
+        return Laplace(shape.dimension, epsilon, splits)
+    return Mahalanobis(shape, epsilon, splits)
 
-    can_split = True
 
-    def mechanism(
-        self, shape: NoiseShape, noise: float, rms_norm: float, *, splits: int = 1
-    ) -> Mechanism:
-        """Return Laplace for Σ = I, else Mahalanobis."""
-        epsilon = epsilon_of_rms_norm(noise * rms_norm, shape.dimension)
-        if shape.is_isotropic:
-            return Laplace(shape.dimension, epsilon, splits)
-        return Mahalanobis(shape, epsilon, splits)
-
-    def noise_of(self, name: str, value: float, rms_norm: float, dimension: int) -> float:
-        """Return sqrt(n(n+1))/ε over the norm."""
-        return rms_norm_of_epsilon(value, dimension) / rms_norm
+ELLIPTICAL_LAPLACE = NoiseFamily(
+    mechanism=_elliptical_laplace,
+    ratio=lambda epsilon, rms_norm, n: rms_norm_of_epsilon(epsilon, n) / rms_norm,
+    can_split=True,
+)
+"""Density ∝ exp(−ε‖z‖_Σ): Laplace noise for Σ = I, else Mahalanobis noise."""
 
 
 @dataclass(frozen=True)
 class NoiseScale:
     """The scale of the noise: exactly one field is set, and δ beside ε where a method takes it.
 
-    Attributes:
-        epsilon: ε > 0 per unit of the mechanism's norm.
-        noise_to_signal: root mean square norm of the noise before any map, over that of the
-            embeddings.
-        target_utility: share of the clean utility to keep, in (0, 1), with both sides protected.
-        sigma: standard deviation of Gaussian noise per coordinate.
-        delta: δ of ``ldp-gaussian``, in (0, 1).
-        target_cosine: mean cosine of a vector and its noisy self before any map, in (0, 1).
-        target_advantage: the largest advantage that any attacker may have, in (0, 1), at telling a text with the
-            concept from the same text without it, for 95 % of the pairs.
-        radius: norm of every perturbation of ``textcrafter``.
+    The fields are arguments of `vecveil.fit_pairs`; see there.
     """
 
     epsilon: float | None = None
@@ -125,6 +107,7 @@ class NoiseScale:
     radius: float | None = None
 
     def __post_init__(self) -> None:
+        # None is not set; 0 is set and refused here.
         for name, value in self.to_record().items():
             if name in ("epsilon", "sigma", "noise_to_signal"):
                 check_positive(value, owner="fit", param=name)
@@ -162,7 +145,7 @@ class NoiseScale:
             constraint = "given beside epsilon" if delta else f"left out for method {method!r}"
             raise InvalidInputError.of("fit", "delta", constraint, self.delta)
 
-    def noise(self, rms_norm: float, dimension: int, family: Family) -> float | None:
+    def noise(self, rms_norm: float, dimension: int, family: NoiseFamily) -> float | None:
         """Return the noise-to-signal ratio, or None if it has to be searched for a target.
 
         Raises:
@@ -171,16 +154,15 @@ class NoiseScale:
         name = self.name
         if name == "target_cosine":
             assert self.target_cosine is not None
-            return family.noise_of_cosine(self.target_cosine, dimension)
+            return family.cosine_ratio(self.target_cosine, dimension)
         if name is None or name.startswith("target"):
             return None
 
         def ratio(value: float) -> float:
-            direct = name == "noise_to_signal"
-            return value if direct else family.noise_of(name, value, rms_norm, dimension)
+            return value if name == "noise_to_signal" else family.ratio(value, rms_norm, dimension)
 
         value = float(getattr(self, name))
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore"):  # an overflow is outside of the range below
             noise = ratio(value)
         if not LEAST_RATIO <= noise <= MOST_RATIO:
             # The ratio is proportional to σ and r, and to 1/ε.
@@ -220,7 +202,7 @@ class Candidate:
     map_of: Callable[[float], LinearMap | None] = no_map
     parameters: dict[str, Any] = field(default_factory=dict)
     fixed_map: bool = True
-    family: Family = field(default_factory=EllipticalLaplace)
+    family: NoiseFamily = ELLIPTICAL_LAPLACE
     before: Before = NOTHING_BEFORE
     after: tuple[Step, ...] = ()
     mechanism: Mechanism | None = None
@@ -305,7 +287,7 @@ class Method:
     without_map: str | None = None
     kind: Literal["formal", "empirical", "obfuscation"] = "formal"
     metric: str = "Euclidean"
-    family: Callable[[float | None], Family] = lambda _: EllipticalLaplace()
+    family: Callable[[float | None], NoiseFamily] = lambda _: ELLIPTICAL_LAPLACE
     delta: bool = False
     revision: int = 1
     before: str = "none"

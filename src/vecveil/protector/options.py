@@ -71,11 +71,14 @@ class FitOptions:
         Args:
             scales: the fields of `NoiseScale`.
         """
+        # The method first: which scales and options are allowed depends on it.
         chosen, scale = method_named(method), NoiseScale(**scales)
         scale.check(method, chosen.scales, delta=chosen.delta)
         method_options = dict(method_options)
+        # Every noise made of normals takes splits, so it is no option of a method.
         splits = check_count(method_options.pop("splits", 1), owner="fit", param="splits", maximum=16)
         check_option_names(method, chosen.options, method_options)
+        # Any δ: whether noise can be split does not depend on it.
         if splits > 1 and not chosen.family(0.5).can_split:
             raise InvalidInputError.of("fit", "splits", f"1 for method {method!r}", splits)
         if not isinstance(utility, UtilityTask) and utility not in ("similarity", "neighbours"):
@@ -95,6 +98,7 @@ class FitOptions:
         if output == "reduced" and map_name != "own map":
             raise InvalidInputError.of("fit", "output", "'full'", "'reduced'",
                                        "Only the own map of a subspace method drops dimensions.")  # fmt: skip
+        # Such a task needs clean and released vectors of one dimension.
         other_space = output == "reduced" or any(s.kind in ("truncate", "project") for s in after)
         if other_space and isinstance(utility, UtilityTask) and utility.same_space:
             param = "output" if output == "reduced" else "postprocess"
@@ -134,6 +138,7 @@ def check_postprocess(value: Any, default: str) -> tuple[str, tuple[Step, ...]]:
     """
     if value is None:
         return default, ()
+    # The command line gives one string, Python usually a list.
     items = value.split(",") if isinstance(value, str) else value
     if isinstance(items, Step):
         items = [items]
@@ -153,7 +158,7 @@ def _step(text: str) -> Step:
             "fit", "postprocess", "steps such as truncate:128 or int8:0.5", repr(text)[:40]
         ) from None
     if kind == "int8" and number is None:
-        number = OPEN_RANGE
+        number = OPEN_RANGE  # the fit sets it to the range of the releases
     return Step(kind, number)  # type: ignore[arg-type]
 
 

@@ -84,7 +84,7 @@ class FitVectors:
         held = marks.any(axis=1)
         rows, marks, ordinary = _with_classes(X, marks, background, owner=owner)
         if ids is not None:
-            # A single class is told from the rest, whose rows may have no id.
+            # With a single class the rest becomes a class, and its rows may have no id.
             ids = ids[held] if len(rows) == int(held.sum()) else None
         return cls(rows, None, marks, _enough(ordinary), ids)
 
@@ -114,6 +114,7 @@ def _check_labels(value: Any, rows: int) -> TokenLabels | None:
                                    f"dtype {labels.dtype}, shape {labels.shape}",
                                    "Row i tells which concept terms the text of positive row i holds.")  # fmt: skip
     labels = labels.astype(np.uint8)
+    # A label that every text holds, or none, carries no information about any of them.
     labels = np.ascontiguousarray(labels[:, labels.any(axis=0) & ~labels.all(axis=0)])
     return labels if labels.shape[1] > 1 else None
 
@@ -139,6 +140,7 @@ def classes_of(labels: Any, rows: int, *, owner: str) -> TokenLabels:
     Raises:
         InvalidInputError: not one for each row, none at all, or a class that fewer than ten rows hold.
     """
+    # Two dimensions are a 0/1 array; everything else is one value for each row.
     marks = _given_marks(labels, rows) if getattr(labels, "ndim", 1) == 2 else _one_hot(labels, rows)
     if marks is None:
         shape = getattr(labels, "shape", None)
@@ -171,6 +173,7 @@ def _one_hot(labels: Any, rows: int) -> TokenLabels | None:
     )
     if len(values) != rows or not valid:
         return None
+    # An empty cell of a table is no label, as None is.
     names = ["" if value is None else str(value) for value in values]
     classes = np.array(sorted({name for name in names if name}), dtype=object)
     return np.asarray(np.array(names, dtype=object)[:, None] == classes, dtype=np.uint8)
@@ -181,7 +184,7 @@ def _with_classes(
 ) -> tuple[Embeddings, TokenLabels, Embeddings | None]:
     """Return the rows that hold a label, their labels, and the others with the background behind them.
 
-    A single class is told from what does not hold it: the others then count as a second class.
+    With a single class the others count as a second one.
     """
     held = labels.any(axis=1)
     others = X[~held]
@@ -234,6 +237,7 @@ class PairTexts:
     ) -> PairTexts:
         """Return pairs of the matched texts and of the expansion; at most 20,000 of either kind, drawn at random."""
         rng = np.random.default_rng(seed)
+        # Labels of all texts before the sample, so that a word's count does not depend on it.
         negatives = matches.negatives()
         counts = TOKEN_COUNTS if min_token_count is None else (min_token_count,)
         labels, vocabulary = matches.token_labels(matches.frequent_tokens(counts))
@@ -261,10 +265,12 @@ class PairTexts:
             tokens: of each own positive, the words of the concept.
             listed: those of them that are labels.
         """
+        # The rows whose text is the user's own: the expansion knows more of them than the concept does.
         members = {row.text for row in expansion.rows if row.text == row.original}
         own = [i for i, text in enumerate(self.positive) if text not in members]
         words = [*(tokens[i] for i in own), *(row.tokens for row in expansion.rows)]
         counts = Counter(word for row in expansion.rows for word in row.tokens)
+        # Columns of the concept's words keep their places; members follow, the most frequent first.
         columns = {word: j for j, word in enumerate(listed.tokens)}
         for word in sorted(counts, key=lambda word: (-counts[word], word)):
             if counts[word] >= MEMBER_COUNT:
@@ -288,6 +294,7 @@ class PairTexts:
         """
         if self.originals is None:
             return None
+        # Near-duplicates among the user's texts alone: generated ones follow their original.
         natural = [i for i, text in enumerate(self.positive) if text == self.originals[i]]
         near = near_duplicate_groups(X[natural])
         ids = {self.positive[i]: int(group) for i, group in zip(natural, near, strict=True)}

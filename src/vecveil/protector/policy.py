@@ -90,12 +90,12 @@ class ReleasePolicy:
 
     @property
     def rewrites_texts(self) -> bool:
-        """Whether texts are rewritten before they are encoded, and vectors are left as they are."""
+        """True if texts are rewritten before they are encoded, and vectors stay unchanged."""
         return self.protector.rewriter is not None
 
     @property
     def gives_clean_queries(self) -> bool:
-        """Whether queries leave as the encoder made them: without noise and without a map."""
+        """True if queries are released clean, without noise and without a map."""
         protector = self.protector
         plain = protector.map is None and not protector.after and protector.before.kind == "none"
         return self.query_protection == "map-only" and plain
@@ -146,7 +146,7 @@ class ReleasePolicy:
         self, texts: Texts, rng: RandomSource, ids: Sequence[ItemId] | None, *, query: bool
     ) -> Embeddings:
         texts = check_texts(texts, owner=_OWNER, min_rows=0)
-        if not texts:
+        if not texts:  # an encoder need not be loaded for nothing
             return np.empty((0, self.protector.released_dimension), dtype=np.float32)
         if self.rewrites_texts:
             return self.protector.encode(texts)
@@ -161,7 +161,7 @@ class ReleasePolicy:
         ids: Sequence[ItemId] | None,
         texts: Texts | None,
     ) -> Embeddings:
-        X = self._checked(protector, X)
+        X = self._checked(protector, X)  # so protect need not check norms again
         if self.key is None and self.ledger is None:
             return protector.protect(X, rng, lengths=False)
         if texts is not None:

@@ -469,7 +469,7 @@ class Protector:
         elif type(old) is Purkayastha:
             mechanism = Purkayastha(old.dimension, old.epsilon / factor)
         else:
-            raise InvalidInputError.of(owner, "method", "one whose noise has a scale of its own",
+            raise InvalidInputError.of(owner, "method", "one whose noise has a scale",
                                        repr(self.method), fix="Fit another protector.")  # fmt: skip
         linear = None if self.map is None else self.map.coarser_than(mechanism.step)
         report = {"rescaled_by": factor, "fitted_as": self.fingerprint}

@@ -32,7 +32,7 @@ def pack(record: dict[str, Any], arrays: Arrays) -> bytes:
     from safetensors.numpy import save
 
     stored = {name: np.ascontiguousarray(a, dtype=_stored_type(name)) for name, a in arrays.items()}
-    # A protector without arrays still needs one: safetensors drops the metadata of an empty file.
+    # Part of the format: every file holds this array, also for mechanisms without any.
     stored.setdefault("dimension", np.array([record["dimension"]], dtype=np.float64))
     record = {"schema": SCHEMA, "vecveil": __version__, **record}
     record["checksum"] = checksum(record, stored)
@@ -59,6 +59,7 @@ def unpack(data: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
     if schema != SCHEMA:
         shown = repr(schema[:40]) if isinstance(schema, str) else "of another kind"
         raise refuse(name, f"has the format {shown}, and this version reads {SCHEMA!r}")
+    # NaN would slip through the comparisons of the checks below.
     for array_name, array in arrays.items():
         if array.dtype != _stored_type(array_name) or not np.isfinite(array).all():
             raise refuse(name, "holds arrays that are not finite, or of another type")
@@ -71,6 +72,7 @@ def unpack(data: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
 def parts(record: dict[str, Any], arrays: Arrays) -> dict[str, Any]:
     """Return the fields of a protector but for its encoder; raises ValueError and its like for a wrong record."""
     n = record["dimension"]
+    # type, not isinstance: JSON's true is an int too.
     if type(n) is not int or not 1 <= n <= LARGEST_DIMENSION:
         raise ValueError("dimension")
     if not isinstance(record["method"], str) or not isinstance(record["concept"], str | None):
@@ -162,6 +164,7 @@ def _linear_map(arrays: Arrays, n: int) -> LinearMap | None:
     with np.errstate(over="ignore", invalid="ignore"):
         if up is not None and not np.allclose(up.T @ up, np.eye(m), atol=1e-5):
             raise ValueError("map.up")  # its columns are orthonormal
+        # Rows at unit scale, or the rank of a sound map with small rows would come out too low.
         longest = np.abs(down).max(axis=1, keepdims=True)
         if not (longest > 0).all() or np.linalg.matrix_rank(down / longest) < m:
             raise ValueError("map.down")  # fewer dimensions than the guarantee speaks of

@@ -1,4 +1,4 @@
-"""Where the concept sits: masks, covariances and subspaces, as noise shapes and linear maps."""
+"""Locate a concept in the vectors: masks, covariances and subspaces, as noise shapes and linear maps."""
 
 from typing import TYPE_CHECKING, Any
 

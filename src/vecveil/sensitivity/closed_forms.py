@@ -38,6 +38,7 @@ def optimal_shape(C: Matrix, M: Matrix) -> Matrix:
     Σ ∝ M^{-1/2}(M^{1/2} C M^{1/2})^{1/2} M^{-1/2}; with M = I this is C^{1/2}. M must be positive
     definite.
     """
+    # Solve in coordinates where M = I, then map back.
     root = matrix_root(M)
     inverse = matrix_root(M, -0.5)
     shape: Matrix = inverse @ matrix_root(root @ C @ root) @ inverse
@@ -143,6 +144,7 @@ def low_rank_concept_shape(moments: Moments, rank: int, floor: float = 1e-2) -> 
         raise InvalidInputError.of(owner, "moments", "sensitive to the concept", "zeros",
                                    "Removing the concept changed no embedding.")  # fmt: skip
     eigenvalues = eigenvalues / mean
+    # What the leading directions do not hold is spread evenly, and never below the floor.
     rest = max(floor, float(eigenvalues[: n - r].mean()) if r < n else 0.0)
     weights = np.maximum(eigenvalues[n - r :] - rest, 0.0)
     if not weights.any():  # all directions alike
@@ -176,9 +178,9 @@ def combine_shapes(
     except (TypeError, ValueError):
         w = np.empty(0)
     if w.shape != (len(shapes),) or not np.isfinite(w).all() or (w <= 0).any():
-        wanted = f"{len(shapes)} finite numbers > 0, one for each shape"
-        raise InvalidInputError.of(owner, "weights", wanted, f"shape {w.shape}")
-    w = w / w.max()
+        constraint = f"{len(shapes)} finite numbers > 0, one for each shape"
+        raise InvalidInputError.of(owner, "weights", constraint, f"shape {w.shape}")
+    w = w / w.max()  # so that the sum of huge weights is finite
     w /= w.sum()
     if all(shape.is_diagonal for shape in shapes):
         roots = np.stack([np.asarray(shape.root) for shape in shapes])

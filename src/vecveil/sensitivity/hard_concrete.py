@@ -20,9 +20,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit, logit
+from scipy.special import expit
 
-from vecveil.errors import InvalidInputError, MissingDependencyError
+from vecveil.errors import (
+    InvalidInputError,
+    MissingDependencyError,
+    out_of_range,
+    unknown_name,
+    wrong_shape,
+    wrong_type,
+)
 from vecveil.runtime import one_thread, progress
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_embeddings, check_positive, check_probability
@@ -31,25 +38,16 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = [
-    "GAMMA",
-    "XI",
     "HardConcreteMask",
     "MaskOptions",
     "MaskTrainer",
     "SeedStability",
-    "active_probability",
     "fit_hard_concrete_mask",
-    "gate_samples",
-    "inference_mask",
-    "l0_penalty",
-    "l0_penalty_gradient",
-    "one_probability",
     "seed_stability",
     "stability_of",
-    "zero_probability",
 ]
 
-Array = npt.NDArray[np.floating[Any]]
+Array = npt.NDArray[np.float64]
 
 XI = 1.1
 """Upper end ξ of the stretched interval (SPARSE, below Eq. 1)."""
@@ -57,46 +55,16 @@ GAMMA = -0.1
 """Lower end γ of the stretched interval (SPARSE, below Eq. 1)."""
 
 
-def gate_samples(
-    log_alpha: Array, beta: Array, uniform: Array, *, xi: float = XI, gamma: float = GAMMA
-) -> Array:
-    """Return gates m in [0, 1], one per entry of ``uniform``.
-
-    m = clip(s (ξ - γ) + γ, 0, 1), s = sigmoid((logit(μ) + log α) / β)      (SPARSE Eq. 1)
-
-    Args:
-        log_alpha: location, shape (n,).
-        beta: temperature > 0, shape (n,). Smaller values push the gates towards 0 and 1.
-        uniform: μ, draws from U(0, 1), shape (..., n).
-    """
-    s = expit((logit(uniform) + log_alpha) / beta)
-    return _as_array(np.clip(s * (xi - gamma) + gamma, 0.0, 1.0))
-
-
 def inference_mask(log_alpha: Array, *, xi: float = XI, gamma: float = GAMMA) -> Array:
     """Return the mask after training, clip(sigmoid(log α) (ξ - γ) + γ, 0, 1)  (SPARSE Eq. 2)."""
-    return _as_array(np.clip(expit(log_alpha) * (xi - gamma) + gamma, 0.0, 1.0))
+    return np.clip(expit(log_alpha) * (xi - gamma) + gamma, 0.0, 1.0)
 
 
 def active_probability(
     log_alpha: Array, beta: Array, *, xi: float = XI, gamma: float = GAMMA
 ) -> Array:
     """Return P(m > 0) = sigmoid(log α - β log(-γ/ξ)) of each gate (Louizos et al. 2018, Eq. 12)."""
-    return _as_array(expit(log_alpha - beta * np.log(-gamma / xi)))
-
-
-def zero_probability(
-    log_alpha: Array, beta: Array, *, xi: float = XI, gamma: float = GAMMA
-) -> Array:
-    """Return P(m = 0) = sigmoid(β log(-γ/ξ) - log α) of each gate."""
-    return _as_array(expit(beta * np.log(-gamma / xi) - log_alpha))
-
-
-def one_probability(
-    log_alpha: Array, beta: Array, *, xi: float = XI, gamma: float = GAMMA
-) -> Array:
-    """Return P(m = 1) = sigmoid(log α - β log((1-γ)/(ξ-1))) of each gate."""
-    return _as_array(expit(log_alpha - beta * np.log((1 - gamma) / (xi - 1))))
+    return np.asarray(expit(log_alpha - beta * np.log(-gamma / xi)))
 
 
 def l0_penalty(log_alpha: Array, beta: Array, *, xi: float = XI, gamma: float = GAMMA) -> float:
@@ -108,26 +76,9 @@ def l0_penalty(log_alpha: Array, beta: Array, *, xi: float = XI, gamma: float = 
     return float(active_probability(log_alpha, beta, xi=xi, gamma=gamma).mean())
 
 
-def l0_penalty_gradient(
-    log_alpha: Array, beta: Array, *, xi: float = XI, gamma: float = GAMMA
-) -> tuple[Array, Array]:
-    """Return the derivatives of `l0_penalty` by log α and by log β; both are positive."""
-    q = active_probability(log_alpha, beta, xi=xi, gamma=gamma)
-    by_location = q * (1 - q) / q.size
-    return by_location, _as_array(-by_location * beta * np.log(-gamma / xi))
-
-
-def _as_array(value: Any) -> Array:
-    array: Array = np.asarray(value)
-    return array
-
-
-Loss = Literal["sum", "mean"]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskOptions:
-    """How the mask is trained; the defaults are the published settings.
+    """Settings of the mask's training; the defaults are the published ones.
 
     Args:
         learning_rate: Adam's step for classifier and gates. In 100 epochs of 1e-4 a gate's logit
@@ -160,7 +111,7 @@ class MaskOptions:
     gamma: float = GAMMA
     initial_beta: float = 2 / 3
     initial_alpha_sd: float = 0.01
-    loss: Loss = "sum"
+    loss: Literal["sum", "mean"] = "sum"
     held_out: float = 0.0
     device: str = "cpu"
 
@@ -175,23 +126,18 @@ class MaskOptions:
         for name in ("epochs", "batch_size"):
             check_count(getattr(self, name), owner=owner, param=name)
         if not isinstance(self.hidden, tuple) or not self.hidden:
-            raise InvalidInputError.of(
-                owner, "hidden", "a tuple of at least one width", repr(self.hidden)
-            )
+            raise wrong_type(owner, "hidden", "a tuple of at least one width", self.hidden)
         for width in self.hidden:
             check_count(width, owner=owner, param="hidden")
         if self.xi <= 1:
-            raise InvalidInputError.of(
-                owner, "xi", "> 1", self.xi, "A gate could never be exactly 1."
-            )
+            raise out_of_range(owner, "xi", "> 1", self.xi, "A gate could never be exactly 1.")
         if not -self.xi < self.gamma < 0:
-            raise InvalidInputError.of(
-                owner, "gamma", "between -xi and 0", self.gamma, "A gate could never be exactly 0."
-            )
+            why = "A gate could never be exactly 0."
+            raise out_of_range(owner, "gamma", "between -xi and 0", self.gamma, why)
         if self.loss not in ("sum", "mean"):
-            raise InvalidInputError.of(owner, "loss", "'sum' or 'mean'", repr(self.loss))
+            raise unknown_name(owner, "loss", ("sum", "mean"), self.loss)
         if check_probability(self.held_out, owner=owner, param="held_out") > 0.5:
-            raise InvalidInputError.of(owner, "held_out", "at most 0.5", self.held_out)
+            raise out_of_range(owner, "held_out", "at most 0.5", self.held_out)
 
     @classmethod
     def paper(cls) -> MaskOptions:
@@ -204,12 +150,9 @@ class MaskOptions:
         return record | {"hidden": list(self.hidden)}
 
 
-Values = npt.NDArray[np.float64]
-
-
 @dataclass(frozen=True, slots=True)
 class HardConcreteMask:
-    """A trained mask, and what can be said about it. Holds no embedding.
+    """A trained mask and its report. Holds no embedding.
 
     Args:
         mask: sensitivity of each dimension in [0, 1], shape (n,)  (SPARSE Eq. 2)
@@ -221,10 +164,10 @@ class HardConcreteMask:
         pairs: number of pairs trained on.
     """
 
-    mask: Values
-    log_alpha: Values
-    beta: Values
-    loss_curve: Values
+    mask: Array
+    log_alpha: Array
+    beta: Array
+    loss_curve: Array
     training_accuracy: float
     held_out_accuracy: float | None
     pairs: int
@@ -275,7 +218,7 @@ class HardConcreteMask:
 
 @dataclass(frozen=True, slots=True)
 class SeedStability:
-    """How far masks of different seeds agree.
+    """Agreement of masks of different seeds.
 
     Args:
         value: mean Pearson correlation over all pairs of seeds; None if a mask was constant.
@@ -285,14 +228,6 @@ class SeedStability:
     value: float | None
     correlations: tuple[float, ...]
     seeds: tuple[int, ...]
-
-    def to_record(self) -> dict[str, Any]:
-        """Return the result as a dictionary for JSON."""
-        return {
-            "value": self.value,
-            "correlations": list(self.correlations),
-            "seeds": list(self.seeds),
-        }
 
 
 def fit_hard_concrete_mask(
@@ -326,16 +261,16 @@ def fit_hard_concrete_mask(
     try:
         import torch
     except ImportError as error:
-        raise MissingDependencyError(
-            "Training the hard-concrete mask", "torch", "attacks"
-        ) from error
+        feature = "Training the hard-concrete mask"
+        raise MissingDependencyError(feature, "torch", "attacks") from error
 
     started = time.perf_counter()
     generator = torch.Generator().manual_seed(seed)
     trainer = MaskTrainer(dimension, options, generator)
+    # Small matrix products are fastest on one thread; gradients are written out, not recorded.
     with one_thread(), torch.no_grad():
         data = torch.from_numpy(pairs)
-        held = None
+        held = None  # split by pair: both sides of one would give it away
         if kept_back := round(options.held_out * len(pairs)):
             order = torch.randperm(len(pairs), generator=generator)
             held, data = data[order[:kept_back]].to(trainer.device), data[order[kept_back:]]
@@ -346,9 +281,9 @@ def fit_hard_concrete_mask(
         log_alpha = trainer.gates[0].double().cpu().numpy()
         beta = trainer.gates[1].double().exp().cpu().numpy()
         if not np.isfinite(np.concatenate([curve, log_alpha, beta])).all():
-            raise InvalidInputError.of(owner, "learning_rate", "small enough for training to converge",
-                                       options.learning_rate, "The loss or a gate became infinite or NaN.",
-                                       "Lower learning_rate or gate_learning_rate.")  # fmt: skip
+            raise out_of_range(owner, "learning_rate", "small enough for training to converge",
+                               options.learning_rate, "The loss or a gate became infinite or NaN.",
+                               "Lower learning_rate or gate_learning_rate.")  # fmt: skip
         mask = inference_mask(log_alpha, xi=options.xi, gamma=options.gamma).astype(np.float64)
         on_device = torch.from_numpy(mask).float().to(trainer.device)
         training_accuracy = trainer.accuracy(data, on_device)
@@ -377,25 +312,22 @@ def seed_stability(
     seeds: Sequence[int] = (0, 1, 2),
     show_progress: bool | None = None,
 ) -> SeedStability:
-    """Return how far the masks of ``seeds`` agree: the mean Pearson correlation over pairs of them.
+    """Return the mean Pearson correlation between the masks of ``seeds``.
 
     Cost: one training per seed.
     """
     if len(set(seeds)) != len(seeds) or len(seeds) < 2:
-        raise InvalidInputError.of(
-            "seed_stability", "seeds", "two or more different seeds", list(seeds)
-        )
-    masks = [
-        fit_hard_concrete_mask(
-            positive, negative, options, seed=seed, show_progress=show_progress
-        ).mask
+        got = list(seeds)
+        raise InvalidInputError.of("seed_stability", "seeds", "two or more different seeds", got)
+    fitted = [
+        fit_hard_concrete_mask(positive, negative, options, seed=seed, show_progress=show_progress)
         for seed in seeds
     ]
-    return stability_of(masks, seeds)
+    return stability_of([each.mask for each in fitted], seeds)
 
 
-def stability_of(masks: Sequence[Values], seeds: Sequence[int]) -> SeedStability:
-    """Return how far ``masks``, of these seeds, agree."""
+def stability_of(masks: Sequence[Array], seeds: Sequence[int]) -> SeedStability:
+    """Return the agreement of ``masks``, of these seeds."""
     if min(mask.std() for mask in masks) < 1e-12:
         return SeedStability(None, (), tuple(seeds))
     correlations = tuple(
@@ -406,12 +338,10 @@ def stability_of(masks: Sequence[Values], seeds: Sequence[int]) -> SeedStability
 
 def _check_pairs(positive: Any, negative: Any, owner: str) -> tuple[npt.NDArray[np.float32], int]:
     """Return the checked pairs as one float32 array of shape (N, 2, n), and n."""
-    why = "Row i of both arrays is one pair."
     first = check_embeddings(positive, owner=owner, param="positive", min_rows=2)
     second = check_embeddings(negative, owner=owner, param="negative", min_rows=2)
     if first.shape != second.shape:
-        raise InvalidInputError.of(owner, "negative", f"of the shape of positive, {first.shape}",
-                                   f"shape {second.shape}", why)  # fmt: skip
+        raise wrong_shape(owner, "negative", f"{first.shape}, as positive", second.shape)
     return np.stack([first, second], axis=1).astype(np.float32), first.shape[1]
 
 
@@ -443,6 +373,10 @@ class _Buffers:
 class MaskTrainer:
     """Parameters, gradients and buffers of one training run; `epoch` is one pass over the pairs.
 
+    Gradients are written out by hand. The step equals one of autograd's (a test compares them) and costs two matrix
+    products in the first layer in place of three: with G = dHᵀX, the weights' gradient is G ⊙ m and the mask's the
+    column sum of G ⊙ W, so the gradient of the masked input is never formed.
+
     All parameters lie in one flat tensor, so that Adam is one call. ``generator`` lives on the CPU
     whatever the device, so that a seed means the same everywhere.
     """
@@ -453,12 +387,8 @@ class MaskTrainer:
     bias_grads: list[torch.Tensor]
 
     def __init__(self, dimension: int, options: MaskOptions, generator: torch.Generator) -> None:
-        try:
-            import torch
-        except ImportError as error:
-            raise MissingDependencyError(
-                "Training the hard-concrete mask", "torch", "attacks"
-            ) from error
+        import torch
+
         self._torch = torch
         self.options = options
         self.generator = generator
@@ -482,15 +412,14 @@ class MaskTrainer:
         sizes = (self.dimension, *options.hidden, 1)
         shapes = list(zip(sizes[1:], sizes[:-1], strict=True))
         parts = []
-        for (
-            out,
-            into,
-        ) in shapes:  # torch.nn.Linear's own start: U(-1/√in, 1/√in) for weights and biases
+        for out, into in shapes:
+            # The start of torch.nn.Linear: U(-1/√in, 1/√in) for weights and biases.
             bound = 1.0 / math.sqrt(into)
             parts.append((torch.rand(out * into + out, generator=self.generator) * 2 - 1) * bound)
         parts.append(
             torch.randn(self.dimension, generator=self.generator) * options.initial_alpha_sd
         )
+        # β is trained as log β, which keeps it positive.
         parts.append(torch.full((self.dimension,), math.log(options.initial_beta)))
         flat = torch.cat(parts).to(self.device)
         grad = torch.zeros_like(flat)
@@ -558,24 +487,19 @@ class MaskTrainer:
             torch.sum(delta, 0, out=self.bias_grads[layer])
             before = buffers.deltas[layer - 1]
             torch.mm(delta, self.weights[layer], out=before)
-            delta = before.mul_(
-                hidden[layer].sign_()
-            )  # ReLU's slope; the output is not needed any more
+            # ReLU's slope; the layer's output is not needed any more.
+            delta = before.mul_(hidden[layer].sign_())
         torch.mm(delta.t(), X, out=self._moment)
         torch.sum(delta, 0, out=self.bias_grads[0])
         torch.mul(self._moment, mask, out=self.weight_grads[0])
 
         by_shifted = self._moment.mul_(self.weights[0]).sum(0)
-        by_shifted.mul_(
-            torch.addcmul(mask, mask, mask, value=-1).sign_()
-        )  # 1 where the gate is not clipped
+        by_shifted.mul_(torch.addcmul(mask, mask, mask, value=-1).sign_())  # 0 for a clipped gate
         by_shifted.mul_(torch.addcmul(s, s, s, value=-1))
-        active = torch.sigmoid(
-            log_alpha - beta * self._log_ratio
-        )  # the L0 penalty, sign as in l0_penalty
-        by_active = active.addcmul_(active, active, value=-1).mul_(
-            options.regularisation / self.dimension
-        )
+        # The L0 penalty, with the sign of `l0_penalty`.
+        active = torch.sigmoid(log_alpha - beta * self._log_ratio)
+        weight = options.regularisation / self.dimension
+        by_active = active.addcmul_(active, active, value=-1).mul_(weight)
         torch.addcdiv(by_active, by_shifted, beta, value=stretch, out=self.gate_grads[0])
         by_log_beta = torch.mul(by_shifted, shifted, out=self.gate_grads[1])
         by_log_beta.mul_(-stretch).addcmul_(by_active, beta, value=-self._log_ratio)
@@ -587,6 +511,7 @@ class MaskTrainer:
         order = torch.randperm(count, generator=self.generator).to(self.device)
         rows = pairs.index_select(0, order).view(2 * count, self.dimension)
         uniform = torch.rand(-(-count // size), self.dimension, generator=self.generator)
+        # One gate sample for each minibatch, drawn on the CPU; eps keeps the logit finite.
         noise = torch.logit(uniform, eps=1e-7).to(self.device)
         logits = torch.empty(2 * count, 1, device=self.device)
         batches = zip(

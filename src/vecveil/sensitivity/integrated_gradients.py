@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.errors import InvalidInputError, MissingDependencyError
+from vecveil.errors import InvalidInputError, MissingDependencyError, out_of_range, wrong_shape
 from vecveil.runtime import progress
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Embeddings, TokenLabels, Vector
@@ -29,8 +29,10 @@ else:
 __all__ = ["integrated_gradient_sensitivity", "integrated_gradients", "white_box_shape"]
 
 
-def import_torch() -> Any:
-    """Return torch, or raise the error that says how to install it."""
+Array = npt.NDArray[np.float64]
+
+
+def _import_torch() -> Any:
     try:
         import torch
     except ImportError as error:
@@ -40,8 +42,8 @@ def import_torch() -> Any:
 
 @contextmanager
 def evaluated(model: Model) -> Iterator[None]:
-    """Put a module into evaluation mode inside the block; after it, each part is as it was before."""
-    torch = import_torch()
+    """Put a module into evaluation mode inside the block; restore the mode of each part after it."""
+    torch = _import_torch()
     parts = list(model.modules()) if isinstance(model, torch.nn.Module) else []
     modes = [part.training for part in parts]
     try:
@@ -60,7 +62,7 @@ def outputs_of(model: Model, X: Embeddings, *, device: str, owner: str) -> tuple
         InvalidInputError: the model fails on ``X``, returns anything but a finite tensor (N, V), or its
             output has no gradient with respect to its input.
     """
-    torch = import_torch()
+    torch = _import_torch()
     rows = torch.as_tensor(X)
     parameters = model.parameters() if isinstance(model, torch.nn.Module) else iter(())
     first = next(parameters, None)
@@ -68,40 +70,37 @@ def outputs_of(model: Model, X: Embeddings, *, device: str, owner: str) -> tuple
         where = torch.device(device)
         rows = rows.to(device=where, dtype=rows.dtype if first is None else first.dtype)
     except (RuntimeError, AssertionError, TypeError) as error:
-        wanted = "a device that torch can use here"
-        raise InvalidInputError.of(owner, "device", wanted, repr(device)[:40]) from error
+        constraint = "a device that torch can use here"
+        raise InvalidInputError.of(owner, "device", constraint, repr(device)[:40]) from error
     if first is not None and first.device.type != where.type:
-        wanted = f"on the device {where.type!r} that was asked for"
-        raise InvalidInputError.of(owner, "model", wanted, repr(first.device.type))
+        constraint = f"on the device {where.type!r}"
+        raise InvalidInputError.of(owner, "model", constraint, repr(first.device.type))
     rows = rows.detach().requires_grad_()
     constraint = f"a differentiable function from a tensor {tuple(rows.shape)} to (N, V)"
+
+    def refuse(got: str, why: str = "", fix: str = "") -> InvalidInputError:
+        return InvalidInputError.of(owner, "model", constraint, got, why, fix)
+
     with torch.enable_grad():
         try:
             outputs = model(rows)
         except (RuntimeError, TypeError, ValueError, AttributeError) as error:
-            got = f"a {type(error).__name__} from it"
-            raise InvalidInputError.of(owner, "model", constraint, got) from error
+            raise refuse(f"a {type(error).__name__} from it") from error
+        shape = getattr(outputs, "shape", None)
         if not isinstance(outputs, torch.Tensor) or outputs.ndim != 2:
-            found = getattr(outputs, "shape", type(outputs).__name__)
-            got = f"{found if isinstance(found, str) else tuple(found)}"
-            raise InvalidInputError.of(owner, "model", constraint, got)
+            raise refuse(type(outputs).__name__ if shape is None else f"{tuple(shape)}")
         if len(outputs) != len(rows) or outputs.shape[1] == 0:
-            got = f"an output of shape {tuple(outputs.shape)}"
-            raise InvalidInputError.of(owner, "model", constraint, got)
+            raise refuse(f"an output of shape {tuple(outputs.shape)}")
         gradient = None
         if outputs.requires_grad:
             (gradient,) = torch.autograd.grad(outputs.sum(), rows, allow_unused=True)
     if gradient is None:
-        raise InvalidInputError.of(owner, "model", constraint, "an output without gradient",
-                                   "Integrated gradients need one with respect to the embedding.",
-                                   "Leave out detach(), no_grad() and NumPy inside the model.")  # fmt: skip
+        raise refuse("an output without gradient",
+                     "Integrated gradients need one with respect to the embedding.",
+                     "Leave out detach(), no_grad() and NumPy inside the model.")  # fmt: skip
     if not bool(torch.isfinite(outputs).all()) or not bool(torch.isfinite(gradient).all()):
-        got = "NaN or infinity in its output or gradient"
-        raise InvalidInputError.of(owner, "model", constraint, got)
+        raise refuse("NaN or infinity in its output or gradient")
     return rows.detach(), int(outputs.shape[1])
-
-
-Array = npt.NDArray[np.float64]
 
 
 def integrated_gradients(
@@ -147,19 +146,18 @@ def integrated_gradients(
     start = _check_baseline(baseline, X.shape[1], owner)
     steps = check_count(steps, owner=owner, param="steps")
     batch_size = check_count(batch_size, owner=owner, param="batch_size")
+    torch = _import_torch()
     try:
-        import torch
         from captum.attr import IntegratedGradients
     except ImportError as error:
-        package = "captum" if (error.name or "").startswith("captum") else "torch"
-        raise MissingDependencyError("Integrated gradients", package, "attacks") from error
+        raise MissingDependencyError("Integrated gradients", "captum", "attacks") from error
     rows = max(1, batch_size // steps)
-    found = np.empty(X.shape, dtype=np.float64)
+    attributions = np.empty(X.shape, dtype=np.float64)
     with evaluated(model), torch.enable_grad():
         like, outputs = outputs_of(model, X[:2], device=device, owner=owner)
         if chosen.min() < 0 or chosen.max() >= outputs:
-            wanted = f"in [0, {outputs}), the outputs of the model"
-            raise InvalidInputError.of(owner, "targets", wanted, "one outside")
+            constraint = f"in [0, {outputs}), the outputs of the model"
+            raise out_of_range(owner, "targets", constraint, "one outside")
         zero = torch.as_tensor(start).to(like)[None]
         explain = IntegratedGradients(model)
         starts = range(0, len(X), rows)
@@ -171,10 +169,10 @@ def integrated_gradients(
                 n_steps=steps,
                 internal_batch_size=batch_size if batch_size < steps else None,
             )
-            found[i : i + rows] = part.detach().double().cpu().numpy()
-    if not np.isfinite(found).all():
+            attributions[i : i + rows] = part.detach().double().cpu().numpy()
+    if not np.isfinite(attributions).all():
         raise InvalidInputError.of(owner, "model", "of finite gradients", "NaN or infinity in them")
-    return found
+    return attributions
 
 
 def integrated_gradient_sensitivity(
@@ -211,10 +209,13 @@ def integrated_gradient_sensitivity(
         raise InvalidInputError.of(owner, "labels", f"0/1 of shape ({len(X)}, V)", got)
     texts, tokens = np.nonzero(marks)
     if texts.size == 0:
-        raise InvalidInputError.of(
-            owner, "labels", "1 for at least one text and token", "zeros only"
-        )
-    _check_outputs(model, X, marks.shape[1], device, owner)
+        raise InvalidInputError.of(owner, "labels", "1 for at least one text and token", "zeros only")
+    # Refuse a model whose outputs are not one for each label before the long part.
+    with evaluated(model):
+        _, outputs = outputs_of(model, X[:2], device=device, owner=owner)
+    if outputs != marks.shape[1]:
+        constraint = f"of {marks.shape[1]} outputs, one for each label"
+        raise InvalidInputError.of(owner, "model", constraint, f"{outputs}")
     total = np.zeros(X.shape[1])
     block = 8192
     starts = range(0, texts.size, block)
@@ -256,9 +257,8 @@ def white_box_shape(
     )  # fmt: skip
     largest = float(weights.max())
     if largest == 0:
-        raise InvalidInputError.of(
-            owner, "model", "one that depends on the embedding", "no attribution anywhere"
-        )
+        constraint = "one that depends on the embedding"
+        raise InvalidInputError.of(owner, "model", constraint, "no attribution anywhere")
     return NoiseShape.from_diagonal(weights / largest, floor=floor)
 
 
@@ -270,16 +270,5 @@ def _check_baseline(baseline: Any, n: int, owner: str) -> Array:
     except (TypeError, ValueError):
         values = np.empty(0)
     if values.shape != (n,) or not np.isfinite(values).all():
-        wanted, got = f"a finite array of shape ({n},)", f"shape {values.shape}"
-        raise InvalidInputError.of(owner, "baseline", wanted, got)
+        raise wrong_shape(owner, "baseline", f"({n},) and finite", values.shape)
     return values
-
-
-def _check_outputs(model: Model, X: Embeddings, width: int, device: str, owner: str) -> None:
-    """Refuse a model whose outputs are not one for each label, before the long part."""
-    with evaluated(model):
-        _, outputs = outputs_of(model, X[:2], device=device, owner=owner)
-    if outputs != width:
-        raise InvalidInputError.of(
-            owner, "model", f"of {width} outputs, one for each label", f"{outputs}"
-        )

@@ -82,6 +82,7 @@ def kernel_ridge_path(
     """
     A = np.asarray(Y_train, dtype=np.float32)
     mean = A.mean(axis=0)
+    # Distances do not change, but float32 products of centred rows lose fewer digits.
     A, B = A - mean, np.asarray(Y_test, dtype=np.float32) - mean
     between = _squared_distances(A, A)
     width = max(float(np.median(between)), 1e-12)
@@ -208,6 +209,7 @@ def reader_gradients(X: Embeddings, L: npt.NDArray[Any], linear: LinearMap, *, s
     rows = rng.permutation(len(X))[:READER_ROWS]
     clean = np.asarray(X, dtype=np.float32)[rows]
     noise = rng.standard_normal(clean.shape, dtype=np.float32)
+    # Per coordinate, so that the noise's norm is that share of the rows'.
     spread = READER_NOISE * float(np.sqrt((clean**2).sum(axis=1).mean() / clean.shape[1]))
     Y = linear.apply(clean + np.float32(spread) * noise, reduced=True)
     moment: Matrix = linear.down.T @ gradient_moment(Y, L[rows]) @ linear.down

@@ -25,6 +25,7 @@ def _power_of_two(value: float) -> float:
 
 
 def _rounded(matrix: Matrix) -> Matrix:
+    # A power of two: entries are integers of 22 bits times it, and products with the grid are exact.
     unit = _power_of_two(float(np.abs(matrix).max())) * 2.0**-_ENTRY_BITS
     rounded: Matrix = np.rint(matrix / unit) * unit
     return rounded
@@ -91,6 +92,7 @@ class LinearMap:
         computed from the kept coordinates and nothing else: one product with T itself would leave
         rounding errors outside the kept directions, and a linear reader finds the erased part in them.
         """
+        # float64 also for float32 rows: products of 22-bit entries and grid values fit its 53 bits.
         kept = X.astype(np.float64, copy=False) @ self.down.T
         if self.step:
             kept = np.rint(kept / self.step) * self.step

@@ -40,6 +40,7 @@ def matrix_root(matrix: Matrix, power: float = 0.5) -> Matrix:
     eigenvalues, vectors = np.linalg.eigh(matrix)
     eigenvalues = np.maximum(eigenvalues, 0.0)
     if power < 0:
+        # Rounding leaves eigenvalues of about 0, which a negative power would blow up.
         eigenvalues = np.maximum(eigenvalues, 1e-12 * eigenvalues[-1])
     result: Matrix = (vectors * eigenvalues**power) @ vectors.T
     return result
@@ -48,6 +49,7 @@ def matrix_root(matrix: Matrix, power: float = 0.5) -> Matrix:
 def covariance(X: Embeddings) -> Matrix:
     """Return the centred covariance of the rows of ``X`` (N, n), in float64."""
     rows = np.asarray(X, dtype=np.float64)
+    # Centred first: a difference of two large second moments would cancel.
     centred = rows - rows.mean(axis=0)
     matrix: Matrix = centred.T @ centred / len(rows)
     return matrix
@@ -105,7 +107,7 @@ def shrinkage(K: Matrix, parts: Sequence[tuple[Embeddings, Matrix]]) -> float:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Moments:
-    """What a closed-form fit needs to know of the user's texts, and no single text of them.
+    """Second moments of the user's texts, from which no single text can be read.
 
     Attributes:
         K: covariance of embeddings, half from concept-bearing, half from ordinary texts, shrunk
@@ -149,6 +151,7 @@ class Moments:
         means = [np.mean(X, axis=0, dtype=np.float64) for X in (positive, ordinary)]
         M = (second_moment(positive) + second_moment(ordinary)) / 2
         n = K.shape[0]
+        # Many texts need no shrinkage, but dead dimensions always need a ridge.
         share = max(RIDGE, shrinkage(K, parts))
         K = (1 - share) * K + share * np.trace(K) / n * np.eye(n)
         B = None
@@ -177,12 +180,14 @@ def transplanted(
     ``MOST_COPIES`` times.
     """
     rows = len(positive)
+    # Few pairs get many copies, many pairs one each, so that the cost stays bounded.
     copies = int(np.clip(-(-(ENOUGH - rows) // rows), 1, MOST_COPIES))
     rng = np.random.default_rng(seed)
     source = np.tile(np.arange(rows), copies)
     target = np.concatenate([rng.permutation(rows) for _ in range(copies)])
     moved = negative[target] + (positive[source] - negative[source])
     length = np.maximum(np.linalg.norm(moved, axis=1), 1e-12)
+    # At the norm of the source: encoders that normalise give no other.
     moved *= (np.linalg.norm(positive[source], axis=1) / length)[:, None]
     made = np.concatenate([positive, moved.astype(positive.dtype)])
     rest = np.concatenate([negative, negative[target]])

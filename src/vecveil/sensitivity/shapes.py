@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.errors import InvalidInputError
+from vecveil.errors import InvalidInputError, not_finite, out_of_range, wrong_shape, wrong_type
 from vecveil.types import Embeddings, Matrix, Vector
 from vecveil.validation import check_count, check_positive
 
@@ -70,9 +70,9 @@ class NoiseShape:
         floor = check_positive(floor, owner=owner, param="floor")
         values = _numbers(sensitivity, owner=owner, param="sensitivity")
         if values.ndim != 1 or values.size == 0 or (values < 0).any():
-            wanted = "a finite, non-negative array of shape (n,)"
+            constraint = "a finite, non-negative array of shape (n,)"
             got = f"shape {values.shape}" + (" with negative values" if values.ndim == 1 else "")
-            raise InvalidInputError.of(owner, "sensitivity", wanted, got)
+            raise InvalidInputError.of(owner, "sensitivity", constraint, got)
         values = values + floor
         return cls(diagonal=values * (values.size / values.sum()))
 
@@ -88,15 +88,15 @@ class NoiseShape:
         floor = check_positive(floor, owner=owner, param="floor")
         values = _numbers(matrix, owner=owner, param="matrix")
         if values.ndim != 2 or values.size == 0 or values.shape[0] != values.shape[1]:
-            got = f"shape {values.shape}"
-            raise InvalidInputError.of(owner, "matrix", "a finite (n, n) array", got)
+            raise wrong_shape(owner, "matrix", "(n, n)", values.shape)
         if floor > 1:
-            raise InvalidInputError.of(owner, "floor", "in (0, 1]", floor)
+            raise out_of_range(owner, "floor", "in (0, 1]", floor)
         eigenvalues, vectors = np.linalg.eigh((values + values.T) / 2)
         if eigenvalues[-1] <= 0:
             raise InvalidInputError.of(owner, "matrix", "positive semi-definite and not zero",
                                        f"largest eigenvalue {eigenvalues[-1]:.3g}")  # fmt: skip
         eigenvalues = np.maximum(eigenvalues, floor * eigenvalues.clip(min=0).mean())
+        # After the floor, so that trace(Σ) = n holds for the floored shape.
         eigenvalues *= eigenvalues.size / eigenvalues.sum()
         return cls(matrix=(vectors * eigenvalues) @ vectors.T)
 
@@ -116,18 +116,17 @@ class NoiseShape:
         owner = "NoiseShape.from_low_rank"
         floor = check_positive(floor, owner=owner, param="floor")
         if floor > 1:
-            raise InvalidInputError.of(owner, "floor", "in (0, 1]", floor)
+            raise out_of_range(owner, "floor", "in (0, 1]", floor)
         U = _numbers(basis, owner=owner, param="basis")
         if U.ndim != 2 or not 1 <= U.shape[1] <= U.shape[0]:
-            wanted = "a finite (n, r) array with 1 ≤ r ≤ n"
-            raise InvalidInputError.of(owner, "basis", wanted, f"shape {U.shape}")
+            raise wrong_shape(owner, "basis", "(n, r) with 1 ≤ r ≤ n", U.shape)
         if not is_orthonormal(U):
             raise InvalidInputError.of(owner, "basis", "of orthonormal columns", "columns with UᵀU ≠ I",
                                        fix="Take the Q of numpy.linalg.qr, or eigenvectors.")  # fmt: skip
         w = _numbers(weights, owner=owner, param="weights")
         if w.shape != (U.shape[1],) or (w < 0).any() or not w.any():
-            wanted = f"{U.shape[1]} finite, non-negative numbers, not all zero"
-            raise InvalidInputError.of(owner, "weights", wanted, f"shape {w.shape}")
+            constraint = f"{U.shape[1]} finite, non-negative numbers, not all zero"
+            raise InvalidInputError.of(owner, "weights", constraint, f"shape {w.shape}")
         w = w / w.max()  # so that the sum of huge weights is finite
         n = U.shape[0]
         return cls(basis=U.copy(), weights=w * (n * (1 - floor) / w.sum()), floor=floor)
@@ -175,10 +174,10 @@ class NoiseShape:
 
     def _eigenvalues(self) -> Vector:
         """Return the different eigenvalues; those of a low-rank shape without repeats of its floor."""
-        found = self._spectrum[0]
-        if self.floor is not None and found.size < self.dimension:
-            return np.append(found, self.floor)
-        return found
+        eigenvalues = self._spectrum[0]
+        if self.floor is not None and eigenvalues.size < self.dimension:
+            return np.append(eigenvalues, self.floor)
+        return eigenvalues
 
     @property
     def smallest_eigenvalue(self) -> float:
@@ -282,10 +281,9 @@ def _numbers(value: Any, *, owner: str, param: str) -> npt.NDArray[np.float64]:
     try:
         values = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
-        got = type(value).__name__
-        raise InvalidInputError.of(owner, param, "an array of numbers", got) from None
+        raise wrong_type(owner, param, "an array of numbers", value) from None
     if not np.isfinite(values).all():
-        raise InvalidInputError.of(owner, param, "finite", "NaN or infinity in it")
+        raise not_finite(owner, param, "NaN or infinity in it")
     return values
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vecveil.errors import InvalidInputError, message
+from vecveil.errors import InvalidInputError
 from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.sensitivity.moments import Moments, matrix_root
 from vecveil.types import Matrix, Vector
@@ -67,6 +67,7 @@ class ConceptDirections:
         later = self.vectors[:, after:]
         back = self.K @ later
         moment = back.T @ gradients @ back
+        # Symmetrised against rounding: eigh reads one triangle only.
         turn = np.linalg.eigh((moment + moment.T) / 2)[1][:, ::-1]
         return ConceptDirections(
             vectors=np.concatenate([self.vectors[:, :after], later @ turn], axis=1),
@@ -76,7 +77,7 @@ class ConceptDirections:
 
 
 def concept_directions(moments: Moments) -> ConceptDirections:
-    """Return the directions of pairs and labels: of B/tr(K⁻¹B) + C/tr(K⁻¹C), or what is there."""
+    """Return the directions of pairs and labels, of B/tr(K⁻¹B) + C/tr(K⁻¹C), or of either alone."""
     whiten = matrix_root(moments.K, -0.5)
     target = np.zeros_like(moments.K)
     for part in (moments.B, moments.C):
@@ -86,11 +87,9 @@ def concept_directions(moments: Moments) -> ConceptDirections:
             if trace > 0:
                 target += whitened / trace
     if not target.any():
-        raise InvalidInputError(
-            message("concept_directions", "positive", "different from `negative`",
-                    "pairs without any difference",
-                    "Removing the concept changed no embedding, so there is no direction to erase.")
-        )  # fmt: skip
+        why = "Removing the concept changed no embedding, so there is no direction to erase."
+        raise InvalidInputError.of("concept_directions", "positive", "different from `negative`",
+                                   "pairs without any difference", why)  # fmt: skip
     strengths, rotation = np.linalg.eigh((target + target.T) / 2)
     return ConceptDirections(
         vectors=(whiten @ rotation)[:, ::-1],
@@ -120,7 +119,7 @@ def subspace_map(
         m = check_count(kept, owner=owner, param="kept", minimum=1, maximum=n - k)
     p = check_positive(flattening, owner=owner, param="flattening", allow_zero=True)
     P = directions.erasure(k)
-    remaining = P @ directions.K @ P.T
+    remaining = P @ directions.K @ P.T  # the covariance behind the erasure
     eigenvalues, vectors = np.linalg.eigh((remaining + remaining.T) / 2)
     top = eigenvalues[::-1][:m]
     U = vectors[:, ::-1][:, :m]

@@ -1,4 +1,4 @@
-"""How much noise: one scale, given or found."""
+"""The scale of the noise: given, searched for a target, or refused beyond its range."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import vecveil
+from harness.errors import raises
 from harness.token_data import token_data
 from vecveil.errors import CalibrationError, InvalidInputError
 from vecveil.metrics import ClassificationTask, NeighbourTask, SimilarityTask
@@ -157,3 +158,28 @@ def test_what_can_be_reached_holds_for_all_texts_and_not_for_the_searched_part_a
     found = re.search(r"at most (\d\.\d+) here", str(caught.value))
     assert found is not None
     vecveil.fit_pairs(*data, target_utility=float(found[1]), seed=seed, **options)
+
+
+def _pairs() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    negative = rng.standard_normal((60, 12))
+    return negative + 0.5 * rng.standard_normal((60, 12)), negative
+
+
+@pytest.mark.parametrize("epsilon", [1e300, 1e-300, 1e-160, 1e15, 5e-324])
+@pytest.mark.parametrize("method", ["laplace", "subspace"])
+def test_an_epsilon_without_meaning_is_refused(epsilon: float, method: str) -> None:
+    with raises("E-INPUT-RANGE", "epsilon"):
+        vecveil.fit_pairs(*_pairs(), method=method, epsilon=epsilon)
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 1.0, 1e6])
+def test_nine_decades_of_epsilon_are_not(epsilon: float) -> None:
+    protector = vecveil.fit_pairs(*_pairs(), method="laplace", epsilon=epsilon)
+    assert np.isfinite(protector.protect(_pairs()[0], 0)).all()
+    assert protector.report["epsilon"] == pytest.approx(epsilon)
+
+
+def test_a_noise_ratio_without_meaning_is_refused() -> None:
+    with raises("E-INPUT-RANGE", "noise_to_signal"):
+        vecveil.fit_pairs(*_pairs(), method="laplace", noise_to_signal=1e20)

@@ -33,7 +33,7 @@ METHODS: dict[str, Method] = {
 
 
 def register_method(method: Method) -> None:
-    """Let `vecveil.fit`, `fit_pairs` and experiments find a method of one's own by its name.
+    """Register a method of your own, so that `vecveil.fit`, `fit_pairs` and experiments accept its name.
 
     It holds for this process; a saved protector has the mechanism and the map, and loads without it.
 

@@ -43,7 +43,7 @@ def covariance_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
         raise wrong_type("fit", "shape", f"one of {', '.join(SHAPES)}, or a NoiseShape", kind)
     if kind not in SHAPES:
         raise unknown_name("fit", "shape", SHAPES, kind)
-    if kind != "labels":
+    if kind != "labels":  # every other shape compares the two sides of pairs
         data.pairs("shape", kind)
     if (rank is not None) != (kind == "low-rank"):
         constraint = "given with shape 'low-rank' and with no other"
@@ -70,6 +70,7 @@ def with_wiener(candidate: Candidate, moments: Moments) -> Candidate:
     covariance = candidate.shape.covariance()
 
     def map_of(noise: float) -> LinearMap:
+        # The ratio fixes the trace of S, the shape its directions.
         S = (noise * moments.rms_norm) ** 2 / candidate.shape.dimension * covariance
         wiener = np.linalg.solve(moments.K + S, moments.K).T
         return LinearMap.quantised(wiener, None, norm=moments.rms_norm)

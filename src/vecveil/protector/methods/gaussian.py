@@ -1,64 +1,49 @@
 """The ``gaussian`` and ``ldp-gaussian`` methods: isotropic Gaussian noise of a given σ, or for (ε, δ)."""
 
+from typing import NoReturn
+
 import numpy as np
 
-from vecveil.mechanisms import Gaussian, LdpGaussian, Mechanism
-from vecveil.protector.method import Family, Method, isotropic
-from vecveil.sensitivity.shapes import NoiseShape
+from vecveil.mechanisms import Gaussian, LdpGaussian
+from vecveil.protector.method import Method, NoiseFamily, isotropic
 
 __all__ = ["GAUSSIAN", "LDP_GAUSSIAN"]
 
-
-class GaussianNoise(Family):
-    """N(0, σ²Σ)."""
-
-    scales = ("sigma", "noise_to_signal", "target_utility", "target_cosine", "target_advantage")
-    can_split = True
-
-    def mechanism(
-        self, shape: NoiseShape, noise: float, rms_norm: float, *, splits: int = 1
-    ) -> Mechanism:
-        """Return the Gaussian mechanism."""
-        return Gaussian(shape, noise * rms_norm / float(np.sqrt(shape.dimension)), splits)
-
-    def noise_of(self, name: str, value: float, rms_norm: float, dimension: int) -> float:
-        """Return σ√n over the norm."""
-        return value * float(np.sqrt(dimension)) / rms_norm
-
-
-class LdpNoise(Family):
-    """Gaussian noise calibrated to (ε, δ) on the unit ball."""
-
-    scales = ("epsilon",)
-    can_split = True
-
-    def __init__(self, delta: float) -> None:
-        self.delta = delta
-
-    def mechanism(
-        self, shape: NoiseShape, noise: float, rms_norm: float, *, splits: int = 1
-    ) -> Mechanism:
-        """Refuse: this family has ε and δ, see `of_epsilon`."""
-        raise TypeError("LdpNoise is scaled by epsilon and delta")
-
-    def of_epsilon(self, dimension: int, epsilon: float, *, splits: int = 1) -> Mechanism:
-        """Return the mechanism for ε."""
-        return LdpGaussian(dimension, epsilon, self.delta, splits)
-
-    def noise_of(self, name: str, value: float, rms_norm: float, dimension: int) -> float:
-        """Return σ√n over the norm 1."""
-        return LdpGaussian(dimension, value, self.delta).sigma * float(np.sqrt(dimension))
-
-
-GAUSSIAN = Method(
-    "gaussian", "isotropic Gaussian noise", isotropic, family=lambda _: GaussianNoise()
+_FAMILY = NoiseFamily(
+    mechanism=lambda shape, noise, rms_norm, splits: Gaussian(
+        shape, noise * rms_norm / float(np.sqrt(shape.dimension)), splits
+    ),
+    ratio=lambda sigma, rms_norm, n: sigma * float(np.sqrt(n)) / rms_norm,
+    scales=("sigma", "noise_to_signal", "target_utility", "target_cosine", "target_advantage"),
+    can_split=True,
 )
+
+
+def _ldp_family(delta: float | None) -> NoiseFamily:
+    """Return the family of noise calibrated to (ε, δ) on the unit ball."""
+    probability = 0.5 if delta is None else delta  # any, where only the family's kind is read
+
+    def refuse(*arguments: object) -> NoReturn:
+        raise TypeError("ldp-gaussian is scaled by epsilon and delta")
+
+    return NoiseFamily(
+        mechanism=refuse,
+        ratio=lambda epsilon, rms_norm, n: (
+            LdpGaussian(n, epsilon, probability).sigma * float(np.sqrt(n))
+        ),
+        scales=("epsilon",),
+        can_split=True,
+        of_epsilon=lambda n, epsilon, splits: LdpGaussian(n, epsilon, probability, splits),
+    )
+
+
+GAUSSIAN = Method("gaussian", "isotropic Gaussian noise", isotropic, family=lambda _: _FAMILY)
 LDP_GAUSSIAN = Method(
     "ldp-gaussian",
     "normalise, then Gaussian noise calibrated to (ε, δ) on the unit sphere",
     isotropic,
     metric="none",
-    family=lambda delta: LdpNoise(0.5 if delta is None else delta),
+    family=_ldp_family,
     delta=True,
     before="normalise",
 )

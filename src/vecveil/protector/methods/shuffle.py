@@ -1,27 +1,15 @@
 """The ``shuffle`` method: one secret permutation of the coordinates."""
 
-from vecveil.mechanisms import Mechanism, Shuffle, random_permutation
-from vecveil.protector.method import Family, Method, isotropic
-from vecveil.sensitivity.shapes import NoiseShape
+from vecveil.mechanisms import Shuffle, random_permutation
+from vecveil.protector.method import Method, NoiseFamily, isotropic
 
 __all__ = ["SHUFFLE"]
 
-
-class NoNoise(Family):
-    """A permutation of the coordinates."""
-
-    scales = ()
-
-    def mechanism(
-        self, shape: NoiseShape, noise: float, rms_norm: float, *, splits: int = 1
-    ) -> Mechanism:
-        """Return a new secret permutation."""
-        return Shuffle(random_permutation(shape.dimension))
-
-    def noise_of(self, name: str, value: float, rms_norm: float, dimension: int) -> float:
-        """Return 0."""
-        return 0.0
-
+_FAMILY = NoiseFamily(
+    mechanism=lambda shape, noise, rms_norm, splits: Shuffle(random_permutation(shape.dimension)),
+    ratio=lambda value, rms_norm, n: 0.0,
+    scales=(),
+)
 
 SHUFFLE = Method(
     "shuffle",
@@ -29,5 +17,5 @@ SHUFFLE = Method(
     isotropic,
     kind="obfuscation",
     metric="none",
-    family=lambda _: NoNoise(),
+    family=lambda _: _FAMILY,
 )

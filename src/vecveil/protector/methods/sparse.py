@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -58,6 +57,6 @@ SPARSE = Method(
     "sparse",
     "SPARSE as published: a learnt mask shapes diagonal Mahalanobis noise",
     sparse_candidate,
-    options=("floor", "stability_seeds", *(field.name for field in fields(MaskOptions))),
+    options=("floor", "stability_seeds", *MaskOptions.__dataclass_fields__),
     metric="Mahalanobis",
 )

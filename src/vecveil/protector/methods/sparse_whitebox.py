@@ -35,6 +35,7 @@ def whitebox_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
         X = np.concatenate([X, negative.astype(np.float32)])
         L = np.repeat([1, 0], len(data.positive))[:, None].astype(np.uint8)
     labels = np.asarray(L)
+    # The classifier of the paper; `epochs` alone can be changed.
     schedule = replace(PUBLISHED, epochs=epochs)
     training = train_network(lambda: X, labels, schedule, np.random.default_rng(data.seed))
     *_, network = progress(

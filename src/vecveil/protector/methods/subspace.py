@@ -105,6 +105,7 @@ def subspace_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     fixed, transplants = _checked_options(options, n)
     if data.negative is None:
         _fix_label_rank(data, fixed, transplants=transplants)
+    # Nothing is left to search: spare the splits of the texts.
     if fixed.keys() >= {"rank", "kept", "flattening", "pairs"}:
         return _candidate(data, SubspaceSetting(**fixed), transplants=transplants)
     search = SubspaceSearch(
@@ -178,6 +179,7 @@ def _candidate(data: FitData, setting: SubspaceSetting, *, transplants: bool) ->
     directions = directions_of(data.transplanted if transplants else data.moments, pairs=setting.pairs)
     evidence = _evidence(data.positive, data.negative, data.token_labels)
     directions, exact = _map(setting, directions, evidence, seed=data.seed)
+    # Quantised, so that a release is the same on every machine.
     linear = LinearMap.quantised(exact.down, exact.up, norm=data.moments.rms_norm)
     data.findings["residual_after_erasure"] = directions.residual(setting.rank)
     parameters = {**vars(setting), "transplants": transplants}
@@ -226,6 +228,7 @@ def _map(
     """Return the directions in the order that they are erased in, and the map, not yet quantised."""
     kept = min(setting.kept, len(directions.K) - setting.rank)
     if setting.gradients:
+        # The reader is trained behind the first erasure, so that it looks at what that leaves.
         first = setting.rank - setting.gradients
         before = subspace_map(directions, erased=first, kept=kept, flattening=setting.flattening)
         moment = reader_gradients(*evidence, before, seed=seed)
@@ -330,6 +333,7 @@ class SubspaceSearch:
                 positive[fit], removed, token_labels=marks, background=background
             )
         self._evidence = _evidence(positive[fit], removed, marks)
+        # Kernel ridge costs N³: enough rows to rank settings, few enough for dozens of them.
         read, test = read[:READER_ROWS], test[:TEST_ROWS]
         if labels is None:
             assert negative is not None
@@ -337,6 +341,7 @@ class SubspaceSearch:
             self.train, self.L_train = _evidence(positive[read], negative[read], None)
             self.test, self.L_test = _evidence(positive[test], negative[test], None)
         else:
+            # R-precision is defined for texts that hold a label.
             holding = test[labels[test].any(axis=1)]
             self.train, self.test = positive[read], positive[holding]
             self.L_train, self.L_test = labels[read], labels[holding]
@@ -421,6 +426,7 @@ class SubspaceSearch:
     def _leakage(self, draws: CommonDraws, noise: float) -> float:
         """Return the share of held-out labels that the kernel reader recovers at this noise."""
         release = draws.at(noise)
+        # The same noise for every setting: their leakages differ by the map alone.
         rng = np.random.default_rng(self.seed)
         A, B = release(self.train, rng), release(self.test, rng)
         return max(

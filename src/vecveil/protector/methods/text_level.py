@@ -67,6 +67,9 @@ class TextMethod:
     postprocess: ClassVar[str] = "none"
 
 
+# The builders import concepts when they run: `vecveil.load` reads this module for saved rewriters.
+
+
 def _redact(matches: ConceptMatches, concept: Concept, seed: int, options: dict[str, Any]) -> Rewriter:
     from vecveil.concepts.rewriting import Redacting
 
@@ -90,6 +93,7 @@ def _replace_semantic(
     members = options.get("members", "own")
     if members == "own":
         return ReplacingByMembers.of(matches, concept, seed=seed)
+    # Only types that occur in the texts need members.
     labels = {span.label for spans in matches.spans for span in spans}
     if members == "faker":
         locales = options.get("locales", ("en_US",))
@@ -119,26 +123,21 @@ def _member_lists(members: Any, labels: set[str]) -> dict[str, tuple[str, ...]]:
 
 
 TEXT_METHODS: dict[str, TextMethod] = {
-    method.name: method
-    for method in (
-        TextMethod(
-            "redact",
-            "every character of the concept becomes *, before the text is encoded",
-            _redact,
-        ),
-        TextMethod(
-            "replace-random",
-            "each word of the concept becomes a random word of the texts, before the text is encoded",
-            _replace_random,
-            options=("words", "min_word_texts"),
-        ),
-        TextMethod(
-            "replace-semantic",
-            "each mention becomes a random member of the same type, before the text is encoded",
-            _replace_semantic,
-            options=("members", "locales", "count"),
-        ),
-    )
+    "redact": TextMethod(
+        "redact", "every character of the concept becomes *, before the text is encoded", _redact
+    ),
+    "replace-random": TextMethod(
+        "replace-random",
+        "each word of the concept becomes a random word of the texts, before the text is encoded",
+        _replace_random,
+        options=("words", "min_word_texts"),
+    ),
+    "replace-semantic": TextMethod(
+        "replace-semantic",
+        "each mention becomes a random member of the same type, before the text is encoded",
+        _replace_semantic,
+        options=("members", "locales", "count"),
+    ),
 }
 
 
@@ -216,6 +215,7 @@ def rewriter_from_record(record: Mapping[str, Any]) -> Rewriter:
     from vecveil.concepts.rewriting import Redacting, ReplacingAtRandom, ReplacingByMembers
 
     concept, seed, kind = concept_from_record(record["concept"]), record["seed"], record["kind"]
+    # type, not isinstance: True is an int, and no seed.
     if type(seed) is not int or seed < 0:
         raise ValueError("seed")
     if kind == Redacting.kind:
@@ -245,6 +245,7 @@ def released_rows(
     Args:
         clean, released: (N, n) row i of each from one text.
     """
+    # Tasks pass vectors, not row numbers; equal vectors have equal releases, as nothing is random.
     place = {np.asarray(row, dtype=np.float32).tobytes(): i for i, row in enumerate(clean)}
 
     def release(X: Embeddings, rng: np.random.Generator | None) -> Embeddings:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from vecveil.errors import InvalidInputError
-from vecveil.mechanisms import Mechanism
 from vecveil.mechanisms.textcrafter import TextCrafter, check_unit_rows
-from vecveil.protector.method import Candidate, Family, FitData, Method
+from vecveil.protector.method import Candidate, FitData, Method, NoiseFamily
 from vecveil.protector.methods.subspace import directions_of
 from vecveil.records.training import TrainingRecord
 from vecveil.sensitivity.linear_map import LinearMap
@@ -28,21 +27,16 @@ TRAINING_ROWS = 20_000
 SPREAD_ROWS = 4000
 
 
-class LearntPerturbation(Family):
-    """A perturbation of one norm whose policy is trained at that norm: the method's builder makes the mechanism."""
+def _refuse(*arguments: object) -> NoReturn:
+    raise TypeError("textcrafter is trained at one radius")
 
-    scales = ("radius",)
-    is_linear = False
 
-    def mechanism(
-        self, shape: NoiseShape, noise: float, rms_norm: float, *, splits: int = 1
-    ) -> Mechanism:
-        """Refuse: another radius is another policy."""
-        raise TypeError("LearntPerturbation is trained at one radius")
-
-    def noise_of(self, name: str, value: float, rms_norm: float, dimension: int) -> float:
-        """Return r over the norm."""
-        return value / rms_norm
+_FAMILY = NoiseFamily(
+    mechanism=_refuse,  # the candidate has it
+    ratio=lambda radius, rms_norm, n: radius / rms_norm,
+    scales=("radius",),
+    is_linear=False,
+)
 
 
 def textcrafter_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
@@ -50,6 +44,7 @@ def textcrafter_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
 
     The PII side is the texts with the concept, the plain side the same texts without it and the ordinary ones.
     """
+    # These load torch and scikit-learn.
     from vecveil.textcrafter.pii_classifier import fit_pii_classifier
     from vecveil.textcrafter.reward import plain_centroids
     from vecveil.textcrafter.training import train_policy
@@ -88,8 +83,10 @@ def textcrafter_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     ).to_record()
     held_out = classifier.held_out
     data.findings["warnings"] = [] if held_out is None else list(held_out.warnings)
+    # Kerckhoffs: the file shows the classifier and the targets, so the mechanism may hold them.
     known = np.append(classifier.weights, classifier.intercept)
     n = data.dimension
+    # The perturbation's covariance has no closed form: measure it with a mechanism that lacks it.
     draft = TextCrafter(trained.weights, settings.radius, np.zeros((n, n)), known, centroids)
     spread = _spread(draft, X[rng.permutation(len(X))[:SPREAD_ROWS]], data.seed)
     return Candidate(
@@ -125,6 +122,7 @@ def _sides(
     pairs = np.arange(rows)
     if data.groups is not None:
         pairs = np.unique(data.groups, return_inverse=True)[1].reshape(-1)
+    # Both rows of a pair go to one fold of the classifier's validation, or it would recognise them.
     of_positive, of_plain = pairs, pairs
     check_unit_rows(positive, owner="fit", param="positive")
     check_unit_rows(plain, owner="fit", param="negative")
@@ -159,7 +157,7 @@ TEXTCRAFTER = Method(
     options=OPTIONS,
     kind="empirical",
     metric="none",
-    family=lambda _: LearntPerturbation(),
+    family=lambda _: _FAMILY,
     labels=False,
 )
 TEXTCRAFTER_SUBSPACE = replace(
