@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import vecveil
+from harness.errors import raises
 from vecveil import Ledger, NoiseKeys, Protector
 from vecveil.errors import IncompatibleError, InvalidInputError, LedgerCapError
 from vecveil.integrations.opening import CleanQueryWarning, open_policy
@@ -169,3 +170,10 @@ def test_clean_queries_are_told():
     assert not ReleasePolicy(protector(), "map-only").gives_clean_queries
     with pytest.warns(CleanQueryWarning, match="laplace|subspace"):
         open_policy(protector(None, None), query_protection="map-only")
+
+
+def test_a_policy_is_opened_as_it_is():
+    policy = ReleasePolicy(protector(), "map-only")
+    assert open_policy(policy) is policy
+    with raises("E-INPUT", "protector"):
+        open_policy(policy, query_protection="stronger")
