@@ -252,16 +252,6 @@ class Summary:
     findings: Sequence[ClaimFinding] = ()
     notes: Sequence[str] = ()
 
-    def to_record(self, command: str) -> dict[str, Any]:
-        """Return this part of the record; ``command`` is the one that measures the findings."""
-        findings = [replace(finding, command=command) for finding in self.findings]
-        return {
-            "notes": list(self.notes),
-            "tables": [table.to_record() for table in self.tables],
-            "figures": [figure.to_record() for figure in self.figures],
-            "findings": [finding.to_record() for finding in findings],
-        }
-
 
 @dataclass(frozen=True)
 class Cells(_Closed):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -130,7 +131,7 @@ def test_no_text_of_the_record_is_in_an_error_and_the_kind_of_error_is_the_calle
 
 
 def test_what_experiments_write_is_what_is_read() -> None:
-    """A summary with every kind of part goes through JSON and is drawn."""
+    """A record with every kind of part goes through JSON and is drawn."""
     columns = (s.Column("method", text=True), s.Column("leakage", "%"))
     rows = (("sparse", s.number([0.2, 0.3], published=0.1)), ("none", None))
     line = s.Series("sparse", [(5.0, 0.2, 0.1, 0.3), (10.0, 0.3, None, None)], dashed=True)
@@ -140,9 +141,10 @@ def test_what_experiments_write_is_what_is_read() -> None:
         s.Figure("Bars", kind="bars", series=(s.Series("x", [(0.0, 1.0, None, None)]),), columns=["b"]),
     )  # fmt: skip
     finding = s.ClaimFinding("It leaks less.", "SPARSE, Table 1", "agrees", "2 of 2 cells")
-    said = s.Summary((s.Table("T", columns, rows),), figures, (finding,), ("Note.",))
-    written = said.to_record("vecveil experiment run tradeoff")
-    record = sample_experiment() | json.loads(json.dumps(written))
+    known = read_experiment(sample_experiment(), owner="test")
+    table = s.Table("T", columns, rows)
+    written = replace(known, tables=(table,), figures=figures, findings=(finding,), notes=("Note.",))
+    record = json.loads(json.dumps(written.to_record()))
     held = read_experiment(record, owner="test")
     cell = held.tables[0].rows[0][1]
     assert isinstance(cell, Number)

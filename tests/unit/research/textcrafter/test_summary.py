@@ -207,14 +207,16 @@ def test_textcrafter_is_nowhere_without_its_label() -> None:
 
 @pytest.mark.parametrize("records", [_everything(), Records([])])
 def test_the_summary_is_a_record_that_the_report_reads(records: Records) -> None:
-    summary = (
-        TextCrafterSets().summary(SPEC, records).to_record("vecveil experiment run textcrafter")
-    )
+    summary = TextCrafterSets().summary(SPEC, records)
+    parts = {
+        key: [part.to_record() for part in getattr(summary, key)]
+        for key in ("tables", "figures", "findings")
+    }
     record = {
         "schema": "vecveil.experiment/1", "name": "textcrafter", "what": "w", "source": "s",
         "vecveil": "0", "created": "2026-01-01T00:00:00+00:00", "commits": [], "command": "c",
         "quick": False, "machine": {}, "cells": {"asked": 1, "measured": 1, "failed": 0},
-        "seconds": 1.0, **summary,
+        "seconds": 1.0, "notes": list(summary.notes), **parts,
     }  # fmt: skip
     read = read_experiment(record, owner="test")
     assert len(read.tables) == (6 if len(records) else 0)
