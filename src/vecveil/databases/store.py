@@ -212,8 +212,8 @@ class DatabaseStore(VectorStore):
     """Rows to ask for by id at once."""
 
     def __init__(self, where: str, collection: str | None = None) -> None:
-        self._where, self._name = where, collection or ""
-        self._remote = "://" in where
+        self._where, self._name = str(where), collection or ""  # a Path works too
+        self._remote = "://" in self._where
         self._owner = type(self).__name__
 
     @classmethod
