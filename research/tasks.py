@@ -68,8 +68,8 @@ def task_digest(name: str, data: Path) -> str:
     elif isinstance(task, RetrievalTask):
         found.update(task.relevance.toarray().astype(np.int64).tobytes())
     elif isinstance(task, ClassificationTask):
-        for part in (task.train, task.test):
-            found.update(json.dumps([str(label) for label in part.classes]).encode())
+        for _, classes in (task.train, task.test):
+            found.update(json.dumps([str(label) for label in classes]).encode())
     return found.hexdigest()[:16]
 
 

@@ -117,7 +117,7 @@ def member_sources(spec: SourceSpec, data: Path, withheld: frozenset[str]) -> li
     return [Withholding(source, withheld) for source in found]
 
 
-class HeldOut:
+class WordSplit:
     """One split of the texts and words of a problem, as vectors.
 
     Args:
@@ -196,7 +196,7 @@ def _split_words(tokens: Sequence[str], seed: int) -> tuple[frozenset[str], froz
 
 
 def strongest(
-    held: HeldOut, columns: npt.NDArray[np.intp], protector: Protector | None, attacks: Sequence[str],
+    held: WordSplit, columns: npt.NDArray[np.intp], protector: Protector | None, attacks: Sequence[str],
     *, removed: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """Return what the strongest attack finds of the words of some columns.
@@ -479,9 +479,9 @@ class HeldOutTerms(Experiment[HeldOutSpec]):
             "protector": protector_record(protector),
         }
 
-    def _held(self, bench: Bench, problem: str, seed: int) -> HeldOut:
+    def _held(self, bench: Bench, problem: str, seed: int) -> WordSplit:
         key = ("held out", problem, seed)
-        return bench.once(key, lambda: HeldOut(bench.problem(problem), bench.encoder(), seed))
+        return bench.once(key, lambda: WordSplit(bench.problem(problem), bench.encoder(), seed))
 
     def _expansion(
         self, spec: HeldOutSpec, bench: Bench, problem: str, seed: int, *,

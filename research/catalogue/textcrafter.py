@@ -21,7 +21,7 @@ from research.textcrafter.cells import (
     train_base,
 )
 from research.textcrafter.data import (
-    Material,
+    PairedTexts,
     Pii,
     PiiTexts,
     Task,
@@ -143,7 +143,7 @@ class TextCrafterSets(Experiment[TextCrafterSpec]):
         )  # fmt: skip
         return {**found, "details": {**defence.details, **found["details"]}}
 
-    def _defence(self, bench: Bench, name: str, seed: int, material: Material) -> Applied:
+    def _defence(self, bench: Bench, name: str, seed: int, material: PairedTexts) -> Applied:
         spec = _spec(bench)
         if not _is_policy(spec, name):
             return make(spec.defence(name), material, spec.radius, seed)

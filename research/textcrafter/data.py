@@ -245,7 +245,7 @@ MIN_COUNT = 15  # training texts that hold a token whose leakage is measured
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Material:
+class PairedTexts:
     """What a protector is fitted on; no test row is in it.
 
     Attributes:
@@ -307,12 +307,12 @@ class Task:
         return self.negative[np.searchsorted(self.matches.with_concept, rows)]
 
     @cached_property
-    def material(self) -> Material:
+    def material(self) -> PairedTexts:
         """The training rows as pairs."""
         pairs = self._pairs(self.rows.train)
         own = self.matches.with_concept[pairs]
         other = np.intersect1d(self.matches.without_concept, self.rows.train)
-        return Material(
+        return PairedTexts(
             self.X[own], self.negative[pairs], self._labels[pairs], self.X[other],
             self.rows.groups[own],
         )  # fmt: skip
@@ -340,7 +340,7 @@ class Pii:
         train, test: (X, labels (N, 1), groups) of texts with PII, of the same without it, and of plain sentences.
     """
 
-    material: Material
+    material: PairedTexts
     train: tuple[Array, Array, Array]
     test: tuple[Array, Array, Array]
 
@@ -382,7 +382,7 @@ def pii_vectors(corpus: PiiTexts, encode: Callable[[Sequence[str]], Array]) -> P
     first_plain = len(sentences) - len(plain)
     moved = np.zeros(len(sentences), dtype=bool)
     moved[first_plain:] = contains_pii(plain, show_progress=False)
-    material = Material(
+    material = PairedTexts(
         positive[own], negative[own], None, sentences[~moved], groups[own], sentences[moved]
     )
     return Pii(material, parts[0][2], parts[1][2])

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from research.records import only_one
-from research.textcrafter.data import Array, Material
+from research.textcrafter.data import Array, PairedTexts
 from vecveil.errors import VecveilError
 from vecveil.protector import fit_pairs
 from vecveil.protector import load as load_protector
@@ -121,7 +121,7 @@ class Applied:
         return {"release": self.protect, "noise_covariance": self.covariance}
 
 
-def make(defence: Defence, material: Material, radius: float, seed: int) -> Applied:
+def make(defence: Defence, material: PairedTexts, radius: float, seed: int) -> Applied:
     """Return a defence fitted on ``material``."""
     n = material.positive.shape[1]
     if defence.method == "none":

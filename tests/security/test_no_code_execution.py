@@ -28,10 +28,8 @@ EXCEPTIONS = {
     ("research/catalogue/__init__.py", "import_module of a variable"): "of a table in the source",
     ("databases/locations.py", "import_module of a variable"): "of a table in the source",
     ("__init__.py", "import_module of a variable"): "public names, of a table in the source",
-    ("accounting/__init__.py", "import_module of a variable"): "public names, of a table in the source",
-    ("attacks/__init__.py", "import_module of a variable"): "public names, of a table in the source",
-    ("concepts/__init__.py", "import_module of a variable"): "public names, of a table in the source",
-    ("textcrafter/__init__.py", "import_module of a variable"): "public names, of a table in the source",
+    ("protector/__init__.py", "import_module of a variable"): "public names, of a table in the source",
+    ("serving/__init__.py", "import_module of a variable"): "public names, of a table in the source",
 }  # fmt: skip
 
 
@@ -39,7 +37,6 @@ EXCEPTIONS = {
 OF_ONE_JOB = {
     ("integrations/ray.py", "import pickle"),
     ("integrations/workers.py", "import pickle"),
-    ("serving/worker.py", "import pickle"),  # of its own exception, before multiprocessing sends it
 }
 
 
@@ -98,7 +95,7 @@ def called(node: ast.Call) -> Iterator[str]:
 
 EXCEPTIONS |= {
     (path, "enable_load_extension"): "sqlite-vec's own library, switched off again at once"
-    for path in ("databases/sqlite_vec.py", "integrations/sqlite_database.py")
+    for path in ("databases/sqlite_vec.py",)
 }
 
 

@@ -68,12 +68,19 @@ def bench_of(path: Path, data: Path, work: Path) -> tuple[AttackModelsSpec, Benc
     return spec, Bench(spec, data, work, show_progress=False)
 
 
-def test_a_decoder_reads_clean_vectors_and_noise_takes_that_away(
-    place: tuple[Path, Path], tmp_path: Path
-) -> None:
-    path, out = described(place, tmp_path), tmp_path / "out"
-    outcome = run(path, place[0], out, workers=0)
+@pytest.fixture(scope="module")
+def measured(place: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a specification and of its finished run, with the decoders that it trained."""
+    folder = tmp_path_factory.mktemp("measured")
+    outcome = run(described(place, folder), place[0], folder / "out", workers=0)
     assert (outcome.asked, outcome.measured, dict(outcome.failed)) == (4, 4, {})
+    return folder
+
+
+def test_a_decoder_reads_clean_vectors_and_noise_takes_that_away(
+    place: tuple[Path, Path], measured: Path
+) -> None:
+    path, out = measured / "spec.yaml", measured / "out"
     record = summarise("attacks", out)
     read_experiment(record, owner="attacks", error=DataFileError)
     leaks, texts = record["tables"]
@@ -135,11 +142,10 @@ def test_copies_are_found_by_letters_and_by_vectors() -> None:
 
 
 def test_a_given_decoder_is_gone_on_from_and_judged_on_texts_it_has_not_seen(
-    place: tuple[Path, Path], tmp_path: Path
+    place: tuple[Path, Path], measured: Path, tmp_path: Path
 ) -> None:
-    first = described(place, tmp_path)
-    spec, bench = bench_of(first, place[0], tmp_path / "elsewhere" / "a" / "work")
-    base = base_decoder(bench, "sts12", "geia", spec.decoder("geia"))
+    work = measured / "out" / "attacks" / "work" / "decoders"
+    (base,) = (path.parent for path in work.glob("geia-base-*/attack.json"))
     given = TINY["geia"].replace("{", f"{{start_from: '{base}', ", 1)
     path = described(place, tmp_path, models="geia", scales="clean", decoders=f"geia: {given}")
     assert not run(path, place[0], tmp_path / "out", workers=0).failed

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from research.textcrafter import cells, defences
-from research.textcrafter.data import Material
+from research.textcrafter.data import PairedTexts
 from research.textcrafter.specification import TextCrafterSpec
 from unit.research.textcrafter.files import Lengths, parquet, pii_of, task_of
 
@@ -41,7 +41,7 @@ def test_variants_have_the_options_given_and_say_so() -> None:
 def test_the_random_perturbation_is_orthogonal_and_of_the_norm() -> None:
     X = np.random.default_rng(0).standard_normal((200, 24))
     X /= np.linalg.norm(X, axis=1, keepdims=True)
-    material = Material(X, X, None, X, np.arange(len(X)))
+    material = PairedTexts(X, X, None, X, np.arange(len(X)))
     defence = defences.make(defences.DEFENCES["orthogonal"], material, 0.7, 0)
     one, two = (defence.protect(X, np.random.default_rng(seed)) for seed in (1, 2))
     assert np.allclose(np.linalg.norm(one - X, axis=1), 0.7)
@@ -53,7 +53,7 @@ def test_the_control_with_a_fixed_direction_is_orthogonal_to_it_and_of_the_norm(
     n, r = 24, 0.7
     X = np.random.default_rng(0).standard_normal((200, n))
     X /= np.linalg.norm(X, axis=1, keepdims=True)
-    material = Material(X, X, None, X, np.arange(len(X)))
+    material = PairedTexts(X, X, None, X, np.arange(len(X)))
     directions = []
     for seed in (0, 1):
         defence = defences.make(defences.DEFENCES["orthogonal-fixed"], material, r, seed)
