@@ -164,8 +164,13 @@ class Alignments:
     @classmethod
     def of(cls, counts: Sequence[int], maps: Sequence[AffineMap]) -> Alignments:
         """Return the stack of ``maps``."""
-        arrays = (np.stack([getattr(m, k) for m in maps]) for k in ("weights", "source", "target"))
-        return cls(tuple(counts), *arrays, tuple(m.choice for m in maps))
+        return cls(
+            tuple(counts),
+            np.stack([each.weights for each in maps]),
+            np.stack([each.source for each in maps]),
+            np.stack([each.target for each in maps]),
+            tuple(each.choice for each in maps),
+        )
 
     def map(self, index: int) -> AffineMap:
         """Return one of the maps; index -1 is the map of the most pairs."""
@@ -253,6 +258,7 @@ class AlignmentAttack(Attack[PairedVectors, CandidateVectors]):
             matching = candidate_matching_of_ranks(ranks, test.choices, test.groups, seed=seed)
             metric = f"top-1 with {count} {self.learns_from}"
             tops.append(replace(matching["top-1 accuracy"], metric=metric))
+        # Matching compares within the reach of the map; the cosine is of whole vectors.
         true = test.pool[_true_rows(test)].astype(np.float64)
         recovered = self.recover(state, test.X)
         estimates = {
@@ -261,7 +267,7 @@ class AlignmentAttack(Attack[PairedVectors, CandidateVectors]):
             "cosine": embedding_cosine(true, recovered, test.groups, seed=seed),
         }
         estimates |= {f"top_1_of_{k}": t for k, t in zip(state.counts[:-1], tops[:-1], strict=True)}
-        details = {self.learns_from: state.counts[-1], "candidates": test.choices}
+        details: dict[str, Any] = {self.learns_from: state.counts[-1], "candidates": test.choices}
         for count, choice in zip(state.counts, state.choices, strict=True):
             if choice:
                 details[f"chosen_of_{count}"] = choice
@@ -338,10 +344,12 @@ def _assign(Y: FloatArray, clean: FloatArray, likeness: str, signs: bool) -> Aff
     if likeness != "product":
         source, target = Y.mean(axis=0), clean.mean(axis=0)
     y, x = Y - source, clean - target
+    # Means carry information on the coordinates, unless a shift hides them: products keep them, covariances do not.
     like = y.T @ x
     if likeness == "correlation":
         norms = np.outer(np.linalg.norm(y, axis=0), np.linalg.norm(x, axis=0))
         like = np.divide(like, norms, out=np.zeros_like(like), where=norms > 0)
+    # With secret signs a coordinate may correlate negatively with its partner.
     released, own = linear_sum_assignment(np.abs(like) if signs else like, maximize=True)
     weights = np.zeros(like.shape)
     weights[released, own] = np.sign(like[released, own]) if signs else 1.0
@@ -375,7 +383,7 @@ def _rotations(Y: FloatArray, clean: FloatArray) -> dict[str, AffineMap]:
         target = clean.mean(axis=0) if centred else np.zeros(clean.shape[1])
         y, x = Y - source, clean - target
         left, right = _directions(y, x)
-        for share in _SHARES:
+        for share in _SHARES:  # behind noise the weakest directions are noise alone
             rank = max(1, round(share * left.shape[1]))
             weights = left[:, :rank] @ right[:, :rank].T
             weights *= fit_scale(y @ weights, x)

@@ -112,7 +112,14 @@ class Checkpoint:
         self._compare(identity)
         try:
             if isinstance(kind, Mapping):
-                return {name: self._part(name).load(part) for name, part in kind.items()}
+                parts = {name: self._part(name).load(part) for name, part in kind.items()}
+                for name, part in parts.items():
+                    if part is None:
+                        constraint = f"a folder with the parts {', '.join(kind)}"
+                        raise _checkpoint_error(
+                            constraint, f"one without {name}", "Remove the folder."
+                        )
+                return parts
             if hasattr(kind, "load"):
                 return kind.load(self.folder)
             from safetensors.numpy import load_file
@@ -173,7 +180,7 @@ def _collect(state: Any, prefix: str, arrays: dict[str, Any], values: dict[str, 
             values[name] = value
         elif isinstance(value, np.generic):
             values[name] = value.item()
-        elif isinstance(value, tuple):
+        elif isinstance(value, tuple):  # JSON has lists only; `_build` turns them back
             values[name] = list(value)
         elif hasattr(value, "to_arrays"):
             arrays.update({f"{name}/{key}": array for key, array in value.to_arrays().items()})
@@ -194,7 +201,7 @@ def _build(
         elif name in values:
             value = values[name]
             value = tuple(value) if isinstance(value, list) else value
-            if hint in _SCALARS and not isinstance(value, hint):
+            if hint in _SCALARS and not isinstance(value, hint):  # an edited or damaged file
                 raise TypeError(name)
             given[each.name] = value
         elif hasattr(hint, "of_arrays"):
@@ -372,6 +379,7 @@ class Attack(ABC, Generic[Train, Test]):
         rng = resolve_generator(rng, owner=owner)
         knowledge = Knowledge(test.dimension, release, noise_covariance)
         knowledge.check(train, owner=owner)
+        # Everything is checked before the first draw, so that a refused run costs nothing.
         _refuse_shared_groups(train, test, owner)
         self._check(train, test, knowledge)
         started = time.perf_counter()
@@ -387,7 +395,7 @@ class Attack(ABC, Generic[Train, Test]):
             share = self.validation_share
             learn, held_out = split_groups(groups, (1 - share, share), seed=split_seed)
             if kept is not None:
-                kept.begin()
+                kept.begin()  # before training: a resumed run must be the same one
             session = Session(rng, show_progress, kept)
             state = self._fit(train.take(learn), train.take(held_out), knowledge, session)
             if kept is not None:

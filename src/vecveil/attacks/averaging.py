@@ -185,6 +185,7 @@ class MultilaterationAttack(_RepeatedReleases):
 
     def _fit(self, train: Any, validation: Any, knowledge: Knowledge, session: Session) -> Any:
         locator = fit_locator(train.X, validation.X, self.k, knowledge, session.rng)
+        # The inner attack learns from estimates, which the outer checkpoint's identity does not cover.
         inside = Session(session.rng, session.show_progress)
         inner = self.inner._fit(train, validation, locator.knowledge(), inside)
         return {"locator": locator, "inner": inner}
@@ -269,7 +270,7 @@ class Locator:
             Y = given.astype(np.float64)
             left = 0.5 * np.einsum("ij,ij->i", Y, Y) - Y @ estimates[i] - self.level
             A = np.column_stack([Y @ self.factor, np.full(len(Y), np.sqrt(self.between))])
-            if len(Y) <= n + 1:
+            if len(Y) <= n + 1:  # the smaller of the two equivalent systems
                 G = A @ A.T
                 G[np.diag_indices_from(G)] += self.within
                 coordinates = A.T @ np.linalg.solve(G, left)
@@ -330,7 +331,7 @@ def fit_locator(
     S = _covariance_of_means(seen, k)
     cross = seen.means.T @ clean / len(clean)
     means = np.zeros(held.shape)
-    for _ in range(k):
+    for _ in range(k):  # one release at a time: k of them may not fit in memory
         means += knowledge.draw(held, rng)
     weights = _filter(S, cross, means / k - seen.mean, truth - centre)
     error = truth - centre - (means / k - seen.mean) @ weights

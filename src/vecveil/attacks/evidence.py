@@ -75,6 +75,7 @@ def text_groups(texts: Texts, ids: Any = None, *, pairs: Any = None) -> Rows:
     size = (len(given), len(given))
     graph = coo_array((np.ones(len(both), dtype=np.int8), (both[:, 0], both[:, 1])), shape=size)
     _, labels = connected_components(graph, directed=False)
+    # Components are numbered arbitrarily: number them by their first text.
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     order = np.empty(len(first), dtype=np.intp)
     order[np.argsort(first)] = np.arange(len(first))
@@ -283,7 +284,7 @@ class LabelledVectors(Evidence):
         owner = type(self).__name__
         L = check_labels(self.L, owner=owner, param="L")
         _same_length(owner, "L", len(L), len(self.X))
-        object.__setattr__(self, "L", L)
+        object.__setattr__(self, "L", L)  # the dataclass is frozen; this is its constructor
         self._set_rows("without", dimension=self.dimension)
         if self.further is not None:
             got = (self.further.X.shape[1], self.further.L.shape[1])
@@ -478,6 +479,7 @@ class Knowledge:
         if self.noise_covariance is not None:
             hashed.update(np.ascontiguousarray(self.noise_covariance, dtype=np.float64).tobytes())
         if self.adaptive:
+            # Only an oracle that repeats with the seed can be told from another by its releases.
             one, other = (self.draw(X[:2], np.random.default_rng(0)) for _ in range(2))
             if np.array_equal(one, other):
                 hashed.update(np.ascontiguousarray(one).tobytes())

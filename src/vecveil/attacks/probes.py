@@ -104,7 +104,7 @@ class ProbeAttack(Attack[LabelledVectors, LabelledVectors]):
             split = split_groups(groups[rows], shares, seed=seed)
             for part, chosen in zip(parts, split, strict=True):
                 part.append(rows[chosen])
-        if parts[1]:
+        if parts[1]:  # else both classes form one group each, and no split helps
             train, validation = (everything.take(np.sort(np.concatenate(p))) for p in parts)
         if _one_class(train.L) or _one_class(validation.L):
             raise InvalidInputError.of(type(self).__name__, "train",
@@ -328,7 +328,7 @@ class MLPProbe(ProbeAttack):
         best = -1.0
         for epoch, (network, logits) in enumerate(epochs, start=1):
             value = validation_auc(logits[:, 0], validation.L)
-            if value >= best:
+            if value >= best:  # of equal epochs the last, whose learning rate is lowest
                 best, best_network, best_epoch = value, network.copy(), epoch
         return _MLPModel(inputs, best_network, best_epoch)
 

@@ -120,7 +120,7 @@ def release_moments(
             covariance += released.T @ released / (rows * count)
     mean = average.mean(axis=0)
     average -= mean
-    exact = target.astype(np.float64)
+    exact = target.astype(np.float64)  # labels may be booleans
     target_mean = exact.mean(axis=0)
     cross = average.T @ (exact - target_mean) / rows
     if S is not None:
@@ -222,6 +222,7 @@ def fit_release_model(
         average, noise = _repeated(train.clean, knowledge, rng, draws)
         if not noise.any():  # a deterministic release: one draw is its expectation
             draws = 1
+        # The declared covariance is exact; the sampled one is not.
         if knowledge.noise_covariance is not None:
             noise = np.asarray(knowledge.noise_covariance, dtype=np.float64)
     else:
@@ -237,6 +238,7 @@ def fit_release_model(
         m = len(mean)
         zeros = np.zeros((len(clean_mean), m))
         return ReleaseModel(clean_mean, zeros, mean, np.eye(m), np.zeros(m), 1.0, 0, 0.0, 1.0)
+    # In the principal axes of the noise, a floor under its variances is a floor under each direction.
     scatter, axes = np.linalg.eigh(live.T @ noise @ live)
     basis, scatter, spread = live @ axes, np.maximum(scatter, 0.0), float(values.mean())
     inputs = validation.clean.astype(np.float64) - clean_mean
@@ -252,6 +254,7 @@ def fit_release_model(
             model = ReleaseModel(
                 clean_mean, weights, mean, basis, scatter, spread, count, penalty, floor
             )
+            # Twice the mean log-likelihood, without its constant.
             likelihood = -float((squares / model.variance + np.log(model.variance)).sum())
             models.append((likelihood, model))
     return max(models, key=lambda pair: pair[0])[1]

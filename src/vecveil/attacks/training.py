@@ -183,6 +183,7 @@ def train_network(
     rows = len(inputs)
     generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
     module = _perceptron(torch, inputs.shape[1], labels.shape[1], schedule, generator).to(device)
+    # Without weight decay AdamW is Adam, so one optimiser serves both.
     optimiser = torch.optim.AdamW(
         module.parameters(), lr=schedule.learning_rate, weight_decay=schedule.weight_decay
     )
@@ -210,14 +211,14 @@ def train_network(
                     if schedule.input_noise:
                         noise = torch.randn(x.shape, generator=generator)
                         x = x + schedule.input_noise * noise.to(device)
-                    share = len(some) / len(part)
+                    share = len(some) / len(part)  # pieces of a batch add up to its mean loss
                     (share * loss_of(module(x), target[some])).backward()
 
                 batches.run(len(part), learn, undo=optimiser.zero_grad)
                 optimiser.step()
                 if decay is not None:
                     decay.step()
-        yield network
+        yield network  # outside of `one_thread`: the caller may do other work meanwhile
 
 
 def _perceptron(torch: Any, inputs: int, outputs: int, schedule: Schedule, generator: Any) -> Any:
@@ -438,7 +439,9 @@ def rows_by_length(
     lengths = np.array([len(row) for row in ids])
     order = rng.permutation(len(lengths))
     batches = []
-    for i in range(0, len(order), pool * batch):
+    for i in range(
+        0, len(order), pool * batch
+    ):  # sorting within pools keeps most of the randomness
         part = order[i : i + pool * batch]
         part = part[np.argsort(lengths[part], kind="stable")]
         batches += [part[j : j + batch] for j in range(0, len(part), batch)]
@@ -536,6 +539,7 @@ class _Training:
             weight_decay=recipe.weight_decay,
             fused=True,
         )
+        # GPT-2 and T5 trained from scratch have no dropout; pretrained ones do.
         self.has_dropout = any(isinstance(m, torch.nn.Dropout) and m.p > 0 for m in model.modules())
         self.pieces = Batches(_ALL_ROWS)
         self.fit = Fit()
@@ -607,6 +611,7 @@ class _Training:
             results = run()
         count = sum(tokens for _, tokens in results)
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        # The loss is summed over pieces and divided once, so that pieces do not change the step.
         if count:
             torch._foreach_mul_(gradients, 1 / count)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip)
@@ -624,7 +629,7 @@ class _Training:
         ended = self._done(1.0) >= 1
         self.fit.history.append((self.loss / max(self.count, 1.0), value))
         self.epoch, self.step, self.loss, self.count = self.epoch + 1, 0, 0.0, 0.0
-        if value < self.fit.loss or self.best is None:
+        if value < self.fit.loss or self.best is None:  # also if the first loss is NaN
             self.fit.best_epoch, self.fit.loss = self.epoch, value
             self.best = weights_of(self.model)
             if self.folder is not None:
@@ -637,7 +642,11 @@ class _Training:
 
     def _identity(self) -> str:
         own = asdict(self.recipe)
-        for key in ("device", "save_seconds", "seconds"):
+        for key in (
+            "device",
+            "save_seconds",
+            "seconds",
+        ):  # a run may resume elsewhere, with more time
             del own[key]
         shapes = {name: list(p.shape) for name, p in self.model.named_parameters()}
         return json.dumps([own, shapes], sort_keys=True)
@@ -673,6 +682,7 @@ class _Training:
                 load_weights(self.model, model)
                 self._load_optimiser(tensors)
                 self.fit = Fit(**json.loads(record["fit"]))
+                # JSON turns the pairs into lists.
                 self.fit.history = [(one, other) for one, other in self.fit.history]
                 for key, value in json.loads(record["place"]).items():
                     setattr(self, key, value)

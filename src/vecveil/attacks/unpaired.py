@@ -165,7 +165,7 @@ def cluster_centres(rows: FloatArray, clusters: int, rng: np.random.Generator) -
         member = np.zeros((len(rows), count))
         member[np.arange(len(rows)), nearest] = 1.0
         sums = member.T @ rows
-        empty = ~member.any(axis=0)
+        empty = ~member.any(axis=0)  # a centre without rows stays where it is
         sums[empty] = centres[empty]
         moved = unit_rows(sums)
         if np.abs(moved - centres).max() < 1e-6:
@@ -178,8 +178,10 @@ def _match(first: FloatArray, second: FloatArray, rng: np.random.Generator) -> R
     """Return for each centre of the first its partner among the second; the best of some random starts."""
     best, chosen = -np.inf, np.arange(len(first))
     for _ in range(_RESTARTS):
-        options = {"maximize": True, "P0": "randomized", "rng": rng}
-        result = quadratic_assignment(first, second, method="faq", options=options)
+        # FAQ descends to a local optimum, so that the random start decides which.
+        result = quadratic_assignment(
+            first, second, method="faq", options={"maximize": True, "P0": "randomized", "rng": rng}
+        )
         if result.fun > best:
             best, chosen = float(result.fun), np.asarray(result.col_ind)
     return chosen
@@ -192,6 +194,7 @@ def _mean_of_nearest(
     count = min(neighbours, len(keys))
     means = np.empty((len(queries), values.shape[1]))
     best = 0.0
+    # float32 halves the time of the largest product; neighbours near in rank are averaged anyway.
     small, all_keys = queries.astype(np.float32), keys.astype(np.float32).T
     for start in range(0, len(queries), _BLOCK):
         block = slice(start, start + _BLOCK)
@@ -216,7 +219,7 @@ def _refine(
     for _ in range(rounds):
         part = rng.permutation(len(A))[:_QUERIES]
         partners, near = _mean_of_nearest(unit_rows(A[part] @ weights), B, B, neighbours)
-        waited = 0 if near > best + _GAIN else waited + 1
+        waited = 0 if near > best + _GAIN else waited + 1  # rows differ from round to round
         if near > best:
             best, best_weights = near, weights
         if waited >= _PATIENCE:

@@ -103,6 +103,7 @@ def classification(
     except ImportError as error:
         feature = "The classification metric"
         raise MissingDependencyError(feature, "scikit-learn", "attacks") from error
+    # Unit norm: search and classification see directions, and the penalty one scale.
     model = LogisticRegression(C=penalty, max_iter=2000)
     model.fit(unit_rows(train), y)
     answer = model.predict(unit_rows(test))
@@ -132,7 +133,7 @@ def macro_f1(
         raise InvalidInputError.of("macro_f1", "truth", "at least one row", "0 rows")
     index, count = group_index(groups, rows, owner="macro_f1")
     hits, sizes = _class_counts(truth, answer, index, count)
-    present = sizes.sum(axis=0) > 0
+    present = sizes.sum(axis=0) > 0  # fixed over the bootstrap, or classes would come and go
     value = float(_mean_f1(hits.sum(axis=0), sizes.sum(axis=0), present))
     chance = None
     if guess is not None:

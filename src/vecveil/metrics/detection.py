@@ -93,7 +93,7 @@ def advantage(
     known, member = _check(validation_scores, validation_labels, owner=owner, part="validation_")
     index, _ = group_index(groups, len(s), owner=owner)
     flagged = (s >= _best_threshold(known, member)).astype(np.float64)
-    level = 1 - (1 - LEVEL) / 2
+    level = 1 - (1 - LEVEL) / 2  # Bonferroni: two intervals must hold at once
     tpr_low, tpr_high = share_interval(flagged[true], index[true], level=level)
     fpr_low, fpr_high = share_interval(flagged[~true], index[~true], level=level)
     value = float(flagged[true].mean() - flagged[~true].mean())
@@ -132,7 +132,7 @@ def tpr_at_fpr(
     rate = check_probability(
         false_positive_rate, owner=owner, param="false_positive_rate", open_interval=True
     )
-    negatives = np.sort(known[~member])[::-1]
+    negatives = np.sort(known[~member])[::-1]  # the threshold is an order statistic of these
     slack = 1e-9  # 0.01 · 100 and the like, which floats may put just below a whole number
     if rate * negatives.size < 1 - slack:
         return None
@@ -148,7 +148,7 @@ def _best_threshold(scores: FloatArray, labels: BoolArray) -> float:
     held, free = np.sort(scores[labels]), np.sort(scores[~labels])
     missed = np.searchsorted(held, thresholds) / held.size
     spared = np.searchsorted(free, thresholds) / free.size
-    gain = spared - missed
+    gain = spared - missed  # TPR - FPR
     best = int(gain.argmax())
     return float(thresholds[best]) if gain[best] > 0 else math.inf
 
@@ -217,6 +217,7 @@ def _matching_estimates(
     above: IntArray, tied: IntArray, candidates: int, groups: Any, seed: int, owner: str
 ) -> dict[str, Estimate]:
     index, _ = group_index(groups, len(above), owner=owner)
+    # Sums of 1/rank over tied places, as differences of harmonic numbers.
     harmonic = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, candidates + 1))])
     first = (above == 0) / tied
     reciprocal = (harmonic[above + tied] - harmonic[above]) / tied

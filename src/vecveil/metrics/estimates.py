@@ -139,11 +139,13 @@ def share_interval(
         variance = count / (count - 1) * spread / rows**2
         tail = (1 + level) / 2
         wider = float(t.ppf(tail, rows - 1)) / float(t.ppf(tail, count - 1))
+        # Fewer effective rows where groups differ more than chance; never more rows than there are.
         effective = min(float(rows), share * (1 - share) / variance * wider**2)
     return _beta_interval(share * effective, effective, level)
 
 
 def _beta_interval(successes: float, trials: float, level: float) -> tuple[float, float]:
+    # The exact ends at 0 and at n successes are 0 and 1, where the beta quantiles are undefined.
     tail = (1 - level) / 2
     missed = trials - successes
     low = 0.0 if successes <= 0 else float(beta.ppf(tail, successes, missed + 1))
@@ -168,6 +170,7 @@ def bootstrap_weights(
 ) -> Iterator[npt.NDArray[np.float64]]:
     """Yield blocks (draws, groups) of how often each bootstrap sample draws each group."""
     rng = np.random.default_rng(seed)
+    # Multinomial counts are the same bootstrap as drawing rows, in far less memory.
     uniform = np.full(groups, 1.0 / groups)
     step = max(1, _BLOCK // groups)
     for start in range(0, draws, step):
@@ -211,6 +214,7 @@ def cluster_bootstrap(
     index, count = group_index(groups, rows, owner=owner)
     above = np.bincount(index, weights=numerator, minlength=count)
     below = np.bincount(index, weights=denominator, minlength=count)
+    # Groups without a unit of the denominator cannot change the ratio.
     above, below = above[below > 0], below[below > 0]
     count = len(below)
     if count == 0:
@@ -258,9 +262,9 @@ def fisher_z(
     Formula: Fisher's z, variance 1 / (n - 3). For Spearman's coefficient pass
     ``variance_factor=1 + correlation**2 / 2`` (Bonett and Wright, 2000).
     """
-    if n <= 3:
+    if n <= 3:  # the variance 1 / (n - 3) does not exist
         return -1.0, 1.0
-    if abs(correlation) >= 1.0:
+    if abs(correlation) >= 1.0:  # z is infinite
         return correlation, correlation
     half = float(ndtri((1 + level) / 2)) * math.sqrt(variance_factor / (n - 3))
     z = math.atanh(correlation)

@@ -76,9 +76,9 @@ def neighbour_recall(
         block = chosen[start : start + step]
         own = (np.arange(len(block)), block)
         near = clean[block] @ clean.T
-        near[own] = -np.inf
+        near[own] = -np.inf  # a text is not its own neighbour
         kth = np.partition(near, rows - k, axis=1)[:, rows - k, None]
-        got = (asked[block] @ protected.T).astype(np.float64)
+        got = (asked[block] @ protected.T).astype(np.float64)  # ties are compared exactly
         got[own] = -np.inf
         credit = top_credit(got, np.full(len(block), k))
         kept[start : start + step] = np.where(near >= kth - _SAME, credit, 0.0).sum(axis=1) / k
@@ -105,6 +105,7 @@ def ndcg_of_scores(scores: Any, relevance: Any, *, k: int = 10) -> FloatArray:
     for query, row in enumerate(s):
         part = slice(gains.indptr[query], gains.indptr[query + 1])
         gain, documents = gains.data[part], gains.indices[part]
+        # Ideal order: the largest gains first.
         ideal = float(np.sort(gain)[::-1][:k] @ _discounts(k)[: min(k, gain.size)])
         if ideal > 0:
             values[query] = _dcg(row, gain, documents, k) / ideal
@@ -212,7 +213,7 @@ def _check(scores: Any, relevance: Any, *, owner: str) -> tuple[FloatArray, csr_
 def _dcg(row: FloatArray, gain: FloatArray, documents: npt.NDArray[Any], k: int) -> float:
     """Return the expected DCG@k under random order of equal scores."""
     k = min(k, row.size)
-    kth = np.partition(row, row.size - k)[row.size - k]
+    kth = np.partition(row, row.size - k)[row.size - k]  # worse documents earn nothing
     total = 0.0
     discounts = _discounts(k)
     for g, score in zip(gain, row[documents], strict=True):

@@ -105,7 +105,7 @@ def mixed_pairs(
     left = rng.integers(0, rows, size=count - half)
     right = (left + rng.integers(1, rows, size=left.size)) % rows
     anchors = rng.permutation(rows)[:half]
-    unit = unit_rows(np.asarray(X, dtype=np.float32))
+    unit = unit_rows(np.asarray(X, dtype=np.float32))  # precise enough to find neighbours
     near = np.empty(len(anchors), dtype=np.intp)
     k = min(neighbours, rows - 1)
     for start in range(0, len(anchors), 1024):

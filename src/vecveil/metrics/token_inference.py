@@ -43,7 +43,9 @@ class TermTable:
 
     def to_records(self) -> list[dict[str, Any]]:
         """Return one object per token that occurs, most frequent first, named by its index."""
-        order = np.argsort(-self.counts, kind="stable")
+        order = np.argsort(
+            -self.counts, kind="stable"
+        )  # equal counts in the order of the vocabulary
         return [
             {
                 "token": int(i),
@@ -84,6 +86,7 @@ def top_credit(scores: FloatArray, k: npt.NDArray[np.integer[Any]]) -> FloatArra
     """
     rows, width = scores.shape
     k = np.minimum(np.asarray(k, dtype=np.int64), width)
+    # With k = 0 any threshold serves: the credit is set to 0 below.
     ordered = np.sort(scores, axis=1)
     threshold = ordered[np.arange(rows), np.minimum(width - k, width - 1)][:, None]
     above = scores > threshold
@@ -150,6 +153,7 @@ def macro_auc(scores: Any, labels: Any, groups: Any = None) -> Estimate:
     for token in tokens:
         column, positive = s[:, token], true[:, token]
         held, free = column[positive], column[~positive]
+        # Placement values: ranks among all less ranks within the own class.
         ranks = rankdata(column)
         over_free = (ranks[positive] - rankdata(held)) / len(free)
         under_held = 1.0 - (ranks[~positive] - rankdata(free)) / len(held)
@@ -186,6 +190,7 @@ def leakage(
     s, true, index = _check(probabilities, labels, groups, owner="leakage", bounded=True)
     threshold = check_probability(threshold, owner="leakage", param="threshold")
     rates = _check_rates(base_rates, true.shape[1], owner="leakage")
+    # Chance calls every token present whose base rate is above the threshold.
     guess = None if rates is None else (rates > threshold).astype(np.float64)
     return _mean_at_true("Leakage", (s > threshold).astype(np.float64), true, index, guess, seed)
 

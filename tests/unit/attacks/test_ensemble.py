@@ -56,7 +56,8 @@ def test_constant_vectors_say_nothing():
     assert EnsembleAttack(rows=50).run(data, data).value <= 0.5
 
 
-def test_a_checkpoint_is_used_and_refused(tmp_path):
+def test_a_checkpoint_is_used_and_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("vecveil.attacks.token_inference.kernel._MEMBER_ROWS", 600)  # time
     attack, data = EnsembleAttack(rows=300), _evidence()
     first = attack.run(data, _test(), release=_release, checkpoint=tmp_path)
     again = attack.run(data, _test(), release=_release, checkpoint=tmp_path)

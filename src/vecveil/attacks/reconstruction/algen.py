@@ -117,7 +117,7 @@ class ALGENAttack(DecoderAttack):
         rng = session.rng
         leaked = rng.permutation(len(train))[: self.pairs[-1]]
         own = self._own(train.take(leaked))
-        if self.decoder is None:
+        if self.decoder is None:  # the leaked pairs are drawn first: the same with any decoder
             decoder = self._trained(train, validation, session)
         else:
             decoder = open_decoder(Path(self.decoder), own.shape[1], owner="ALGENAttack")
@@ -185,6 +185,6 @@ def align(released: Array, own: Array) -> Array:
             dual = shrunk @ rotated
             left_out = dual / (shrunk * vectors).sum(axis=1)[:, None]  # leave-one-out residuals
             error = float((left_out**2).sum())
-            if error < best * (1 - 1e-9):
+            if error < best * (1 - 1e-9):  # ties by rounding go to the first, the smallest penalty
                 best, chosen = error, P + Y.T @ dual
     return chosen

@@ -127,6 +127,7 @@ class Decoder:
             parts = {"projection": nn.Sequential(first, nn.GELU(), second), "lm": lm}
             if shape.hint:
                 parts["hint"] = nn.Linear(read, width)
+                # Zero at first: the hint must not disturb before it has learnt.
                 nn.init.zeros_(parts["hint"].weight)
                 nn.init.zeros_(parts["hint"].bias)
         return cls(nn.ModuleDict(parts), tokeniser, inputs, shape, {})
@@ -310,6 +311,7 @@ def start_from_words(decoder: Decoder, x: Array, ids: Sequence[Ids]) -> None:
     gain = _best_gain(scores, np.log(counts + 1.0), holds[part])
     with torch.no_grad():
         table = lm.transformer.wte.weight
+        # Half of the random start remains, or tokens without a discriminant would be equal.
         table.mul_(0.5).add_(torch.from_numpy((scale * rows).astype(np.float32)))
         start = torch.from_numpy((gain / scale * hint).astype(np.float32))
         decoder.module["hint"].weight.copy_(start)
@@ -428,6 +430,7 @@ def train_decoder(
     def shuffled(x: Array, ids: Sequence[Ids], rng: np.random.Generator) -> TextBatches:
         return TextBatches(rows_by_length(ids, plan.recipe.batch, rng), ids, {"inputs": x})
 
+    # The validation vectors are released once, so that losses of epochs can be compared.
     held_X, held_texts = held_out[0][:_VALIDATION_ROWS], held_out[1][:_VALIDATION_ROWS]
     held_x, held_ids = inputs(draw(held_X, rng)), tokeniser.encode(held_texts, limit)
     validation = shuffled(held_x, held_ids, rng)

@@ -64,6 +64,7 @@ class TokenInferenceAttack(Attack[LabelledVectors, LabelledVectors]):
     ) -> AttackFinding:
         scores = np.asarray(self._scores(state, test.X), dtype=np.float64)
         probabilities = self._probabilities(scores)
+        # Chance ranks tokens by their base rate: an attacker without vectors knows it too.
         L, groups, rates = test.L, test.groups, train.L.mean(axis=0)
         seed = int(rng.integers(2**31))
         estimates = {

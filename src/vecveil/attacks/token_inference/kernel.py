@@ -147,7 +147,9 @@ def fit_kernel_ridge(
     parts = list(blocks) or [np.arange(len(Y))]
     for rows in parts:
         kernel = _kernel(centres[rows], centres[rows], setting.sharpness / scale)
-        penalty = (setting.penalty / weight[rows]).astype(np.float32)
+        penalty = (setting.penalty / weight[rows]).astype(
+            np.float32
+        )  # a low weight is a noisy label
         weights[rows] = _solve(kernel, labels[rows] - label_mean, penalty) / len(parts)
     chosen = (setting.sharpness, setting.penalty, setting.filtered)
     return KernelModel(inputs, centres, weights, label_mean, scale, *chosen)
@@ -274,7 +276,9 @@ class KernelAttack(TokenInferenceAttack):
         """Return the training rows."""
         X, L = _joined(parts)
         rows = rng.permutation(len(X))[: self.rows]
-        if not knowledge.repeats(X, rng):
+        if not knowledge.repeats(
+            X, rng
+        ):  # only with fresh noise do further releases add information
             copies = [rng.permutation(len(X)) for _ in range(min(_COPIES, -(-self.rows // len(X))))]
             rows = np.concatenate(copies)[: self.rows]
         return KernelRows(X[rows], L[rows], np.ones(len(rows), dtype=np.float32))
@@ -337,6 +341,7 @@ class TransplantAttack(KernelAttack):
         made = max(0, self.rows - len(real))
         source, target = (rng.integers(0, len(X), made) for _ in range(2))
         moved = without[target] + (X[source] - without[source])
+        # Encoders give nearly constant norms; a made-up vector of another norm would stand out.
         norms = np.linalg.norm(X[source], axis=1) / np.maximum(np.linalg.norm(moved, axis=1), 1e-12)
         moved = (moved * norms[:, None]).astype(X.dtype)
         rows, labels = np.concatenate([X[real], moved]), np.concatenate([L[real], L[source]])
@@ -444,6 +449,7 @@ class EnsembleAttack(TokenInferenceAttack):
         setting = KernelAttack(rows=self.rows).choose(train, validation, knowledge, rng)
         held, labels = held_out(validation, knowledge, rng)
         further = train.further
+        # Texts made from validation texts would give them away while members are chosen.
         apart = None if further is None else further.apart_from(validation.groups)
         pilot = replace(train, further=apart)
         members, trials = self._members(train, self.rows), self._members(pilot, _MEMBER_ROWS)

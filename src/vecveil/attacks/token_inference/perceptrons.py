@@ -83,6 +83,7 @@ class MLPAttack(TokenInferenceAttack):
             last = validation_r_precision(logits, validation.L)
             if last > best:
                 best, best_network, best_epoch = last, network.copy(), epoch
+        # The standard error of a share of so many tokens.
         tokens = max(1, int(validation.L.sum()))
         error = math.sqrt(max(best * (1 - best), 1e-12) / tokens)
         if best - last <= error:

@@ -169,7 +169,7 @@ def correct(
         rows = np.array([i for i, _ in pending])
         texts = [text for _, text in pending]
         proposed = propose(targets[rows], texts, np.stack([vectors[text] for text in texts]))
-        new: list[list[str]] = [[] for _ in pools]
+        new: list[list[str]] = [[] for _ in pools]  # a target may have several pending texts
         for i, some in zip(rows, proposed, strict=True):
             new[i] += some
         _add(targets, pools, new, vectors, place, beam)
@@ -204,6 +204,7 @@ def _add(
             # A stable sort: of two texts with equal scores the earlier stays.
             ranked = sorted(pool.scores.items(), key=lambda item: -item[1])
             pool.scores = dict(ranked[:beam])
+    # Only kept texts are corrected, so only their vectors are needed.
     kept = {text for pool in pools for text in pool.scores}
     for text in [text for text in vectors if text not in kept]:
         del vectors[text]

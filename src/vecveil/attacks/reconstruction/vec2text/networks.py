@@ -127,7 +127,7 @@ def write_ids(
         listed = ids[:, 1:].tolist()  # without the start
         return [listed[i : i + beam] for i in range(0, len(listed), beam)]
 
-    with import_torch().no_grad():
+    with import_torch().no_grad():  # beams multiply the rows that the decoder holds
         parts = Batches(max(1, rows // beam)).run(rows_of(batch), work)
     return [row for part in parts for row in part]
 
@@ -221,7 +221,11 @@ class Writer:
     ) -> list[list[str]]:
         """Return ``beam`` better texts for each target, given a text and that text's vector."""
         ids, _ = padded(self.language.guess_ids(texts), fill=self.language.pad)
-        batch = {"target": self.inputs(targets), "guess": self.inputs(vectors), "guess_ids": ids}
+        batch: dict[str, Array] = {
+            "target": self.inputs(targets),
+            "guess": self.inputs(vectors),
+            "guess_ids": ids,
+        }
         return self._write(batch, beam)
 
     def _write(self, batch: Mapping[str, Array], beam: int) -> list[list[str]]:
