@@ -168,12 +168,12 @@ FORMATS = ("csv", "tsv", "jsonl", "txt", "parquet", "npy")
 
 def _table(data: bytes) -> None:
     from vecveil.data.files import input_file
-    from vecveil.data.reading import read_input
+    from vecveil.data.reading import read_table
 
     format = FORMATS[data[0] % len(FORMATS)] if data else "csv"
     with expected():
         file = input_file(f"a.{format}", format, partial(io.BytesIO, data[1:]))
-        reader = read_input(file, chunk_rows=16)
+        reader = read_table(file, chunk_rows=16)
         rows = 0
         for chunk in reader:
             rows += chunk.rows

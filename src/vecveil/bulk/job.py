@@ -11,7 +11,7 @@ import numpy as np
 
 from vecveil.bulk.manifest import PartResult
 from vecveil.bulk.places import Folder, Part, open_input, source_of, unchanged
-from vecveil.data import RowItems, TableReader, open_writer
+from vecveil.data import RowItems, TableReader, open_writer, read_table
 from vecveil.data.columns import (
     ColumnBatch,
     TableSource,
@@ -22,7 +22,6 @@ from vecveil.data.columns import (
 from vecveil.data.files import NoRowsError
 from vecveil.data.parquet import metadata_in
 from vecveil.data.pipeline import TableProtection
-from vecveil.data.reading import read_input
 from vecveil.data.writing import ArrowWriter
 from vecveil.errors import (
     DataFileError,
@@ -334,8 +333,8 @@ def reader_of(job: BulkJob, part: Part, inputs: Mapping[str, Any]) -> TableReade
         DataFileError: its file cannot be read.
     """
     file = open_input(part.input, inputs, format=job.format)
-    return read_input(
-        file, source_of(part, file, job.max_memory), text_column=job.text_column,
+    return read_table(
+        file, source=source_of(part, file, job.max_memory), text_column=job.text_column,
         embedding_column=job.embedding_column, encoding=job.encoding, delimiter=job.delimiter,
         max_memory=job.max_memory,
     )  # fmt: skip

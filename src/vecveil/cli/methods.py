@@ -37,10 +37,7 @@ def command(as_json: bool) -> None:
         rows.append((name, method.kind, method.metric, scale, method.summary))
     widths = [max(len(row[i]) for row in rows) for i in range(4)]
     for row in rows:
-        data(
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False))
-            + f"  {row[4]}"
-        )
+        data("  ".join([*map(str.ljust, row[:4], widths), row[4]]))
     data("")
     data(
         "guarantee: formal is proved, in that distance; empirical is measured, with no formal privacy guarantee; "

@@ -119,9 +119,7 @@ def show(ledger: Path, as_json: bool) -> None:
 
 @ledger.command("export", epilog=EXPORT_EXAMPLE)
 @click.argument("ledger", type=shared.FILE)
-@click.option(
-    "-o", "--output", type=shared.FILE, required=True, help="A file that ends in .csv or .jsonl."
-)
+@click.option("-o", "--output", type=shared.FILE, required=True, help="A file that ends in .csv or .jsonl.")
 @click.option("--force", is_flag=True, help="Replace the output.")
 @shared.json_option
 def export(ledger: Path, output: Path, force: bool, as_json: bool) -> None:
@@ -144,20 +142,17 @@ def export(ledger: Path, output: Path, force: bool, as_json: bool) -> None:
 def _ledger_lines(summary: LedgerSummary) -> list[str]:
     from vecveil.cli.output import number
 
-    lines = [
-        f"{'items':<24}{summary.items}",
-        f"{'releases':<24}{summary.releases}",
-        f"{'most of one item':<24}{summary.most_releases}",
-        f"{'cap':<24}{number(summary.cap)}",
-        f"{'checksums':<24}right",
-    ]
+    rows: list[tuple[object, object]] = [
+        ("items", summary.items), ("releases", summary.releases), ("most of one item", summary.most_releases),
+        ("cap", number(summary.cap)), ("checksums", "right"),
+    ]  # fmt: skip
     if summary.histogram:
-        lines += ["", f"{'releases of an item':<24}items"]
-        lines += [f"{count:<24}{items}" for count, items in summary.histogram.items()]
+        rows += [("", ""), ("releases of an item", "items"), *summary.histogram.items()]
     for row in summary.protectors:
-        lines += ["", f"protector {row.protector}"]
-        lines += [f"{'  items':<24}{row.items}", f"{'  releases':<24}{row.releases}"]
-        lines.append(f"{'  most of one item':<24}{row.most_releases}")
         spent = "none" if row.most_epsilon is None else f"{row.most_epsilon:.6g}"
-        lines.append(f"{'  most ε of one item':<24}{spent} (per unit of its own metric)")
-    return lines
+        rows += [
+            ("", ""), (f"protector {row.protector}", ""), ("  items", row.items), ("  releases", row.releases),
+            ("  most of one item", row.most_releases),
+            ("  most ε of one item", f"{spent} (per unit of its own metric)"),
+        ]  # fmt: skip
+    return [f"{name:<24}{value}".rstrip() for name, value in rows]

@@ -32,7 +32,7 @@ from vecveil.errors import DataFileError
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
 
-__all__ = ["EMBEDDING", "Chunk", "TableReader", "TextRows", "read_input", "read_table", "read_texts"]
+__all__ = ["EMBEDDING", "Chunk", "TableReader", "TextRows", "read_table", "read_texts"]
 
 EMBEDDING, TEXT = "embedding", "text"
 CHUNK_ROWS = 16_384
@@ -212,7 +212,7 @@ class TableReader:
 
 
 def read_table(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | InputFile,
     *,
     text_column: str | None = None,
     embedding_column: str | None = None,
@@ -222,6 +222,7 @@ def read_table(
     encoding: str = "utf-8",
     delimiter: str | None = None,
     max_memory: int | None = None,
+    source: TableSource | None = None,
 ) -> TableReader:
     """Return a checked reader of the table at ``path``, which yields it in chunks of bounded size.
 
@@ -240,35 +241,18 @@ def read_table(
         delimiter: of CSV; None chooses among ``,``, ``;`` and tab by the header.
         max_memory: bytes that decoded Parquet columns of a chunk may take; None is the smaller of 1 GiB and a quarter
             of the machine's memory.
+        source: reads some of the rows of ``path``, such as some row groups; None reads all.
 
     Raises:
         DataFileError: the file is missing, empty, damaged, in another encoding, or lacks a column.
         MemoryLimitError: decoded rows pass ``max_memory`` (code ``E-MEMORY-TABLE``).
         InvalidInputError: an argument is wrong or the suffix is not known.
     """
-    return read_input(
-        find_input(path, format), text_column=text_column, embedding_column=embedding_column, columns=columns,
-        chunk_rows=chunk_rows, encoding=encoding, delimiter=delimiter, max_memory=max_memory,
-    )  # fmt: skip
-
-
-def read_input(
-    file: InputFile,
-    source: TableSource | None = None,
-    *,
-    text_column: str | None = None,
-    embedding_column: str | None = None,
-    columns: Sequence[str] | None = None,
-    chunk_rows: int | None = None,
-    encoding: str = "utf-8",
-    delimiter: str | None = None,
-    max_memory: int | None = None,
-) -> TableReader:
-    """Return a checked reader of ``file``; ``source`` reads some of its rows, None all. See `read_table`."""
     check_encoding(encoding)
     if chunk_rows is not None:
         chunk_rows = check_count(chunk_rows, owner="read_table", param="chunk_rows")
     if source is None:
+        file = path if isinstance(path, InputFile) else find_input(path, format)
         source = _source(file, encoding, delimiter, max_memory)
     return TableReader(
         source, text_column=text_column, embedding_column=embedding_column, columns=columns, chunk_rows=chunk_rows
