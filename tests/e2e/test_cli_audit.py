@@ -106,12 +106,12 @@ def test_two_reports_in_one_file_are_refused(
 
 
 @pytest.fixture(scope="session")
-def store(tmp_path_factory: pytest.TempPathFactory, notes: Path) -> Path:
+def store(tmp_path_factory: pytest.TempPathFactory, notes: Path, lsa: Path) -> Path:
     """A store of twice as many vectors as there are known texts, and the sample that says which they are."""
     folder = tmp_path_factory.mktemp("store")
     with notes.open(encoding="utf-8", newline="") as file:
         texts = [row["text"] for row in csv.DictReader(file)][:500]
-    X = vecveil.load_encoder("minilm").encode(texts)
+    X = vecveil.load_encoder(str(lsa)).encode(texts)
     rows = np.random.default_rng(0).permutation(2 * len(texts))[: len(texts)]
     vectors = np.zeros((2 * len(texts), X.shape[1]), dtype=np.float32)
     vectors[rows] = X
@@ -125,11 +125,11 @@ def store(tmp_path_factory: pytest.TempPathFactory, notes: Path) -> Path:
     return folder
 
 
-def test_a_store_is_audited_without_a_protector(store: Path, notes: Path) -> None:
+def test_a_store_is_audited_without_a_protector(store: Path, notes: Path, lsa: Path) -> None:
     concept = notes.with_name("concept.yaml")
     done = run(
         "audit", store / "sample.csv", "--vectors", store / "store.npy", "--row-column", "row",
-        "--text-column", "text", "--concept", concept, "--json", "-", "--encoder", "minilm",
+        "--text-column", "text", "--concept", concept, "--json", "-", "--encoder", lsa,
         *TOKEN_INFERENCE_ALONE,
     )  # fmt: skip
     assert done.code == 0, done.err

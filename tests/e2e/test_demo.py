@@ -1,4 +1,4 @@
-"""The main job, as a user runs it: on their own file, with the real encoder."""
+"""The main job, as a user runs it: on their own file; the encoder is of their words."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ FILES = ["audit.html", "audit.json", "protected.parquet", "protector.vecveil"]
 
 
 @pytest.fixture(scope="module")
-def demo(notes: Path) -> tuple[Path, Outcome]:
+def demo(notes: Path, lsa: Path) -> tuple[Path, Outcome]:
     """One run with small attacks, in the folder of the notes."""
     with contextlib.chdir(notes.parent):
         done = run(
             "demo", "--input", "notes.csv", "--text-column", "text", "--concept", "concept.yaml",
-            "--out", "result", "--target-utility", 0.8, "--seed", 3,
+            "--out", "result", "--target-utility", 0.8, "--seed", 3, "--encoder", lsa,
         )  # fmt: skip
     return notes.parent / "result", done
 
@@ -72,12 +72,14 @@ def test_the_files_of_the_demo_are_good(demo: tuple[Path, Outcome], notes: Path)
     assert CANARY not in (folder / "audit.json").read_text(encoding="utf-8")
 
 
-def test_protected_vectors_are_not_the_clean_ones(demo: tuple[Path, Outcome], notes: Path) -> None:
+def test_protected_vectors_are_not_the_clean_ones(
+    demo: tuple[Path, Outcome], notes: Path, lsa: Path
+) -> None:
     pq = pytest.importorskip("pyarrow.parquet")
     from vecveil.data import read_texts
 
     folder, _ = demo
-    clean = vecveil.load_encoder("minilm", precision="fp32").encode(read_texts(notes, limit=100).texts)
+    clean = vecveil.load_encoder(str(lsa)).encode(read_texts(notes, limit=100).texts)
     column = pq.read_table(folder / "protected.parquet").column("embedding")
     released = np.stack(column.slice(0, 100).to_numpy(zero_copy_only=False))
     cosines = np.sum(clean * released, axis=1) / np.linalg.norm(released, axis=1)
@@ -108,7 +110,7 @@ def test_the_demo_may_run_again_but_not_over_other_files(
 
 
 def test_stopping_the_demo_leaves_nothing(
-    tmp_path: Path, notes: Path, demo: tuple[Path, Outcome], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, notes: Path, lsa: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[list[str]] = []
 
@@ -119,7 +121,7 @@ def test_stopping_the_demo_leaves_nothing(
     monkeypatch.setattr(job, "audit", stop)
     done = run(
         "demo", "--input", notes, "--concept", notes.with_name("concept.yaml"),
-        "--target-utility", 0.8, "--seed", 3, "--out", tmp_path / "result",
+        "--target-utility", 0.8, "--seed", 3, "--out", tmp_path / "result", "--encoder", lsa,
     )  # fmt: skip
     assert seen == [["protected.parquet"]]  # the run was stopped late
     assert done.code == 130
