@@ -1,4 +1,4 @@
-"""What a release promises: guarantees in their own metric, and the largest advantage of any attacker."""
+"""Privacy accounting: exact losses, guarantees in their own metric, attacker advantage, ledger."""
 
 from vecveil.accounting.calibration import (
     epsilon_meaning,

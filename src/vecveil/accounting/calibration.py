@@ -1,4 +1,4 @@
-"""Expected cosine under Laplace noise, its inverse, and the noise that a target advantage needs."""
+"""Calibrate Laplace and Gaussian noise to an expected cosine or to an attacker's advantage."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _PER_WIDTH = 4  # steps of the trapezoidal rule per width of the peak; it conver
 def expected_cosine(n: int, epsilon: float) -> float:
     """Return E cos(x, x + z) for a unit vector x and the density of z ∝ exp(−ε‖z‖).
 
-    With Y = ‖z‖ ~ Gamma(n, 1/ε) and C the cosine of z and x, cos = (1 + YC)/√(1 + 2YC + Y²); both
-    integrals are done numerically, with an error below 1e-9.
+    With Y = ‖z‖ ~ Gamma(n, 1/ε) and C the cosine of z and x, cos = (1 + YC)/√(1 + 2YC + Y²). Both
+    integrals are numerical, with an error below 1e-9.
 
     Args:
         n: dimension, ≥ 1.
@@ -41,7 +41,7 @@ def expected_cosine(n: int, epsilon: float) -> float:
     owner = "expected_cosine"
     count = check_count(n, owner=owner, param="n")
     eps = check_positive(epsilon, owner=owner, param="epsilon")
-    if count == 1:  # the sign survives unless z < −1
+    if count == 1:  # the sign survives unless z < −1  # P(z < −1) is e^(−ε)/2
         return -math.expm1(-eps)
     log_radius = _log_radii(count)
     shift = math.log(eps)  # radii in units of |x|: the mean cosine is not smooth where Y = 1
@@ -49,18 +49,20 @@ def expected_cosine(n: int, epsilon: float) -> float:
     widths = np.diff(edges)
     s = (edges[:-1, None] + widths[:, None] * (_NODES + 1) / 2).ravel()
     weights = (widths[:, None] * _WEIGHTS / 2).ravel()
+    # Gamma(n) density of εY in s = log Y; dividing by its sum removes the truncated 1e-18.
     log_density = count * (s + shift) - np.exp(s + shift) - special.gammaln(count)
     density = weights * np.exp(log_density)
     return float(density @ _mean_over_directions(np.exp(s), count) / density.sum())
 
 
 def _log_radii(n: int) -> tuple[float, float]:
-    """Return logs of the radii (in 1/ε) outside of which Gamma(n) has less than 1e-18."""
+    """Return the logs of the radii (in 1/ε) that hold all but 1e-18 of Gamma(n) on each side."""
     low = special.gammaincinv(n, 1e-18)
     return math.log(low), math.log(special.gammainccinv(n, 1e-18))
 
 
 def _edges(low: float, high: float) -> Array:
+    # Around Y = 1 (s = 0) the mean cosine is not smooth: panels shrink towards it.
     regular = np.linspace(low, high, 33)
     near = np.geomspace(1e-8, 1.0, 25)
     return np.unique(np.concatenate([regular, [e for e in [0.0, *near, *-near] if low < e < high]]))
@@ -72,7 +74,8 @@ def _mean_over_directions(radii: Array, n: int) -> Array:
     furthest = 45 / (n - 1) + 10 * width  # cosh^(1−n) is below 1e-18 there
     steps = math.ceil(furthest / width * _PER_WIDTH)
     t = np.linspace(-furthest, furthest, 2 * steps + 1)
-    law = np.exp((1 - n) * np.logaddexp(t, -t) - (1 - n) * math.log(2))
+    law = np.exp((1 - n) * np.logaddexp(t, -t) - (1 - n) * math.log(2))  # 1 at t = 0; cosh itself overflows
+    # Near C = −1 and Y = 1 the direct form subtracts equal numbers; this one adds positive terms.
     # 1 + 2YC + Y² = [(1 − Y)² e^(−t) + (1 + Y)² e^t]/(e^t + e^(−t)), without cancellation
     y, up, down = radii[:, None], np.exp(t), np.exp(-t)
     squared = ((1 - y) ** 2 * down + (1 + y) ** 2 * up) / (up + down)
@@ -81,25 +84,25 @@ def _mean_over_directions(radii: Array, n: int) -> Array:
 
 
 FAINT_COSINE = 0.2
-"""Below this mean cosine of released and clean vector a release is noise for most purposes."""
+"""Mean cosine of released and clean vector below which a release is noise for most purposes."""
 
 IDLE_EPSILON = 10.0
-"""Above this, a worst-case factor of e^ε (22,000) is no protection by itself."""
+"""ε above which the worst-case factor e^ε (22,000) is no protection by itself."""
 
-_NEAR = 0.1  # the distance at which the exact advantage is shown beside the worst case
+_NEAR = 0.1  # distance at which the exact advantage is stated beside the worst case
 
-_TELLING = 0.995  # shown as 1: no bound on anything
+_TELLING = 0.995  # printed as 1: no bound on anything
 
 
 def epsilon_meaning(n: int, epsilon: float) -> tuple[str, ...]:
-    """Return plain sentences where a stated ε means little, each with the number that shows it.
+    """Return warnings for an ε that is too small for utility or too large for the worst case.
 
-    Both can hold at once: in n dimensions utility needs an ε near n, where e^ε is astronomical. Empty if
-    neither does. Meant for unit vectors and noise with density ∝ exp(−ε‖z‖); for the Purkayastha
-    mechanism, with ε per radian, the cosine is nearly the same.
+    Both can hold at once: in n dimensions utility needs an ε near n, where e^ε is astronomical. The
+    figures are for unit vectors and noise with density ∝ exp(−ε‖z‖); for the Purkayastha mechanism,
+    with ε per radian, the cosine is nearly the same.
 
     Args:
-        n: dimension of the vectors, ≥ 1.
+        n: dimension, ≥ 1.
         epsilon: ε > 0, per unit of the norm.
     """
     owner = "epsilon_meaning"
@@ -142,7 +145,7 @@ def epsilon_of_cosine(n: int, target_cosine: float) -> float:
     target = check_probability(
         target_cosine, owner=owner, param="target_cosine", open_interval=True
     )
-    # Exact if the noise had its mean length and were orthogonal to x.
+    # Noise of length n/ε orthogonal to x would give cosine 1/√(1 + (n/ε)²); solved for ε.
     guess = count * target / math.sqrt((1 - target) * (1 + target))
     root = _root(lambda s: expected_cosine(count, math.exp(s)) - target, math.log(guess))
     if root is None:
@@ -155,23 +158,23 @@ def epsilon_of_advantage(
 ) -> float:
     """Return the ε of Laplace noise at which the best attacker's advantage over a pair is the target.
 
-    The pair is the one at this quantile of the distances: that share of the pairs is protected at least
-    as well. A higher target, like a lower quantile, means a larger ε: less noise.
+    The pair is at this quantile of the distances: that share of the pairs is protected at least as
+    well. A higher target or a lower quantile means a larger ε and less noise.
 
     Args:
-        distances: (N,), of the pairs' two inputs in the mechanism's norm (at ε = 1 per unit of it).
+        distances: (N,) between the inputs of each pair, in the mechanism's norm.
         n: dimension of the noise, ≥ 1.
         target_advantage: in (0, 1); the total variation at that distance.
         quantile: in [0, 1]; 1 is the farthest pair.
 
     Raises:
-        CalibrationError: the distance at that quantile is 0, so no noise is needed at all.
+        CalibrationError: the distance at that quantile is 0, so no noise is needed.
     """
     owner = "epsilon_of_advantage"
     count = check_count(n, owner=owner, param="n")
     target = _target(target_advantage, owner)
     rho = _distance_at(distances, quantile, owner)
-    # the total variation depends on ερ alone; in Gaussian terms ερ is near μ√n
+    # The total variation depends on ερ alone; it is near Gaussian DP's with μ = ερ/√n.
     guess = math.log(2 * math.sqrt(2 * count) * float(special.erfinv(target)))
     root = _root(
         lambda s: LaplacePrivacyLoss(count, 1.0, math.exp(s)).total_variation - target, guess
@@ -186,13 +189,13 @@ def sigma_of_advantage(
 ) -> float:
     """Return the σ of Gaussian noise at which the best attacker's advantage over a pair is the target.
 
-    σ = ρ/(2Φ⁻¹((1 + target)/2)), ρ the distance at this quantile. For arguments and errors see
-    `epsilon_of_advantage`.
+    σ = ρ/(2Φ⁻¹((1 + target)/2)), ρ the distance at this quantile. See `epsilon_of_advantage` for
+    arguments and errors.
     """
     owner = "sigma_of_advantage"
     target = _target(target_advantage, owner)
     rho = _distance_at(distances, quantile, owner)
-    return rho / (2 * math.sqrt(2) * float(special.erfinv(target)))
+    return rho / (2 * math.sqrt(2) * float(special.erfinv(target)))  # √2 erf⁻¹(t) = Φ⁻¹((1 + t)/2)
 
 
 def _target(value: Any, owner: str) -> float:
@@ -210,7 +213,7 @@ def _distance_at(distances: Vector, quantile: float, owner: str) -> float:
 
 
 def _root(f: Callable[[float], float], guess: float) -> float | None:
-    """Return the root of an increasing function, or None if it has none where numbers can be told apart."""
+    """Return the root of an increasing function, or None if none lies within e^±600."""
     from scipy import optimize  # slow to import, and not needed to protect
 
     low, high, width = guess, guess, 0.25

@@ -1,14 +1,14 @@
-"""Several releases together: proved bounds on what they give away jointly.
+"""Proved bounds on the joint privacy loss of several releases.
 
-Two bounds hold at once, and every question is answered by the better one:
+Two bounds hold at once, and every result is the better of the two:
 
 - basic: the worst-case losses ε_i add up, so the whole is pure ε-DP with ε = Σ ε_i; its profile is
   δ(ε') = (e^ε − e^ε')/(1 + e^ε) (the trade-off function f_{ε,0} of Dong, Roth & Su 2022, Equation 5);
 - Gaussian: each release is μ_i-GDP, so the whole is μ-GDP with μ = √(Σ μ_i²) (ibid., Corollary 3.3).
-  It is a proof and no central limit, because every μ_i is a valid one for its own loss.
+  This is a proof and no central limit, because every μ_i is valid for its own loss.
 
-Neither is the exact loss of the whole, except for Gaussian noise alone, where the second one is. Both
-hold for releases with noise of their own, also if later inputs are chosen after seeing earlier outputs.
+Neither is the exact joint loss, except the second for Gaussian noise alone. Both need independent noise
+in each release and allow inputs that are chosen after seeing earlier outputs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["ComposedPrivacyLoss", "compose"]
 
 
 class ComposedPrivacyLoss(PrivacyLoss):
-    """A proved bound on the joint privacy loss of several releases; made by `compose`. Immutable."""
+    """A proved bound on the joint privacy loss of several releases, made by `compose`. Immutable."""
 
     def __init__(
         self, *, releases: int, worst_case: float, gaussian_mu: float, exact: bool
@@ -59,6 +59,7 @@ class ComposedPrivacyLoss(PrivacyLoss):
         return {"releases": self._releases}
 
     def _log_delta(self, epsilon: Array) -> Array:
+        # Both are upper bounds of the same δ, so the smaller one holds; for β, the larger one.
         gaussian = log_gaussian_delta(epsilon, np.full(epsilon.shape, self._mu))
         return np.asarray(np.minimum(gaussian, _log_pure_delta(epsilon, self._worst)))
 
@@ -73,12 +74,11 @@ class ComposedPrivacyLoss(PrivacyLoss):
 def compose(losses: Iterable[PrivacyLoss], *, times: int = 1) -> ComposedPrivacyLoss:
     """Return a proved bound on the joint loss of all ``losses``, the whole list ``times`` times over.
 
-    ``.epsilon(delta=...)`` of the result is the better of the two bounds of this module. Its ``exact``
-    is True for Gaussian releases alone.
+    ``exact`` of the result is True for Gaussian releases alone.
 
     Args:
-        losses: one for each release that the same two inputs go through, at least one.
-        times: how often the whole list is released, each time with fresh noise.
+        losses: the loss of each release of the same two inputs, at least one.
+        times: number of releases of the whole list, each with fresh noise.
     """
     owner = "compose"
     parts = list(losses)
@@ -89,6 +89,7 @@ def compose(losses: Iterable[PrivacyLoss], *, times: int = 1) -> ComposedPrivacy
     mu = {id(part): part.gaussian_mu for part in parts}  # a repeated object is computed once
     return ComposedPrivacyLoss(
         releases=count * sum(getattr(part, "_releases", 1) for part in parts),
+        # fsum and hypot: thousands of releases add up without accumulated rounding.
         worst_case=count * math.fsum(part.worst_case for part in parts),
         gaussian_mu=math.sqrt(count) * math.hypot(*(mu[id(part)] for part in parts)),
         exact=all(_is_gaussian(part) for part in parts),
@@ -102,6 +103,7 @@ def _is_gaussian(loss: PrivacyLoss) -> bool:
 
 def _log_pure_delta(epsilon: Array, worst: float) -> Array:
     """Return log δ(ε) of the worst mechanism with pure ``worst``-DP, randomised response."""
+    # log(e^ε − e^ε') − log(1 + e^ε), divided by e^ε in both so that nothing overflows.
     inside = epsilon < worst
     over = (
         np.where(inside, epsilon - worst, -1.0)
@@ -112,15 +114,17 @@ def _log_pure_delta(epsilon: Array, worst: float) -> Array:
 
 
 def _pure_trade_off(alpha: Array, worst: float) -> Array:
+    # f_{ε,0}: two lines of slopes −e^ε and −e^(−ε). Beyond e⁷⁰⁰ the steep one is vertical anyway.
     steep = math.exp(min(worst, 700.0))
     lines = np.maximum(1 - steep * alpha, math.exp(-worst) * (1 - alpha))
     return np.asarray(np.maximum(lines, 0.0))
 
 
 def _pure_mu(worst: float) -> float:
-    """Return the μ of pure DP: that of equal total variation (the proof is in `two_centre`)."""
+    """Return the μ of pure ε-DP: that of equal total variation (the proof is in `two_centre`)."""
     if worst == math.inf:
         return math.inf
     if worst < 1:
+        # tanh(ε/2) is the total variation; near 1 its complement 1/(1 + e^ε) is used in log form.
         return 2 * math.sqrt(2) * float(special.erfinv(math.tanh(worst / 2)))
     return -2 * float(special.ndtri_exp(-np.logaddexp(0.0, worst)))

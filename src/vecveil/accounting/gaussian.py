@@ -38,7 +38,7 @@ class GaussianPrivacyLoss(PrivacyLoss):
     """The exact privacy loss of N(0, σ²I) noise for one pair of inputs. Immutable.
 
     Args:
-        sigma: σ > 0, the noise's standard deviation in its own norm.
+        sigma: standard deviation, > 0, in the noise's norm.
         distance: ρ ≥ 0 of the two inputs in that norm.
     """
 
@@ -47,6 +47,7 @@ class GaussianPrivacyLoss(PrivacyLoss):
         self._sigma = check_positive(sigma, owner=owner, param="sigma")
         self._distance = check_positive(distance, owner=owner, param="distance", allow_zero=True)
         self._mu = self._distance / self._sigma
+        # log_gaussian_delta squares μ and ε/μ: 1e150 keeps both squares finite.
         if not self._mu < 1e150:
             raise InvalidInputError.of(
                 owner, "distance", "less than 1e150 times sigma", self._distance
@@ -71,6 +72,7 @@ class GaussianPrivacyLoss(PrivacyLoss):
         return {"sigma": self._sigma, "distance": self._distance}
 
     def _log_delta(self, epsilon: Array) -> Array:
+        # δ(ε) from the identity in the module's docstring, in logarithms throughout.
         return log_gaussian_delta(epsilon, np.full(epsilon.shape, self._mu))
 
     def _trade_off(self, alpha: Array) -> Array:
@@ -83,20 +85,21 @@ class GaussianPrivacyLoss(PrivacyLoss):
 def log_gaussian_delta(epsilon: Array, mu: Array) -> Array:
     """Return log δ(ε) of μ-GDP for ε ≥ 0 and μ ≥ 0, shape (N,) each."""
     result = np.full(epsilon.shape, -math.inf)
-    some = (mu > 0) & (epsilon <= 1e150 * mu)  # beyond that Mills' ratios square to infinity
+    some = (mu > 0) & (epsilon <= 1e150 * mu)  # beyond that the squares in φ overflow
     centre, half = epsilon[some] / mu[some], mu[some] / 2
     low, high = centre - half, centre + half
     narrow = half < 1
+    # np.where evaluates both branches: the clamp keeps Mills' ratio of the unused one finite.
     near = np.where(low > 0, low, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        # wide: Φ(h − c) − φ(c − h) M(c + h), where low < 0; Mills' ratios, where low ≥ 0
+        # wide: where low < 0, Φ(h − c) − φ(c − h) M(c + h), since M(low) would overflow
         wide = np.where(
             low < 0,
             special.ndtr(-low) - np.exp(_log_density(low)) * _mills(high),
             _mills(near) - _mills(high),
         )
         log_wide = np.log(wide) + np.where(low < 0, 0.0, _log_density(low))
-    # narrow: M' = sM − 1, integrated, since the difference of two near values has no digits
+    # narrow: ∫ −M' over the interval, since the difference of two near values has no digits
     s = np.where(narrow[:, None], centre[:, None] + half[:, None] * _NODES, 0.0)
     with np.errstate(divide="ignore"):
         log_narrow = _log_density(low) + np.log(half * (_mills_fall(s) @ _WEIGHTS))
@@ -117,8 +120,8 @@ def largest_gaussian_epsilon(mu: float, delta: float) -> float:
 def analytic_gaussian_sigma(*, epsilon: float, delta: float, sensitivity: float) -> float:
     """Return the smallest σ for which N(0, σ²I) noise is (ε, δ)-DP (Balle & Wang 2018, Algorithm 1).
 
-    Exact, unlike the classical √(2 ln(1.25/δ))·Δ/ε, which is too small for ε > 1. It is rounded up by
-    less than 1e-12 of itself. The larger it is, the more private and the less useful is the release.
+    Exact, unlike the classical √(2 ln(1.25/δ))·Δ/ε, which is too small for ε > 1. Rounded up by a
+    relative error below 1e-12. A larger sensitivity Δ needs more noise in proportion.
 
     Args:
         epsilon: ε > 0.
@@ -133,15 +136,16 @@ def analytic_gaussian_sigma(*, epsilon: float, delta: float, sensitivity: float)
     def too_much(log_mu: float) -> bool:
         return bool(log_gaussian_delta(np.array([eps]), np.exp([log_mu]))[0] > target)
 
-    # δ grows with μ, from 0 to 1: below μ = e^low there is less than the target, above e^high more.
+    # δ grows with μ from 0 to 1: it is at most the target at μ = e^low, above it at e^high.
     low, high = -1.0, 1.0
     while too_much(low):
         low *= 2
     while not too_much(high):
         high *= 2
-    for _ in range(60):
+    for _ in range(60):  # bisection in log μ; 60 halvings exhaust float64
         middle = (low + high) / 2
         low, high = (low, middle) if too_much(middle) else (middle, high)
+    # The factor covers the rounding of exp: a σ that is too small would break the guarantee.
     return reach * math.exp(-low) * (1 + 1e-13)
 
 
@@ -151,11 +155,12 @@ def _log_density(s: Array) -> Array:
 
 def _mills(s: Array) -> Array:
     """Return Φ(−s)/φ(s)."""
+    # erfcx is e^(x²) erfc(x): no underflow for large s, where φ and Φ are both 0.
     return np.asarray(math.sqrt(math.pi / 2) * special.erfcx(s / math.sqrt(2)))
 
 
 def _mills_fall(s: Array) -> Array:
-    """Return −M'(s) = 1 − sM(s) > 0; far out from its expansion in 1/s², where the difference cancels."""
+    """Return −M'(s) = 1 − sM(s) > 0; for large s, where this cancels, its expansion in 1/s²."""
     inverse = 1 / np.square(np.maximum(s, 60.0))
     series = inverse * (1 - inverse * (3 - inverse * (15 - inverse * (105 - 945 * inverse))))
     return np.asarray(np.where(s > 60, series, 1 - s * _mills(np.minimum(s, 60.0))))

@@ -27,22 +27,22 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Guarantee:
-    """A promise with its unit, metric and neighbouring relation; it prints itself in plain words.
+    """A promise with its unit, metric and neighbouring relation; ``str`` gives it in plain words.
 
     Attributes:
         kind: ``formal`` (proved), ``empirical`` (measured only) or ``obfuscation`` (neither).
         statement: the promise in one sentence.
         epsilon: ε of metric differential privacy, per unit of ``metric``; None without a formal promise.
-        unit: what one ε is spent on.
+        unit: the event that spends ε once.
         metric: the distance in which ε is counted.
-        neighbours: which pairs of inputs the promise is about.
+        neighbours: the pairs of inputs that the promise covers.
         epsilon_euclidean_worst: ε per unit of Euclidean distance, in the least protected direction.
-        epsilon_euclidean_best: the same in the best protected direction that is released at all.
+        epsilon_euclidean_best: the same in the best protected direction that is released.
         hidden_directions: dimension of the space of differences that the release does not contain.
         dimension: n.
-        noise_norm: n/ε, the mean length of the noise in the mechanism's own norm.
-        delta: δ of (ε, δ)-local DP, where that is what is promised.
-        mu: μ of Gaussian DP per unit of ``metric``, where that is what is promised.
+        noise_norm: n/ε, the mean length of the noise in the mechanism's norm.
+        delta: δ of (ε, δ)-local DP, for mechanisms that promise it.
+        mu: μ of Gaussian DP per unit of ``metric``, for mechanisms that promise it.
         mu_euclidean_worst: the same per unit of Euclidean distance in the least protected direction.
         promised, not_promised, conditional_on: plain sentences.
     """
@@ -66,16 +66,18 @@ class Guarantee:
     mu_euclidean_worst: float | None = None
 
     def within_norm(self, largest: float) -> Guarantee:
-        """Return the guarantee for inputs whose norms are bounded by ``largest`` before the noise."""
+        """Return the guarantee for inputs clipped to norm ``largest`` before the noise."""
         bounded = (
             f"Vectors are brought to a norm of at most {largest:g} before the noise, so any two inputs are at most "
             f"{2 * largest:g} apart: "
         )
         if self.mu_euclidean_worst is not None and self.delta is None:
+            # two points of a ball of radius R are at most 2R apart
             mu = exponent_text(2 * largest * self.mu_euclidean_worst)
             return self._promising(
                 f"{bounded}μ = {mu} of Gaussian differential privacy for every two of them."
             )
+        # Angles ignore norms, so clipping changes nothing for the Purkayastha mechanism.
         if self.epsilon_euclidean_worst is None or self.metric == ANGLE:
             return self
         total = exponent_text(2 * largest * self.epsilon_euclidean_worst)
@@ -85,11 +87,12 @@ class Guarantee:
         return replace(self, promised=(*self.promised, sentence))
 
     def followed_by(self, steps: tuple[str, ...]) -> Guarantee:
-        """Return the guarantee with the steps after the noise named: they cost nothing."""
+        """Return the guarantee with the steps after the noise listed as post-processing."""
         if self.kind == "obfuscation":
             return self
         listed = ", ".join(steps)
         if self.kind == "empirical":
+            # A distortion theorem, unlike differential privacy, does not survive post-processing.
             return self._promising(
                 f"What follows the perturbation ({listed}) changes norm and direction: they hold before it."
             )
@@ -98,11 +101,11 @@ class Guarantee:
         )
 
     def with_keyed_noise(self) -> Guarantee:
-        """Return the guarantee of releases whose noise is derived from a secret key."""
+        """Return the guarantee of releases with noise derived from a secret key."""
         if self.kind == "obfuscation":
             return self
         formal = self.kind == "formal"
-        # Repeated releases are equal, so what several of them determine does not apply.
+        # Keyed releases of one item are equal: no system of equations from several of them.
         conditions = [
             sentence
             for sentence in self.conditional_on
@@ -142,10 +145,10 @@ class Guarantee:
 
 
 ANGLE = "angle in radians"
-"""The metric of the sphere: norms do not enter it, and no two inputs are more than π apart."""
+"""Metric of the sphere: norms do not enter it, and no two inputs are more than π apart."""
 
 WEAK_EPSILON = 10.0
-"""Above this, per unit of Euclidean distance, the worst-case factor e^ε is no protection by itself."""
+"""ε per unit of Euclidean distance above which the factor e^ε is no protection by itself."""
 
 NEVER = (
     "The guarantee speaks of vectors, not of words: how far apart two texts lie is decided by the encoder.",
@@ -155,12 +158,12 @@ NEVER = (
 
 
 def conditions(fitted_on: str, step: float | None, *, repeated: str) -> tuple[str, ...]:
-    """Return what every formal guarantee rests on.
+    """Return the conditions of every formal guarantee.
 
     Args:
-        fitted_on: what the parameters were fitted on; may be empty.
-        step: the grid that releases are rounded to, or None for real arithmetic.
-        repeated: what one more release of the same text costs.
+        fitted_on: source of the fitted parameters; may be empty.
+        step: grid that releases are rounded to, or None for real arithmetic.
+        repeated: cost of one more release of the same text.
     """
     precision = "ε is proved for real numbers." if step is None else (
         f"ε is proved for real numbers, rounded to multiples of {step:.3g} (2⁻¹⁶ of the noise). The noise is drawn "
@@ -177,15 +180,14 @@ def conditions(fitted_on: str, step: float | None, *, repeated: str) -> tuple[st
 
 
 def exponent_text(value: float) -> str:
-    """Return an exponent with as many digits as mean something."""
+    """Return an exponent with its significant digits."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def euclidean_factors(covariance: Matrix, down: Matrix | None) -> tuple[float, float, int]:
-    """Return the largest and least norm of a Euclidean unit vector behind T, and how many directions T hides.
+    """Return the largest and least norm of a Euclidean unit vector behind T, and the number of hidden directions.
 
-    Norms are those of the noise: ‖v‖_Σ, or for a map with a kernel the quotient norm, that of T v in the
-    pseudo-inverse of T Σ Tᵀ.
+    The norm is ‖v‖_Σ, or for a map with a kernel the quotient norm: that of T v in the pseudo-inverse of T Σ Tᵀ.
 
     Args:
         covariance: Σ, (n, n).
@@ -193,11 +195,12 @@ def euclidean_factors(covariance: Matrix, down: Matrix | None) -> tuple[float, f
     """
     n = covariance.shape[0]
     if down is None or down.shape[0] == n:
+        # An invertible T is post-processing that can be undone: the norm is that of Σ alone.
         eigenvalues = np.linalg.eigvalsh(covariance)
         return float(1 / np.sqrt(eigenvalues[0])), float(1 / np.sqrt(eigenvalues[-1])), 0
-    # (TΣTᵀ)^(-½)T is WᵀΣ^(-½) up to a rotation, W a basis of what Σ^½ makes of T's rows: nothing
-    # is squared or inverted that T could make singular.
-    longest = np.abs(down).max(axis=1, keepdims=True)
+    # (TΣTᵀ)^(-½)T is WᵀΣ^(-½) up to a rotation, W a basis of the image of T's rows under Σ^½. This
+    # form squares and inverts nothing that T could make singular.
+    longest = np.abs(down).max(axis=1, keepdims=True)  # rows of very different lengths would lose digits in the SVD
     rows = np.linalg.svd(down / np.where(longest > 0, longest, 1.0), full_matrices=False)[2]
     values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
     root = np.sqrt(values)
@@ -224,15 +227,16 @@ def elliptical_laplace_guarantee(
         epsilon: ε > 0, per unit of the Mahalanobis norm.
         covariance: Σ, (n, n), trace n.
         down: T as an (m, n) matrix of full row rank, or None for the identity.
-        fitted_on: what the parameters were fitted on, for the conditions; may be empty.
-        step: the grid of releases, for the conditions.
+        fitted_on: source of the fitted parameters, for the conditions; may be empty.
+        step: grid of releases, for the conditions.
     """
     n = covariance.shape[0]
     eigenvalues = np.linalg.eigvalsh(covariance)
     smallest, largest = float(eigenvalues[0]), float(eigenvalues[-1])
-    # Rounding: an identity that went through a file.
+    # The tolerance covers an identity that was rounded when it was stored.
     isotropic = largest - smallest <= 1e-9 * largest
     largest_factor, least_factor, hidden = euclidean_factors(covariance, down)
+    # largest_factor is 1/√λ_min(Σ) for an invertible T: SPARSE, Lemma 1.
     worst, best = epsilon * largest_factor, epsilon * least_factor
 
     if hidden:
@@ -308,7 +312,7 @@ def gaussian_guarantee(
         sigma: σ > 0.
         covariance: Σ, (n, n), trace n.
         down: T as an (m, n) matrix of full row rank, or None for the identity.
-        fitted_on, step: for the conditions.
+        fitted_on, step: for the conditions; see `elliptical_laplace_guarantee`.
         local: (ε, δ) that σ was calibrated to on the unit ball, or None.
     """
     n = covariance.shape[0]
@@ -320,7 +324,7 @@ def gaussian_guarantee(
         if hidden
         else "Euclidean distance" if isotropic else "Mahalanobis distance of the noise shape"
     )  # fmt: skip
-    advantage = float(special.erf(0.1 * worst / 2 / 2**0.5))
+    advantage = float(special.erf(0.1 * worst / 2 / 2**0.5))  # 2Φ(μ/2) − 1 at distance 0.1
     statement = (
         f"Gaussian differential privacy with μ = {mu:.4g} per unit of {metric}; against Euclidean distance "
         f"μ = {worst:.4g} in the least protected direction."
@@ -370,7 +374,7 @@ def purkayastha_guarantee(
 ) -> Guarantee:
     """Return the guarantee of the Purkayastha mechanism: ε per radian between the inputs.
 
-    There is no figure per unit of Euclidean distance: short vectors near each other can be an angle of π apart.
+    No figure per unit of Euclidean distance exists: short vectors near each other can be an angle of π apart.
     """
     hidden = 0 if down is None else dimension - down.shape[0]
     weak = epsilon > WEAK_EPSILON
@@ -398,11 +402,11 @@ def purkayastha_guarantee(
 
 
 def obfuscation_guarantee(*, dimension: int, what: str, broken_by: str) -> Guarantee:
-    """Return that a method promises nothing.
+    """Return the guarantee of a method without any: it promises nothing.
 
     Args:
-        what: what the method does.
-        broken_by: what undoes it, in a sentence.
+        what: the operation that the method applies.
+        broken_by: the attack that undoes it, in a sentence.
     """
     return Guarantee(
         kind="obfuscation",
@@ -419,12 +423,12 @@ def obfuscation_guarantee(*, dimension: int, what: str, broken_by: str) -> Guara
 def distortion_guarantee(
     *, dimension: int, radius: float, fitted_on: str = "", behind_map: bool = False
 ) -> Guarantee:
-    """Return what TextCrafter's theorem says (distortion) and what it does not (privacy).
+    """Return TextCrafter's theorem as a guarantee of distortion, and what it does not promise (privacy).
 
     Args:
         radius: r, the norm of every perturbation.
-        fitted_on: what the policy was learnt on; may be empty.
-        behind_map: whether a linear map follows; norm and direction then hold before it.
+        fitted_on: source of the policy's training data; may be empty.
+        behind_map: True if a linear map follows; norm and direction then hold before it.
     """
     where = "Before the map that follows, each" if behind_map else "Each"
     told_apart = (
@@ -465,11 +469,11 @@ def distortion_guarantee(
 def rewriting_guarantee(
     *, dimension: int, what: str, same: str, shows: tuple[str, ...]
 ) -> Guarantee:
-    """Return what rewriting texts before they are encoded promises: nothing that is proved.
+    """Return the guarantee of rewriting texts before they are encoded: nothing is proved.
 
     Args:
-        what: what takes the place of the concept.
-        same: in what two mentions must agree to be rewritten alike.
+        what: replacement of the concept.
+        same: property that makes two mentions be rewritten alike.
         shows: what the rewritten text still shows, in sentences.
     """
     return Guarantee(

@@ -2,8 +2,8 @@
 
 Repeated protection of one text averages its noise out, so the number of releases is part of the guarantee. A
 `Ledger` is an append-only file that counts them. It stores salted hashes in place of ids: HMAC-SHA256 under a random
-salt that is in the same file, so whoever has the file can test guesses of ids, and whoever has an export cannot.
-Several processes and threads may record at once; a crash leaves what was recorded.
+salt in the same file. A reader of the file can test guesses of ids; a reader of an export cannot. Several processes
+and threads may record at once; a crash keeps all earlier records.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ LARGEST_CAP = 10**9
 _FINGERPRINT = re.compile(r"[\w.:+/=@-]{1,200}", re.ASCII)
 _COLUMNS = ("row", "item", "protector", "epsilon", "release", "checksum")
 
+# Aggregates in SQL: a ledger of millions of events never enters Python's memory.
 _HISTOGRAM = """
 SELECT releases, count(*) FROM (SELECT count(*) AS releases FROM events GROUP BY item)
 GROUP BY releases ORDER BY releases
@@ -55,12 +56,12 @@ class ProtectorReleases:
     """The releases by one protector.
 
     Attributes:
-        protector: its fingerprint.
-        items: number of items that it released.
+        protector: fingerprint.
+        items: number of released items.
         releases: number of releases; a repeatable one counts once.
         most_releases: largest number of releases of one item.
-        most_epsilon: largest sum of ε over one item's releases (basic composition), per unit of
-            the protector's own metric; None if a release came without a formal ε.
+        most_epsilon: largest sum of ε over one item's releases (basic composition), per unit of the
+            protector's metric; None if a release had no formal ε.
     """
 
     protector: str
@@ -76,14 +77,14 @@ class ProtectorReleases:
 
 @dataclass(frozen=True)
 class LedgerSummary:
-    """A ledger in numbers; it names no item.
+    """A ledger's totals, without any item.
 
     Attributes:
         items: number of items with a release.
         releases: number of releases of all items.
         most_releases: largest number of releases of one item.
-        cap: releases that an item may have; None for no cap.
-        histogram: number of releases → number of items with that many.
+        cap: largest permitted number of releases of an item; None for no cap.
+        histogram: number of releases → number of items.
         protectors: one row for each protector, by fingerprint.
     """
 
@@ -104,20 +105,20 @@ class LedgerSummary:
 
 
 class Ledger:
-    """Counts releases per item in an append-only file and refuses what would exceed a cap.
+    """Count releases per item in an append-only file and refuse releases beyond a cap.
 
-    Ids are str, int or bytes, and ``"7"``, ``7`` and ``b"7"`` are three items. Checksums show accidents and
+    Ids are str, int or bytes; ``"7"``, ``7`` and ``b"7"`` are three items. Checksums show accidents and
     careless changes, not a deliberate rewriting of the file.
 
     No connection outlives a call, so a ledger may be used after a fork, by threads, and sent to
-    other processes. Do not open the file by other means in a process that records.
+    other processes. A process that records must not open the file by other means.
 
     Args:
-        path: the file; created, readable by its owner only, if it does not exist.
-        cap: releases that an item may have. A new ledger stores it; for an existing one a smaller cap binds
-            this object alone and a larger one is refused.
+        path: created, readable by its owner only, if it does not exist.
+        cap: largest permitted number of releases of an item. A new ledger stores it; for an existing
+            one a smaller cap binds this object alone and a larger one raises.
         raise_cap: store a larger cap. Every further release of an item weakens its protection.
-        create: False refuses a file that does not exist.
+        create: False raises if the file does not exist.
 
     Raises:
         LedgerError: the file is no ledger, of another version, damaged, locked or read-only, or
@@ -137,8 +138,8 @@ class Ledger:
         if cap is not None:
             self._cap = check_count(cap, owner="Ledger", param="cap", maximum=LARGEST_CAP)
         self._closed = False
-        self._salt = b""  # of the file, as soon as it was opened
-        self._last = (0, b"")
+        self._salt = b""  # the file's, once it was opened
+        self._last = (0, b"")  # number and checksum of the last row seen; see _transaction
         if create:
             create_file(self._path, cap=self._cap)
         with self._transaction() as opened:
@@ -166,7 +167,7 @@ class Ledger:
         self.close()
 
     def close(self) -> None:
-        """Refuse any further use of this object; the file needs no closing."""
+        """Refuse any further use of this object."""
         self._closed = True
 
     def record(
@@ -180,13 +181,12 @@ class Ledger:
         """Record one release of every item of ``ids``, or nothing; call it before the release.
 
         Args:
-            ids: one id for each release; an id that occurs twice is released twice.
+            ids: one for each release; an id that occurs twice is released twice.
             protector: fingerprint of the protector.
-            epsilon: ε of one release, per unit of the protector's own metric; None if it has no
-                formal guarantee.
-            releases: one tag for each id that tells *repeatable* (keyed) releases apart: the same
-                item, protector and tag again is the same output and costs nothing. None for fresh
-                noise, which always costs.
+            epsilon: ε of one release, per unit of the protector's metric; None without a formal guarantee.
+            releases: one tag for each id, which identifies *repeatable* (keyed) releases: the same item,
+                protector and tag again is the same output and costs nothing. None for fresh noise, which
+                always costs.
 
         Raises:
             LedgerCapError: items would exceed the cap; nothing was recorded.
@@ -206,6 +206,7 @@ class Ledger:
         if releases is not None:
             tags = list(releases)
             check_same_length(owner, releases=tags, ids=items)
+        # Hash before the transaction: other processes wait for the lock meanwhile.
         salt = self._salt
         batch = [
             (_hashed_item(salt, item, owner, i), _hashed_tag(salt, tag, owner, i))
@@ -227,7 +228,7 @@ class Ledger:
 
     @property
     def cap(self) -> int | None:
-        """The cap that binds this object: its own or the stored one, whichever is smaller."""
+        """The smaller of this object's cap and the stored one."""
         with self._transaction() as opened:
             return self._binding_cap(opened)
 
@@ -256,11 +257,11 @@ class Ledger:
     def spent(self, item: str | int | bytes, *, protector: str | None = None) -> float:
         """Return the ε that an item has spent: the sum over its releases (basic composition).
 
-        Each ε counts per unit of its protector's own metric: a sum over protectors is a loss only
-        if they share the metric. Infinite if one of the releases has no formal guarantee.
+        Each ε counts per unit of its protector's metric: a sum over protectors is a loss only if they
+        share the metric. Infinite if a release has no formal guarantee.
 
         Args:
-            item: its id.
+            item: id of the item.
             protector: count only the releases of this protector.
         """
         query = "SELECT epsilon FROM events WHERE item = ? AND ifnull(?, protector) = protector"
@@ -270,7 +271,7 @@ class Ledger:
         return math.inf if None in spent else math.fsum(spent)
 
     def summary(self) -> LedgerSummary:
-        """Return the ledger in numbers."""
+        """Return the ledger's totals."""
         with self._transaction() as opened:
             histogram = dict(opened.execute(_HISTOGRAM))
             protectors = tuple(
@@ -287,7 +288,7 @@ class Ledger:
             )
 
     def export(self, path: str | os.PathLike[str]) -> None:
-        """Write one line per release to a .csv or .jsonl file, whole or not at all.
+        """Write one line per release to a .csv or .jsonl file, atomically.
 
         The columns are the row's number, the item's hashed id, the protector's fingerprint, ε, the
         hashed tag of a repeatable release, and the row's checksum; None is an empty field.
@@ -322,8 +323,8 @@ class Ledger:
         """Check the file and the checksum of every row.
 
         Raises:
-            LedgerError: the file is damaged, or a row was changed, inserted or removed; the message
-                has the number of the first bad row. Rows missing at the end go unnoticed.
+            LedgerError: the file is damaged, or a row was changed, inserted or removed; the message has
+                the number of the first bad row. Rows missing at the end go unnoticed.
         """
         caps = "SELECT row, chain, cap FROM caps ORDER BY row"
         events = "SELECT row, chain, item, protector, epsilon, release FROM events ORDER BY row"
@@ -347,13 +348,13 @@ class Ledger:
 
     @contextlib.contextmanager
     def _transaction(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
-        """Yield a connection to the ledger that this object has seen so far."""
+        """Yield a connection to the file that this object has used so far; raise for another."""
         if self._closed:
             raise LedgerError("Ledger: it was closed. Open it again with Ledger(path).")
         with transaction(self._path, write=write) as opened:
             salts = [salt for (salt,) in opened.execute("SELECT salt FROM ledger")]
             query = "SELECT row, chain FROM events WHERE row = ?"
-            # Another file, or an older copy of this one, would forget releases.
+            # The salt identifies the ledger, the last row its age: a replaced or restored file forgets releases.
             same = len(salts) == 1 and isinstance(salts[0], bytes) and self._salt in (b"", salts[0])
             if not same or (
                 self._last[0] and opened.execute(query, self._last[:1]).fetchone() != self._last
@@ -370,13 +371,15 @@ class Ledger:
 
 
 def _hashed_item(salt: bytes, item: Any, owner: str, position: int) -> bytes:
-    """Return the 32 bytes that replace an id. Texts are compared as they are, without Unicode normalisation."""
+    """Return the 32 bytes that replace an id; texts are compared without Unicode normalisation."""
+    # The prefix keeps the three types apart: "7", b"7" and 7 are different items.
     if isinstance(item, str):
         return hmac.digest(salt, b"s" + item.encode("utf-8", "surrogatepass"), "sha256")
     if isinstance(item, bytes):
         return hmac.digest(salt, b"b" + item, "sha256")
     if isinstance(item, int | np.integer) and not isinstance(item, bool):
         number = int(item)
+        # one spare bit for the sign
         content = number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)
         return hmac.digest(salt, b"i" + content, "sha256")
     got = f"{type(item).__name__} at position {position}"
@@ -393,7 +396,7 @@ def _hashed_tag(salt: bytes, tag: Any, owner: str, position: int) -> bytes | Non
 
 
 def _last_row(opened: sqlite3.Connection) -> tuple[int, bytes]:
-    """Return number and checksum of the last event, (0, b"") of an empty ledger."""
+    """Return the number and checksum of the last event, (0, b"") for an empty ledger."""
     last = opened.execute("SELECT row, chain FROM events ORDER BY row DESC LIMIT 1").fetchone()
     if last is None:
         return 0, b""
@@ -403,7 +406,7 @@ def _last_row(opened: sqlite3.Connection) -> tuple[int, bytes]:
 
 
 def _stored_cap(opened: sqlite3.Connection) -> int | None:
-    """Return the cap that the file holds, or None; a damaged one is an error, not None."""
+    """Return the cap that the file holds, or None; a damaged one raises."""
     row = opened.execute("SELECT cap FROM caps ORDER BY row DESC LIMIT 1").fetchone()
     if row is None:
         return None
@@ -418,7 +421,7 @@ def _count(opened: sqlite3.Connection, item: bytes) -> int:
 
 
 def _append_cap(opened: sqlite3.Connection, salt: bytes, cap: int) -> None:
-    """Store ``cap`` if it is larger than the stored one: another process may have been faster."""
+    """Store ``cap`` if it is larger than the stored one, which another process may have raised."""
     query = "SELECT row, cap FROM caps ORDER BY row DESC LIMIT 1"
     row, stored = opened.execute(query).fetchone() or (0, 0)
     if cap > stored:
@@ -429,6 +432,7 @@ def _append_cap(opened: sqlite3.Connection, salt: bytes, cap: int) -> None:
 def _without_repetitions(
     opened: sqlite3.Connection, batch: Iterable[tuple[bytes, bytes | None]], protector: str
 ) -> list[tuple[bytes, bytes | None]]:
+    # A tag may repeat within one batch too: `met` holds those that the file does not yet.
     query = "SELECT 1 FROM events WHERE item = ? AND protector = ? AND release = ?"
     fresh: list[tuple[bytes, bytes | None]] = []
     met: set[tuple[bytes, bytes]] = set()
@@ -444,6 +448,7 @@ def _without_repetitions(
 def _check_cap(opened: sqlite3.Connection, cap: int | None, more: Counter[bytes]) -> None:
     if cap is None:
         return
+    # The whole batch counts at once: an id that occurs twice needs two free releases.
     beyond = sum(_count(opened, item) + number > cap for item, number in more.items())
     if beyond:
         raise LedgerCapError(

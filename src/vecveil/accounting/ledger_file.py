@@ -1,9 +1,8 @@
 """Create, check and open the SQLite file of a ledger; no connection stays open across a fork.
 
-A connection lives for one transaction. SQLite's locks belong to the process, and a child that
-inherits an open connection can break the parent's file; so all transactions of a process run under
-one lock, which a fork waits for. The rollback journal with ``synchronous = EXTRA`` makes a commit
-durable before it returns, and leaves one file at rest.
+A connection lives for one transaction. SQLite's locks belong to the process, and a child that inherits an open
+connection can break the parent's file; so all transactions of a process run under one lock, which a fork waits for.
+The rollback journal with ``synchronous = EXTRA`` makes a commit durable before it returns and leaves a single file.
 """
 
 from __future__ import annotations
@@ -48,9 +47,10 @@ def event_checksum(
     """Return the SHA-256 of one event under the ledger's salt.
 
     Args:
-        before: checksum of the row before, which earlier versions of vecveil hashed in; None leaves it out.
+        before: checksum of the previous row, which earlier versions of vecveil hashed in; None omits it.
     """
     name = protector.encode("utf-8", "surrogatepass")
+    # Lengths and presence bytes make the encoding unambiguous: no two events share one input.
     parts = (
         before or _first(salt),
         struct.pack(">qI", row, len(name)),
@@ -72,10 +72,10 @@ def _first(salt: bytes) -> bytes:
 
 
 APPLICATION = 0x7663766C
-"""Marks the file as a ledger of vecveil (SQLite's application id): "vcvl"."""
+"""SQLite's application id, which marks the file as a ledger of vecveil: "vcvl"."""
 SCHEMA_VERSION = 1
 BUSY_SECONDS = 60.0
-"""How long a transaction waits for those of other processes."""
+"""Longest wait of a transaction for those of other processes."""
 
 _SCHEMA = """
 CREATE TABLE ledger (salt BLOB NOT NULL CHECK (length(salt) = 32));
@@ -103,7 +103,7 @@ _REFUSALS = "".join(
     )
     for verb in verbs
 ) + "".join(
-    # Also keeps INSERT OR REPLACE, which fires no DELETE trigger, from replacing a row.
+    # INSERT OR REPLACE fires no DELETE trigger: rows may only be appended with the next number.
     f"CREATE TRIGGER {table}_next BEFORE INSERT ON {table}\n"
     f"WHEN NEW.row IS NOT (SELECT ifnull(max(row), 0) + 1 FROM {table})\n"
     f"BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END;\n"
@@ -112,17 +112,17 @@ _REFUSALS = "".join(
 
 _LOCK = threading.RLock()
 if hasattr(os, "register_at_fork"):
+    # A fork in the middle of a transaction would copy SQLite's locks into the child.
     os.register_at_fork(
         before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release
     )
 
 
 def create_file(path: Path, *, cap: int | None) -> None:
-    """Make an empty ledger at ``path``, unless there is one; readable by its owner alone.
+    """Make an empty ledger at ``path``, readable by its owner alone, unless a file exists.
 
-    It is written beside the target and linked to it, so that of several processes one makes the
-    ledger, and nobody ever sees half of one. A file that is there is left as it is: a ledger that
-    was truncated to nothing must not begin anew.
+    The file is written beside the target and linked to it: of several processes one makes the ledger, and
+    no reader sees half of it. An existing file stays: a ledger truncated to nothing must not begin anew.
     """
     with _LOCK, _system_explained(path), _explained(path):
         if path.exists():
@@ -130,7 +130,7 @@ def create_file(path: Path, *, cap: int | None) -> None:
             return
         with temporary_beside(path, mode=0o600) as temporary:
             with contextlib.closing(_connect(temporary)) as made:
-                # Nobody sees this file before it is whole, so it needs no journal that a kill could leave.
+                # No reader sees this file before it is whole, so a kill needs no journal to roll back.
                 made.execute("PRAGMA journal_mode = MEMORY")
                 made.executescript(f"BEGIN; {_SCHEMA}{_REFUSALS} COMMIT;")
                 made.execute("BEGIN")
@@ -142,14 +142,15 @@ def create_file(path: Path, *, cap: int | None) -> None:
                     first = cap_checksum(salt, 1, cap)
                     made.execute("INSERT INTO caps VALUES (1, ?, ?)", (cap, first))
                 made.execute("COMMIT")
+            # link, unlike rename, fails if another process was faster: its ledger stays.
             with contextlib.suppress(FileExistsError):
                 os.link(temporary, path)
-        sync_folder(path.parent)
+        sync_folder(path.parent)  # the new directory entry is durable too
 
 
 @contextlib.contextmanager
 def transaction(path: Path, *, write: bool = False) -> Iterator[sqlite3.Connection]:
-    """Yield a connection inside a transaction that is committed at the end, or undone on an error.
+    """Yield a connection inside a transaction: committed at the end, rolled back on an error.
 
     Raises:
         LedgerError: the file is no ledger, of another version, damaged, locked or read-only.
@@ -157,6 +158,7 @@ def transaction(path: Path, *, write: bool = False) -> Iterator[sqlite3.Connecti
     with _LOCK, _explained(path):
         _check_regular(path)
         with contextlib.closing(_connect(path)) as opened:
+            # IMMEDIATE takes the write lock now: a later upgrade from a read lock could deadlock.
             opened.execute("BEGIN IMMEDIATE" if write else "BEGIN")
             try:
                 _check_schema(opened, path)
@@ -169,14 +171,14 @@ def transaction(path: Path, *, write: bool = False) -> Iterator[sqlite3.Connecti
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    """Return a connection to a file that exists; SQLite itself would make an empty one."""
+    """Return a connection to an existing file; by default SQLite would create an empty one."""
     opened = sqlite3.connect(
         f"{path.as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None
     )
     try:
         opened.execute("PRAGMA synchronous = EXTRA")
-        opened.execute("PRAGMA trusted_schema = OFF")
-    except BaseException:  # of a damaged file
+        opened.execute("PRAGMA trusted_schema = OFF")  # functions in an altered schema must not run
+    except BaseException:  # a damaged file fails here already
         opened.close()
         raise
     return opened
@@ -203,6 +205,7 @@ def _check_schema(opened: sqlite3.Connection, path: Path) -> None:
     if version != SCHEMA_VERSION:
         raise _refusal(path, f"a ledger of version {SCHEMA_VERSION}", f"version {version}",
                        fix="Use the vecveil that made it.")  # fmt: skip
+    # A missing trigger would make the file writable without trace, so the schema is compared whole.
     if _schema_of(opened) != _expected_schema():
         raise _refusal(path, "a ledger with its tables and triggers as made", "altered ones",
                        "The triggers keep it append-only.", "Restore it from a copy.")  # fmt: skip
@@ -243,19 +246,19 @@ _DAMAGED = ("an intact ledger", "a damaged file", "Restore it from a copy.")
 
 @contextlib.contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Turn what SQLite refuses inside the block into a `LedgerError`."""
+    """Turn SQLite's errors inside the block into a `LedgerError`."""
     try:
         yield
     except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: SQLite quotes damaged names
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF  # the primary code without SQLite's extension
         constraint, got, fix = _REASONS.get(code, _DAMAGED)
-        # Without the cause: SQLite's own sentence can quote what a damaged field holds.
+        # Without the cause: SQLite's message can quote a damaged field.
         raise _refusal(path, constraint, got, "Nothing was recorded.", fix) from None
 
 
 @contextlib.contextmanager
 def _system_explained(path: Path) -> Iterator[None]:
-    """Turn what the operating system refuses inside the block into a `LedgerError`."""
+    """Turn the operating system's errors inside the block into a `LedgerError`."""
     try:
         yield
     except OSError as error:

@@ -5,9 +5,9 @@ attack, drawn under either input, make events: a score at or above a threshold, 
 Clopper–Pearson bounds on both probabilities, ε ≥ log((P_low − δ) / Q_high) holds at the stated
 confidence (Jagielski, Ullman & Oprea 2020). The bound says nothing about better attacks.
 
-`CanaryScoreAuditor` has the interface of ``jax_privacy.auditing.CanaryScoreAuditor``, written on NumPy and SciPy. Two
-things differ: the Bonferroni correction counts all thresholds that the scores offer, not the corners of the observed
-ROC curve (whose number depends on the scores), and δ may be 0 in `epsilon_one_run`.
+`CanaryScoreAuditor` has the interface of ``jax_privacy.auditing.CanaryScoreAuditor``, on NumPy and SciPy. Two things
+differ: the Bonferroni correction counts all thresholds that the scores offer, not the corners of the observed ROC
+curve (whose number depends on the scores), and δ may be 0 in `epsilon_one_run`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
     "epsilon_lower_bound",
 ]
 
-_THRESHOLDS = 1000
+_THRESHOLDS = 1000  # at each end of the scores
 
 
 @dataclass(frozen=True)
@@ -43,15 +43,14 @@ class LowerBound:
 
     Attributes:
         epsilon_lower_bound: the pair is not (ε, δ)-DP for any smaller ε.
-        advantage_low: the total variation of the pair is at least this.
-        threshold: of the score, for the bound on ε.
-        direction: event and sides of the bound on ε: ``x≥`` compares the scores of x at or above the
+        advantage_low: lower bound of the pair's total variation.
+        threshold: score threshold of the bound on ε.
+        direction: event and sides of that bound: ``x≥`` compares the scores of x at or above the
             threshold with those of y.
-        advantage_threshold: the threshold for the advantage.
+        advantage_threshold: score threshold of the advantage.
         delta: δ of the bound.
-        confidence: chance that both bounds hold, at least.
-        samples: scores of x and of y that the bounds were computed from: not those that the
-            thresholds were chosen on.
+        confidence: least probability that both bounds hold.
+        samples: number of scores of x and of y behind the bounds, without those that selected thresholds.
     """
 
     epsilon_lower_bound: float
@@ -72,9 +71,10 @@ class LowerBound:
 def clopper_pearson(
     successes: Any, trials: Any, *, significance: float
 ) -> tuple[Any, Any]:  # numbers or arrays, as given
-    """Return lower and upper bound of a binomial probability, each wrong with that chance at most."""
+    """Return the lower and upper bound of a binomial probability, each wrong with chance ``significance``."""
     k, n = np.asarray(successes, dtype=np.float64), np.asarray(trials, dtype=np.float64)
     with np.errstate(invalid="ignore"):
+        # Quantiles of Beta(k, n − k + 1) and Beta(k + 1, n − k): the exact tails, no normal approximation.
         low = special.betaincinv(k, n - k + 1, significance)
         high = special.betainccinv(k + 1, n - k, significance)
     return np.where(k > 0, low, 0.0)[()], np.where(k < n, high, 1.0)[()]
@@ -90,17 +90,17 @@ def epsilon_lower_bound(
 ) -> LowerBound:
     """Return the bounds on ε and on the advantage that scores of releases of x and of y prove.
 
-    A random half of the scores selects thresholds and direction; the other half gives the bounds, so no
-    correction for the selection is due. Four directions are tried: scores above and below, x against y and
+    A random half of the scores selects thresholds and direction; the other half gives the bounds, so
+    the selection needs no correction. Four directions are tried: scores above and below, x against y and
     y against x. A log-likelihood ratio gives the strongest bound; any score gives a valid one.
 
     Args:
         scores_x: (N,) scores of independent releases of x; no NaN.
-        scores_y: (M,) the same of y.
+        scores_y: (M,) scores of independent releases of y.
         delta: δ of (ε, δ)-DP.
-        confidence: of both bounds together. Of N samples, ε beyond about log(N/2) − log log(4/(1 −
-            confidence)) cannot be shown.
-        seed: which half is which; independent of the scores.
+        confidence: of both bounds together. N samples cannot prove an ε beyond about
+            log(N/2) − log log(4/(1 − confidence)).
+        seed: of the split into halves; independent of the scores.
     """
     owner = "epsilon_lower_bound"
     x = check_scores(scores_x, owner=owner, param="scores_x", minimum=4)
@@ -120,6 +120,7 @@ def epsilon_lower_bound(
     advantages = _shares(choose_x, thresholds) - _shares(choose_y, thresholds)
     advantage_threshold = thresholds[int(np.abs(advantages).argmax())]
 
+    # One threshold and one direction remain, so each bound is a single test.
     at = _epsilons(bound_x, bound_y, np.array([threshold]), delta, significance)
     return LowerBound(
         epsilon_lower_bound=float(at[direction][0]),
@@ -147,8 +148,8 @@ def check_scores(value: Any, *, owner: str, param: str, minimum: int = 1) -> Vec
 
 
 def _candidates(x: Vector, y: Vector) -> Any:
-    """Return about 2,000 of the scores at most, densely towards both ends."""
-    # Thresholds between scores change nothing.
+    """Return at most about 2,000 of the scores, densely towards both ends, where ε is large."""
+    # Events change only at scores, so these are all the thresholds that differ.
     pooled = np.unique(np.concatenate([x, y]))
     if len(pooled) <= _THRESHOLDS:
         return pooled
@@ -186,8 +187,8 @@ def _epsilons(
 def _advantage(x: Vector, y: Vector, threshold: float, significance: float) -> float:
     """Return a lower bound of |P(score ≥ threshold) − Q(score ≥ threshold)|.
 
-    Of the two differences one at most can be above zero, and a false one needs one of two bounds to
-    fail on its side; each side has its own two.
+    At most one of the two differences is positive. A false bound needs one of two tail bounds to fail on
+    its side; each side has its own two.
     """
     at = np.array([threshold])
     k, m = int(_counts(x, at)[0]), int(_counts(y, at)[0])
@@ -224,7 +225,7 @@ Strategy: TypeAlias = Bonferroni | Explicit | Split
 
 
 class CanaryScoreAuditor:
-    """Lower bounds of ε from attack scores of canaries; a score at or above a threshold says "in".
+    """Lower bounds of ε from attack scores of canaries; a score at or above a threshold means "in".
 
     Args:
         in_scores: (N,) scores of held-in canaries.
@@ -249,10 +250,10 @@ class CanaryScoreAuditor:
     ) -> float:
         """Return a lower bound of ε by Clopper–Pearson bounds on TPR and FPR (arXiv:2101.04535).
 
-        Canaries are independent of each other: one for each run, or nearly so.
+        The canaries must be independent: one for each run, or nearly so.
 
         Args:
-            significance: chance that the bound is wrong, at most.
+            significance: largest chance that the bound is wrong.
             delta: δ of (ε, δ)-DP.
             one_sided: True for TPR/FPR alone; False also tries TNR/FNR.
             threshold_strategy: `Bonferroni` (the default), `Explicit` or `Split`.
@@ -267,7 +268,7 @@ class CanaryScoreAuditor:
                 best = at[int(first._bounds(at, level, delta, one_sided).argmax())]
                 return float(second._bounds([best], level, delta, one_sided)[0])
             case Bonferroni():
-                # One rank of either sample for each threshold: the bounds hold at order statistics.
+                # The number of ranks is fixed before the scores are seen, unlike that of distinct scores.
                 tried = len(self._in) + len(self._out)
                 return float(
                     self._bounds(self._thresholds(), level / tried, delta, one_sided).max()
@@ -282,11 +283,11 @@ class CanaryScoreAuditor:
     ) -> float:
         """Return a lower bound of ε from one run (Steinke, Nasr & Jagielski 2023, Theorem 5.2).
 
-        Each canary was in or out by a fair coin of its own. The attacker guesses "in" for scores at or
-        above a threshold and says nothing about the others.
+        An independent fair coin put each canary in or out. The attacker guesses "in" for scores at or
+        above a threshold and abstains on the others.
 
         Args:
-            significance: chance that the bound is wrong, at most.
+            significance: largest chance that the bound is wrong.
             delta: δ of (ε, δ)-DP.
             threshold_strategy: `Bonferroni` (the default, over the number of guesses), `Explicit` or
                 `Split`.
@@ -329,12 +330,12 @@ class CanaryScoreAuditor:
         return CanaryScoreAuditor(in_first, out_first), CanaryScoreAuditor(in_second, out_second)
 
     def _bounds(self, thresholds: Any, level: float, delta: float, one_sided: bool) -> Any:
-        """Return the bound on ε at each threshold, each wrong with chance ``level`` at most."""
+        """Return the bound on ε at each threshold, each wrong with chance at most ``level``."""
         at = np.asarray(thresholds, dtype=np.float64)
         n, m = len(self._in), len(self._out)
         tp, fp = _counts(self._in, at), _counts(self._out, at)
         sides = [(tp, n, fp, m)] if one_sided else [(tp, n, fp, m), (m - fp, m, n - tp, n)]
-        share = level / (2 * len(sides))
+        share = level / (2 * len(sides))  # two bounds for each side
         best = np.zeros(len(at))
         for hits, trials, false_hits, false_trials in sides:
             low, _ = clopper_pearson(hits, trials, significance=share)
@@ -344,7 +345,7 @@ class CanaryScoreAuditor:
         return best
 
     def _one_run(self, thresholds: Any, level: float, delta: float) -> tuple[float, float]:
-        """Return the largest bound over the thresholds, and the threshold."""
+        """Return the largest bound over the thresholds, and its threshold."""
         from scipy import optimize  # slow to import
 
         at = np.asarray(thresholds, dtype=np.float64)
@@ -352,8 +353,9 @@ class CanaryScoreAuditor:
         guesses = correct + _counts(self._out, at)
         best, where = 0.0, float(at[0])
         open_ = np.ones(len(at), dtype=bool)
+        # Raise ε from threshold to threshold: only those still significant at the best ε can improve it.
         while True:
-            # δ only adds to the p-value, and ε raises it: what fails once without δ never comes back.
+            # δ only adds to the p-value, and ε raises it: a threshold that fails without δ stays out.
             p = _at_least(correct, guesses, special.expit(best))
             open_ &= p <= level
             if not open_.any():
@@ -370,13 +372,15 @@ class CanaryScoreAuditor:
                 while excess(high) <= 0:
                     high *= 2
                 root = float(optimize.bisect(excess, best, high, xtol=1e-9))
+                # below the root: the p-value there is at most the level
                 best, where = max(best, root - 1e-9), float(at[i])
 
 
 def _one_run_p(epsilon: float, guesses: int, correct: int, canaries: int, delta: float) -> float:
-    """Return the chance of so many correct guesses, at most, under (ε, δ)-DP (ibid., Theorem 5.2)."""
+    """Return the p-value of ``correct`` guesses out of ``guesses`` under (ε, δ)-DP (ibid., Theorem 5.2)."""
     q = special.expit(epsilon)
     p = float(_at_least(correct, guesses, q))
+    # The theorem's α: δ moves probability to the worst number of canaries, hence the maximum.
     if delta > 0 and correct > 0:
         steps = np.arange(1, correct + 1)
         slack = (_at_least(correct - steps, guesses, q) - p) / steps
@@ -385,7 +389,7 @@ def _one_run_p(epsilon: float, guesses: int, correct: int, canaries: int, delta:
 
 
 def _at_least(successes: Any, trials: Any, q: Any) -> Any:
-    """Return the chance of so many successes or more of a binomial."""
+    """Return the probability of at least ``successes`` in ``trials`` of a binomial with probability q."""
     k, n = np.asarray(successes, dtype=np.float64), np.asarray(trials, dtype=np.float64)
     with np.errstate(invalid="ignore"):
         return np.where(k > 0, special.betainc(np.maximum(k, 1e-300), n - k + 1, q), 1.0)[()]

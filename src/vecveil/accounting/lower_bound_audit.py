@@ -25,21 +25,21 @@ __all__ = [
     "float32_share",
 ]
 
-_RESOLUTION = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 2e-7}
+_RESOLUTION = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 2e-7}  # a few units of rounding
 
 
 @dataclass(frozen=True)
 class Ties:
-    """Lengths of the noise that agree, and how many a continuous law allows.
+    """Nearly equal lengths of the noise, and the number that a continuous law allows.
 
-    A radius drawn in float32 takes one of a few million values, so that among thousands of releases some
-    agree to all digits, which a float64 radius does once in a billion pairs. A generator that is seeded
-    anew for each call repeats itself outright.
+    A float32 radius takes one of a few million values, so some of thousands of releases agree to all digits;
+    a float64 radius agrees once in a billion pairs. A generator that is seeded anew for each call repeats
+    its values exactly.
 
     Attributes:
         observed: neighbours among the sorted lengths that agree within the resolution.
-        expected: their mean number under any log-concave law of that spread, at most.
-        allowed: more than this has a chance below the significance.
+        expected: upper bound of their mean number under any log-concave law of that spread.
+        allowed: a larger number has a chance below the significance.
         resolution: relative difference below which two lengths agree.
     """
 
@@ -50,19 +50,19 @@ class Ties:
 
     @property
     def passed(self) -> bool:
-        """True if a continuous law allows as many ties."""
+        """True if a continuous law allows that many ties."""
         return self.observed <= self.allowed
 
 
 def count_ties(lengths: Vector, *, dtype: object, significance: float, offset: float = 0.0) -> Ties:
-    """Return how many of the lengths agree.
+    """Return the number of lengths that agree, and the number that a log-concave law allows.
 
     Of M lengths with a log-concave density f, two agree within a gap g with probability at most
-    2g · max f ≤ 2g/sd, so M²g/sd pairs are expected at most, nearly Poisson.
+    2g · max f ≤ 2g/sd, so at most M²g/sd pairs are expected, nearly Poisson.
 
     Args:
         lengths: (M,) lengths of the noise of independent releases, also of different inputs.
-        dtype: of the released vectors, which limits how finely lengths can be told apart.
+        dtype: of the released vectors, which limits the resolution of lengths.
         significance: chance of a false rejection.
         offset: length of the inputs; y − x loses the digits that x takes.
     """
@@ -73,27 +73,27 @@ def count_ties(lengths: Vector, *, dtype: object, significance: float, offset: f
     resolution = _RESOLUTION[np.dtype(dtype)] * (1 + offset / middle if middle > 0 else 1.0)  # type: ignore[call-overload]
     gap = resolution * middle
     observed = int((np.diff(ordered) <= gap).sum())
-    if spread <= gap:  # all alike
+    if spread <= gap:  # all lengths are alike: any tie is one too many
         return Ties(observed, 0.0, 0, resolution)
     expected = len(ordered) ** 2 * gap / spread
     return Ties(observed, expected, int(stats.poisson.isf(significance, expected)), resolution)
 
 
 def float32_share(noise: Embeddings) -> float:
-    """Return the share of float64 coordinates that are float32 numbers: 2⁻²⁹ or so by chance."""
+    """Return the share of float64 coordinates that are float32 numbers: about 2⁻²⁹ by chance."""
     with np.errstate(over="ignore"):
         rounded = noise.astype(np.float32).astype(np.float64)
     return float((rounded == noise).mean())
 
 
-_BLOCK = 4096
+_BLOCK = 4096  # releases per call: bounds the memory
 _CHECKS = 5
-_FLOAT32_SHARE = 1e-3
+_FLOAT32_SHARE = 1e-3  # far above the 2⁻²⁹ of chance, far below the 1 of noise drawn in float32
 
 
 @dataclass(frozen=True)
 class AuditCheck:
-    """One test of what is declared: whether it passed, the reason in plain words, the figures."""
+    """One test of a declaration: outcome, reason in plain words, and figures."""
 
     name: str
     passed: bool
@@ -103,17 +103,17 @@ class AuditCheck:
 
 @dataclass(frozen=True)
 class MechanismAudit:
-    """The outcome of all tests; a right mechanism passes with the stated confidence.
+    """The outcome of all tests; a correct mechanism passes with the stated confidence.
 
     Attributes:
         passed: every check passed.
         reasons: of the checks that did not pass.
         checks: all of them.
-        lower_bound: what the likelihood-ratio attack proves.
-        declared_worst_case: ε times the distance, in the mechanism's own norm.
+        lower_bound: the bound that the likelihood-ratio attack proves.
+        declared_worst_case: ε times the distance, in the mechanism's norm.
         declared_total_variation: the exact advantage of the best attacker.
         samples: releases of each input.
-        confidence: chance that a right mechanism passes, at least.
+        confidence: least probability that a correct mechanism passes.
     """
 
     passed: bool
@@ -158,28 +158,28 @@ def audit_mechanism(
     confidence: float = 0.999999,
     low_order_bits: bool = False,
 ) -> MechanismAudit:
-    """Return whether ``release`` behaves on x and x′ as declared.
+    """Test whether ``release`` behaves on x and x′ as declared.
 
     Five tests share the allowed chance of a false rejection:
 
     - *worst case*: the proved lower bound on ε is at most the declared ε times the distance;
     - *advantage*: the proved advantage is at most the declared total variation;
-    - *privacy loss*: at five thresholds the shares of outputs whose log-likelihood ratio lies above
-      are the declared ones (exact binomial, both sides: too little noise and too much);
-    - *noise*: the length of the noise has the declared law (the normal scores' mean and variance);
+    - *privacy loss*: at five thresholds the shares of outputs with a larger log-likelihood ratio are the
+      declared ones (exact binomial, both sides: too little noise and too much);
+    - *noise*: the length of the noise has the declared law (mean and variance of the normal scores);
     - *ties*: lengths do not repeat, within and between the two inputs.
 
-    Not seen: noise that is wrong only in directions other than x − x′ and keeps its length; errors
-    that are small against 1/√samples, such as a scale that is off by less than about 5/√(2n·samples).
+    The tests miss noise that is wrong only in directions other than x − x′ and keeps its length, and
+    errors small against 1/√samples, such as a scale that is off by less than about 5/√(2n·samples).
 
     Args:
         release: (X, generator) → Y, as a mechanism's ``protect``.
-        x, x_prime: (n,) the inputs, float32 or float64; float64 shows more of the noise.
+        x, x_prime: (n,) inputs, float32 or float64; float64 shows more of the noise.
         samples: releases of each.
         declared: `declared_laplace`, `declared_gaussian` or `declared_purkayastha` of this pair.
         rng: None for the cryptographic generator; a seed or generator for a repeatable run.
-        confidence: chance that a right mechanism passes.
-        low_order_bits: also refuse float64 noise whose coordinates are float32 numbers. Off for
+        confidence: chance that a correct mechanism passes.
+        low_order_bits: also reject float64 noise whose coordinates are float32 numbers. Off for
             mechanisms that round their output to a grid.
     """
     owner = "audit_mechanism"
@@ -192,7 +192,8 @@ def audit_mechanism(
                 owner, param, "the vector that `declared` was made for", "another"
             )
     draws = _draw(release, (x, x_prime), N, declared, generator)
-    share = (1 - confidence) / _CHECKS
+    share = (1 - confidence) / _CHECKS  # Bonferroni over the five tests
+    # it serves two tests: worst case and advantage
     bound = epsilon_lower_bound(*draws.scores, confidence=1 - 2 * share)
     checks = (
         _worst_case(bound, declared),
@@ -232,6 +233,7 @@ def _draw(
                                            f"a function to finite ({rows}, " f"{len(vector)}) arrays",
                                            f"one to shape {np.shape(Y)}")  # fmt: skip
             draws.dtype = Y.dtype
+            # Lengths in float64 even for float32 outputs: rounding must not create ties.
             Y = Y.astype(np.float64)
             part = slice(start, start + rows)
             scores[part], lengths[part] = declared.score(Y), declared.length(Y, centre)
@@ -267,14 +269,16 @@ def _advantage(bound: LowerBound, declared: DeclaredPair) -> AuditCheck:
 
 
 def _privacy_loss(draws: _Draws, declared: DeclaredPair, significance: float) -> AuditCheck:
-    """Compare shares of scores above thresholds, which the declared total variation fixes."""
+    """Test the shares of scores above five thresholds against the declared law."""
     from scipy import stats
 
+    # Thresholds where both laws have mass: within the μ of Gaussian DP of equal total variation.
     mu = 2 * float(special.ndtri(min((1 + declared.total_variation) / 2, 1 - 1e-9)))
     reach = min(mu, 0.9 * declared.worst_case)
     thresholds = reach * np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
     worst = (1.0, 0.0, 0.0, 0.0)
     for t in thresholds:
+        # Under x′ the score is the negative: P′(score > t) = 1 − tail(−t).
         for scores, law in (
             (draws.scores[0], declared.tail(t)),
             (draws.scores[1], 1 - declared.tail(-t)),
@@ -283,7 +287,7 @@ def _privacy_loss(draws: _Draws, declared: DeclaredPair, significance: float) ->
             p = _two_sided(stats.binom(len(scores), min(max(law, 0.0), 1.0)), above)
             worst = min(worst, (p, float(t), above / len(scores), law))
     p, t, observed, law = worst
-    passed = p >= significance / (2 * len(thresholds))
+    passed = p >= significance / (2 * len(thresholds))  # two inputs at each threshold
     reason = (
         "The privacy loss has the declared law."
         if passed
@@ -302,10 +306,11 @@ def _noise(draws: _Draws, declared: DeclaredPair, significance: float) -> AuditC
     scores = np.concatenate([declared.normal_score(lengths) for lengths in draws.lengths])
     M = len(scores)
     mean = float(scores.mean())
+    # About 0, not about the mean: mean and mean square then have exact null laws.
     variance = float((scores**2).mean())
     p_mean = 2 * float(special.ndtr(-abs(mean) * math.sqrt(M)))
     p_variance = _two_sided(stats.chi2(M), variance * M)
-    passed = min(p_mean, p_variance) >= significance / 2
+    passed = min(p_mean, p_variance) >= significance / 2  # two tests
     reason = (
         "The length of the noise has the declared law."
         if passed

@@ -1,9 +1,9 @@
-"""The laws that a mechanism declares for one pair of inputs, in the form that an audit can test.
+"""Declared laws of the mechanisms for one pair of inputs, in a form that an audit can test.
 
 Each declaration has the log-likelihood ratio of an output, the law of that ratio, and the law of the
 noise's length. All three mechanisms are symmetric: a reflection swaps the inputs, so the ratio under x
-is the negative of the ratio under x′. The integrals here share no code with the package's privacy
-losses, so that an audit does not repeat their errors.
+is the negative of the ratio under x′. The integrals share no code with the package's privacy losses, so
+an audit does not repeat their errors.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class DeclaredPair:
     """The declared laws of one pair of inputs.
 
     Attributes:
-        name: of the mechanism.
-        x, x_prime: (n,) the inputs.
+        name: name of the mechanism.
+        x, x_prime: (n,) inputs.
         worst_case: the largest privacy loss, ε times the distance; infinite for Gaussian noise.
         score: (N, n) outputs → (N,) log p(y | x) − log p(y | x′).
         tail: t → P(score > t) for outputs of x.
-        length: outputs, input → (N,) length of the noise in the mechanism's own norm.
-        normal_score: lengths → (N,) their quantile as a standard normal number.
+        length: outputs, input → (N,) length of the noise in the mechanism's norm.
+        normal_score: lengths → (N,) their quantiles as standard normal numbers.
     """
 
     name: str
@@ -52,14 +52,15 @@ class DeclaredPair:
 
     @property
     def total_variation(self) -> float:
-        """The largest advantage that any attacker can have."""
+        """The largest advantage of any attacker."""
         return self.delta(epsilon=0.0)
 
     def delta(self, *, epsilon: float) -> float:
         """Return δ(ε) = P(score > ε) − e^ε P′(score > ε).
 
-        Rounding is multiplied by e^ε: for large ε take the exact losses (`LaplacePrivacyLoss` and others).
+        e^ε multiplies the rounding error: for large ε use the exact losses (`LaplacePrivacyLoss` and others).
         """
+        # By symmetry P′(score > ε) = P(score < −ε) = 1 − tail(−ε).
         return max(0.0, self.tail(epsilon) - float(np.exp(epsilon)) * (1 - self.tail(-epsilon)))
 
 
@@ -69,9 +70,9 @@ def declared_laplace(
     """Return the laws of y = x + z, z with density ∝ exp(−ε‖z‖_Σ), n ≥ 2.
 
     Args:
-        x, x_prime: (n,) the inputs.
+        x, x_prime: (n,) inputs.
         epsilon: ε > 0 per unit of the norm.
-        covariance: Σ, (n, n), used as it is; None for the identity.
+        covariance: Σ, (n, n), not rescaled; None for the identity.
     """
     owner = "declared_laplace"
     x, x_prime, n = _pair(x, x_prime, owner, least=2)
@@ -82,6 +83,7 @@ def declared_laplace(
     def length(Y: Embeddings, centre: Vector) -> Vector:
         return np.asarray(np.linalg.norm(white(Y - centre), axis=1))
 
+    # The radius is Gamma(n, 1/ε); equal quantiles make the integral over it one over [0, 1].
     nodes, weights = np.polynomial.legendre.leggauss(400)
     radii, shares = special.gammaincinv(n, (nodes + 1) / 2) / eps, weights / 2
 
@@ -90,6 +92,7 @@ def declared_laplace(
         if not -rho < tau < rho:  # ‖z + d‖ − ‖z‖ is between −ρ and ρ
             return float(tau <= -rho)
         cosines = ((radii + tau) ** 2 - radii**2 - rho**2) / (2 * radii * rho)
+        # a negative bound on ‖z + d‖ always holds
         return float(shares @ np.where(radii + tau < 0, 1.0, _cosine_above(cosines, n)))
 
     return DeclaredPair(
@@ -110,9 +113,9 @@ def declared_gaussian(
     """Return the laws of y = x + σ N(0, Σ); worst_case is infinite.
 
     Args:
-        x, x_prime: (n,) the inputs.
+        x, x_prime: (n,) inputs.
         sigma: σ > 0.
-        covariance: Σ, (n, n), used as it is; None for the identity.
+        covariance: Σ, (n, n), not rescaled; None for the identity.
     """
     owner = "declared_gaussian"
     x, x_prime, n = _pair(x, x_prime, owner, least=1)
@@ -141,7 +144,7 @@ def declared_purkayastha(x: Vector, x_prime: Vector, *, epsilon: float) -> Decla
     """Return the laws of y on the unit sphere with density ∝ exp(−ε arccos(xᵀy)), n ≥ 3.
 
     Args:
-        x, x_prime: (n,) the inputs, of length 1.
+        x, x_prime: (n,) inputs, of length 1.
         epsilon: ε > 0 per radian.
     """
     owner = "declared_purkayastha"
@@ -151,16 +154,17 @@ def declared_purkayastha(x: Vector, x_prime: Vector, *, epsilon: float) -> Decla
         if abs(float(np.linalg.norm(value)) - 1) > 1e-6:
             raise InvalidInputError.of(owner, param, "of length 1", "another length")
     phi = float(_angle((x / np.linalg.norm(x))[None], x_prime)[0])
-    # The law of the angle on a fine grid of midpoints, around where it has any weight.
+    # The law of the angle on midpoints, first over [0, π], then over its effective support.
     grid = (np.arange(_ANGLES) + 0.5) * (np.pi / _ANGLES)
     log_density = -eps * grid + (n - 2) * np.log(np.sin(grid))
-    alive = np.flatnonzero(log_density > log_density.max() - 80)
+    alive = np.flatnonzero(log_density > log_density.max() - 80)  # e⁻⁸⁰ of the peak is below rounding
     low, high = grid[alive[0]] - np.pi / _ANGLES / 2, grid[alive[-1]] + np.pi / _ANGLES / 2
     grid = low + (np.arange(_ANGLES) + 0.5) * ((high - low) / _ANGLES)
     log_density = -eps * grid + (n - 2) * np.log(np.sin(grid))
     weights = np.exp(log_density - log_density.max())
     weights /= weights.sum()
     edges = np.linspace(low, high, _ANGLES + 1)
+    # both tails summed from their own end: 1 − below would lose a small upper tail
     below = np.concatenate([[0.0], np.cumsum(weights)])
     above = np.concatenate([np.cumsum(weights[::-1])[::-1], [0.0]])
 
@@ -168,6 +172,7 @@ def declared_purkayastha(x: Vector, x_prime: Vector, *, epsilon: float) -> Decla
         tau = t / eps
         if not -phi < tau < phi:
             return float(tau <= -phi)
+        # θ′ > θ + τ by the spherical law of cosines: cos θ′ = cos θ cos φ + c·sin θ sin φ.
         cosines = (np.cos(grid + tau) - np.cos(grid) * np.cos(phi)) / (np.sin(grid) * np.sin(phi))
         further = 1 - _cosine_above(cosines, n - 1)  # cos θ′ < cos(θ + τ)
         further = np.where(grid + tau >= np.pi, 0.0, np.where(grid + tau <= 0, 1.0, further))
@@ -203,7 +208,7 @@ def _pair(x: Any, x_prime: Any, owner: str, *, least: int) -> tuple[Vector, Vect
 
 
 def _whitener(covariance: Matrix | None, n: int, owner: str) -> Callable[[Embeddings], Embeddings]:
-    """Return what maps rows v to rows whose Euclidean norm is ‖v‖_Σ."""
+    """Return the map of rows v to rows whose Euclidean norm is ‖v‖_Σ."""
     if covariance is None:
         return lambda V: V
     try:
@@ -220,19 +225,19 @@ def _whitener(covariance: Matrix | None, n: int, owner: str) -> Callable[[Embedd
 
 
 def _angle(Y: Embeddings, centre: Vector) -> Vector:
-    """Return the angles between unit vectors, accurate for small ones too."""
+    """Return the angles between unit vectors, also small ones accurately: from the chord, not the cosine."""
     half = np.linalg.norm(Y - centre, axis=1) / 2
     return np.asarray(2 * np.arcsin(np.minimum(half, 1.0)))
 
 
 def _cosine_above(cosine: Any, n: int) -> Any:
-    """Return P(c > cosine), c the first coordinate of a uniform point on the sphere of R^n."""
+    """Return P(c > cosine) for the first coordinate c of a uniform point on the sphere of R^n."""
     half = np.clip((1 - cosine) / 2, 0.0, 1.0)
     return special.betainc((n - 1) / 2, (n - 1) / 2, half)
 
 
 def _normal(below: Any, above: Any) -> Any:
-    """Return Φ⁻¹ of a probability that is given by both its tails, within ±38."""
+    """Return Φ⁻¹ of a probability from both its tails, clipped to ±38, where float64 ends."""
     with np.errstate(divide="ignore"):
         score = np.where(below < 0.5, special.ndtri(below), -special.ndtri(above))
     return np.clip(score, -38.0, 38.0)

@@ -1,16 +1,15 @@
-"""The privacy loss of one pair of inputs: everything that can be said about telling them apart.
+"""The privacy loss of one pair of inputs, with three equivalent views of it.
 
 P and Q are the distributions of the output for the two inputs, L = log(dP/dQ) under P their privacy
 loss. All pairs here are symmetric: a reflection of the space swaps the inputs and keeps the noise, so
-that it does not matter which of the two is called P. Three views of the same thing:
+P and Q are interchangeable.
 
-- the privacy profile, δ(ε) = P(S) − e^ε Q(S) at the worst event S = E[(1 − e^(ε − L))₊]
-  (Balle & Wang 2018, Theorem 5); δ(0) is the total variation, the largest advantage that any attacker
-  can have;
-- the trade-off function, β(α) = the smallest type II error of a test whose type I error is at most α
-  (Dong, Roth & Su 2022, Definition 2.1);
-- μ of Gaussian differential privacy (ibid., Definition 2.6): the two are at least as hard to tell apart
-  as N(0, 1) and N(μ, 1).
+- The privacy profile is δ(ε) = P(S) − e^ε Q(S) at the worst event S = E[(1 − e^(ε − L))₊]
+  (Balle & Wang 2018, Theorem 5); δ(0) is the total variation, the largest advantage of any attacker.
+- The trade-off function β(α) is the smallest type II error of a test whose type I error is at most α
+  (Dong, Roth & Su 2022, Definition 2.1).
+- μ of Gaussian differential privacy (ibid., Definition 2.6): the pair is at least as hard to tell
+  apart as N(0, 1) and N(μ, 1).
 """
 
 from __future__ import annotations
@@ -40,16 +39,16 @@ class PrivacyLoss(ABC):
     @property
     @abstractmethod
     def worst_case(self) -> float:
-        """The largest loss that can occur: pure ε-DP of this pair; infinite for Gaussian noise."""
+        """The largest possible loss, pure ε-DP of this pair; infinite for Gaussian noise."""
 
     @property
     @abstractmethod
     def gaussian_mu(self) -> float:
-        """The smallest μ known for which this pair is μ-GDP, never below the true one."""
+        """The smallest known μ for which this pair is μ-GDP: never below the true μ."""
 
     @property
     def total_variation(self) -> float:
-        """δ(0), the largest advantage of any attacker: 0 is indistinguishable, 1 told apart for sure."""
+        """δ(0), the largest advantage of any attacker: 0 is indistinguishable, 1 is certainty."""
         return self.delta(epsilon=0.0)
 
     @overload
@@ -57,15 +56,15 @@ class PrivacyLoss(ABC):
     @overload
     def delta(self, *, epsilon: Vector) -> Vector: ...
     def delta(self, *, epsilon: float | Vector) -> float | Vector:
-        """Return δ(ε), with the relative accuracy of a small δ kept.
+        """Return δ(ε), with full relative accuracy for small δ.
 
         Args:
-            epsilon: a number or an array; it may be negative. By symmetry
-                δ(−ε) = 1 − e^(−ε) + e^(−ε) δ(ε).
+            epsilon: a number or an array; by symmetry δ(−ε) = 1 − e^(−ε) + e^(−ε) δ(ε).
         """
         eps = _numbers(epsilon, type(self).__name__, "epsilon", "finite numbers", -math.inf)
         size = np.abs(eps)
         value = np.exp(self._log_delta(size.ravel())).reshape(size.shape)
+        # expm1 keeps the digits of 1 − e^(−ε) for ε near 0.
         with np.errstate(under="ignore"):
             value = np.where(eps < 0, -np.expm1(-size) + np.exp(-size) * value, value)
         return _like(np.clip(value, 0.0, 1.0), epsilon)
@@ -73,9 +72,10 @@ class PrivacyLoss(ABC):
     def epsilon(self, *, delta: float) -> float:
         """Return the smallest ε ≥ 0 with δ(ε) ≤ delta: 0 if delta is at least the total variation.
 
-        Rounded up by at most 1e-15 of the largest candidate, so that the statement stays true.
+        Rounded up, by at most 1e-15 of the largest candidate, so the guarantee stays true.
         """
         target = check_probability(delta, owner=type(self).__name__, param="delta")
+        # δ = 0 is pure DP: no search could find the point where a positive δ vanishes.
         if target == 0:
             return self.worst_case
         level = math.log(target)
@@ -89,17 +89,17 @@ class PrivacyLoss(ABC):
             passed = np.flatnonzero(self._log_delta(inner) <= level)
             first = int(passed[0]) + 1 if passed.size else inner.size + 1
             narrowed = float(candidates[first - 1]), float(candidates[first])
-            if narrowed == (low, high):
+            if narrowed == (low, high):  # no float64 number lies between the ends
                 break
             low, high = narrowed
-        return high
+        return high  # the upper end satisfies δ(high) ≤ delta; the lower one may not
 
     @overload
     def trade_off(self, alpha: float) -> float: ...
     @overload
     def trade_off(self, alpha: Vector) -> Vector: ...
     def trade_off(self, alpha: float | Vector) -> float | Vector:
-        """Return β(α), the smallest type II error at type I error α in [0, 1] (number or array)."""
+        """Return β(α), the smallest type II error at type I error α in [0, 1]."""
         a = _numbers(alpha, type(self).__name__, "alpha", "numbers in [0, 1]", 0.0, 1.0)
         return _like(np.clip(self._trade_off(a.ravel()), 0.0, 1.0).reshape(a.shape), alpha)
 
@@ -121,7 +121,7 @@ class PrivacyLoss(ABC):
 
     @abstractmethod
     def _parameters(self) -> dict[str, Any]:
-        """Return the parameters, JSON-ready."""
+        """Return the parameters as JSON-ready values."""
 
     @abstractmethod
     def _log_delta(self, epsilon: Array) -> Array:
@@ -132,7 +132,7 @@ class PrivacyLoss(ABC):
         """Return β(α), shape (N,)."""
 
     def _largest_epsilon(self, delta: float) -> float:
-        """Return an ε that is certainly large enough for ``delta`` > 0."""
+        """Return an ε with δ(ε) ≤ ``delta``, for ``delta`` > 0; the search in `epsilon` starts here."""
         return self.worst_case
 
 

@@ -1,8 +1,7 @@
-"""Total variation of many pairs of inputs at once, and its distribution over pairs with and without a concept.
+"""Total variation of many pairs of inputs, and its distribution over pairs with and without a concept.
 
 The total variation is the largest advantage of any attacker at telling two inputs apart from one release. Over the
-pairs D+ and D− it bounds what one release reveals about the concept itself, whatever the attacker knows: no attack is
-run, and none can do better.
+pairs D+ and D− it bounds what one release reveals about the concept, whatever the attacker knows.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ __all__ = [
     "purkayastha_total_variation",
 ]
 
-_SPACING = 0.03  # of the grid, in the logarithm of the distance
+_SPACING = 0.03  # of the interpolation grid, in the logarithm of the distance
 _LINEAR = 1e-9  # where the worst-case loss is below this, the total variation is proportional to it
-_FEW = 150
+_FEW = 150  # grid points besides those that the range of distances needs
 
 
 def over_many_pairs(
@@ -42,10 +41,10 @@ def over_many_pairs(
     """Return ``total_variation`` at all distances, evaluated at a few hundred of them.
 
     log(1 − TV)/distance is interpolated by a cubic spline in log distance: it is constant at one end and
-    nearly linear at the other. The error of a TV by that is below 1e-8. Few distances are done exactly.
+    nearly linear at the other. The interpolation error of a TV is below 1e-8; few distances are exact.
 
     Args:
-        total_variation: of distances (k,), all > 0.
+        total_variation: function of distances (k,), all > 0.
         distances: (N,), ≥ 0.
         epsilon: the loss is at most ε times the distance.
     """
@@ -61,24 +60,26 @@ def over_many_pairs(
     else:
         from scipy import interpolate  # slow to import, and not needed to protect
 
-        # End points exactly, so that nothing is extrapolated.
+        # The end points are set exactly: geomspace rounds, and the spline must not extrapolate.
         grid = np.geomspace(found[0], found[-1], nodes)
         grid[0], grid[-1] = found[0], found[-1]
         rates = -np.log1p(-np.minimum(total_variation(grid), 1 - 1e-16)) / grid
         values = -np.expm1(-interpolate.CubicSpline(np.log(grid), rates)(np.log(found)) * found)
+    # Distances below the linear limit were evaluated at it; their TV shrinks in proportion.
     result[apart] = values[where] * np.minimum(distances[apart] / inside, 1.0)
     return np.asarray(np.clip(result, 0.0, 1.0))
 
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(200)
 _S = (_NODES + 1) / 2
-# The map s → s³(10 − 15s + 6s²) of [0, 1] onto itself has zero slope and curvature at both ends.
+# The map s → s³(10 − 15s + 6s²) of [0, 1] onto itself has zero slope and curvature at both ends,
+# which removes the endpoint singularities of the quantile function from the quadrature.
 _BENT = _S**3 * (10 - 15 * _S + 6 * _S**2)
 _BENT_WEIGHTS = 15 * _S**2 * (1 - _S) ** 2 * _WEIGHTS
 
 
 def check_distances(value: Any, *, owner: str, scalar: bool = False) -> Array:
-    """Return ``value`` as finite distances ≥ 0 of shape (N,), N ≥ 1; with ``scalar`` also a number, or N = 0."""
+    """Return ``value`` as finite distances ≥ 0, shape (N,); ``scalar`` also admits a number or N = 0."""
     distances = np.asarray(value, dtype=np.float64)
     if scalar:
         distances = np.atleast_1d(distances)
@@ -96,26 +97,25 @@ def gaussian_total_variation(distances: Vector | float, *, sigma: float) -> Vect
     """Return the total variation 2Φ(ρ/(2σ)) − 1 at each distance ρ ≥ 0, scalar or (N,).
 
     Args:
-        distances: ρ in the noise's own norm.
-        sigma: σ > 0, the noise's standard deviation in that norm.
+        distances: ρ in the noise's norm.
+        sigma: σ > 0, the standard deviation in that norm.
     """
     owner = "gaussian_total_variation"
     scale = check_positive(sigma, owner=owner, param="sigma")
     rho = check_distances(distances, owner=owner, scalar=True)
     with np.errstate(over="ignore"):
-        return np.asarray(special.erf(rho / scale / math.sqrt(8)))
+        return np.asarray(special.erf(rho / scale / math.sqrt(8)))  # an infinite ratio has TV 1
 
 
 def laplace_total_variation(distances: Vector | float, *, dimension: int, epsilon: float) -> Vector:
-    """Return the total variation at each distance: 0 is indistinguishable, 1 told apart for sure.
+    """Return the total variation of Laplace noise at each distance, with an error below 1e-8.
 
-    The error is below 1e-8. More than a few hundred distances are interpolated, so that the cost hardly
-    grows with their number.
+    More than a few hundred distances are interpolated, so the cost hardly grows with their number.
 
     Args:
-        distances: ρ ≥ 0, in the mechanism's own norm; scalar or (N,).
+        distances: ρ ≥ 0, in the mechanism's norm; scalar or (N,).
         dimension: n ≥ 1.
-        epsilon: the mechanism's ε > 0, per unit of that norm.
+        epsilon: ε > 0, per unit of that norm.
     """
     owner = "laplace_total_variation"
     n = check_count(dimension, owner=owner, param="dimension")
@@ -129,15 +129,16 @@ def _laplace_total_variation(rho: Array, n: int, eps: float) -> Array:
 
     For noise with density ∝ exp(−ε‖z‖) in n dimensions and two inputs at distance ρ, the likelihood
     ratio exceeds 1 exactly where the projection of z on the difference is below ρ/2. So the total
-    variation is P(|s| ≤ ρ/2) with s that one-dimensional projection: s = Y·(2B − 1), Y ~ Gamma(n, 1/ε),
-    B ~ Beta((n−1)/2, (n−1)/2). Below Y = ρ/2 the event is certain; above it one integral over Y is
-    left, done by Gauss–Legendre in the quantiles of Y, bent so that both ends are smooth.
+    variation is P(|s| ≤ ρ/2), s = Y·(2B − 1), Y ~ Gamma(n, 1/ε), B ~ Beta((n−1)/2, (n−1)/2). Below
+    Y = ρ/2 the event is certain; above it one integral over Y remains, done by Gauss–Legendre in the
+    quantiles of Y, bent so that both ends are smooth.
     """
     half = eps * rho / 2
     certain = special.gammainc(n, half)
     if n == 1:
         return np.asarray(certain, dtype=np.float64)
     above = special.gammaincc(n, half)
+    # radii in units of 1/ε; the quantiles of the upper tail keep their digits where it is small
     radii = special.gammainccinv(n, above[:, None] * _BENT)
     # P(|2B − 1| ≤ t) = P((2B − 1)² ≤ t²), and (2B − 1)² ~ Beta(1/2, (n − 1)/2)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -146,18 +147,18 @@ def _laplace_total_variation(rho: Array, n: int, eps: float) -> Array:
     return np.asarray(np.minimum(certain + above * (inside @ _BENT_WEIGHTS), 1.0), dtype=np.float64)
 
 
-_DEEP = 40
+_DEEP = 40  # halvings towards θ = ψ/2; see _sphere_total_variation
 
 
 def purkayastha_total_variation(angles: Vector | float, *, n: int, epsilon: float) -> Vector:
     """Return the total variation at each angle between two inputs; the error is below 1e-8.
 
-    More than a few hundred angles are interpolated, so that the cost hardly grows with their number.
+    More than a few hundred angles are interpolated.
 
     Args:
         angles: ψ in [0, π], scalar or (N,).
         n: dimension of the space, ≥ 2.
-        epsilon: the mechanism's ε > 0, per radian.
+        epsilon: ε > 0, per radian.
     """
     owner = "purkayastha_total_variation"
     count = check_count(n, owner=owner, param="n", minimum=2)
@@ -169,6 +170,7 @@ def purkayastha_total_variation(angles: Vector | float, *, n: int, epsilon: floa
     return over_many_pairs(
         lambda some: _sphere_total_variation(np.minimum(some, math.pi), count, eps),
         psi,
+        # For ε < 1 the scale of the angle itself is the shorter one: it bounds the linear range.
         epsilon=max(eps, 1.0),
     )
 
@@ -206,10 +208,11 @@ def _sphere_total_variation(psi: Array, n: int, epsilon: float) -> Array:
     total = np.logaddexp(
         total, log_integral(lambda t, _: log_law(math.pi - t), np.array([math.pi / 2]))
     )
-    value = log_integral(lambda theta, _: log_difference(theta), half)  # |c| ≤ 1 ≤ tan h / tan θ
+    # First part, θ < h: there |c| ≤ 1 ≤ tan h / tan θ, so the event is certain.
+    value = log_integral(lambda theta, _: log_difference(theta), half)
     open_ = np.flatnonzero(half < math.pi / 2)
     if n > 2 and open_.size:
-        # P(|c| ≤ …) has scales of its own where θ is near h: deep halvings towards it
+        # Second part, θ > h: P(|c| ≤ …) varies on a much shorter scale near h.
         more = log_integral(
             lambda t, r: possible(t, open_[r]), math.pi / 2 - half[open_], levels=_DEEP
         )
@@ -219,7 +222,7 @@ def _sphere_total_variation(psi: Array, n: int, epsilon: float) -> Array:
 
 @dataclass(frozen=True)
 class Quantiles:
-    """Quantiles over pairs: a pair in twenty lies above ``p95``."""
+    """Quantiles over pairs: 5 % of the pairs lie above ``p95``."""
 
     p5: float
     p25: float
@@ -240,12 +243,12 @@ class ConceptLevel:
 
     Attributes:
         pairs: number of pairs.
-        distances: quantiles of the distance between the two inputs of a pair, in the mechanism's norm.
-        advantages: quantiles of the largest advantage that any attacker can have: 0 is guessing, 1 is
-            certainty; a balanced guess is right with probability (1 + advantage)/2.
-        mean_advantage: the mean of it over the pairs.
-        exact: True if it is attained by some attacker; False if it is an upper bound (a release through
-            a map that cannot be inverted, counted at the quotient distance).
+        distances: quantiles of the distance within a pair, in the mechanism's norm.
+        advantages: quantiles of the largest advantage of any attacker: 0 is guessing, 1 is certainty; a
+            balanced guess is right with probability (1 + advantage)/2.
+        mean_advantage: mean over the pairs.
+        exact: True if an attacker attains it; False for an upper bound (a release through a map that
+            cannot be inverted, counted at the quotient distance).
     """
 
     pairs: int
@@ -286,10 +289,10 @@ def concept_level(
     """Return the distribution over pairs of their distance and of the largest possible advantage.
 
     Args:
-        distances: (N,), ≥ 0: of the pairs' two inputs in the mechanism's own metric.
+        distances: (N,), ≥ 0: between the inputs of each pair, in the mechanism's metric.
         advantage: total variation at each distance, such as ``laplace_total_variation`` with its
             parameters bound; it must return (N,) values in [0, 1].
-        exact: False if the distances are quotient distances under a map that cannot be inverted.
+        exact: False for quotient distances under a map that cannot be inverted.
     """
     owner = "concept_level"
     checked = check_distances(distances, owner=owner)

@@ -7,16 +7,16 @@ that of the sphere are sums of products, so the loss has a density that is close
 
     f(l) ∝ e^(l/2) w(l), w even.
 
-What is left is one integral over l, done in x with l = r tanh x: there the density is smooth on the
-whole line and the ends ±r are far away, so that every tail is summed at its own scale.
+One integral over l remains. It is done in x with l = r tanh x, where the density is smooth on the whole
+line and the ends ±r are far away, so every tail is summed at its own scale.
 
-Why μ of Gaussian DP follows from the total variation alone. Choose μ so that N(0, 1) and N(μ, 1) have
-the same total variation; theirs is w₀(l) ∝ exp(−l²/(2μ²)). The difference of the two privacy profiles is
+μ of Gaussian DP follows from the total variation alone. Choose μ so that N(0, 1) and N(μ, 1) have the
+same total variation; theirs is w₀(l) ∝ exp(−l²/(2μ²)). The difference of the two privacy profiles is
 e^(ε/2) E(ε) with E'' = E/4 + w − w₀, and E(0) = E'(0) = 0 (equal total variation, equal mass). Suppose
 log w is concave in l². Then w − w₀ is negative, positive, negative on l ≥ 0. On the first stretch E and
 E' fall from 0; on the last, E = ∫ 2 sinh((l − ε)/2)(w − w₀) dl < 0; on the middle one E'' ≥ E/4 forbids
-a positive maximum. So E ≤ 0: the Gaussian pair is the easier to tell apart at every ε. A constant w
-with atoms at ±r has the same signs. Where neither holds, the largest μ over a grid of tests is taken.
+a positive maximum. So E ≤ 0: the Gaussian pair is easier to tell apart at every ε. A constant w with
+atoms at ±r has the same signs. Where neither holds, the largest μ over a grid of tests is taken.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ __all__ = [
     "log_symmetric_integral",
 ]
 
-_DEEP = 40  # halvings towards a threshold, where 1 − e^(ε − L) has a scale of its own
-_ROUNDS = 36  # bisections of log x; what is left is second order, see _trade_off
+_DEEP = 40  # halvings towards the threshold, where 1 − e^(ε − L) has a much shorter scale
+_ROUNDS = 36  # bisections of log x; the remaining error is second order, see _trade_off
 
 
 def log_cosh(x: Array) -> Array:
-    """Return log cosh x for x ≥ 0."""
+    """Return log cosh x for x ≥ 0, without overflow."""
     return np.asarray(x + np.log1p(np.exp(-2 * x)) - math.log(2))
 
 
@@ -57,15 +57,16 @@ def log_symmetric_integral(reach: float, log_even: Callable[[Array], Array]) -> 
     """Return log of ∫ e^((l − reach)/2) w dx over the whole line, w = e^log_even, l = reach·tanh x."""
 
     def both_sides(x: Array, _rows: Array) -> Array:
+        # Both signs of l in one integrand: e^(l/2) + e^(−l/2), relative to e^(r/2).
         return log_even(x) - _shortfall(x, reach) / 2 + np.log1p(np.exp(-reach * np.tanh(x)))
 
     return float(log_integral(both_sides, np.array([_furthest(reach)]))[0])
 
 
 def check_reach(epsilon: float, distance: float, *, owner: str, param: str) -> float:
-    """Return r = epsilon·distance, refusing a product that is no finite number.
+    """Return r = epsilon·distance; raise `InvalidInputError` if it overflows.
 
-    A loss below 1e-290 is taken as 1e-290 (which is more, so every statement stays true).
+    A loss below 1e-290 is rounded up to 1e-290, which keeps every guarantee true.
     """
     reach = epsilon * distance
     if not math.isfinite(reach):
@@ -90,21 +91,23 @@ class TwoCentreLoss(PrivacyLoss):
     @property
     @abstractmethod
     def _gaussian_from_total_variation(self) -> bool:
-        """Whether log w is concave in l², or w constant: then the proof above holds."""
+        """True if log w is concave in l², or w constant: then the module's proof holds."""
 
     @property
     def gaussian_mu(self) -> float:
-        """The smallest μ for which this pair is μ-GDP, raised by 1e-12 of itself for rounding."""
+        """The smallest μ for which this pair is μ-GDP, rounded up by a relative 1e-12."""
         if self.worst_case == 0:
             return 0.0
         advantage = self.total_variation
+        # μ from TV = 2Φ(μ/2) − 1; near 1 from its complement P(L < 0) = Φ(−μ/2), which keeps its digits.
         if advantage < 0.5:
             mu = 2 * math.sqrt(2) * float(special.erfinv(advantage))
         else:
             mu = -2 * float(special.ndtri_exp(self._log_below(np.zeros(1))[0]))
         if not self._gaussian_from_total_variation:
+            # No proof: μ = max over the tests L < l of Φ⁻¹(1 − α) − Φ⁻¹(β) (Dong, Roth & Su 2022, Eq. 6).
             x = np.geomspace(1e-6, _furthest(self.worst_case), 400)
-            # Φ⁻¹(P(L < l)) from the smaller of the two tails, or rounding would decide the maximum
+            # Φ⁻¹(P(L < l)) from the smaller of the two tails: in the larger one rounding decides.
             below, above = self._log_below(x), self._log_above(x)
             upper = np.where(above < below, special.ndtri_exp(above), -special.ndtri_exp(below))
             mu = max(mu, float(np.nanmax(upper - special.ndtri_exp(self._log_below(-x)))))
@@ -116,12 +119,13 @@ class TwoCentreLoss(PrivacyLoss):
         return float(np.logaddexp(log_symmetric_integral(self.worst_case, self._log_even), atoms))
 
     def _log_density(self, x: Array) -> Array:
-        """Return the log of the density in x ≥ 0 under P, in units in which the atom is given."""
+        """Return the log of the density in x ≥ 0 under P, in the units of `_log_atom`."""
         return np.asarray(self._log_even(x) - _shortfall(x, self.worst_case) / 2)
 
     def _log_delta(self, epsilon: Array) -> Array:
         reach = self.worst_case
         result = np.full(epsilon.shape, -math.inf)
+        # Only l > ε contributes to (1 − e^(ε − l))₊; ε = r tanh x₀ with x₀ = artanh(ε/r).
         inside = epsilon < reach
         e = epsilon[inside]
         start = 0.5 * np.log1p(2 * (e / (reach - e)))
@@ -157,6 +161,7 @@ class TwoCentreLoss(PrivacyLoss):
 
         def mirrored(t: Array, rows: Array) -> Array:
             y = start[rows, None] + t
+            # By symmetry f(−l) = e^(−l) f(l): the negative half needs no second density.
             return np.asarray(self._log_even(y) - reach * np.tanh(y) / 2)
 
         def body(t: Array, rows: Array) -> Array:
@@ -172,8 +177,8 @@ class TwoCentreLoss(PrivacyLoss):
     def _trade_off(self, alpha: Array) -> Array:
         """Return β(α). The tests L < −l have errors α = P(L < −l), β = P(L < l), by symmetry.
 
-        The curve's tangent at that point has the slope −e^l, and a convex curve lies above it: so what
-        the search for l leaves open is settled to second order, and never in the wrong direction.
+        The curve's tangent at that point has the slope −e^l, and a convex curve lies above it: the remaining
+        search error is settled to second order, and the result never exceeds the true β.
         """
         reach = self.worst_case
         if reach == 0:
@@ -181,8 +186,10 @@ class TwoCentreLoss(PrivacyLoss):
         # An atom draws a straight line from the end of the curve to its corner.
         mass = math.exp(self._log_atom - self._log_total)
         with np.errstate(over="ignore", invalid="ignore"):
+            # The slope e^r is capped where float64 overflows.
             first = 1 - np.where(alpha > 0, np.exp(np.minimum(reach, 700.0)) * alpha, 0.0)
         result = np.asarray(np.maximum(math.exp(-reach) * (1 - alpha), np.maximum(first, 0.0)))
+        # `middle` lies between the two straight ends; each branch solves for l on its side of 0.
         middle = (alpha > mass * math.exp(-reach)) & (1 - alpha > mass)
         log_alpha = np.log(np.maximum(alpha, 1e-323))
         left = middle & (log_alpha <= self._log_below(np.zeros(1))[0])
@@ -191,6 +198,7 @@ class TwoCentreLoss(PrivacyLoss):
         if left.any():
             x = self._solve(lambda x: self._log_below(-x), log_alpha[left])
             missing = _log_minus(log_alpha[left], self._log_below(-x))
+            # tangent step: the bisection leaves α a little off, slope × (α − α(x)) corrects β
             result[left] = np.exp(self._log_below(x)) - missing(reach * np.tanh(x))
         if right.any():
             x = self._solve(lambda x: -self._log_below(x), -log_alpha[right])
@@ -204,7 +212,7 @@ class TwoCentreLoss(PrivacyLoss):
         return result
 
     def _solve(self, decreasing: Callable[[Array], Array], target: Array) -> Array:
-        """Return x ≥ 0 where a decreasing function of x has the value ``target``, nearly."""
+        """Return x ≥ 0 at which a decreasing function of x has the value ``target``, by bisection."""
         low = np.full(target.shape, -700.0)
         high = np.full(target.shape, math.log(_furthest(self.worst_case) + 750))  # e^(−750) is 0
         for _ in range(_ROUNDS):
@@ -215,18 +223,18 @@ class TwoCentreLoss(PrivacyLoss):
 
 
 def _log_minus(log_a: Array, log_b: Array) -> Callable[[Array], Array]:
-    """Return the function l ↦ e^l (a − b), for a near b, from their logarithms."""
+    """Return the function l ↦ e^l (a − b) for a near b, from their logarithms."""
     return lambda slope: np.asarray(np.exp(slope + log_b) * np.expm1(log_a - log_b))
 
 
 def _shortfall(x: Array, reach: float) -> Array:
-    """Return reach·(1 − tanh x) for x ≥ 0, with its digits."""
+    """Return reach·(1 − tanh x) for x ≥ 0, without cancellation."""
     decay = np.exp(-2 * x)
     return np.asarray(2 * (reach * decay) / (1 + decay))
 
 
 def _furthest(reach: float) -> float:
-    """Return an x beyond which nothing is left of a density that falls like e^(−x) or faster."""
+    """Return an x beyond which a density that falls like e^(−x) or faster is negligible."""
     return 60.0 + 0.5 * math.log1p(reach)
 
 
@@ -247,15 +255,14 @@ class LaplacePrivacyLoss(TwoCentreLoss):
     For n = 1 it is constant times e^(aη), with half of the mass at η = 1. Logarithms of 1 − η² and of
     κ + 1 − η² are concave in η², so for n = 1 and n ≥ 3 μ-GDP follows from the total variation alone.
 
-    The loss depends on n and on the product of ε and distance only. δ keeps 12 digits however small it is,
-    for n ≤ 4096 and losses below 1e6; beyond that its absolute error stays below 1e-9. Immutable.
+    The loss depends only on n and on ερ. δ keeps 12 digits however small it is, for n ≤ 4096 and losses
+    below 1e6; beyond that its absolute error stays below 1e-9. Immutable.
 
     Args:
         n: dimension of the noise, ≥ 1.
-        epsilon: the mechanism's ε > 0, per unit of its own norm.
-        distance: ρ ≥ 0 of the two inputs in that norm (Mahalanobis distance of the noise shape). For a
-            release T(x + z) with a kernel, the quotient distance gives an upper bound (`exact` speaks of
-            x + z itself).
+        epsilon: ε > 0, per unit of the mechanism's norm.
+        distance: ρ ≥ 0 in that norm (Mahalanobis distance of the noise shape). For a release T(x + z)
+            with a kernel, the quotient distance gives an upper bound (`exact` refers to x + z).
     """
 
     def __init__(self, n: int, epsilon: float, distance: float) -> None:
@@ -273,10 +280,12 @@ class LaplacePrivacyLoss(TwoCentreLoss):
     @cached_property
     def _log_kappa(self) -> float:
         a = self._reach / 2
+        # κ from the class's formula; the ratio of Bessel functions never overflows, K alone would.
         return math.log(self._n - 1) - math.log(a) - math.log(_bessel_ratio(self._n, a))
 
     def _log_even(self, x: Array) -> Array:
         # 1 − η² = 1/cosh² x, and dη = dx/cosh² x
+        # κ + 1 − η²; for n = 1 a constant in η, normalised so that with the atom the mass is 1
         if self._n == 1:
             return math.log(self._reach / 4) - 2 * log_cosh(x)
         fall = log_cosh(x)
@@ -295,14 +304,15 @@ class LaplacePrivacyLoss(TwoCentreLoss):
 
 
 def _bessel_ratio(n: int, a: float) -> float:
-    """Return K_ν(a)/K_{ν+1}(a) for ν = n/2 − 1, n ≥ 2, by the upward recurrence, which is stable.
+    """Return K_ν(a)/K_{ν+1}(a) for ν = n/2 − 1, n ≥ 2.
 
-    K_{ν+1} = K_{ν−1} + (2ν/a) K_ν (DLMF 10.29.1), so the ratios q_ν obey q_ν = a/(a q_{ν−1} + 2ν).
+    The upward recurrence is stable: K_{ν+1} = K_{ν−1} + (2ν/a) K_ν (DLMF 10.29.1), so the ratios
+    obey q_ν = a/(a q_{ν−1} + 2ν).
     """
     order = n / 2 - 1 - (n - 1) // 2  # 0 for an even n, −1/2 for an odd one
     if order < 0:
-        ratio = 1.0
-    elif a > 1e8:  # beyond the range of kve
+        ratio = 1.0  # K_{−1/2} = K_{1/2}
+    elif a > 1e8:  # beyond the range of kve: the asymptotic series (DLMF 10.40.2), two terms
         ratio = 1 - 1 / (2 * a)
     else:
         ratio = float(special.kve(0, a) / special.kve(1, a))
@@ -337,8 +347,8 @@ class PurkayasthaPrivacyLoss(TwoCentreLoss):
 
     Args:
         n: dimension of the space, ≥ 2.
-        epsilon: the mechanism's ε > 0, per radian.
-        angle: ψ in [0, π] between the two inputs.
+        epsilon: ε > 0, per radian.
+        angle: ψ in [0, π] between the inputs.
     """
 
     def __init__(self, n: int, epsilon: float, angle: float) -> None:
@@ -349,7 +359,7 @@ class PurkayasthaPrivacyLoss(TwoCentreLoss):
         if self._angle > math.pi:
             raise InvalidInputError.of(owner, "angle", "in [0, π]", self._angle)
         self._reach = check_reach(self._epsilon, self._angle, owner=owner, param="angle")
-        self._half = max(self._angle, 1e-290) / 2  # smaller numbers have lost their digits
+        self._half = max(self._angle, 1e-290) / 2  # smaller numbers are subnormal: too few digits
 
     @property
     def worst_case(self) -> float:
@@ -360,13 +370,14 @@ class PurkayasthaPrivacyLoss(TwoCentreLoss):
     def _log_kappa(self) -> float:
         half = (math.pi - self._angle) / 2
         if half <= 0:
-            return -math.inf
+            return -math.inf  # opposite inputs: u is fixed at π/2, the term with κ vanishes
         return _log_power_integral(self._epsilon, half, self._n / 2 - 1) - _log_power_integral(
             self._epsilon, half, self._n / 2 - 2
         )
 
     def _log_even(self, x: Array) -> Array:
         if self._n == 2:
+            # circle: 1 + e^(−ε(π − ψ)) counts both arcs between the inputs
             return math.log(self._reach / 2) + math.log1p(self._opposite) - 2 * log_cosh(x)
         gap = _log_gap(x, self._half)
         tilt = np.logaddexp(self._log_kappa, gap)
@@ -378,6 +389,7 @@ class PurkayasthaPrivacyLoss(TwoCentreLoss):
 
     @property
     def _log_atom(self) -> float:
+        # On the circle the arc beyond either input has the constant loss ±εψ: an atom.
         away = -math.expm1(-self._epsilon * (math.pi - self._angle))
         return math.log(away) if self._n == 2 and away > 0 else -math.inf
 
@@ -391,7 +403,7 @@ class PurkayasthaPrivacyLoss(TwoCentreLoss):
 
 def _log_gap(x: Array, half: float) -> Array:
     """Return log of sin² half − sin² v at v = half·tanh x, x ≥ 0."""
-    # v is short of half by `near`. Its logarithm is taken apart, or the smallest would be log 0.
+    # sin²h − sin²v = sin(h − v) sin(h + v); log(h − v) is expanded, since h − v underflows.
     decay = np.exp(-2 * x)
     near, far = 2 * half * decay / (1 + decay), 2 * half / (1 + decay)
     log_near = math.log(2 * half) - 2 * x - np.log1p(decay)
@@ -399,7 +411,7 @@ def _log_gap(x: Array, half: float) -> Array:
 
 
 def _log_power_integral(epsilon: float, half: float, power: float) -> float:
-    """Return log ∫ e^(ε(v − half)) (sin² half − sin² v)^power dv / half over −half..half."""
+    """Return log of ∫ e^(ε(v − half)) (sin² half − sin² v)^power dv / half over [−half, half]."""
 
     def log_even(x: Array) -> Array:
         return np.asarray(power * _log_gap(x, half) - 2 * log_cosh(x))
