@@ -250,7 +250,8 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: SQLite quotes damaged names
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF  # the primary code without SQLite's extension
+        # The low byte is SQLite's primary code, which the table's keys are.
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
         constraint, got, fix = _REASONS.get(code, _DAMAGED)
         # Without the cause: SQLite's message can quote a damaged field.
         raise _refusal(path, constraint, got, "Nothing was recorded.", fix) from None
