@@ -1,4 +1,4 @@
-"""Mechanisms that change vectors with a stated law, and the steps before and after them."""
+"""Mechanisms: noise with a stated law, and the processing steps before and after it."""
 
 from vecveil.mechanisms.base import Mechanism
 from vecveil.mechanisms.elliptical import epsilon_of_rms_norm, rms_norm_of_epsilon

@@ -1,10 +1,9 @@
-"""Base class of mechanisms: one public method that checks, draws, rounds and checks again.
+"""Base class of mechanisms: check, draw, round to the grid, check again.
 
-Finite precision. Noise is drawn with 53 significant bits and a release is rounded to a grid that is 2¹⁶
-times finer than the noise and 2³⁶ times coarser than what the noise is drawn with, less by the ratio of the
-largest to the least deviation of a shape (Mironov 2012: otherwise the low-order bits of a release tell which
-inputs are impossible). The grid is a power of two that depends on the mechanism's parameters alone; a cast to
-float32 after it is post-processing.
+Finite precision: noise has 53 significant bits, and releases are rounded to a grid 2¹⁶ times finer than the
+noise and 2³⁶ times coarser than its draws, less by the ratio of the largest to the least deviation of a shape.
+Without the grid the low-order bits of a release show which inputs are impossible (Mironov 2012). The grid is a
+power of two that depends only on the mechanism's parameters; a later cast to float32 is post-processing.
 """
 
 from __future__ import annotations
@@ -35,20 +34,22 @@ __all__ = [
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
+# The grid is 2⁻¹⁶ of the noise: too fine to change utility, too coarse to show the bits of a draw.
 GRID_BITS = 16
 BLOCK_ROWS = 8192
 BLOCK_VALUES = 2**19
 CHUNK_VALUES = 2**17
-"""A block is checked and mapped at once, a chunk is what one thread draws: neither grows with N."""
+"""A block is checked and mapped at once, a chunk is one thread's share: memory does not grow with N."""
 
 
 def grid_step(deviation: float) -> float:
-    """Return the grid for noise of that standard deviation per coordinate: a power of two, 2⁻¹⁶ of it."""
+    """Return the power of two at or below 2⁻¹⁶ of ``deviation``, the noise's deviation per coordinate."""
+    # Rounding to a power of two is exact; the clip keeps the step and its inverse finite.
     return float(2.0 ** np.clip(np.floor(np.log2(deviation)) - GRID_BITS, -1000, 1000))
 
 
 class Mechanism(ABC):
-    """Adds noise to embeddings. A mechanism whose noise law changes gets a new ``name``."""
+    """Base class of mechanisms. A subclass whose noise law changes needs a new ``name``."""
 
     name: ClassVar[str]
     is_random: ClassVar[bool] = True
@@ -61,25 +62,25 @@ class Mechanism(ABC):
     @property
     @abstractmethod
     def step(self) -> float:
-        """Return the grid that releases are rounded to."""
+        """Return the grid step of releases; 0 for no rounding."""
 
     @final
     def protect(self, X: Embeddings, *, rng: RandomSource | WordStream = None) -> Embeddings:
-        """Return ``X`` (N, n) with noise, in the same dtype, on the grid of `step`.
+        """Return ``X`` with noise, in the same dtype, on the grid of `step`.
 
         Args:
             X: (N, n) float32 or float64, finite.
-            rng: None for a fresh cryptographic key; a seed or generator for repeatable, insecure noise; or
-                a `vecveil.randomness.WordStream` of N rows.
+            rng: None draws a fresh cryptographic key; a seed or generator gives repeatable, insecure noise; a
+                `vecveil.randomness.WordStream` has N rows.
 
         Raises:
-            InvalidInputError: wrong type, shape or a NaN.
-            IncompatibleError: another dimension.
+            IncompatibleError: ``X`` has another dimension.
             ReleaseError: the noise overflowed the dtype; nothing is returned.
         """
         owner = f"{type(self).__name__}.protect"
+        # NaN is checked on the release instead: one pass over the data less.
         X = check_embeddings(X, owner=owner, param="X", dimension=self.dimension, finite=False)
-        # One key for the whole call: rows are addressed by number, blocks share it.
+        # All blocks share one key: words are addressed by row number, so blocks never reuse words.
         stream = resolve_stream(rng, len(X), owner=owner)
         released = np.empty_like(X)
         for start in range(0, len(X), BLOCK_ROWS):
@@ -92,14 +93,14 @@ class Mechanism(ABC):
 
     @final
     def release_block(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
-        """Write the noisy rows of ``X`` to ``out``; return whether all are finite. If not, out is zeros.
+        """Write the noisy rows of ``X`` to ``out``; return whether all are finite. Otherwise ``out`` is zeros.
 
         Args:
-            X: contiguous rows of the right dtype and dimension, not yet checked for NaN.
-            out: of the same shape and dtype.
+            X: contiguous rows of the right dtype and dimension; may hold NaN.
         """
         finite = False
         try:
+            # An overflow becomes infinity, which makes the whole release fail below.
             with np.errstate(over="ignore", invalid="ignore"):
                 finite = self._release(X, stream, out)
         finally:
@@ -110,57 +111,63 @@ class Mechanism(ABC):
 
     @abstractmethod
     def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
-        """Write the noised rows to ``out``; return whether every value is finite."""
+        """Write the noisy rows to ``out``; return whether every value is finite."""
 
     def takes(self, X: Embeddings) -> npt.NDArray[np.bool_]:
-        """Return for each row of ``X`` (N, n), finite, whether the mechanism takes it: (N,)."""
+        """Return a mask (N,) of the rows of ``X`` that the mechanism accepts; ``X`` is finite."""
         return np.ones(len(X), dtype=bool)
 
     def check_rows(self, X: Embeddings) -> None:  # noqa: B027 - most mechanisms take every row
-        """Raise InvalidInputError for rows that the mechanism does not take; ``X`` is finite."""
+        """Raise InvalidInputError for rows that the mechanism rejects; ``X`` is finite."""
 
     def without_noise(self, X: Embeddings) -> Embeddings:
-        """Return the deterministic part of the mechanism: a copy of ``X`` where it only adds noise."""
+        """Return the deterministic part of the mechanism: a copy of ``X`` for additive noise."""
         return X.copy()
 
     @abstractmethod
     def noise_covariance(self) -> Matrix:
-        """Return the covariance of the added noise, (n, n): declared to attackers."""
+        """Return the (n, n) covariance of the added noise, which is public: attackers know it."""
 
     def distances(
         self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None
     ) -> Vector:
-        """Return the distance of each pair of rows in the mechanism's own metric, behind T: Euclidean by default."""
+        """Return the distance of each pair of rows in the mechanism's metric: Euclidean by default.
+
+        Args:
+            down: (m, n) matrix of the map T after the noise.
+        """
+        # float64: near rows differ only in the last digits of float32.
         differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
         return np.asarray(np.linalg.norm(differences, axis=1))
 
     def advantage(self, distances: Vector) -> Vector:
-        """Return the largest advantage of any attacker at telling two inputs so far apart.
+        """Return the largest advantage of any attacker at distinguishing two inputs at these distances.
 
-        By default 1 for any two inputs that differ: an upper bound for every mechanism, exact without noise.
+        The default, 1 for any two different inputs, is an upper bound for every mechanism and exact without noise.
         """
         return np.where(np.asarray(distances) > 0, 1.0, 0.0)
 
     @abstractmethod
     def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
-        """Return what is promised of y = T(x + z), T given by its (m, n) matrix ``down``."""
+        """Return the guarantee of y = T(x + z), with T given by its (m, n) matrix ``down``."""
 
     def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the arrays that a protector file stores: none by default."""
+        """Return the arrays that a protector file stores."""
         return {}
 
     def parameters(self) -> dict[str, float]:
-        """Return the scalar parameters that a protector file stores: none by default."""
+        """Return the scalar parameters that a protector file stores."""
         return {}
 
     @classmethod
     @abstractmethod
     def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
-        """Return the mechanism of a protector file; raises ValueError naming a part that is wrong."""
+        """Return the mechanism of a protector file; the ValueError names an invalid part."""
 
 
 def not_finite(X: Embeddings, owner: str) -> ReleaseError:
-    """Return the error for a release that is not finite; raises if ``X`` is to blame, naming the row."""
+    """Return the error for a release that is not finite; raise InvalidInputError if ``X`` holds the NaN."""
+    # Raises and names the row if the input itself is not finite.
     check_embeddings(X, owner=owner, param="X")
     return ReleaseError(
         f"{owner}: the noise left the range of {X.dtype}, or the vectors are so long that it is lost beside "
@@ -169,12 +176,12 @@ def not_finite(X: Embeddings, owner: str) -> ReleaseError:
 
 
 def chunk_rows(dimension: int) -> int:
-    """Return how many rows one thread draws at a time."""
+    """Return the number of rows that one thread draws at a time."""
     return max(1, min(2048, CHUNK_VALUES // dimension))
 
 
 Factors = Callable[[WordStream, Words], Vector]
-"""The scalar factors of some rows, from their stream and its words."""
+"""Return the scalar factors of the rows of a stream, from the stream and its words."""
 
 
 def add_noise(
@@ -191,7 +198,7 @@ def add_noise(
     """Write noisy rows to ``out`` with a fresh normal vector for each, on all cores.
 
     Args:
-        more_blocks: how many counter blocks behind those of the normals ``factors`` reads.
+        more_blocks: counter blocks after those of the normals, for ``factors`` to read.
     """
     n = X.shape[1]
     blocks = (n + 1) // 2 + more_blocks
@@ -199,6 +206,7 @@ def add_noise(
 
     def work(start: int, stop: int) -> None:
         part = stream.part(start, stop)
+        # Words of the normals and of the factors come from one encryption call.
         words = part.words(blocks)
         scalars = factors(part, words)
         ok = kernel.release(kind, X[start:stop], words, scalars, root, step, out[start:stop])
@@ -231,8 +239,8 @@ def standard_normals(stream: WordStream, dimension: int, *, splits: int = 1) -> 
     """Return (rows, n) standard normals in float64.
 
     Args:
-        splits: each variate is the sum of so many independent ones over √splits (Holohan & Braghin 2021):
-            an attacker on the bits of one must then search the combinations of all.
+        splits: independent normals that are added, over √splits, for each variate (Holohan & Braghin 2021).
+            An attacker on the bits of one variate then has to search the combinations of all.
     """
     pairs = (dimension + 1) // 2
     noise = np.empty((stream.rows, dimension))
@@ -240,6 +248,7 @@ def standard_normals(stream: WordStream, dimension: int, *, splits: int = 1) -> 
     def work(start: int, stop: int) -> None:
         words = stream.part(start, stop).words(pairs * splits)
         total = kernel.normals(np.ascontiguousarray(words[:, : 2 * pairs]), pairs)
+        # Each split reads its own words: sums of the same words would not be independent.
         for k in range(1, splits):
             part = words[:, 2 * pairs * k : 2 * pairs * (k + 1)]
             total += kernel.normals(np.ascontiguousarray(part), pairs)

@@ -41,7 +41,7 @@ class EllipticalMechanism(Mechanism):
 
     Attributes:
         shape: Σ, trace n.
-        splits: number of independent variates in each normal one; see `vecveil.mechanisms.base.standard_normals`.
+        splits: independent variates per normal; see `vecveil.mechanisms.base.standard_normals`.
     """
 
     shape: NoiseShape
@@ -62,25 +62,25 @@ class EllipticalMechanism(Mechanism):
 
     @cached_property
     def dimension(self) -> int:
-        """The dimension n."""
         return self.shape.dimension
 
     @cached_property
     def step(self) -> float:
-        """2⁻¹⁶ of the least standard deviation of the noise in any direction."""
+        """2⁻¹⁶ of the noise's least standard deviation in any direction."""
         with np.errstate(over="ignore", under="ignore"):
             return grid_step(float(self._deviation * np.sqrt(self.shape.smallest_eigenvalue)))
 
     def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
         shape, epsilon, step, n = self.shape, self._laplace_epsilon, self.step, self.dimension
-        at = (n + 1) // 2 * self.splits  # the blocks behind the normals
+        at = (n + 1) // 2 * self.splits  # first counter block after the normals
 
         def factors(part: WordStream, words: Words) -> Vector:
             if epsilon is None:
+                # Gaussian noise has one factor σ; the Laplace radius is Gamma(n, 1/ε) per row.
                 return np.full(part.rows, self._deviation)
             return part.gammas(float(n), at, words, at) / epsilon
 
-        # The kernel draws and adds in one pass; other shapes need a matrix product.
+        # The kernel draws, scales and adds in one pass; other shapes need a matrix product between.
         if shape.is_diagonal and self.splits == 1:
             kind = kernel.NoiseKind.ADD if epsilon is None else kernel.NoiseKind.ADD_DIRECTION
             root = None if shape.is_isotropic else np.ascontiguousarray(shape.root)
@@ -95,6 +95,7 @@ class EllipticalMechanism(Mechanism):
             if epsilon is None:
                 scalars = np.full(part.rows, self._deviation)
             else:
+                # Divide by ‖N‖ before Σ^{1/2} stretches: Algorithm 1 draws the direction on the sphere.
                 scalars = part.gammas(float(n), at) / epsilon / np.sqrt(row_dots(noise, noise))
             stretched = noise if shape.is_isotropic else shape.correlate(noise)
             finite &= add_given(X[start:stop], stretched, scalars, step, out[start:stop])
@@ -103,27 +104,28 @@ class EllipticalMechanism(Mechanism):
     def distances(
         self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None
     ) -> Vector:
-        """Return ‖x − x'‖_Σ of each pair of rows, or with a map T the norm of T(x − x') in (TΣTᵀ)⁺.
+        """Return ‖x − x'‖_Σ of each pair of rows, or the norm of T(x − x') in (TΣTᵀ)⁺ behind a map T.
 
         Args:
-            down: T as (m, n) of full row rank; a square T loses nothing and is left out.
+            down: T as (m, n) of full row rank; a square T is invertible and changes no distance.
         """
-        # float64: the difference of two near float32 rows has few digits.
+        # float64: near rows differ only in the last digits of float32.
         differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
         if down is None or len(down) == self.dimension:
             return self.shape.norm(differences)
+        # Post-processing by T hides its kernel: the quotient distance is the norm in (TΣTᵀ)⁺.
         values, vectors = np.linalg.eigh(down @ self.shape.covariance() @ down.T)
         return np.asarray(
             np.linalg.norm(differences @ down.T @ (vectors / np.sqrt(values)), axis=1)
         )
 
     def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return Σ, unless it is the identity."""
+        """Return Σ unless it is the identity."""
         return {} if self.shape.is_isotropic else self.shape.to_arrays()
 
 
 def saved_shape(arrays: Arrays, dimension: int) -> NoiseShape:
-    """Return the shape of a protector file; without arrays it is the identity."""
+    """Return the shape of a protector file: the identity if the file has no shape arrays."""
     if any(name.startswith("shape.") for name in arrays):
         return NoiseShape.from_arrays(arrays, dimension)
     return NoiseShape.isotropic(dimension)
@@ -136,5 +138,5 @@ def rms_norm_of_epsilon(epsilon: float, dimension: int) -> float:
 
 
 def epsilon_of_rms_norm(rms_norm: float, dimension: int) -> float:
-    """Return the ε whose noise has the root mean square norm ``rms_norm``."""
+    """Return the ε at which the noise has root mean square norm ``rms_norm``."""
     return float(np.sqrt(dimension * (dimension + 1.0)) / rms_norm)

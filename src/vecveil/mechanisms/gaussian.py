@@ -32,12 +32,12 @@ class Gaussian(EllipticalMechanism):
     """x + Z, Z ~ N(0, σ²Σ): μ-Gaussian DP with μ = ‖x − x'‖_Σ/σ (Dong, Roth & Su 2022).
 
     Guarantee:
-        For inputs at distance d, (ε, δ) with every pair that the analytic Gaussian mechanism allows
-        (Balle & Wang 2018). No ε with δ = 0.
+        (ε, δ) at distance d for every pair that the analytic Gaussian mechanism allows (Balle & Wang 2018).
+        No ε with δ = 0.
 
     Attributes:
         shape: Σ, trace n.
-        sigma: σ > 0, the noise's standard deviation per coordinate for Σ = I.
+        sigma: σ > 0, standard deviation per coordinate for Σ = I.
     """
 
     shape: NoiseShape
@@ -61,7 +61,7 @@ class Gaussian(EllipticalMechanism):
 
     @property
     def _local(self) -> tuple[float, float] | None:
-        """(ε, δ) that σ was calibrated to."""
+        """(ε, δ) of the calibration of σ, if there was one."""
         return None
 
     def noise_covariance(self) -> Matrix:
@@ -73,7 +73,6 @@ class Gaussian(EllipticalMechanism):
         return gaussian_total_variation(distances, sigma=self.sigma)
 
     def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
-        """Return the Gaussian-DP guarantee, after the map T if ``down`` is given."""
         return gaussian_guarantee(
             sigma=self.sigma,
             covariance=self.shape.covariance(),
@@ -84,13 +83,12 @@ class Gaussian(EllipticalMechanism):
         )
 
     def parameters(self) -> dict[str, float]:
-        """Return σ and the number of splits."""
         return {"sigma": self.sigma, "splits": self.splits}
 
     @classmethod
     def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
-        """Return the mechanism of a protector file."""
         made = cls(saved_shape(arrays, dimension), float(parameters["sigma"]), parameters["splits"])
+        # A forged file may hold a σ whose square overflows.
         if not 1e-300 < made.sigma < 1e300:
             raise ValueError("sigma")
         return made
@@ -100,17 +98,13 @@ class LdpGaussian(Gaussian):
     """(ε, δ)-local DP for any two inputs of norm at most 1, by Gaussian noise.
 
     Guarantee:
-        (ε, δ)-LDP: inputs on the unit ball differ by at most 2, σ is the analytic Gaussian mechanism's for
-        that sensitivity (Balle & Wang 2018, Algorithm 1).
-
-    Args:
-        epsilon: ε > 0.
-        delta: δ in (0, 1).
+        (ε, δ)-LDP: inputs in the unit ball differ by at most 2, and σ is that of the analytic Gaussian
+        mechanism for this sensitivity (Balle & Wang 2018, Algorithm 1).
     """
 
     name: ClassVar[str] = "ldp-gaussian"
     SENSITIVITY: ClassVar[float] = 2.0
-    LARGEST_NORM: ClassVar[float] = 1.0 + 1e-5  # the rounding of float32 rows of unit norm
+    LARGEST_NORM: ClassVar[float] = 1.0 + 1e-5  # float32 rounding of a unit row
 
     epsilon: float
     delta: float
@@ -121,6 +115,7 @@ class LdpGaussian(Gaussian):
         delta = check_probability(delta, owner=owner, param="delta", open_interval=True)
         object.__setattr__(self, "epsilon", epsilon)
         object.__setattr__(self, "delta", delta)
+        # The sensitivity covers the tolerance, so accepted rows of norm 1 + 1e-5 keep (ε, δ).
         sensitivity = self.SENSITIVITY * self.LARGEST_NORM
         sigma = analytic_gaussian_sigma(epsilon=epsilon, delta=delta, sensitivity=sensitivity)
         super().__init__(NoiseShape.isotropic(dimension), sigma, splits)
@@ -131,16 +126,15 @@ class LdpGaussian(Gaussian):
 
     def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
         if not np.isfinite(X).all():
-            return False  # the caller names the row
+            return False  # the caller raises and names the row
         self.check_rows(X)
         return super()._release(X, stream, out)
 
     def takes(self, X: Embeddings) -> npt.NDArray[np.bool_]:
-        """Return which rows are in the unit ball."""
+        """Return a mask (N,) of the rows in the unit ball."""
         return np.asarray(unit_rows(X)[1] <= self.LARGEST_NORM, dtype=bool)
 
     def check_rows(self, X: Embeddings) -> None:
-        """Raise InvalidInputError for a row outside the unit ball."""
         outside = np.flatnonzero(~self.takes(X))
         if len(outside):
             raise InvalidInputError.of("LdpGaussian.protect", "X", "of rows with norm at most 1",
@@ -148,7 +142,7 @@ class LdpGaussian(Gaussian):
                                        "Normalise or clip the rows first.")  # fmt: skip
 
     def parameters(self) -> dict[str, float]:
-        """Return ε, δ, the σ that follows, and the number of splits."""
+        """Return ε, δ, the resulting σ and the number of splits."""
         return {
             "epsilon": self.epsilon,
             "delta": self.delta,
@@ -158,12 +152,11 @@ class LdpGaussian(Gaussian):
 
     @classmethod
     def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
-        """Return the mechanism of a protector file."""
         made = cls(dimension, parameters["epsilon"], parameters["delta"], parameters["splits"])
         # A forged file could state another σ than (ε, δ) give.
         stored = float(parameters["sigma"])
         if not abs(stored / made.sigma - 1) < 1e-9:
             raise ValueError("sigma")
-        # Another library may find a σ that differs in its last bits, and keyed noise with it.
+        # Another SciPy may compute σ with other last bits; keyed noise must not change with it.
         object.__setattr__(made, "sigma", stored)
         return made

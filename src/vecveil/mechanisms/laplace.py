@@ -23,14 +23,14 @@ class Mahalanobis(EllipticalMechanism):
     """x + Z, Z with density ∝ exp(−ε‖z‖_Σ): ε·‖x − x'‖_Σ metric-LDP (SPARSE, Theorem 1).
 
     Guarantee:
-        Against Euclidean neighbours ε/√λ_min(Σ). Not protected: directions where Σ is small.
+        ε/√λ_min(Σ) against Euclidean neighbours. Directions where Σ is small are not protected.
     Cost:
         n normal draws and, for a full Σ, one n × n product per vector.
 
     Attributes:
         shape: Σ, trace n.
         epsilon: ε > 0 per unit of Mahalanobis distance; the noise's mean norm is about n/ε.
-        splits: independent variates in each normal one; see `vecveil.mechanisms.base.standard_normals`.
+        splits: independent variates per normal; see `vecveil.mechanisms.base.standard_normals`.
     """
 
     shape: NoiseShape
@@ -50,18 +50,18 @@ class Mahalanobis(EllipticalMechanism):
 
     @property
     def _deviation(self) -> float:
+        # E‖Z‖² = n(n + 1)/ε² over n coordinates.
         return float(np.sqrt(self.dimension + 1.0) / self.epsilon)
 
     def noise_covariance(self) -> Matrix:
-        """Return (n + 1)/ε² · Σ, the covariance of Z."""
+        """Return (n + 1)/ε² · Σ."""
         return (self.dimension + 1) / self.epsilon**2 * self.shape.covariance()
 
     def advantage(self, distances: Vector) -> Vector:
-        """Return the total variation; behind a map with a kernel an upper bound."""
+        """Return the total variation: an upper bound behind a map with a kernel."""
         return laplace_total_variation(distances, dimension=self.dimension, epsilon=self.epsilon)
 
     def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
-        """Return the metric-DP guarantee, after the map T if ``down`` is given."""
         return elliptical_laplace_guarantee(
             epsilon=self.epsilon,
             covariance=self.shape.covariance(),
@@ -71,16 +71,13 @@ class Mahalanobis(EllipticalMechanism):
         )
 
     def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return Σ."""
         return self.shape.to_arrays()
 
     def parameters(self) -> dict[str, float]:
-        """Return ε and the number of splits."""
         return {"epsilon": self.epsilon, "splits": self.splits}
 
     @classmethod
     def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
-        """Return the mechanism of a protector file."""
         shape = NoiseShape.from_arrays(arrays, dimension)
         return cls(shape, _finite_epsilon(parameters, shape), parameters["splits"])
 
@@ -89,7 +86,7 @@ class Laplace(Mahalanobis):
     """Generalised Laplace (LapMech): isotropic noise with density ∝ exp(−ε‖z‖₂).
 
     Guarantee:
-        ε·‖x − x'‖₂ metric-LDP in every direction alike.
+        ε·‖x − x'‖₂ metric-LDP in every direction.
     """
 
     name: ClassVar[str] = "laplace"
@@ -103,15 +100,14 @@ class Laplace(Mahalanobis):
 
     @classmethod
     def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
-        """Return the mechanism of a protector file."""
         epsilon = _finite_epsilon(parameters, NoiseShape.isotropic(dimension))
         return cls(dimension, epsilon, parameters["splits"])
 
 
 def _finite_epsilon(parameters: Mapping[str, Any], shape: NoiseShape) -> float:
-    """Return ε; refuses one whose guarantee or noise is no number."""
+    """Return ε; raise ValueError if the guarantee or the noise overflows."""
     epsilon = float(parameters["epsilon"])
-    # A forged file may hold any number.
+    # A forged file may hold any ε: both the guarantee ε/√λ_min and the norm n/ε must be finite.
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         bounds = [epsilon / np.sqrt(shape.smallest_eigenvalue), shape.dimension / epsilon]
     if not np.isfinite(bounds).all():

@@ -1,7 +1,7 @@
-"""A trained ProtectPolicy as NumPy arrays: mean μ(e), direction v(e) and σ of the perturbation, without torch.
+"""A trained ProtectPolicy in NumPy: mean μ(e), direction v(e) and σ of the perturbation, without torch.
 
-Two branches of one transformer block each (TextCrafter, Eq. 10 to 16). A vector is cut into T chunks; with
-T = 1 the softmax runs over one token and is 1 whatever queries and keys say, so they are left out.
+The policy has two branches of one transformer block each (TextCrafter, Eq. 10 to 16). A vector is cut into T
+chunks; for T = 1 the softmax over one token is 1, so queries and keys have no effect and are left out.
 """
 
 from __future__ import annotations
@@ -21,20 +21,19 @@ __all__ = ["BRANCHES", "PolicyWeights", "branch_shapes"]
 Array = npt.NDArray[Any]
 
 BRANCHES = ("mean", "direction")
-_EPSILON = 1e-5  # of LayerNorm
-_ROWS = 256  # whose hidden units one thread works on at a time
+_EPSILON = 1e-5  # of LayerNorm, as in torch
+_ROWS = 256  # rows per task of a thread
 _CACHED = 32  # rows of hidden units that stay in a core's cache
 _MULTIPLE = 16
-"""Rows are padded to it: a matrix product then treats every row alike, wherever it stands."""
+"""Row counts are padded to this multiple: a product then gives a row the same bits at every position."""
 
 
 def branch_shapes(dimension: int, tokens: int, hidden: int) -> dict[str, tuple[int, ...]]:
     """Return the names and shapes of the arrays of one branch; c = n/T is the width of a token.
 
     Args:
-        dimension: n.
         tokens: T, a divisor of n.
-        hidden: hidden units of the feed-forward part.
+        hidden: units of the feed-forward layer.
     """
     n, c = dimension, dimension // tokens
     return {
@@ -61,11 +60,10 @@ class PolicyWeights:
     """The policy π(d | e) = N(μ(e), diag σ²) and its reference direction v(e).
 
     Attributes:
-        dimension: n.
         tokens: T.
-        heads: of the attention.
-        arrays: ``log_sigma`` (n,) and, for each of `BRANCHES`, ``mean.position`` and so on with the shapes of
-            `branch_shapes`; float32, as trained.
+        heads: attention heads.
+        arrays: float32 ``log_sigma`` (n,) and, for each of `BRANCHES`, arrays such as ``mean.position`` with the
+            shapes of `branch_shapes`.
     """
 
     dimension: int
@@ -78,6 +76,7 @@ class PolicyWeights:
         n, T, heads = self.dimension, self.tokens, self.heads
         if not all(type(k) is int and k >= 1 for k in (n, T, heads)) or n % T or n // T % heads:
             raise ValueError("tokens")
+        # The file stores no width of the hidden layer: its bias gives it.
         expand = self.arrays.get("mean.expand.bias", np.empty(0))
         shapes: dict[str, tuple[int, ...]] = {"log_sigma": (n,)}
         for branch in BRANCHES:
@@ -94,13 +93,14 @@ class PolicyWeights:
         object.__setattr__(self, "arrays", kept)
 
     def mean(self, X: Embeddings) -> Embeddings:
-        """Return μ(e) for each row of ``X`` (N, n), in its dtype."""
+        """Return μ(e) for each row of ``X`` (N, n), in the same dtype."""
         return self._branch("mean", X)
 
     def direction(self, X: Embeddings) -> Embeddings:
-        """Return v(e), (N, n) float64 of norm 1 (Eq. 16); where the branch gives zeros, the first axis."""
+        """Return v(e), (N, n) float64 of norm 1 (Eq. 16); the first axis where the branch returns zeros."""
         raw = self._branch("direction", X).astype(np.float64)
         norms = np.linalg.norm(raw, axis=1)
+        # v must have norm 1 for every input, or the perturbation would not be orthogonal to it.
         lost = norms < 1e-12
         raw[lost, 0], norms[lost] = 1.0, 1.0
         raw[lost, 1:] = 0.0
@@ -109,13 +109,12 @@ class PolicyWeights:
 
     @property
     def sigma(self) -> Vector:
-        """Return σ, (n,) float64."""
         return np.exp(self.arrays["log_sigma"].astype(np.float64))
 
     def _branch(self, branch: str, X: Embeddings) -> Embeddings:
-        """Return the branch's output (N, n), computed in the dtype of ``X``."""
+        """Return the output (N, n) of a branch, computed in the dtype of ``X``."""
         rows, n = X.shape
-        # BLAS may treat the rows of an incomplete tile differently.
+        # BLAS may round the rows of an incomplete tile differently; keyed releases must not depend on N.
         padded = -(-max(rows, 1) // _MULTIPLE) * _MULTIPLE
         inputs = np.zeros((padded, n), dtype=X.dtype)
         inputs[:rows] = X
@@ -124,12 +123,14 @@ class PolicyWeights:
         y = self._attention(x, w)
         hidden = np.empty((len(x), len(w["expand.bias"])), dtype=X.dtype)
 
-        # Matrix products have threads of their own; what lies between them is done on ours, in the cache.
+        # BLAS parallelises the products; the elementwise steps between run on our threads, in cache.
         def first(i: int, j: int) -> None:
+            # Residual, then LayerNorm (Eq. 12): the post-norm order of the paper.
             y[i:j] += x[i:j]
             _layer_norm_inplace(y[i:j], w, "norm1")
 
         def middle(i: int, j: int) -> None:
+            # GELU makes several passes over its input, so its rows should stay in the cache.
             for k in range(i, j, _CACHED):
                 part = hidden[k : min(k + _CACHED, j)]
                 part += w["expand.bias"]
@@ -160,6 +161,7 @@ class PolicyWeights:
         )
         q, k, v = (qkv[:, :, i].transpose(0, 2, 1, 3) for i in range(3))
         scores = q @ k.transpose(0, 1, 3, 2) / np.sqrt(c // heads, dtype=x.dtype)
+        # Softmax with the maximum subtracted, so that exp cannot overflow.
         scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
         scores /= scores.sum(axis=-1, keepdims=True)
         mixed = (scores @ v).transpose(0, 2, 1, 3).reshape(-1, c)
@@ -167,7 +169,7 @@ class PolicyWeights:
         return projected
 
     def _weights(self, branch: str, dtype: Any) -> Mapping[str, Array]:
-        """Return the branch's arrays in ``dtype``; over one token value and output are one linear map."""
+        """Return the arrays of a branch in ``dtype``; for T = 1 value and output merge into one map."""
         key = (branch, np.dtype(dtype).char)
         if key not in self._cast:
             start = branch + "."
@@ -178,31 +180,33 @@ class PolicyWeights:
             }
             if self.tokens == 1:
                 n = self.dimension
+                # qkv stacks query, key and value; rows from 2n on are the value. float64: one rounding, at the cast.
                 out = own["attention.out.weight"].astype(np.float64)
                 own["alone.weight"] = out @ own["attention.qkv.weight"][2 * n :]
                 own["alone.bias"] = (
                     out @ own["attention.qkv.bias"][2 * n :] + own["attention.out.bias"]
                 )
+            # Threads that race here store equal arrays.
             self._cast[key] = {name: array.astype(dtype, copy=False) for name, array in own.items()}
         return self._cast[key]
 
     def to_arrays(self) -> dict[str, Array]:
-        """Return the arrays by the names of a protector file."""
         return {f"policy.{name}": array for name, array in self.arrays.items()}
 
     @classmethod
     def from_arrays(
         cls, arrays: Mapping[str, Array], dimension: int, tokens: Any, heads: Any
     ) -> Self:
-        """Return the policy of a protector file; raises ValueError naming a part that is wrong."""
+        """Return the policy of a protector file; the ValueError names an invalid part."""
         start = "policy."
         own = {name.removeprefix(start): a for name, a in arrays.items() if name.startswith(start)}
         return cls(dimension, tokens, heads, own)
 
 
 def _layer_norm_inplace(x: Array, w: Mapping[str, Array], name: str) -> None:
-    """Bring ``x`` to mean 0 and variance 1 over the last axis, times weight, plus bias (Eq. 12, 14)."""
+    """Normalise ``x`` over the last axis, times weight, plus bias (Eq. 12, 14)."""
     x -= x.mean(axis=-1, keepdims=True)
+    # einsum sums the squares without an array of them.
     variance = np.einsum("ij,ij->i", x, x)[:, None] / x.dtype.type(x.shape[-1])
     x /= np.sqrt(variance + x.dtype.type(_EPSILON))
     x *= w[f"{name}.weight"]
@@ -210,7 +214,7 @@ def _layer_norm_inplace(x: Array, w: Mapping[str, Array], name: str) -> None:
 
 
 def _gelu_inplace(x: Array) -> None:
-    """Make x Φ(x) of ``x``, Φ the standard normal distribution (Hendrycks & Gimpel 2016)."""
+    """Replace ``x`` by x Φ(x), Φ the standard normal distribution (Hendrycks & Gimpel 2016)."""
     if x.dtype == np.float32:
         phi = _erf32(x)
     else:
@@ -222,12 +226,13 @@ def _gelu_inplace(x: Array) -> None:
     x *= phi
 
 
+# Coefficients p and a5 to a1 of Abramowitz & Stegun 7.1.26, in Horner order.
 _P = np.float32(0.3275911)
 _A = [np.float32(a) for a in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)]
 
 
 def _erf32(x: Array) -> Array:
-    """Return erf(x/√2) in float32 to 5·10⁻⁷: Abramowitz & Stegun 7.1.26, several times faster than SciPy's."""
+    """Return erf(x/√2) in float32 to 5·10⁻⁷ by Abramowitz & Stegun 7.1.26, several times faster than SciPy."""
     size = np.abs(x)
     size *= np.float32(0.5**0.5)
     t = size * _P

@@ -20,24 +20,24 @@ __all__ = ["Shuffle", "random_permutation"]
 
 
 def random_permutation(dimension: int) -> npt.NDArray[np.intp]:
-    """Return a permutation drawn with the operating system's generator."""
+    """Return a permutation (n,) drawn with the operating system's generator."""
     n = check_count(dimension, owner="random_permutation", param="dimension")
     order = list(range(n))
-    # The permutation is the secret, so no seeded generator.
+    # The permutation is the secret, so a seeded generator would give it away.
     secrets.SystemRandom().shuffle(order)
     return np.array(order, dtype=np.intp)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Shuffle(Mechanism):
-    """The coordinates in another order, the same for every vector (a baseline of TextCrafter).
+    """Permute the coordinates in the same way for every vector (a baseline of TextCrafter).
 
     Guarantee:
-        None. Inner products and norms are those of the clean vectors, so whatever is read from distances is
-        read from shuffled vectors too; and whoever knows a few clean vectors finds the permutation.
+        None. Norms and inner products stay those of the clean vectors, so attacks on distances read shuffled
+        vectors too, and a few known clean vectors reveal the permutation.
 
     Attributes:
-        permutation: (n,) coordinate i of a release is coordinate permutation[i] of the vector.
+        permutation: (n,); coordinate i of a release is coordinate permutation[i] of the vector.
     """
 
     permutation: npt.NDArray[np.intp]
@@ -50,28 +50,25 @@ class Shuffle(Mechanism):
 
     @property
     def dimension(self) -> int:
-        """Return n."""
         return len(self.permutation)
 
     @property
     def step(self) -> float:
-        """Return 0: nothing is rounded."""
         return 0.0
 
     def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
+        # Nothing is rounded: a permutation is exact.
         np.take(X, self.permutation, axis=1, out=out)
         return bool(np.isfinite(out).all())
 
     def without_noise(self, X: Embeddings) -> Embeddings:
-        """Return the shuffled rows: a query must be shuffled alike, or it matches nothing."""
+        """Return the shuffled rows: a query has to be shuffled like the store."""
         return np.ascontiguousarray(X[:, self.permutation])
 
     def noise_covariance(self) -> Matrix:
-        """Return zeros: there is no noise."""
         return np.zeros((self.dimension, self.dimension))
 
     def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
-        """Return that nothing is promised."""
         return obfuscation_guarantee(
             dimension=self.dimension,
             what="a secret permutation of the coordinates",
@@ -80,12 +77,11 @@ class Shuffle(Mechanism):
         )
 
     def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the permutation: the file is the secret."""
+        """Return the permutation, so the file itself is the secret."""
         return {"permutation": self.permutation.astype(np.float64)}
 
     @classmethod
     def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
-        """Return the mechanism of a protector file."""
         stored = arrays["permutation"]
         if stored.shape != (dimension,) or not np.array_equal(
             np.sort(stored), np.arange(dimension)

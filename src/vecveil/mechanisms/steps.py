@@ -1,8 +1,8 @@
 """Preprocessing before the noise, which defines the metric, and postprocessing after it, which costs no privacy.
 
-Before: nothing, normalisation, or clipping of norms. Both bound the distance between any two inputs, which
-turns metric privacy into plain local privacy. After: normalise, truncate, project, float16, int8, binary.
-Whatever is computed from a release alone keeps its guarantee.
+Before: none, normalise or clip. Normalising and clipping bound the distance between any two inputs, which turns
+metric privacy into local privacy. After: normalise, truncate, project, float16, int8, binary; anything computed
+from a release alone keeps its guarantee.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from vecveil.validation import check_count, check_positive
 __all__ = ["NOTHING_BEFORE", "OPEN_RANGE", "Before", "Step", "unit_rows"]
 
 OPEN_RANGE = 1e300
-"""Stands for the range of int8 until a fit has seen released vectors."""
+"""Placeholder for the range of int8 until the fit has measured released vectors."""
 
 StepKind = Literal["normalise", "truncate", "project", "float16", "int8", "binary"]
 STEP_KINDS = ("normalise", "truncate", "project", "float16", "int8", "binary")
@@ -29,11 +29,11 @@ STEP_KINDS = ("normalise", "truncate", "project", "float16", "int8", "binary")
 
 @dataclass(frozen=True)
 class Before:
-    """Preprocessing of vectors before noise is added.
+    """Preprocessing of vectors before the noise.
 
     Attributes:
-        kind: ``none``, ``normalise`` (to norm 1) or ``clip`` (norms above ``radius`` are brought to it).
-        radius: of ``clip``.
+        kind: ``none``, ``normalise`` (to norm 1) or ``clip`` (longer rows are scaled to norm ``radius``).
+        radius: largest norm after ``clip``.
     """
 
     kind: Literal["none", "normalise", "clip"] = "none"
@@ -50,13 +50,14 @@ class Before:
 
     @classmethod
     def of(cls, value: Before | str) -> Before:
-        """Return ``value``, or what its text form says: ``none``, ``normalise``, ``clip:1.5``."""
+        """Return ``value``, or parse its text form: ``none``, ``normalise``, ``clip:1.5``."""
         if isinstance(value, Before):
             return value
         kind, _, radius = value.partition(":") if isinstance(value, str) else ("?", "", "")
         try:
             return cls(kind, float(radius) if radius else None)  # type: ignore[arg-type]
         except ValueError as error:
+            # InvalidInputError is a ValueError: only that of float() needs another message.
             if isinstance(error, InvalidInputError):
                 raise
             got = repr(value)[:40]
@@ -66,11 +67,11 @@ class Before:
 
     @property
     def largest_norm(self) -> float | None:
-        """Return the norm that nothing exceeds after this, or None."""
+        """Return the largest norm after this step, or None for no bound."""
         return {"none": None, "normalise": 1.0, "clip": self.radius}[self.kind]
 
     def apply(self, X: Embeddings, *, owner: str) -> Embeddings:
-        """Return the rows of ``X`` (N, n) brought to their norm; refuses a row of zeros."""
+        """Return the rows of ``X`` (N, n) after this step; ``normalise`` rejects a row of zeros."""
         if self.kind == "none":
             return X
         unit, norms = unit_rows(X)
@@ -81,7 +82,7 @@ class Before:
             return np.ascontiguousarray(unit.astype(X.dtype))
         assert self.radius is not None
         clipped = unit * np.minimum(norms, self.radius)[:, None]
-        # What is short enough already stays as it is, to the last bit.
+        # Rows inside the ball keep every bit: unit · norm would round them.
         inside = (norms <= self.radius)[:, None]
         return np.ascontiguousarray(np.where(inside, X, clipped).astype(X.dtype))
 
@@ -92,26 +93,27 @@ NOTHING_BEFORE = Before()
 def unit_rows(X: Embeddings) -> tuple[Embeddings, Vector]:
     """Return the rows of ``X`` at norm 1 in float64, and their norms; rows of zeros stay zeros.
 
-    Rows are first divided by their largest value, so that no square is lost or overflows, and sums have a
-    fixed order: the same on every machine.
+    Sums have a fixed order, so the result is the same on every machine.
     """
     rows = X.astype(np.float64)
+    # Divide by the largest value first, so that no square overflows or vanishes.
     largest = np.abs(rows).max(axis=1)
     safe = np.where((largest > 0) & np.isfinite(largest), largest, 1.0)
     rows /= safe[:, None]
     lengths = np.sqrt(row_dots(rows, rows))
     rows /= np.where(lengths > 0, lengths, 1.0)[:, None]
+    # A norm may exceed float64 although every value is finite.
     with np.errstate(over="ignore"):
         return rows, lengths * safe
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One step after the noise. Released values keep the dtype of the input, whatever their precision is.
+    """One step after the noise. Values keep the dtype of the input, also at lower precision.
 
     Attributes:
         kind: ``normalise``; ``truncate`` to the first ``value`` coordinates; ``project`` by ``matrix``; ``float16``
-            (rounded to half precision); ``int8`` (integers from −127 to 127, a coordinate of ``value`` gives 127);
+            (rounded to half precision); ``int8`` (integers from −127 to 127, with ``value`` mapped to 127);
             ``binary`` (−1 or 1).
         value: of truncate and int8.
         matrix: (m, d) of project.
@@ -142,11 +144,11 @@ class Step:
 
     @property
     def label(self) -> str:
-        """Return the step in a word or two."""
+        """Return the step in one or two words."""
         return f"truncate to {self.value}" if self.kind == "truncate" else self.kind
 
     def output_dimension(self, dimension: int) -> int:
-        """Return the dimension of what comes out."""
+        """Return the dimension after this step."""
         if self.kind == "truncate":
             assert self.value is not None
             return min(int(self.value), dimension)
@@ -162,31 +164,31 @@ class Step:
             assert self.matrix is not None
             return np.asarray((Y.astype(np.float64) @ self.matrix.T).astype(Y.dtype))
         if self.kind == "float16":
+            # Clip first: beyond ±65504 half precision gives infinity.
             limit = float(np.finfo(np.float16).max)
             return np.asarray(np.clip(Y, -limit, limit).astype(np.float16).astype(Y.dtype))
         if self.kind == "int8":
             assert self.value is not None
+            # Symmetric, without −128, so that negating a vector negates its code.
             return np.asarray(np.clip(np.rint(Y * (127 / self.value)), -127, 127).astype(Y.dtype))
         return np.asarray(np.where(Y >= 0, 1, -1).astype(Y.dtype))
 
     def linear_part(self, dimension: int) -> Matrix | None:
-        """Return the matrix of the step where it is linear, else None: what a covariance goes through."""
+        """Return the matrix of a linear step, which maps the noise covariance; None for other steps."""
         if self.kind == "truncate":
             return np.eye(self.output_dimension(dimension), dimension)
         return self.matrix
 
     def to_record(self) -> dict[str, Any]:
-        """Return kind and value."""
         return {"kind": self.kind, "value": self.value}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any], matrix: Matrix | None) -> Step:
-        """Return the step of a protector file."""
         return cls(record["kind"], record["value"], matrix)
 
 
 def _checked_matrix(matrix: Any) -> Matrix:
-    """Return the matrix of a projection as float64; refuses everything else."""
+    """Return the matrix of a projection as float64."""
     constraint = "of 'project' with a finite matrix of shape (m, d)"
     try:
         values = np.asarray(matrix)

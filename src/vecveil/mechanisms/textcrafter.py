@@ -1,4 +1,4 @@
-"""TextCrafter's perturbation: a learnt one, of fixed norm, orthogonal to a learnt direction."""
+"""TextCrafter's perturbation: learnt, of fixed norm, orthogonal to a learnt direction."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ __all__ = [
 ]
 
 UNIT_TOLERANCE = 1e-2
-"""How far from 1 a norm may be: half precision and averages of tokens round it."""
+"""Largest deviation of a norm from 1: half precision and token averages round norms."""
 
 REDRAWS = 3
-"""How many draws replace one with no part orthogonal to v, before a fixed direction does."""
+"""Redraws of a perturbation without a part orthogonal to v, before a fixed direction replaces it."""
 
 RADII = (1e-4, 1e4)
 """Least and largest radius."""
 
-_BLOCK = 2048  # rows that go through the policy at once
-_ROWS = 256  # that one thread works on at a time
+_BLOCK = 2048  # rows per pass through the policy
+_ROWS = 256  # rows per task of a thread
 
 
 def degenerate_below(epsilon: float) -> float:
-    """Return up to which ‖d⊥‖/‖d‖ a draw has no direction to speak of: √ε, ``epsilon`` that of the dtype.
+    """Return √ε: the ratio ‖d⊥‖/‖d‖ up to which a draw has no reliable direction, ``epsilon`` that of the dtype.
 
-    d⊥ has a rounding error of ε‖d‖, a share of √ε of a ‖d⊥‖ that is as small as this.
+    d⊥ has rounding error ε‖d‖, which is a share √ε of ‖d⊥‖ at this ratio.
     """
     return math.sqrt(epsilon)
 
@@ -55,7 +55,7 @@ _DEGENERATE = degenerate_below(float(np.finfo(np.float64).eps))
 
 
 def check_unit_rows(X: Embeddings, *, owner: str, param: str = "X") -> None:
-    """Raise InvalidInputError if a row of ``X`` (N, n), finite, has not norm 1."""
+    """Raise InvalidInputError if a row of ``X`` (N, n), finite, does not have norm 1."""
     norms = unit_rows(X)[1]
     wrong = np.flatnonzero(np.abs(norms - 1) > UNIT_TOLERANCE)
     if len(wrong):
@@ -66,7 +66,7 @@ def check_unit_rows(X: Embeddings, *, owner: str, param: str = "X") -> None:
 
 
 def check_radius(value: Any, *, owner: str) -> float:
-    """Return ``value`` if float32 keeps a step of that norm beside a vector of norm 1."""
+    """Return ``value`` if float32 can add a step of that norm to a vector of norm 1."""
     radius = check_positive(value, owner=owner, param="radius")
     least, most = RADII
     if not least <= radius <= most:
@@ -76,16 +76,16 @@ def check_radius(value: Any, *, owner: str) -> float:
 
 
 def orthogonal_step(d: Embeddings, v: Embeddings, radius: float) -> tuple[Embeddings, Vector]:
-    """Return r d⊥/‖d⊥‖ with d⊥ = d − (d·v) v, and whether ‖d⊥‖ is too small beside ‖d‖ to have a direction (Eq. 17).
+    """Return r d⊥/‖d⊥‖ with d⊥ = d − (d·v) v (Eq. 17), and the rows where ‖d⊥‖ is too small for a direction.
 
     Args:
         d, v: (N, n) float64; the rows of ``v`` have norm 1.
     """
     across = d - np.einsum("ij,ij->i", d, v)[:, None] * v
-    # What rounding leaves along v is as large as d·v times 2⁻⁵³: take it out once more.
+    # Rounding leaves about 2⁻⁵³·(d·v) along v: a second Gram-Schmidt pass removes it.
     across -= np.einsum("ij,ij->i", across, v)[:, None] * v
     norms = np.linalg.norm(across, axis=1)
-    # NaN is not lost: it must reach the check of what is released, not be replaced.
+    # NaN compares false: it must reach the check of the release and not be redrawn.
     lost = norms <= _DEGENERATE * np.linalg.norm(d, axis=1)
     across *= (radius / np.where(lost, 1.0, norms))[:, None]
     return across, lost
@@ -96,19 +96,18 @@ class TextCrafter(Mechanism):
     """e' = e + r d⊥/‖d⊥‖, d ~ N(μ(e), diag σ²), d⊥ its part orthogonal to v(e) (TextCrafter, Eq. 15 to 18).
 
     Guarantee:
-        None of privacy. Exactly: ‖e' − e‖ = r and (e' − e)ᵀ v(e) = 0, which bound the distortion. Both help an
-        attacker: of some candidate texts the true one is that at distance r. Releases of two inputs lie on two
-        different spheres, so the largest advantage is 1.
+        None of privacy. Exact bounds on distortion: ‖e' − e‖ = r and (e' − e)ᵀ v(e) = 0. Both help an attacker:
+        among candidate texts the true one is at distance r. Releases of two inputs lie on two different spheres,
+        so the largest advantage is 1.
+    Cost:
+        Two transformer blocks per vector: with T = 1, 2 (2 + 2 · expansion) n² multiply-adds.
 
     Attributes:
         policy: μ, σ and v.
         radius: r > 0.
-        spread: (n, n) covariance of what is added to a vector given the vector, on average over those of the fit.
-        classifier: (n + 1,) weights and intercept of the PII classifier that the policy was trained against.
-        centroids: (k, n) centres of plain texts that it was drawn to.
-
-    Cost:
-        two transformer blocks a vector: with one token, 2 (2 + 2 · expansion) n² multiplications and additions.
+        spread: (n, n) covariance of the perturbation given the vector, averaged over the vectors of the fit.
+        classifier: (n + 1,) weights and intercept of the PII classifier in the training reward.
+        centroids: (k, n) centres of plain texts in the training reward.
     """
 
     policy: PolicyWeights
@@ -135,17 +134,16 @@ class TextCrafter(Mechanism):
 
     @property
     def dimension(self) -> int:
-        """Return n."""
         return self.policy.dimension
 
     @property
     def step(self) -> float:
-        """Return 0: nothing is rounded, or the norm would not be r."""
+        """Return 0: rounding would change the norm r."""
         return 0.0
 
     def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
         if not np.isfinite(X).all():
-            return False  # the caller names the row
+            return False  # the caller raises and names the row
         self.check_rows(X)
         for start in range(0, len(X), _BLOCK):
             part = slice(start, min(start + _BLOCK, len(X)))
@@ -153,14 +151,14 @@ class TextCrafter(Mechanism):
         return bool(np.isfinite(out).all())
 
     def _perturb(self, X: Embeddings, stream: WordStream, out: Embeddings) -> None:
-        """Write e' to ``out``; the products of matrices have threads of their own, the rest gets ours."""
         n, sigma = X.shape[1], self.policy.sigma
+        # The policy runs on the whole block: BLAS parallelises its products.
         means, directions = self.policy.mean(X), self.policy.direction(X)
 
         def work(start: int, stop: int) -> None:
             given, mu, v = stream.part(start, stop), means[start:stop], directions[start:stop]
             step, lost = orthogonal_step(mu + sigma * _normals(given, n, 0), v, self.radius)
-            # Keyed words are fixed: another attempt must read other words.
+            # The words of a keyed stream are fixed: each attempt reads its own counter blocks.
             for attempt in range(1, REDRAWS + 1):
                 if not lost.any():
                     break
@@ -168,17 +166,17 @@ class TextCrafter(Mechanism):
                 d = mu[rows] + sigma * _normals(given.take(rows), n, attempt)
                 step[rows], lost[rows] = orthogonal_step(d, v[rows], self.radius)
             if lost.any():
+                # A policy with σ ≈ 0 and μ along v fails every draw: a fixed axis keeps the norm r.
                 step[lost] = orthogonal_step(_other_axes(v[lost]), v[lost], self.radius)[0]
             out[start:stop] = X[start:stop] + step
 
         in_chunks(len(X), _ROWS, work)
 
     def takes(self, X: Embeddings) -> npt.NDArray[np.bool_]:
-        """Return which rows have norm 1."""
+        """Return a mask (N,) of the rows of norm 1."""
         return np.asarray(np.abs(unit_rows(X)[1] - 1) <= UNIT_TOLERANCE, dtype=bool)
 
     def check_rows(self, X: Embeddings) -> None:
-        """Raise InvalidInputError for a row that has not norm 1."""
         check_unit_rows(X, owner="TextCrafter.protect")
 
     def direction(self, X: Embeddings) -> Embeddings:
@@ -189,11 +187,11 @@ class TextCrafter(Mechanism):
         return directions
 
     def noise_covariance(self) -> Matrix:
-        """Return the mean covariance of the perturbation given the vector, as measured in the fit."""
+        """Return the covariance of the perturbation given the vector, as the fit measured it."""
         return self.spread
 
     def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
-        """Return that nothing is promised of privacy, and what is of distortion."""
+        """Return the distortion guarantee: it promises no privacy."""
         return distortion_guarantee(
             dimension=self.dimension,
             radius=self.radius,
@@ -202,7 +200,6 @@ class TextCrafter(Mechanism):
         )
 
     def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return policy, spread, classifier and centroids."""
         return {
             **self.policy.to_arrays(),
             "spread": self.spread,
@@ -211,7 +208,6 @@ class TextCrafter(Mechanism):
         }
 
     def parameters(self) -> dict[str, float]:
-        """Return r, T and the number of heads."""
         return {
             "radius": self.radius,
             "tokens": self.policy.tokens,
@@ -220,7 +216,6 @@ class TextCrafter(Mechanism):
 
     @classmethod
     def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
-        """Return the mechanism of a protector file."""
         policy = PolicyWeights.from_arrays(
             arrays, dimension, parameters["tokens"], parameters["heads"]
         )
@@ -228,7 +223,7 @@ class TextCrafter(Mechanism):
         spread = arrays["spread"]
         if spread.shape != (dimension, dimension) or not np.array_equal(spread, spread.T):
             raise ValueError("spread")
-        # The perturbation has norm r, so its covariance has trace r² at most.
+        # A forged file may hold any matrix; a perturbation of norm r has a covariance of trace at most r².
         values = np.linalg.eigvalsh(spread)
         if values[0] < -1e-9 * radius**2 or values.sum() > 1.01 * radius**2:
             raise ValueError("spread")
@@ -236,7 +231,7 @@ class TextCrafter(Mechanism):
 
 
 def _normals(stream: WordStream, dimension: int, attempt: int) -> Embeddings:
-    """Return (rows, n) standard normals; another attempt reads other words."""
+    """Return (rows, n) standard normals from the counter blocks of ``attempt``."""
     pairs = (dimension + 1) // 2
     words = stream.words(pairs, attempt * pairs)
     normals: Embeddings = kernel.normals(np.ascontiguousarray(words), pairs)[:, :dimension]
@@ -244,7 +239,7 @@ def _normals(stream: WordStream, dimension: int, attempt: int) -> Embeddings:
 
 
 def _other_axes(v: Embeddings) -> Embeddings:
-    """Return for each row the axis that ``v`` has least of: something of it is orthogonal to ``v``."""
+    """Return for each row the axis of the least |v_i|, which has a part orthogonal to ``v``."""
     axes = np.zeros_like(v)
     axes[np.arange(len(v)), np.abs(v).argmin(axis=1)] = 1.0
     return axes
