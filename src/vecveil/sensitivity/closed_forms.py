@@ -1,6 +1,6 @@
-"""Noise shapes in closed form: the optimal full shape for pairs or labels, diagonal, low rank, combined.
+"""Noise shapes in closed form: optimal for pairs or labels, diagonal, low rank, combined.
 
-The shape that minimises tr(C Σ⁻¹) at fixed tr(Σ M) is Σ ∝ M^{-1/2}(M^{1/2} C M^{1/2})^{1/2} M^{-1/2}.
+The Σ that minimises tr(C Σ⁻¹) at fixed tr(Σ M) is Σ ∝ M^{-1/2}(M^{1/2} C M^{1/2})^{1/2} M^{-1/2}.
 """
 
 from __future__ import annotations
@@ -33,12 +33,11 @@ __all__ = [
 
 
 def optimal_shape(C: Matrix, M: Matrix) -> Matrix:
-    """Return the Σ that minimises tr(C Σ⁻¹) at fixed tr(Σ M).
+    """Return the Σ that minimises tr(C Σ⁻¹) at fixed tr(Σ M), for a positive definite M.
 
-    Σ ∝ M^{-1/2}(M^{1/2} C M^{1/2})^{1/2} M^{-1/2}; with M = I this is C^{1/2}. M must be positive
-    definite.
+    Σ ∝ M^{-1/2}(M^{1/2} C M^{1/2})^{1/2} M^{-1/2}; with M = I this is C^{1/2}.
     """
-    # Solve in coordinates where M = I, then map back.
+    # Solve in coordinates x ↦ M^{1/2} x, where M becomes I and Σ the root of C, then map back.
     root = matrix_root(M)
     inverse = matrix_root(M, -0.5)
     shape: Matrix = inverse @ matrix_root(root @ C @ root) @ inverse
@@ -49,22 +48,21 @@ def concept_covariance_shape(moments: Moments, *, floor: float = 1e-2) -> NoiseS
     """Return the noise shape that hides the pairs' differences best at a given distortion.
 
     Args:
-        floor: eigenvalues below this share of the mean are raised to it; smaller values concentrate
-            the noise on the concept's directions and weaken the worst-case guarantee, which is
-            ε/√λ_min.
+        floor: least eigenvalue, as a share of the mean. A smaller one concentrates the noise on the concept's
+            directions and weakens the worst-case guarantee ε/√λ_min.
     """
     return NoiseShape.from_matrix(optimal_shape(moments.C, regularised(moments.M)), floor=floor)
 
 
 def regularised(M: Matrix) -> Matrix:
-    """Return M + 1e-3·tr(M)/n·I, which is positive definite where M has dead dimensions."""
+    """Return M + 1e-3·tr(M)/n·I, which is positive definite also with dead dimensions."""
     n = M.shape[0]
     matrix: Matrix = M + RIDGE * np.trace(M) / n * np.eye(n)
     return matrix
 
 
 DEAD = 1e-9
-"""Second moments are raised to this share of their mean: dead dimensions have 0, and C_ii is divided."""
+"""Least second moment as a share of the mean: dead dimensions have 0, and C_ii is divided by it."""
 
 
 def relative_diagonal(
@@ -73,18 +71,19 @@ def relative_diagonal(
     """Return the diagonal shape of non-negative weights (n,), with ``floor`` times their mean added.
 
     Raises:
-        InvalidInputError: every weight is 0, so that no dimension is more sensitive than another.
+        InvalidInputError: every weight is 0, so no dimension is sensitive.
     """
     mean = float(sensitivity.mean())
     if mean == 0:
         raise InvalidInputError.of(owner, param, "sensitive to the concept", "zeros", why)
+    # Weights of mean 1 make the floor independent of the scale of the sensitivities.
     return NoiseShape.from_diagonal(sensitivity / mean, floor=floor)
 
 
 def diagonal_concept_shape(moments: Moments, *, floor: float = 1e-2) -> NoiseShape:
     """Return Σ_ii ∝ sqrt(C_ii / M_ii): the diagonal that minimises tr(C Σ⁻¹) at fixed tr(Σ M).
 
-    Dead dimensions, which are 0 in every text, get the floor.
+    Dead dimensions, 0 in every text, get the floor.
 
     Args:
         floor: share of the mean weight that is added to every weight. λ_min(Σ) is at least
@@ -104,15 +103,15 @@ def diagonal_concept_shape(moments: Moments, *, floor: float = 1e-2) -> NoiseSha
 def label_shape(moments: Moments, *, floor: float = 1e-2) -> NoiseShape:
     """Return the optimal full shape with the labels' covariance B in place of the pairs' C.
 
-    Σ ∝ M^{-1/2}(M^{1/2} B M^{1/2})^{1/2} M^{-1/2}; with M = I this is B^{1/2}. It puts the noise where
-    single concept words are told apart, not only where "with" differs from "without".
+    Σ ∝ M^{-1/2}(M^{1/2} B M^{1/2})^{1/2} M^{-1/2}; with M = I this is B^{1/2}. It covers the directions that
+    distinguish single concept words, not only those between "with" and "without".
 
     Args:
-        moments: made with token labels.
-        floor: eigenvalues below this share of the mean are raised to it.
+        moments: computed with token labels.
+        floor: least eigenvalue, as a share of the mean.
 
     Raises:
-        InvalidInputError: the moments were made without token labels, or the labels explain nothing.
+        InvalidInputError: there are no token labels, or they explain nothing.
     """
     if moments.B is None or not moments.B.any():
         got = "no labels" if moments.B is None else "labels that explain nothing of the embeddings"
@@ -122,13 +121,12 @@ def label_shape(moments: Moments, *, floor: float = 1e-2) -> NoiseShape:
 
 
 def low_rank_concept_shape(moments: Moments, rank: int, floor: float = 1e-2) -> NoiseShape:
-    """Return the ``rank`` leading directions of the full optimal shape, and even noise in all others.
+    """Return the ``rank`` leading directions of the full optimal shape, with even noise in all others.
 
-    The others get the mean of the eigenvalues that they had, or the floor if that is more. It
-    stretches a vector in 2 n · rank operations instead of n².
+    The others get the mean of their eigenvalues, or the floor if that is more.
 
     Args:
-        rank: r, 1 ≤ r ≤ n; fewer directions are faster and tell less of the concept's rest apart.
+        rank: r, 1 ≤ r ≤ n. Stretching a vector costs 2 n r operations instead of n².
         floor: least λ_min(Σ), in (0, 1]; the mean eigenvalue is 1, and 1 is isotropic noise.
     """
     owner = "low_rank_concept_shape"
@@ -138,16 +136,17 @@ def low_rank_concept_shape(moments: Moments, rank: int, floor: float = 1e-2) -> 
     if floor > 1:
         raise InvalidInputError.of(owner, "floor", "in (0, 1]", floor)
     eigenvalues, vectors = np.linalg.eigh(optimal_shape(moments.C, regularised(moments.M)))
+    # Rounding leaves tiny negative eigenvalues of a semi-definite matrix.
     eigenvalues = np.maximum(eigenvalues, 0.0)
     mean = float(eigenvalues.mean())
     if mean == 0:
         raise InvalidInputError.of(owner, "moments", "sensitive to the concept", "zeros",
                                    "Removing the concept changed no embedding.")  # fmt: skip
     eigenvalues = eigenvalues / mean
-    # What the leading directions do not hold is spread evenly, and never below the floor.
+    # The mean of the other eigenvalues keeps the trace; the floor keeps the worst-case guarantee.
     rest = max(floor, float(eigenvalues[: n - r].mean()) if r < n else 0.0)
     weights = np.maximum(eigenvalues[n - r :] - rest, 0.0)
-    if not weights.any():  # all directions alike
+    if not weights.any():  # all eigenvalues equal: isotropic noise
         rest, weights = 1.0, np.ones(r)
     return NoiseShape.from_low_rank(vectors[:, n - r :], weights, floor=rest)
 
@@ -157,16 +156,15 @@ def combine_shapes(
 ) -> NoiseShape:
     """Return Σ = Σ_i w_i Σ_i, one shape for several concepts; the weights add up to 1, the trace is n.
 
-    What becomes of each concept's guarantee: Σ - w_i Σ_i is positive semi-definite, so
-    ‖v‖_Σ ≤ ‖v‖_{Σ_i} / √w_i for every difference v. With the same ε, texts that a mechanism of shape
-    Σ_i alone made ε·‖v‖_{Σ_i} indistinguishable are now at most (ε/√w_i)·‖v‖_{Σ_i}: two concepts of
-    equal weight keep their guarantees up to a factor √2, in one release. The bound is tight where
-    no other concept's shape has noise.
+    Guarantee:
+        Σ - w_i Σ_i is positive semi-definite, so ‖v‖_Σ ≤ ‖v‖_{Σ_i} / √w_i for every difference v. At the
+        same ε, concept i keeps its guarantee up to a factor 1/√w_i: √2 for two concepts of equal weight, in
+        one release. The bound is tight where no other concept's shape has noise.
 
     Args:
         shapes: one per concept, of one dimension. Diagonal shapes give a diagonal one.
-        weights: w_i > 0, scaled to add up to 1; None weighs all alike. A concept of higher weight
-            keeps more of its guarantee, at the cost of the others.
+        weights: w_i > 0, scaled to add up to 1; None is equal weights. A higher weight keeps more of a
+            concept's guarantee, at the cost of the others.
     """
     owner = "combine_shapes"
     dimensions = sorted({shape.dimension for shape in shapes})
@@ -180,14 +178,16 @@ def combine_shapes(
     if w.shape != (len(shapes),) or not np.isfinite(w).all() or (w <= 0).any():
         constraint = f"{len(shapes)} finite numbers > 0, one for each shape"
         raise InvalidInputError.of(owner, "weights", constraint, f"shape {w.shape}")
-    w = w / w.max()  # so that the sum of huge weights is finite
+    w = w / w.max()  # first, so that the sum of huge weights is finite
     w /= w.sum()
     if all(shape.is_diagonal for shape in shapes):
+        # A sum of diagonals needs no (n, n) matrix; root² is the diagonal of every diagonal shape.
         roots = np.stack([np.asarray(shape.root) for shape in shapes])
         return NoiseShape(diagonal=w @ roots**2)
     total = np.zeros((dimensions[0], dimensions[0]))
     for share, shape in zip(w, shapes, strict=True):
         total += share * shape.covariance()
+    # Symmetrised against rounding; the convex sum of shapes of trace n has trace n.
     return NoiseShape(matrix=(total + total.T) / 2)
 
 
@@ -201,18 +201,18 @@ def difference_sensitivity(
 
     Args:
         positive: (N, n) embeddings with the concept, D+.
-        negative: embeddings without it, D-. Row i is positive row i without the concept, unless
-            ``over`` is "sets", where it may have any number of rows.
-        over: "pairs" takes the maximum over the pairs. "sets" takes it over all of D+ × D-: it is
-            never smaller, and grows with how varied the texts are, with or without a concept.
+        negative: embeddings without it, D-: row i is positive row i without the concept. With ``over="sets"``
+            any number of rows.
+        over: "pairs" takes the maximum over pairs, "sets" over all of D+ × D-. The latter is never smaller and
+            grows with the variety of the texts, with or without a concept.
 
-    Cost: N n operations both ways; over the sets it is the larger of max D+ − min D- and
-    max D- − min D+.
+    Cost: N n operations for both.
     """
     owner = "difference_sensitivity"
     P = check_embeddings(positive, owner=owner, param="positive", min_rows=1)
     N = check_embeddings(negative, owner=owner, param="negative", dimension=P.shape[1], min_rows=1)
     if over == "sets":
+        # Over D+ × D- the maximum is the larger of max D+ − min D- and max D- − min D+: no N² pairs.
         highest, lowest = (np.stack([f(X, axis=0) for X in (P, N)]) for f in (np.max, np.min))
         spans = (highest - lowest[::-1].astype(np.float64)).max(axis=0)
         return np.asarray(spans, dtype=np.float64)

@@ -1,12 +1,12 @@
-"""SPARSE's neuron mask: train a hard-concrete gate per dimension that tells "with" from "without the concept".
+"""SPARSE's neuron mask: a hard-concrete gate per dimension, trained to distinguish "with" from "without the concept".
 
-The gates and a small classifier are trained together to tell D+ from D- (SPARSE, arXiv 2602.07090, §3.1 and
-Algorithm 2); the gates at inference are the mask. With the published settings it comes out nearly uniform, which the
-report on it (density, effective number of dimensions, seed stability) makes visible.
+The gates and a small classifier are trained together on D+ against D- (SPARSE, arXiv 2602.07090, §3.1 and
+Algorithm 2); the gates at inference are the mask. With the published settings it comes out nearly uniform, as its
+report shows (density, effective number of dimensions, seed stability).
 
 A gate stretches a binary concrete variable s in (0, 1) to (γ, ξ) with γ < 0 < 1 < ξ and clips it to [0, 1], so that
-exact zeros and ones have positive probability. Its closed forms are SPARSE Eq. 1, 2 and 4, and Eq. 10-12 of Louizos et
-al. 2018, "Learning sparse neural networks through L0 regularization", for the penalty and its sign.
+exact zeros and ones have positive probability. Closed forms: SPARSE Eq. 1, 2 and 4; penalty and sign: Eq. 10-12 of
+Louizos et al. 2018, "Learning sparse neural networks through L0 regularization".
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def active_probability(
 def l0_penalty(log_alpha: Array, beta: Array, *, xi: float = XI, gamma: float = GAMMA) -> float:
     """Return the expected share of active gates, in (0, 1): the mean of P(m > 0).
 
-    SPARSE's Eq. 4 prints this with a minus sign in front. Minimising that would reward active
-    gates, against the text around it ("to enforce sparsity"); the sign here is Louizos et al.'s.
+    SPARSE's Eq. 4 prints it with a minus sign. Minimising that would reward active gates, against the text
+    around it ("to enforce sparsity"); the sign here is that of Louizos et al.
     """
     return float(active_probability(log_alpha, beta, xi=xi, gamma=gamma).mean())
 
@@ -81,22 +81,19 @@ class MaskOptions:
     """Settings of the mask's training; the defaults are the published ones.
 
     Args:
-        learning_rate: Adam's step for classifier and gates. In 100 epochs of 1e-4 a gate's logit
-            moves by about 1.8 at most, and an exact 0 or 1 needs 2.4: larger steps give masks that
-            are less uniform.
-        gate_learning_rate: Adam's step for log α and log β alone; None takes ``learning_rate``.
-            Sparse masks need about 1e-2 and ``regularisation`` of about 0.3 (with loss="mean").
+        learning_rate: Adam's step for classifier and gates. In 100 epochs of 1e-4 a gate's logit moves by at
+            most about 1.8, and an exact 0 or 1 needs 2.4: larger steps give less uniform masks.
+        gate_learning_rate: Adam's step for log α and log β; None takes ``learning_rate``. Sparse masks need
+            about 1e-2 and ``regularisation`` of about 0.3 (with loss="mean").
         regularisation: λ, weight of the expected share of active gates. Higher is sparser.
-        epochs: passes over the pairs.
         batch_size: pairs per step (twice as many rows), which share one gate sample.
         hidden: widths of the classifier's ReLU layers.
         xi: upper end of the stretched gate, > 1. Further out gives more exact ones.
         gamma: lower end of the stretched gate, < 0. Further out gives more exact zeros.
-        initial_beta: start of the temperature, > 0 (Louizos et al.; SPARSE names none).
-        initial_alpha_sd: standard deviation of the start of log α around 0.
-        loss: what λ is weighed against. "sum", the default, adds the cross-entropy over the rows
-            of the minibatch, as Eq. 3 prints it; "mean" averages it, so that λ weighs
-            2 · ``batch_size`` times as much. Adam ignores the scale of the loss itself.
+        initial_beta: initial temperature, > 0 (Louizos et al.; SPARSE names none).
+        initial_alpha_sd: standard deviation of the initial log α around 0.
+        loss: "sum", the default, adds the cross-entropy over the rows of the minibatch, as in Eq. 3; "mean"
+            averages it, so that λ weighs 2 · ``batch_size`` times as much. Adam ignores the loss's scale.
         held_out: share of the pairs kept back to measure the classifier; 0 trains on all of them.
         device: torch device, such as "cpu" or "cuda". At these sizes a CPU is enough.
     """
@@ -141,11 +138,10 @@ class MaskOptions:
 
     @classmethod
     def paper(cls) -> MaskOptions:
-        """Return the published settings: Adam 1e-4, λ 1e-3, 100 epochs of 64 pairs."""
+        """Return the published settings: Adam 1e-4, λ 1e-3, 100 epochs, 64 pairs per step."""
         return cls()
 
     def to_record(self) -> dict[str, Any]:
-        """Return the settings as a dictionary for JSON."""
         record = {name: getattr(self, name) for name in self.__slots__}
         return record | {"hidden": list(self.hidden)}
 
@@ -155,13 +151,13 @@ class HardConcreteMask:
     """A trained mask and its report. Holds no embedding.
 
     Args:
-        mask: sensitivity of each dimension in [0, 1], shape (n,)  (SPARSE Eq. 2)
-        log_alpha: learnt gate locations, shape (n,).
-        beta: learnt temperatures, shape (n,).
-        loss_curve: cross-entropy per row of each epoch in nats, shape (epochs,); chance is 0.693.
-        training_accuracy: share of the training rows classified rightly through the mask.
-        held_out_accuracy: the same on the pairs kept back; None if there were none.
-        pairs: number of pairs trained on.
+        mask: (n,) sensitivity of each dimension in [0, 1] (SPARSE Eq. 2).
+        log_alpha: (n,) learnt gate locations.
+        beta: (n,) learnt temperatures.
+        loss_curve: (epochs,) cross-entropy per row in nats; chance is 0.693.
+        training_accuracy: share of the training rows classified correctly through the mask.
+        held_out_accuracy: the same on the pairs kept back, or None.
+        pairs: number of training pairs.
     """
 
     mask: Array
@@ -202,7 +198,7 @@ class HardConcreteMask:
         return l0_penalty(self.log_alpha, self.beta, xi=self.options.xi, gamma=self.options.gamma)
 
     def to_record(self) -> dict[str, Any]:
-        """Return the report as a dictionary for JSON, without the arrays."""
+        """Return the report for JSON, without the arrays."""
         return {
             "dimension": int(self.mask.size), "pairs": self.pairs, "seed": self.seed,
             "mean": float(self.mask.mean()), "sd": float(self.mask.std()),
@@ -221,7 +217,7 @@ class SeedStability:
     """Agreement of masks of different seeds.
 
     Args:
-        value: mean Pearson correlation over all pairs of seeds; None if a mask was constant.
+        value: mean Pearson correlation over all pairs of seeds; None if a mask is constant.
         correlations: one per pair of seeds, in the order of `itertools.combinations`.
     """
 
@@ -238,18 +234,18 @@ def fit_hard_concrete_mask(
     seed: int = 0,
     show_progress: bool | None = None,
 ) -> HardConcreteMask:
-    """Return the mask trained on pairs "with" and "without the concept"   (SPARSE Algorithm 2).
+    """Return the mask trained on pairs "with" and "without the concept" (SPARSE Algorithm 2).
 
     Args:
-        positive: embeddings of the texts as they are (D+, label 1), shape (N, n).
-        negative: embeddings of the same texts without the concept (D-, label 0), shape (N, n).
+        positive: (N, n) embeddings of the texts (D+, label 1).
+        negative: (N, n) embeddings of the same texts without the concept (D-, label 0).
         options: None takes the published settings, `MaskOptions.paper`.
-        seed: start of weights and gates, order of the pairs, gate samples. The same seed, arrays
-            and machine give the same mask.
-        show_progress: a bar over the epochs; None shows it on a terminal.
+        seed: of weights, gates, pair order and gate samples. The same seed, arrays and machine give the same
+            mask.
+        show_progress: progress bar over the epochs; None shows it on a terminal.
 
     Raises:
-        InvalidInputError: fewer than two pairs, unequal shapes, NaN, or training that diverged.
+        InvalidInputError: training diverged.
         MissingDependencyError: torch is not installed.
 
     Cost: 10,000 pairs of 384 dimensions with the published settings take about 20 s on one core.
@@ -267,10 +263,10 @@ def fit_hard_concrete_mask(
     started = time.perf_counter()
     generator = torch.Generator().manual_seed(seed)
     trainer = MaskTrainer(dimension, options, generator)
-    # Small matrix products are fastest on one thread; gradients are written out, not recorded.
+    # Small matrix products are fastest on one thread; gradients are computed by hand, not recorded.
     with one_thread(), torch.no_grad():
         data = torch.from_numpy(pairs)
-        held = None  # split by pair: both sides of one would give it away
+        held = None  # split by pair: the other side of a training pair would leak into the test
         if kept_back := round(options.held_out * len(pairs)):
             order = torch.randperm(len(pairs), generator=generator)
             held, data = data[order[:kept_back]].to(trainer.device), data[order[kept_back:]]
@@ -288,6 +284,7 @@ def fit_hard_concrete_mask(
         on_device = torch.from_numpy(mask).float().to(trainer.device)
         training_accuracy = trainer.accuracy(data, on_device)
         held_out_accuracy = None if held is None else trainer.accuracy(held, on_device)
+    # The frozen result is shared between callers.
     for array in (mask, log_alpha, beta, curve):
         array.setflags(write=False)
     return HardConcreteMask(
@@ -327,7 +324,7 @@ def seed_stability(
 
 
 def stability_of(masks: Sequence[Array], seeds: Sequence[int]) -> SeedStability:
-    """Return the agreement of ``masks``, of these seeds."""
+    # The correlation of a constant is undefined.
     if min(mask.std() for mask in masks) < 1e-12:
         return SeedStability(None, (), tuple(seeds))
     correlations = tuple(
@@ -337,7 +334,7 @@ def stability_of(masks: Sequence[Array], seeds: Sequence[int]) -> SeedStability:
 
 
 def _check_pairs(positive: Any, negative: Any, owner: str) -> tuple[npt.NDArray[np.float32], int]:
-    """Return the checked pairs as one float32 array of shape (N, 2, n), and n."""
+    """Return the checked pairs as float32 (N, 2, n), and n."""
     first = check_embeddings(positive, owner=owner, param="positive", min_rows=2)
     second = check_embeddings(negative, owner=owner, param="negative", min_rows=2)
     if first.shape != second.shape:
@@ -373,12 +370,9 @@ class _Buffers:
 class MaskTrainer:
     """Parameters, gradients and buffers of one training run; `epoch` is one pass over the pairs.
 
-    Gradients are written out by hand. The step equals one of autograd's (a test compares them) and costs two matrix
-    products in the first layer in place of three: with G = dHᵀX, the weights' gradient is G ⊙ m and the mask's the
-    column sum of G ⊙ W, so the gradient of the masked input is never formed.
-
-    All parameters lie in one flat tensor, so that Adam is one call. ``generator`` lives on the CPU
-    whatever the device, so that a seed means the same everywhere.
+    Gradients are computed by hand. The step equals autograd's (a test compares them) with two matrix products in
+    the first layer instead of three: with G = dHᵀX, the weights' gradient is G ⊙ m and the mask's the column sum of
+    G ⊙ W, so the gradient of the masked input is never formed.
     """
 
     weights: list[torch.Tensor]
@@ -391,10 +385,12 @@ class MaskTrainer:
 
         self._torch = torch
         self.options = options
+        # On the CPU for every device, so that a seed gives the same draws everywhere.
         self.generator = generator
         self.dimension = dimension
         try:
             self.device = torch.device(options.device)
+            # torch.device accepts a device that this machine lacks; an allocation does not.
             torch.empty(1, device=self.device)
         except (RuntimeError, AssertionError) as error:
             raise InvalidInputError.of(
@@ -404,6 +400,7 @@ class MaskTrainer:
         self._make_parameters()
         self._masked = torch.empty_like(self.weights[0])
         self._moment = torch.empty_like(self.weights[0])
+        # Views: they follow the parameters through every step.
         self._transposed = [w.t() for w in (self._masked, *self.weights[1:])]
         self._by_rows: dict[int, _Buffers] = {}
 
@@ -421,6 +418,7 @@ class MaskTrainer:
         )
         # β is trained as log β, which keeps it positive.
         parts.append(torch.full((self.dimension,), math.log(options.initial_beta)))
+        # All parameters lie in one flat tensor, so that an Adam step is one call.
         flat = torch.cat(parts).to(self.device)
         grad = torch.zeros_like(flat)
         self.weights, self.biases, self.weight_grads, self.bias_grads = [], [], [], []
@@ -447,18 +445,19 @@ class MaskTrainer:
         )
 
     def _buffers(self, rows: int) -> _Buffers:
-        """Return the work space for minibatches of ``rows`` rows, allocated at their first use."""
+        """Return the buffers for minibatches of ``rows`` rows."""
+        # Full minibatches and the shorter last one need different sizes.
         if rows not in self._by_rows:
             self._by_rows[rows] = _Buffers.allocate(rows, self.options.hidden, self.device)
         return self._by_rows[rows]
 
     def gradients(self, X: torch.Tensor, noise: torch.Tensor, logits: torch.Tensor) -> None:
-        """Fill the gradients, and the logits, of one minibatch.
+        """Compute the logits and fill the gradients of one minibatch.
 
         Args:
-            X: pairs as rows, positive and negative in turn, shape (2 b, n).
-            noise: logit(μ) of one gate sample, shape (n,).
-            logits: receives the classifier's output, shape (2 b, 1).
+            X: (2 b, n) pairs as rows, positive and negative in turn.
+            noise: (n,) logit(μ) of one gate sample.
+            logits: (2 b, 1), receives the classifier's output.
         """
         torch, options, buffers = self._torch, self.options, self._buffers(X.shape[0])
         log_alpha, log_beta = self.gates[0], self.gates[1]
@@ -469,7 +468,7 @@ class MaskTrainer:
         s = torch.sigmoid(shifted)
         mask = (s * stretch).add_(options.gamma).clamp_(0.0, 1.0)
 
-        torch.mul(self.weights[0], mask, out=self._masked)  # Φ ⊙ m through W is Φ through W ⊙ m
+        torch.mul(self.weights[0], mask, out=self._masked)  # W (Φ ⊙ m) = (W ⊙ m) Φ
         hidden = [X, *buffers.hidden]
         last = len(self.weights) - 1
         for layer in range(last):
@@ -487,12 +486,14 @@ class MaskTrainer:
             torch.sum(delta, 0, out=self.bias_grads[layer])
             before = buffers.deltas[layer - 1]
             torch.mm(delta, self.weights[layer], out=before)
-            # ReLU's slope; the layer's output is not needed any more.
+            # ReLU's slope is the sign of its output, which is not needed again.
             delta = before.mul_(hidden[layer].sign_())
+        # G = dHᵀX of the first layer gives both the gradient of W and that of the mask.
         torch.mm(delta.t(), X, out=self._moment)
         torch.sum(delta, 0, out=self.bias_grads[0])
         torch.mul(self._moment, mask, out=self.weight_grads[0])
 
+        # Chain rule through Eq. 1: dL/dm, the clip, s(1 − s) of the sigmoid, then 1/β and ξ − γ.
         by_shifted = self._moment.mul_(self.weights[0]).sum(0)
         by_shifted.mul_(torch.addcmul(mask, mask, mask, value=-1).sign_())  # 0 for a clipped gate
         by_shifted.mul_(torch.addcmul(s, s, s, value=-1))
@@ -500,18 +501,19 @@ class MaskTrainer:
         active = torch.sigmoid(log_alpha - beta * self._log_ratio)
         weight = options.regularisation / self.dimension
         by_active = active.addcmul_(active, active, value=-1).mul_(weight)
+        # by log α: penalty + (ξ − γ) · dL/d(shifted) / β; by log β the factor 1/β becomes −shifted.
         torch.addcdiv(by_active, by_shifted, beta, value=stretch, out=self.gate_grads[0])
         by_log_beta = torch.mul(by_shifted, shifted, out=self.gate_grads[1])
         by_log_beta.mul_(-stretch).addcmul_(by_active, beta, value=-self._log_ratio)
 
     def epoch(self, pairs: torch.Tensor) -> float:
-        """Run one pass over ``pairs`` (N, 2, n) in random order; returns the loss per row."""
+        """Run one pass over ``pairs`` (N, 2, n) in random order; return the loss per row."""
         torch = self._torch
         count, size = pairs.shape[0], self.options.batch_size
         order = torch.randperm(count, generator=self.generator).to(self.device)
         rows = pairs.index_select(0, order).view(2 * count, self.dimension)
         uniform = torch.rand(-(-count // size), self.dimension, generator=self.generator)
-        # One gate sample for each minibatch, drawn on the CPU; eps keeps the logit finite.
+        # One gate sample per minibatch (Algorithm 2), drawn on the CPU; eps keeps the logit finite.
         noise = torch.logit(uniform, eps=1e-7).to(self.device)
         logits = torch.empty(2 * count, 1, device=self.device)
         batches = zip(
@@ -520,11 +522,12 @@ class MaskTrainer:
         for X, gate_noise, out in batches:
             self.gradients(X, gate_noise, out)
             self._optimiser.step()
+        # The loss of the logits as they came during the pass, without a second one.
         labels = self._buffers(2).labels.repeat(count, 1)
         return float(torch.nn.functional.binary_cross_entropy_with_logits(logits, labels))
 
     def accuracy(self, pairs: torch.Tensor, mask: torch.Tensor) -> float:
-        """Return the share of rows of ``pairs`` (N, 2, n) classified rightly through ``mask``."""
+        """Return the share of rows of ``pairs`` (N, 2, n) classified correctly through ``mask``."""
         torch = self._torch
         right = 0
         for block in torch.split(pairs, 4096):
@@ -533,6 +536,7 @@ class MaskTrainer:
                 rows = torch.addmm(bias, rows, weight.t())
                 if layer < len(self.weights) - 1:
                     rows = rows.clamp_min(0.0)
+            # Logit 0 is probability 1/2; column 0 holds the positives.
             guess = rows.view(-1, 2) > 0
             right += int(guess[:, 0].sum()) + int((~guess[:, 1]).sum())
         return right / (2 * pairs.shape[0])

@@ -1,7 +1,7 @@
-"""White-box sensitivity: the dimensions that an attack model relies on, by integrated gradients (SPARSE-WB).
+"""White-box sensitivity: dimensions that an attack model relies on, by integrated gradients (SPARSE-WB).
 
-A defender who has the attack's model can attribute its guess of a sensitive token to dimensions of the embedding
-(SPARSE, arXiv 2602.07090, §4.5) and shape the noise by these attributions in place of the learnt mask.
+A defender who has the attack model attributes its guess of a sensitive token to dimensions of the embedding
+(SPARSE, arXiv 2602.07090, §4.5) and shapes the noise by these attributions instead of the learnt mask.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ def evaluated(model: Model) -> Iterator[None]:
     """Put a module into evaluation mode inside the block; restore the mode of each part after it."""
     torch = _import_torch()
     parts = list(model.modules()) if isinstance(model, torch.nn.Module) else []
+    # Per part: a caller may have frozen some layers, and model.train() would unfreeze them.
     modes = [part.training for part in parts]
     try:
         for part in parts:
@@ -56,15 +57,16 @@ def evaluated(model: Model) -> Iterator[None]:
 
 
 def outputs_of(model: Model, X: Embeddings, *, device: str, owner: str) -> tuple[torch.Tensor, int]:
-    """Return a tensor of the dtype and device that ``model`` takes, and its number of outputs V.
+    """Return a tensor of the dtype and device of ``model``, and its number of outputs V.
 
     Raises:
-        InvalidInputError: the model fails on ``X``, returns anything but a finite tensor (N, V), or its
-            output has no gradient with respect to its input.
+        InvalidInputError: the model fails on ``X``, does not return a finite tensor (N, V), or its output
+            has no gradient with respect to its input.
     """
     torch = _import_torch()
     rows = torch.as_tensor(X)
     parameters = model.parameters() if isinstance(model, torch.nn.Module) else iter(())
+    # Parameters tell the dtype and device; a plain function gets the dtype of ``X``.
     first = next(parameters, None)
     try:
         where = torch.device(device)
@@ -93,6 +95,7 @@ def outputs_of(model: Model, X: Embeddings, *, device: str, owner: str) -> tuple
             raise refuse(f"an output of shape {tuple(outputs.shape)}")
         gradient = None
         if outputs.requires_grad:
+            # allow_unused: a model that ignores its input is refused below, not a torch error.
             (gradient,) = torch.autograd.grad(outputs.sum(), rows, allow_unused=True)
     if gradient is None:
         raise refuse("an output without gradient",
@@ -117,24 +120,22 @@ def integrated_gradients(
     """Return the attribution of one output of ``model`` per row to each dimension, (N, n) float64.
 
     IG_i(x) = (x_i − b_i) ∫₀¹ ∂f(b + α(x − b))/∂x_i dα   (Sundararajan et al. 2017, Eq. 1), by
-    Gauss-Legendre quadrature. A row's attributions add up to f(x) − f(b) up to the quadrature error.
+    Gauss-Legendre quadrature. A row's attributions add up to f(x) − f(b), up to the quadrature error.
 
     Args:
-        model: a `torch.nn.Module`, which has to be on ``device``, or any differentiable function, from
-            a tensor (N, n) to a tensor (N, V). A module is put into evaluation mode for the time of
-            the call, and back. It gets embeddings of the dtype of its parameters, a function of the
-            dtype given.
+        model: a `torch.nn.Module` on ``device``, or any differentiable function, from a tensor (N, n) to a
+            tensor (N, V). A module runs in evaluation mode and gets the dtype of its parameters.
         embeddings: (N, n), clean.
-        targets: (N,) integers in [0, V), the output that is explained for each row.
-        baseline: (n,), the vector that stands for "no information"; None takes zeros. Every
-            difference to it is what gets explained; the mean embedding is another usual choice.
-        steps: points of the quadrature; more are more accurate, in proportion slower.
-        batch_size: points that go through the model at once; smaller needs less memory.
+        targets: (N,) integers in [0, V), the output to explain for each row.
+        baseline: (n,), the vector without information; None is zeros, the mean embedding is another usual
+            choice.
+        steps: points of the quadrature.
+        batch_size: points per pass through the model.
         device: torch device of the model.
-        show_progress: a bar over the batches; None shows it on a terminal.
+        show_progress: progress bar over the batches; None shows it on a terminal.
 
     Raises:
-        InvalidInputError: shapes that do not fit, NaN, or a model without a gradient.
+        InvalidInputError: the model has no gradient.
         MissingDependencyError: torch or captum is not installed.
     """
     owner = "integrated_gradients"
@@ -154,6 +155,7 @@ def integrated_gradients(
     rows = max(1, batch_size // steps)
     attributions = np.empty(X.shape, dtype=np.float64)
     with evaluated(model), torch.enable_grad():
+        # Two rows are enough to check the model before the long part.
         like, outputs = outputs_of(model, X[:2], device=device, owner=owner)
         if chosen.min() < 0 or chosen.max() >= outputs:
             constraint = f"in [0, {outputs}), the outputs of the model"
@@ -167,6 +169,7 @@ def integrated_gradients(
                 baselines=zero,
                 target=torch.as_tensor(chosen[i : i + rows].astype(np.int64), device=like.device),
                 n_steps=steps,
+                # captum splits the points of one row only if they exceed the batch; splitting costs time.
                 internal_batch_size=batch_size if batch_size < steps else None,
             )
             attributions[i : i + rows] = part.detach().double().cpu().numpy()
@@ -186,20 +189,20 @@ def integrated_gradient_sensitivity(
     device: str = "cpu",
     show_progress: bool | None = None,
 ) -> Vector:
-    """Return how much each dimension counts for a model that guesses sensitive tokens, (n,).
+    """Return the weight of each dimension for a model that guesses sensitive tokens, (n,).
 
-    The mean of |IG_i| of output v at text t, over all pairs (t, v) of a text and a sensitive token that
-    it holds; a text with several tokens counts once for each (SPARSE §4.5 names no average).
+    The mean of |IG_i| of output v at text t, over all pairs (t, v) of a text and a sensitive token in it; a text
+    with several tokens counts once for each (SPARSE §4.5 names no average).
 
     Args:
-        model: from embeddings (N, n) to the logits or probabilities (N, V) of the tokens. With
-            probabilities, tokens that the model is already sure of count less.
+        model: from embeddings (N, n) to the logits or probabilities (N, V) of the tokens. Probabilities give
+            less weight to tokens that the model is already sure of.
         embeddings: (N, n), clean.
-        labels: (N, V) 0/1, which sensitive tokens each text holds.
+        labels: (N, V) 0/1, the sensitive tokens of each text.
         baseline, steps, batch_size, device, show_progress: as in `integrated_gradients`.
 
     Cost:
-        One forward and one backward pass for each pair and step; memory for ``batch_size`` points.
+        One forward and one backward pass per pair and step; memory for ``batch_size`` points.
     """
     owner = "integrated_gradient_sensitivity"
     X = check_embeddings(embeddings, owner=owner, param="embeddings", min_rows=1)
@@ -210,13 +213,14 @@ def integrated_gradient_sensitivity(
     texts, tokens = np.nonzero(marks)
     if texts.size == 0:
         raise InvalidInputError.of(owner, "labels", "1 for at least one text and token", "zeros only")
-    # Refuse a model whose outputs are not one for each label before the long part.
+    # Compare outputs and labels before the long part.
     with evaluated(model):
         _, outputs = outputs_of(model, X[:2], device=device, owner=owner)
     if outputs != marks.shape[1]:
         constraint = f"of {marks.shape[1]} outputs, one for each label"
         raise InvalidInputError.of(owner, "model", constraint, f"{outputs}")
     total = np.zeros(X.shape[1])
+    # Blocks of pairs bound the memory of the attributions: only their sum is kept.
     block = 8192
     starts = range(0, texts.size, block)
     for i in progress(starts, "White-box sensitivity", total=len(starts), show=show_progress):
@@ -242,12 +246,12 @@ def white_box_shape(
 ) -> NoiseShape:
     """Return the diagonal shape of SPARSE-WB: Σ = diag(a/max(a) + floor), scaled to trace n.
 
-    a is `integrated_gradient_sensitivity`; divided by its largest entry it has the range of the mask
-    that it stands in for (SPARSE prints no scale).
+    a is `integrated_gradient_sensitivity`. Divided by its largest entry it has the range of the mask that it
+    replaces (SPARSE prints no scale).
 
     Args:
-        floor: as in `NoiseShape.from_diagonal`; the published value leaves dimensions that the model
-            ignores almost bare, to any other model.
+        floor: as in `NoiseShape.from_diagonal`; the published value leaves dimensions that this model
+            ignores almost bare to any other model.
     """
     owner = "white_box_shape"
     floor = check_positive(floor, owner=owner, param="floor")

@@ -1,11 +1,11 @@
 """Kernel ridge regression as a non-linear reader of released vectors: scores, recovered share, gradients.
 
-A search minimises what the reader recovers. It is closed form, needs a fraction of a second on two thousand texts, and
-behind linear erasure it reads more than a small neural network does; it is no substitute for an audit.
+A search minimises what the reader recovers. The reader is closed form and needs a fraction of a second on 2,000
+texts. Behind linear erasure it recovers more than a small neural network; it does not replace an audit.
 
-The mean over texts of ∇f ∇fᵀ says along which directions its answer f changes: the expected gradient outer product
-(Trivedi, Wang, Kpotufe and Shakhnarovich 2014), which recursive feature machines learn features with (Radhakrishnan,
-Beaglehole, Pandit and Belkin 2024). There it says what to keep; here, what to erase.
+The mean over texts of ∇f ∇fᵀ, the expected gradient outer product (Trivedi, Wang, Kpotufe and Shakhnarovich 2014),
+shows the directions along which the reader's answer f changes. Recursive feature machines keep these directions
+(Radhakrishnan, Beaglehole, Pandit and Belkin 2024); the concept subspace erases them.
 """
 
 from __future__ import annotations
@@ -39,15 +39,17 @@ _BLOCK = 512
 def near_duplicate_groups(X: Embeddings, *, cosine: float = 0.9) -> npt.NDArray[np.intp]:
     """Return (N,) group ids: rows whose cosine is at least ``cosine`` share a group, transitively.
 
-    Cost: N² n operations; memory stays at one block of rows, even where all rows are near.
+    Cost: N² n operations, and memory for one block of rows.
     """
     rows = np.asarray(X, dtype=np.float32)
     unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
     labels = np.arange(len(unit), dtype=np.intp)
     for start in range(0, len(unit), _BLOCK):
         block = slice(start, start + _BLOCK)
+        # Only rows from the block on: earlier blocks have seen the pairs before it.
         i, j = np.nonzero(unit[block] @ unit[start:].T >= cosine)
-        # Join the groups so far along this block's edges, then forget the edges.
+        # Merge the groups along this block's edges, then drop the edges: memory stays at one block
+        # even if all rows are near.
         joined = (labels[block][i], labels[start:][j])
         graph = csr_matrix((np.ones(len(i), dtype=np.float32), joined), shape=(len(unit),) * 2)
         labels = connected_components(graph, directed=False)[1].astype(np.intp)[labels]
@@ -56,13 +58,14 @@ def near_duplicate_groups(X: Embeddings, *, cosine: float = 0.9) -> npt.NDArray[
 
 def _squared_distances(A: Embeddings, B: Embeddings) -> Embeddings:
     squares = (A * A).sum(axis=1)[:, None] + (B * B).sum(axis=1) - 2 * (A @ B.T)
+    # ‖a‖² + ‖b‖² − 2ab cancels for near rows and may fall below 0.
     return np.asarray(np.maximum(squares, 0))
 
 
 def kernel_ridge_scores(
     Y_train: Embeddings, L_train: npt.NDArray[Any], Y_test: Embeddings, *, penalty: float
 ) -> npt.NDArray[np.float32]:
-    """Return scores (M, V) of labels by kernel ridge regression; its width is the median distance.
+    """Return scores (M, V) of labels by kernel ridge regression with a Gaussian kernel of median width.
 
     Cost: N³/3 operations and 2 N² float32 of memory.
     """
@@ -76,13 +79,13 @@ def kernel_ridge_path(
     *,
     penalties: Sequence[float] = PENALTIES,
 ) -> Iterator[npt.NDArray[np.float32]]:
-    """Yield the scores of `kernel_ridge_scores` for each penalty; the kernel is computed once.
+    """Yield the scores of `kernel_ridge_scores` for each penalty, from one kernel.
 
-    Cost: N³/3 operations for each penalty and 2 N² float32 of memory.
+    Cost: N³/3 operations per penalty and 2 N² float32 of memory.
     """
     A = np.asarray(Y_train, dtype=np.float32)
     mean = A.mean(axis=0)
-    # Distances do not change, but float32 products of centred rows lose fewer digits.
+    # Centring changes no distance, but float32 products of centred rows lose fewer digits.
     A, B = A - mean, np.asarray(Y_test, dtype=np.float32) - mean
     between = _squared_distances(A, A)
     width = max(float(np.median(between)), 1e-12)
@@ -90,6 +93,7 @@ def kernel_ridge_path(
     kernel = np.exp(-between / width)
     across = np.exp(-_squared_distances(B, A) / width)
     targets = L_train.astype(np.float32) - base
+    # Each penalty writes the diagonal in place: a copy of the kernel per penalty would cost N².
     own = kernel[np.diag_indices_from(kernel)]
     for penalty in penalties:
         kernel[np.diag_indices_from(kernel)] = own + np.float32(penalty)
@@ -101,8 +105,8 @@ def kernel_ridge_path(
 def share_recovered(scores: npt.NDArray[Any], labels: npt.NDArray[Any]) -> float:
     """Return R-precision over tokens: of the k labels of a row, the share among its k best scores.
 
-    With one column (with or without the concept) it is the area under the ROC curve, or one minus it:
-    who reads the wrong way round only has to turn the answer. Ties earn what drawing lots would.
+    With one column (with or without the concept): the area under the ROC curve, or one minus it if that is
+    larger, because an attacker can invert the answer. Ties count as their expectation under random order.
     """
     marks = np.asarray(labels, dtype=bool)
     if marks.shape[1] == 1:
@@ -110,6 +114,7 @@ def share_recovered(scores: npt.NDArray[Any], labels: npt.NDArray[Any]) -> float
         if positive.size == 0 or negative.size == 0:
             return 0.5
         order = np.sort(negative)
+        # Mann-Whitney: the area is the share of (positive, negative) pairs in the right order.
         below, upto = (np.searchsorted(order, positive, side=side) for side in ("left", "right"))
         area = float((below + upto).mean() / 2 / negative.size)  # a tie counts half
         return max(area, 1 - area)
@@ -117,9 +122,10 @@ def share_recovered(scores: npt.NDArray[Any], labels: npt.NDArray[Any]) -> float
     if held.sum() == 0:
         return 0.0
     marks, scores, held = marks[held > 0], np.asarray(scores)[held > 0], held[held > 0]
+    # The k-th best score of each row; ties with it share the places that are left.
     last = np.take_along_axis(-np.sort(-scores, axis=1), held[:, None] - 1, axis=1)
     above, tied = scores > last, scores == last
-    places = (held - above.sum(axis=1)) / tied.sum(axis=1)  # left for each of those in a tie
+    places = (held - above.sum(axis=1)) / tied.sum(axis=1)  # share of each tied label
     hits = (marks & above).sum(axis=1) + (marks & tied).sum(axis=1) * places
     return float(hits.sum() / held.sum())
 
@@ -127,8 +133,7 @@ def share_recovered(scores: npt.NDArray[Any], labels: npt.NDArray[Any]) -> float
 def standard_error(share: float, labels: npt.NDArray[Any]) -> float:
     """Return the standard error of ``share_recovered`` on ``labels`` (N, V).
 
-    Binomial in the number of labels held; with one column that of an area under the ROC curve (Hanley
-    and McNeil 1982), which counts both classes.
+    Binomial in the number of labels; for one column that of an area under the ROC curve (Hanley and McNeil 1982).
     """
     marks = np.asarray(labels, dtype=bool)
     held, rest = int(marks.sum()), int((~marks).sum())
@@ -137,6 +142,7 @@ def standard_error(share: float, labels: npt.NDArray[Any]) -> float:
         return float(np.sqrt(spread / max(held, 1)))
     if held == 0 or rest == 0:
         return 0.0
+    # Q1 and Q2 of Hanley and McNeil: two positives against one negative, and the reverse.
     two_positive = share / (2 - share) - share**2
     two_negative = 2 * share**2 / (1 + share) - share**2
     squared = spread + (held - 1) * two_positive + (rest - 1) * two_negative
@@ -146,13 +152,14 @@ def standard_error(share: float, labels: npt.NDArray[Any]) -> float:
 READER_ROWS = 2500
 GRADIENT_ROWS = 800
 READER_NOISE = 0.2
-"""Noise-to-signal ratio of the releases that the reader learns from: without noise it looks along directions
-that any noise drowns."""
+"""Noise-to-signal ratio of the releases that the reader learns from: without noise it would use directions
+that any release drowns in noise."""
 
+# Kernel rate in units of 1/median distance, and ridge, of the reader whose gradients are taken.
 SHARPNESS = 1.5
 PENALTY = 0.3
 COMPONENTS = 40
-"""Leading singular directions of the reader's weights: labels in the hundreds answer to few combinations of them."""
+"""Leading singular directions of the reader's weights: hundreds of labels depend on few combinations."""
 
 
 def gradient_moment(
@@ -160,19 +167,22 @@ def gradient_moment(
 ) -> Matrix:
     """Return G = mean over rows of Σ_v ∇f_v ∇f_vᵀ, an (m, m) float64 array, f the kernel reader of ``L``.
 
-    f_v(y) = Σ_i c_iv k(y, y_i) with k(y, y′) = exp(−1.5 ‖y − y′‖²/median), so that with ρ = 1.5/median
+    f_v(y) = Σ_i c_iv k(y, y_i) with k(y, y′) = exp(−1.5 ‖y − y′‖²/median), so with ρ = 1.5/median
     ∇f_v(y) = −2ρ Σ_i c_iv k(y, y_i)(y − y_i).
 
     Args:
-        Y: (N, m) released vectors. Cost: N³/3 operations, and ``components``·``rows``·N·m.
+        Y: (N, m) released vectors.
         L: (N, V) labels.
-        rows: how many of the first rows gradients are taken at.
-        components: of the singular directions of c, how many count.
+        rows: number of first rows at which gradients are taken.
+        components: number of singular directions of c to use.
+
+    Cost: N³/3 operations, and ``components``·``rows``·N·m.
     """
     A = np.asarray(Y, dtype=np.float32)
     A = A - A.mean(axis=0)
     squares = (A * A).sum(axis=1)
     between = np.maximum(squares[:, None] + squares - 2 * (A @ A.T), 0)
+    # A median over 700 rows is close enough, without a sort of N² values.
     rate = np.float32(SHARPNESS / max(float(np.median(between[:700, :700])), 1e-12))
     kernel = np.exp(-rate * between)
     targets = np.asarray(L, dtype=np.float32)
@@ -181,6 +191,8 @@ def gradient_moment(
     regularised[np.diag_indices_from(regularised)] += np.float32(PENALTY)
     factor = linalg.cho_factor(regularised, lower=True, overwrite_a=True, check_finite=False)
     weights = linalg.cho_solve(factor, targets, check_finite=False)
+    # Σ_v ∇f_v ∇f_vᵀ does not change when the labels are rotated, so the SVD of c replaces hundreds of
+    # columns by the few that carry the sum.
     left, singular, _ = np.linalg.svd(
         weights, full_matrices=False
     )  # right factors rotate the labels
@@ -189,28 +201,31 @@ def gradient_moment(
     total = np.zeros((A.shape[1], A.shape[1]))
     for column in weights.T:
         shares = near * column
+        # Σ_i c_i k(y, y_i)(y − y_i) as two products, without an array of all differences.
         gradient = shares.sum(axis=1)[:, None] * at - shares @ A
         total += np.asarray(gradient.T @ gradient, dtype=np.float64)
+    # The factor −2ρ of each gradient, squared.
     moment: Matrix = total * (2 * float(rate)) ** 2 / len(at)
     return moment
 
 
 def reader_gradients(X: Embeddings, L: npt.NDArray[Any], linear: LinearMap, *, seed: int) -> Matrix:
-    """Return `gradient_moment` of a reader of releases of ``X`` through ``linear``, in ``X``'s own space.
+    """Return TᵀGT (n, n): `gradient_moment` of a reader of releases of ``X`` through T, in the space of ``X``.
+
+    The gradient of f(Tx) with respect to x is Tᵀ∇f.
 
     Args:
-        X: (N, n) embeddings; 2,500 of them, drawn with ``seed``, are released with some noise and read.
+        X: (N, n) embeddings; 2,500 of them, drawn with ``seed``, are released with some noise.
         L: (N, V) labels.
-
-    Returns:
-        An (n, n) array TᵀGT: the gradient of f(Tx) with respect to x is Tᵀ∇f.
+        linear: T.
     """
     rng = np.random.default_rng(seed)
     rows = rng.permutation(len(X))[:READER_ROWS]
     clean = np.asarray(X, dtype=np.float32)[rows]
     noise = rng.standard_normal(clean.shape, dtype=np.float32)
-    # Per coordinate, so that the noise's norm is that share of the rows'.
+    # Deviation per coordinate for which the noise has this share of the rows' norm.
     spread = READER_NOISE * float(np.sqrt((clean**2).sum(axis=1).mean() / clean.shape[1]))
+    # The reduced form has the same distances in fewer coordinates.
     Y = linear.apply(clean + np.float32(spread) * noise, reduced=True)
     moment: Matrix = linear.down.T @ gradient_moment(Y, L[rows]) @ linear.down
     return moment

@@ -1,7 +1,7 @@
-"""A linear map that is applied to noisy vectors: erase, truncate, flatten, or a Wiener filter.
+"""The linear map of a protector: erase, truncate, flatten, or a Wiener filter.
 
-A quantised map is the same on every machine: its entries have 22 bits and releases lie on a grid, so that
-every product and every partial sum is exact in float64, in whatever order a library adds them up.
+A quantised map gives the same result on every machine: its entries have 22 bits and releases lie on a grid, so
+every product and every partial sum is exact in float64, in any order of summation.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def _rounded(matrix: Matrix) -> Matrix:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LinearMap:
-    """T = up @ down, or T = down alone when ``up`` is None.
+    """T = up @ down, or T = down if ``up`` is None.
 
     Attributes:
         down: (m, n), from the encoder's space to the m kept coordinates.
         up: (n, m) with orthonormal columns, back into n dimensions; None for a square map.
-        step: grid that the kept coordinates are rounded to before they are mapped back; 0 for none.
+        step: grid of the kept coordinates before ``up``; 0 for none.
     """
 
     down: Matrix
@@ -50,17 +50,18 @@ class LinearMap:
         """Return the map with entries of 22 bits and a grid 2⁻²⁰ of the largest kept coordinate.
 
         Args:
-            norm: typical norm of the vectors that go in.
+            norm: typical norm of the input vectors.
         """
+        # Cauchy-Schwarz: no kept coordinate exceeds the longest row of T times the norm.
         longest = float(np.sqrt((down**2).sum(axis=1).max())) * norm
         step = _power_of_two(longest) * 2.0**-_STEP_BITS
         return cls(_rounded(down), None if up is None else _rounded(up), step)
 
     def coarser_than(self, step: float) -> LinearMap:
-        """Return the map with kept coordinates on a grid 16 times coarser than inputs on ``step`` give.
+        """Return the map with a grid of the kept coordinates 16 times coarser than inputs on ``step`` need.
 
-        Inputs are rounded before the map, and their rounding errors are not the same for inputs that differ in
-        a hidden direction; a coarser grid behind the map covers what they leave.
+        Inputs are rounded before the map, and inputs that differ in a hidden direction have different rounding
+        errors; the coarser grid covers them.
         """
         if not self.step:
             return self
@@ -72,7 +73,6 @@ class LinearMap:
 
     @property
     def dimension(self) -> int:
-        """Return n, the dimension of what goes in."""
         return int(self.down.shape[1])
 
     @property
@@ -82,17 +82,17 @@ class LinearMap:
 
     @cached_property
     def matrix(self) -> Matrix:
-        """T as an (n, n) float64 array."""
+        """T as (n, n) float64."""
         return self.down if self.up is None else self.up @ self.down
 
     def apply(self, X: Embeddings, *, reduced: bool = False) -> Embeddings:
         """Return the rows of ``X`` (N, n) through T: (N, n), or the (N, m) kept coordinates.
 
-        Both forms have the same inner products, since ``up`` has orthonormal columns. The full form is
-        computed from the kept coordinates and nothing else: one product with T itself would leave
-        rounding errors outside the kept directions, and a linear reader finds the erased part in them.
+        Both forms have the same inner products, because ``up`` has orthonormal columns.
         """
         # float64 also for float32 rows: products of 22-bit entries and grid values fit its 53 bits.
+        # Always in two steps: one product with T leaves rounding errors outside the kept directions,
+        # and a linear reader recovers the erased part from them.
         kept = X.astype(np.float64, copy=False) @ self.down.T
         if self.step:
             kept = np.rint(kept / self.step) * self.step
@@ -100,7 +100,6 @@ class LinearMap:
         return full.astype(X.dtype, copy=False)
 
     def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the arrays that a protector file stores."""
         arrays: dict[str, np.ndarray[Any, Any]] = {"map.down": self.down}
         if self.up is not None:
             arrays["map.up"] = self.up

@@ -1,10 +1,9 @@
-"""Second moments of a fit's texts, which the closed-form shapes and maps are computed from.
+"""Second moments of a fit's texts, from which the closed-form shapes and maps are computed.
 
-Transplanted pairs can be added: Φ(t⁻) + Φ(s⁺) − Φ(s⁻), at the norm of Φ(s⁺), stands for a text that says t about the
-concept words of s. Texts hold each word in few contexts; an erasure fitted on those leaves what the word does in
-others, and an attacker who makes up texts in this way finds it (`vecveil.attacks.TransplantAttack`). Transplants erase
-that too where words and contexts combine freely, as in texts made from templates. On natural sentences they erase less
-of what matters, so they are not the default.
+Transplanted pairs can be added: Φ(t⁻) + Φ(s⁺) − Φ(s⁻), at the norm of Φ(s⁺), stands for text t with the concept
+words of s. Texts hold each word in few contexts; an erasure fitted on those leaves the word's effect in other
+contexts, which `vecveil.attacks.TransplantAttack` recovers. Transplants erase it where words and contexts combine
+freely, as in texts from templates. On natural sentences they erase less of the concept, so they are off by default.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ __all__ = [
 ]
 
 RIDGE = 1e-3
-"""Least share of its mean eigenvalue in K: encoders have dead dimensions, the covariance is singular."""
+"""Least weight of tr(K)/n·I in K: encoders have dead dimensions, which make the covariance singular."""
 
 LABEL_RIDGE = 1e-5
-"""Added to Cov(L), so that labels that always occur together do not make it singular."""
+"""Ridge on Cov(L): labels that always occur together make it singular."""
 
 
 def matrix_root(matrix: Matrix, power: float = 0.5) -> Matrix:
@@ -47,29 +46,29 @@ def matrix_root(matrix: Matrix, power: float = 0.5) -> Matrix:
 
 
 def covariance(X: Embeddings) -> Matrix:
-    """Return the centred covariance of the rows of ``X`` (N, n), in float64."""
+    """Return the centred covariance of ``X`` (N, n) in float64."""
     rows = np.asarray(X, dtype=np.float64)
-    # Centred first: a difference of two large second moments would cancel.
+    # Centre first: E xxᵀ − μμᵀ would cancel where the mean is large.
     centred = rows - rows.mean(axis=0)
     matrix: Matrix = centred.T @ centred / len(rows)
     return matrix
 
 
 def pair_covariance(positive: Embeddings, negative: Embeddings) -> Matrix:
-    """Return C = mean over pairs of (Φ(s⁺) − Φ(s⁻))(Φ(s⁺) − Φ(s⁻))ᵀ, an (n, n) float64 array."""
+    """Return C = mean over pairs of (Φ(s⁺) − Φ(s⁻))(Φ(s⁺) − Φ(s⁻))ᵀ, (n, n) float64."""
     differences = np.asarray(positive, dtype=np.float64) - np.asarray(negative, dtype=np.float64)
     return second_moment(differences)
 
 
 def second_moment(X: Embeddings) -> Matrix:
-    """Return the uncentred mean of x xᵀ over the rows of ``X`` (N, n), in float64."""
+    """Return the uncentred mean of x xᵀ over the rows of ``X`` (N, n) in float64."""
     rows = np.asarray(X, dtype=np.float64)
     matrix: Matrix = rows.T @ rows / len(rows)
     return matrix
 
 
 def between_label_covariance(X: Embeddings, labels: TokenLabels) -> Matrix:
-    """Return B = Cov(Φ, L)(Cov(L) + 1e-5·I)⁻¹ Cov(L, Φ): what the labels explain linearly of ``X``."""
+    """Return B = Cov(Φ, L)(Cov(L) + 1e-5·I)⁻¹ Cov(L, Φ), the part of Cov(Φ) linear in the labels."""
     rows = np.asarray(X, dtype=np.float64)
     marks = np.asarray(labels, dtype=np.float64)
     rows = rows - rows.mean(axis=0)
@@ -83,15 +82,15 @@ def between_label_covariance(X: Embeddings, labels: TokenLabels) -> Matrix:
 def shrinkage(K: Matrix, parts: Sequence[tuple[Embeddings, Matrix]]) -> float:
     """Return ρ in [0, 1] for which (1 − ρ) K + ρ tr(K)/n·I is closest to the true covariance.
 
-    ρ = Σ_t w_t² ‖x_t x_tᵀ − K‖² / ‖K − tr(K)/n·I‖², w_t the weight of row t in K: the estimate of Ledoit
-    and Wolf (2004, "A well-conditioned estimator for large-dimensional covariance matrices", where
-    all weights are 1/N). It falls as 1/N. On few texts the plain covariance has next to no variance in
-    most directions, and an oblique erasure multiplies other texts by the inverse of that.
+    ρ = Σ_t w_t² ‖x_t x_tᵀ − K‖² / ‖K − tr(K)/n·I‖², w_t the weight of row t in K (Ledoit and Wolf 2004, "A
+    well-conditioned estimator for large-dimensional covariance matrices", with general weights in place of
+    1/N). It falls as 1/N.
 
     Args:
         K: the mean of the parts' covariances.
-        parts: rows (N, n) and covariance of each.
+        parts: rows (N, n) and covariance of each part.
     """
+    # ‖K − tr(K)/n·I‖² = ‖K‖² − tr(K)²/n.
     squares = float((K**2).sum())
     spread = squares - float(np.trace(K)) ** 2 / len(K)
     error = 0.0
@@ -99,7 +98,8 @@ def shrinkage(K: Matrix, parts: Sequence[tuple[Embeddings, Matrix]]) -> float:
         rows = np.asarray(X, dtype=np.float64)
         norms = np.einsum("ij,ij->i", rows, rows)
         mean = rows.mean(axis=0)
-        norms += mean @ mean - 2 * (rows @ mean)  # of the centred rows
+        norms += mean @ mean - 2 * (rows @ mean)  # ‖x − μ‖² without a centred copy
+        # Mean over rows of ‖x xᵀ − K‖² = ‖x‖⁴ − 2 xᵀKx + ‖K‖², without forming any x xᵀ.
         error += (float((norms**2).mean()) - 2 * float((K * own).sum()) + squares) / len(rows)
     error /= len(parts) ** 2
     return min(1.0, error / spread) if spread > 0 else 1.0
@@ -110,13 +110,12 @@ class Moments:
     """Second moments of the user's texts, from which no single text can be read.
 
     Attributes:
-        K: covariance of embeddings, half from concept-bearing, half from ordinary texts, shrunk
-            towards its mean eigenvalue by `shrinkage`.
-        M: uncentred second moment E[ΦΦᵀ] of the same mixture (no ridge).
+        K: covariance of embeddings, half from concept-bearing, half from ordinary texts, shrunk by `shrinkage`.
+        M: uncentred second moment E[ΦΦᵀ] of the same mixture, without ridge.
         C: pair covariance.
         B: between-label covariance, or None without token labels.
-        mean: mean embedding of the same mixture, (n,).
-        rms_norm: root mean square Euclidean norm of the embeddings.
+        mean: (n,) mean embedding of the same mixture.
+        rms_norm: root mean square norm of the embeddings.
     """
 
     K: Matrix
@@ -141,7 +140,7 @@ class Moments:
     ) -> Moments:
         """Return the moments of pairs (N, n), labels (N, V) and ordinary texts (K, n).
 
-        Without ``background`` the negatives stand in for ordinary texts; without those too the texts themselves.
+        Without ``background`` the negatives replace ordinary texts, and without negatives the texts themselves.
         Labels without pairs have no ``negative``: C is then 0.
         """
         ordinary = negative if background is None or len(background) < 2 else background
@@ -151,7 +150,8 @@ class Moments:
         means = [np.mean(X, axis=0, dtype=np.float64) for X in (positive, ordinary)]
         M = (second_moment(positive) + second_moment(ordinary)) / 2
         n = K.shape[0]
-        # Many texts need no shrinkage, but dead dimensions always need a ridge.
+        # On few texts K has almost no variance in most directions, and an oblique erasure multiplies other
+        # texts by its inverse. Many texts need no shrinkage, but dead dimensions always need the ridge.
         share = max(RIDGE, shrinkage(K, parts))
         K = (1 - share) * K + share * np.trace(K) / n * np.eye(n)
         B = None
@@ -167,6 +167,7 @@ class Moments:
         )
 
 
+# Rows at which more transplants change the moments little, and the most copies of one pair.
 ENOUGH = 8000
 MOST_COPIES = 8
 
@@ -174,10 +175,10 @@ MOST_COPIES = 8
 def transplanted(
     positive: Embeddings, negative: Embeddings, labels: TokenLabels | None, *, seed: int
 ) -> tuple[Embeddings, Embeddings, TokenLabels | None]:
-    """Return the pairs and labels with made-up ones after them, each pair the source of equally many.
+    """Return the pairs and labels with transplants appended, each pair the source of equally many.
 
-    Made-up rows number ``ENOUGH`` less the real ones, but at least as many as those and at most
-    ``MOST_COPIES`` times.
+    Transplants fill up to ``ENOUGH`` rows, but number at least as many as the pairs and at most ``MOST_COPIES``
+    times as many.
     """
     rows = len(positive)
     # Few pairs get many copies, many pairs one each, so that the cost stays bounded.
@@ -187,7 +188,7 @@ def transplanted(
     target = np.concatenate([rng.permutation(rows) for _ in range(copies)])
     moved = negative[target] + (positive[source] - negative[source])
     length = np.maximum(np.linalg.norm(moved, axis=1), 1e-12)
-    # At the norm of the source: encoders that normalise give no other.
+    # At the norm of the source: most encoders normalise, and no other norm occurs.
     moved *= (np.linalg.norm(positive[source], axis=1) / length)[:, None]
     made = np.concatenate([positive, moved.astype(positive.dtype)])
     rest = np.concatenate([negative, negative[target]])
@@ -202,7 +203,7 @@ def transplanted_moments(
     *,
     seed: int,
 ) -> Moments:
-    """Return the moments of real and made-up texts together; arguments as in `Moments.of`."""
+    """Return the moments of real and transplanted pairs together; arguments as in `Moments.of`."""
     made, rest, marks = transplanted(positive, negative, labels, seed=seed)
     ordinary = negative if background is None else background
     return Moments.of(made, rest, token_labels=marks, background=ordinary)

@@ -1,7 +1,8 @@
-"""Noise shapes: the symmetric positive definite Σ that stretches noise: diagonal, full, low rank + floor.
+"""Noise shapes: the symmetric positive definite Σ of elliptical noise, as diagonal, full or low rank + floor.
 
-Every shape is scaled so that trace(Σ) = n, so that Σ = I is exactly isotropic noise and shapes can
-be compared at the same noise norm (methods: SPARSE §4.2, "trace(Σ) = trace(I)")."""
+Every shape has trace(Σ) = n, so that Σ = I is exactly isotropic noise and shapes are compared at the same noise
+norm (SPARSE §4.2, "trace(Σ) = trace(I)").
+"""
 
 from __future__ import annotations
 
@@ -24,16 +25,16 @@ _SMALLEST_FLOOR = 1e-12
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NoiseShape:
-    """Σ with trace n, held as its diagonal (n,), as a full matrix (n, n), or as low rank + floor.
+    """Σ of trace n, stored as its diagonal (n,), as a full matrix (n, n), or as low rank + floor.
 
-    Build one with `isotropic`, `from_diagonal`, `from_matrix` or `from_low_rank`, or from what a file
-    stores with `from_arrays`; the constructor trusts its input.
+    Build one with `isotropic`, `from_diagonal`, `from_matrix`, `from_low_rank` or `from_arrays`; the constructor
+    does not check its input.
 
     Attributes:
         diagonal: the diagonal of Σ, or None.
         matrix: Σ, or None.
         basis: U (n, r) with orthonormal columns of Σ = floor·I + U diag(weights) Uᵀ, or None.
-        weights: (r,) non-negative, how much more noise than the floor there is along each column.
+        weights: (r,) non-negative, the noise above the floor along each column.
         floor: λ_min(Σ) of the low-rank form if r < n.
     """
 
@@ -52,7 +53,7 @@ class NoiseShape:
 
     @classmethod
     def isotropic(cls, dimension: int) -> NoiseShape:
-        """Return Σ = I: the same noise in every direction."""
+        """Return Σ = I."""
         n = check_count(dimension, owner="NoiseShape.isotropic", param="dimension", minimum=1)
         return cls(diagonal=np.ones(n))
 
@@ -62,9 +63,8 @@ class NoiseShape:
 
         Args:
             sensitivity: (n,) non-negative weights, for example a learnt mask.
-            floor: added to every weight. It is a privacy parameter: against Euclidean neighbours
-                the guarantee is ε/√λ_min(Σ), so a small floor leaves the low-weight dimensions
-                almost bare.
+            floor: added to every weight. It is a privacy parameter: against Euclidean neighbours the guarantee
+                is ε/√λ_min(Σ), so a small floor leaves the low-weight dimensions almost bare.
         """
         owner = "NoiseShape.from_diagonal"
         floor = check_positive(floor, owner=owner, param="floor")
@@ -82,7 +82,7 @@ class NoiseShape:
 
         Args:
             matrix: (n, n) symmetric, positive semi-definite up to rounding.
-            floor: eigenvalues below this share of the mean eigenvalue are raised to it, in (0, 1].
+            floor: least eigenvalue, as a share of the mean, in (0, 1].
         """
         owner = "NoiseShape.from_matrix"
         floor = check_positive(floor, owner=owner, param="floor")
@@ -96,7 +96,7 @@ class NoiseShape:
             raise InvalidInputError.of(owner, "matrix", "positive semi-definite and not zero",
                                        f"largest eigenvalue {eigenvalues[-1]:.3g}")  # fmt: skip
         eigenvalues = np.maximum(eigenvalues, floor * eigenvalues.clip(min=0).mean())
-        # After the floor, so that trace(Σ) = n holds for the floored shape.
+        # Scale after the floor, so that the floored shape has trace n.
         eigenvalues *= eigenvalues.size / eigenvalues.sum()
         return cls(matrix=(vectors * eigenvalues) @ vectors.T)
 
@@ -109,9 +109,9 @@ class NoiseShape:
         Args:
             basis: U (n, r), r ≤ n, with orthonormal columns.
             weights: (r,) non-negative, not all zero; only their proportions count.
-            floor: λ_min(Σ), the noise in every other direction, in (0, 1]; the mean eigenvalue is 1.
-                Against Euclidean neighbours the guarantee is ε/√floor: a smaller one moves noise to
-                the columns of U and leaves the rest barer; 1 is isotropic noise.
+            floor: λ_min(Σ), the noise in every other direction, in (0, 1]; the mean eigenvalue is 1. Against
+                Euclidean neighbours the guarantee is ε/√floor: a smaller floor moves noise to the columns of U;
+                1 is isotropic noise.
         """
         owner = "NoiseShape.from_low_rank"
         floor = check_positive(floor, owner=owner, param="floor")
@@ -127,22 +127,18 @@ class NoiseShape:
         if w.shape != (U.shape[1],) or (w < 0).any() or not w.any():
             constraint = f"{U.shape[1]} finite, non-negative numbers, not all zero"
             raise InvalidInputError.of(owner, "weights", constraint, f"shape {w.shape}")
-        w = w / w.max()  # so that the sum of huge weights is finite
+        w = w / w.max()  # first, so that the sum of huge weights is finite
         n = U.shape[0]
+        # The floor contributes n · floor to the trace, the weights the rest.
         return cls(basis=U.copy(), weights=w * (n * (1 - floor) / w.sum()), floor=floor)
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], n: int) -> NoiseShape:
-        """Return the shape of dimension ``n`` that `to_arrays` wrote.
-
-        Raises:
-            ValueError: an array is missing, or is not what `to_arrays` writes; the message is its name.
-        """
+        """Return the shape of dimension ``n`` of `to_arrays`; the ValueError names an invalid array."""
         return cls(**checked_shape_arrays(arrays, n))
 
     @cached_property
     def dimension(self) -> int:
-        """The dimension n."""
         for array in (self.diagonal, self.matrix, self.basis):
             if array is not None:
                 return int(array.shape[0])
@@ -150,7 +146,7 @@ class NoiseShape:
 
     @property
     def is_diagonal(self) -> bool:
-        """Return whether Σ is held as its diagonal; then `root` is (n,)."""
+        """Return whether Σ is stored as its diagonal; then `root` is (n,)."""
         return self.diagonal is not None
 
     @cached_property
@@ -161,7 +157,7 @@ class NoiseShape:
 
     @cached_property
     def _spectrum(self) -> tuple[Vector, Matrix | None]:
-        """Eigenvalues, and eigenvectors: none of a diagonal shape, r of a low-rank one."""
+        """Eigenvalues, and eigenvectors: None for a diagonal shape, r of a low-rank one."""
         if self.diagonal is not None:
             return self.diagonal, None
         if self.basis is not None:
@@ -170,10 +166,11 @@ class NoiseShape:
             return self.floor + self.weights, self.basis
         assert self.matrix is not None
         eigenvalues, vectors = np.linalg.eigh(self.matrix)
+        # `norm` divides by eigenvalues, which rounding may leave at 0 or below.
         return np.maximum(eigenvalues, _SMALLEST_FLOOR), vectors
 
     def _eigenvalues(self) -> Vector:
-        """Return the different eigenvalues; those of a low-rank shape without repeats of its floor."""
+        """Return the distinct eigenvalues: the floor of a low-rank shape once."""
         eigenvalues = self._spectrum[0]
         if self.floor is not None and eigenvalues.size < self.dimension:
             return np.append(eigenvalues, self.floor)
@@ -181,12 +178,12 @@ class NoiseShape:
 
     @property
     def smallest_eigenvalue(self) -> float:
-        """Return λ_min(Σ): where the noise is least."""
+        """Return λ_min(Σ)."""
         return float(self._eigenvalues().min())
 
     @property
     def largest_eigenvalue(self) -> float:
-        """Return λ_max(Σ): where the noise is greatest."""
+        """Return λ_max(Σ)."""
         return float(self._eigenvalues().max())
 
     @cached_property
@@ -199,17 +196,17 @@ class NoiseShape:
         if self.floor is None:
             return np.asarray((vectors * root) @ vectors.T)
         low = np.sqrt(self.floor)
+        # √floor·I outside U, and √(floor + w) along its columns.
         return np.asarray((vectors * (root - low)) @ vectors.T + low * np.eye(self.dimension))
 
     @cached_property
     def root32(self) -> Vector | Matrix:
-        """Σ^{1/2} in float32, for float32 directions."""
         return self.root.astype(np.float32)
 
     def stretch(self, directions: Embeddings) -> Embeddings:
-        """Return ``directions`` (N, n) times Σ^{1/2}, in their own dtype.
+        """Return ``directions`` (N, n) times Σ^{1/2}, in the same dtype.
 
-        Cost: n operations a row for a diagonal shape, 2 n r for a low-rank one, n² for a full one.
+        Cost: n operations per row for a diagonal shape, 2 n r for a low-rank one, n² for a full one.
         """
         if self.basis is not None and self.floor is not None:
             U = self.basis.astype(directions.dtype, copy=False)
@@ -218,6 +215,7 @@ class NoiseShape:
             stretched = ((directions @ U) * more) @ U.T
             stretched += directions * directions.dtype.type(low)
             return np.asarray(stretched)
+        # A float64 root would promote float32 directions.
         root = self.root32 if directions.dtype == np.float32 else self.root
         return np.asarray(directions * root if root.ndim == 1 else directions @ root)
 
@@ -227,19 +225,18 @@ class NoiseShape:
         return np.asfortranarray(np.linalg.cholesky(self.matrix))
 
     def correlate(self, normals: Embeddings) -> Embeddings:
-        """Return float64 standard normals (N, n) with covariance Σ instead; may overwrite ``normals``.
-
-        For a full matrix by its Cholesky factor: half the cost of the symmetric root, and the same law.
-        """
+        """Turn float64 standard normals (N, n) into ones with covariance Σ; may overwrite ``normals``."""
         if self.matrix is None:
             return np.ascontiguousarray(self.stretch(normals))
         from scipy.linalg.blas import dtrmm
 
+        # Any factor LLᵀ = Σ gives the same law as the symmetric root; a triangular product costs half.
+        # The transpose of a C-ordered array is the Fortran order that BLAS overwrites in place.
         correlated: Embeddings = dtrmm(1.0, self._cholesky, normals.T, lower=1, overwrite_b=1).T
         return correlated
 
     def covariance(self) -> Matrix:
-        """Return Σ as an (n, n) float64 array."""
+        """Return Σ as (n, n) float64."""
         if self.diagonal is not None:
             return np.diag(self.diagonal)
         if self.basis is not None:
@@ -249,18 +246,17 @@ class NoiseShape:
         return np.array(self.matrix, dtype=np.float64)
 
     def norm(self, differences: Embeddings) -> Vector:
-        """Return the Mahalanobis norm ‖v‖_Σ = sqrt(vᵀ Σ⁻¹ v) of each row v, (N, n)."""
+        """Return the Mahalanobis norm ‖v‖_Σ = sqrt(vᵀ Σ⁻¹ v) of each row of ``differences`` (N, n)."""
         eigenvalues, vectors = self._spectrum
         rows = np.asarray(differences, dtype=np.float64)
         rotated = rows if vectors is None else rows @ vectors
         squares = (rotated**2 / eigenvalues).sum(axis=1)
         if self.basis is not None and self.floor is not None:
-            # What is outside U, by subtraction: a difference of squares would cancel.
+            # The part outside U by subtracting vectors: ‖v‖² − ‖Uᵀv‖² would cancel.
             squares += ((rows - rotated @ self.basis.T) ** 2).sum(axis=1) / self.floor
         return np.asarray(np.sqrt(squares), dtype=np.float64)
 
     def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the arrays that a protector file stores."""
         if self.diagonal is not None:
             return {"shape.diagonal": self.diagonal}
         if self.basis is not None:
@@ -297,11 +293,11 @@ def checked_shape_arrays(arrays: Mapping[str, _Stored], n: int) -> dict[str, Any
 
     Args:
         arrays: ``shape.diagonal``; or ``shape.matrix``; or ``shape.basis``, ``shape.weights`` and
-            ``shape.floor``. Other names are left alone.
+            ``shape.floor``. Other names are ignored.
 
     Raises:
-        ValueError: the message is the name of the array that is wrong, ``shape`` if there is none or
-            more than one shape, ``trace`` for a trace other than n.
+        ValueError: the message is the name of the invalid array, ``shape`` for none or several shapes, or
+            ``trace`` for a trace other than n.
     """
     kinds = [name for name in ("shape.diagonal", "shape.matrix", "shape.basis") if name in arrays]
     if len(kinds) != 1:
@@ -310,6 +306,7 @@ def checked_shape_arrays(arrays: Mapping[str, _Stored], n: int) -> dict[str, Any
         diagonal = _stored(arrays, "shape.diagonal", (n,))
         if not (diagonal > 0).all():
             raise ValueError("shape.diagonal")
+        # Divided first: the sum of a forged diagonal could overflow.
         _check_trace(float((diagonal / n).sum()))
         return {"diagonal": diagonal}
     if kinds == ["shape.matrix"]:
@@ -319,7 +316,7 @@ def checked_shape_arrays(arrays: Mapping[str, _Stored], n: int) -> dict[str, Any
 
 def _matrix(arrays: Mapping[str, _Stored], n: int) -> _Stored:
     matrix = _stored(arrays, "shape.matrix", (n, n))
-    if np.abs(matrix).max() > 10 * n:  # a trace of n bounds every entry
+    if np.abs(matrix).max() > 10 * n:  # a trace of n bounds every entry: no overflow below
         raise ValueError("shape.matrix")
     if not np.allclose(matrix, matrix.T) or not np.linalg.eigvalsh(matrix)[0] > 0:
         raise ValueError("shape.matrix")

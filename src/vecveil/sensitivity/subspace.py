@@ -1,9 +1,9 @@
 """The concept subspace: erase the concept's directions obliquely, truncate, flatten.
 
-After linear erasure (Belrose et al. 2023, LEACE) no linear reader of the erased labels does better
-than chance on the fitted sample. What is left is non-linear, and lives mostly in directions of low
-variance: truncation takes those away, flattening evens out the rest, which buys back utility. Directions that a
-non-linear reader looks along can be erased after those of the labels.
+After linear erasure (Belrose et al. 2023, LEACE) no linear reader of the erased labels beats chance on the
+fitted sample. The rest is non-linear and lies mostly in directions of low variance: truncation removes these,
+and flattening evens out the others, which regains utility. The directions that a non-linear reader uses can be
+erased after those of the labels.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ __all__ = ["ConceptDirections", "concept_directions", "subspace_map"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ConceptDirections:
-    """All generalised eigenvectors of (concept covariance, K), the strongest first.
+    """All generalised eigenvectors of (concept covariance, K), strongest first.
 
     Attributes:
         vectors: (n, n), K-orthonormal columns V: Vᵀ K V = I.
-        strengths: (n,) eigenvalues, descending: the share of variance that the concept explains. Behind
-            `followed_by` those of the later directions come in another order.
-        K: the covariance in whose metric they were found.
+        strengths: (n,) eigenvalues, descending: the share of variance that the concept explains. After
+            `followed_by` the later ones are in another order.
+        K: covariance that defines the metric.
     """
 
     vectors: Matrix
@@ -42,15 +42,16 @@ class ConceptDirections:
     def erasure(self, count: int) -> Matrix:
         """Return P = I − W (VᵀW)⁻¹ Vᵀ with W = K V, for the ``count`` strongest directions.
 
-        P W = 0 and Vᵀ P = 0. P is oblique: an orthogonal projection on V would leave the concept
-        readable from the directions that correlate with it.
+        P W = 0 and Vᵀ P = 0. P is oblique: an orthogonal projection on V would leave the concept readable
+        from correlated directions.
         """
         V = self.vectors[:, :count]
+        # VᵀW = VᵀKV = I, so there is nothing to invert.
         P: Matrix = np.eye(len(self.K)) - (self.K @ V) @ V.T
         return P
 
     def residual(self, count: int) -> float:
-        """Return the share of the concept's strength that erasing ``count`` directions leaves."""
+        """Return the share of the concept's strength that remains after erasing ``count`` directions."""
         total = float(self.strengths.sum())
         return float(self.strengths[count:].sum()) / total if total > 0 else 0.0
 
@@ -58,8 +59,8 @@ class ConceptDirections:
         """Return the ``after`` strongest directions, then those along which a reader's answer changes most.
 
         In coordinates c with x = K V c, whose covariance is I, a gradient g becomes VᵀKg: the later directions
-        are turned to the eigenvectors of (KV)ᵀ G (KV) among them, largest first. The variance that a first-order
-        reader gets from direction i is the i-th eigenvalue, so that erasing k of them takes away most.
+        are rotated to the eigenvectors of (KV)ᵀ G (KV) among them, largest first. The i-th eigenvalue is the
+        variance that a first-order reader gets from direction i, so erasing the first k removes most.
 
         Args:
             gradients: (n, n) mean outer product G of the reader's gradients, in the space of ``K``.
@@ -70,6 +71,7 @@ class ConceptDirections:
         # Symmetrised against rounding: eigh reads one triangle only.
         turn = np.linalg.eigh((moment + moment.T) / 2)[1][:, ::-1]
         return ConceptDirections(
+            # A rotation of K-orthonormal columns keeps them K-orthonormal, so `erasure` stays valid.
             vectors=np.concatenate([self.vectors[:, :after], later @ turn], axis=1),
             strengths=np.concatenate([self.strengths[:after], self.strengths[after:] @ turn**2]),
             K=self.K,
@@ -77,7 +79,8 @@ class ConceptDirections:
 
 
 def concept_directions(moments: Moments) -> ConceptDirections:
-    """Return the directions of pairs and labels, of B/tr(K⁻¹B) + C/tr(K⁻¹C), or of either alone."""
+    """Return the directions of B/tr(K⁻¹B) + C/tr(K⁻¹C), labels and pairs, or of either alone."""
+    # Whitening by K^{-1/2} turns the generalised eigenproblem into a symmetric one.
     whiten = matrix_root(moments.K, -0.5)
     target = np.zeros_like(moments.K)
     for part in (moments.B, moments.C):
@@ -85,6 +88,7 @@ def concept_directions(moments: Moments) -> ConceptDirections:
             whitened = whiten @ part @ whiten
             trace = float(np.trace(whitened))
             if trace > 0:
+                # Each part counts with trace 1: B and C have different units.
                 target += whitened / trace
     if not target.any():
         why = "Removing the concept changed no embedding, so there is no direction to erase."
@@ -103,13 +107,12 @@ def subspace_map(
 ) -> LinearMap:
     """Return T: erase ``erased`` concept directions, keep the ``kept`` leading others, flatten.
 
-    Args:
-        erased: k, number of concept directions; more hide more and cost more utility. 0 ≤ k < n.
-        kept: m, number of principal directions of P K Pᵀ that are released; None keeps all n − k.
-        flattening: p ≥ 0; direction i is scaled by (λ_i/λ_1)^{-p/2}: 0 leaves the spectrum as it
-            is, 1 whitens.
+    T is scaled so that the variance tr K does not change.
 
-    The map is scaled so that the variance tr K stays as it was.
+    Args:
+        erased: k, number of concept directions, 0 ≤ k < n; more hide more and cost more utility.
+        kept: m, number of principal directions of P K Pᵀ to release; None keeps all n − k.
+        flattening: p ≥ 0; direction i is scaled by (λ_i/λ_1)^{-p/2}: 0 keeps the spectrum, 1 whitens.
     """
     owner = "subspace_map"
     n = directions.K.shape[0]
@@ -119,10 +122,11 @@ def subspace_map(
         m = check_count(kept, owner=owner, param="kept", minimum=1, maximum=n - k)
     p = check_positive(flattening, owner=owner, param="flattening", allow_zero=True)
     P = directions.erasure(k)
-    remaining = P @ directions.K @ P.T  # the covariance behind the erasure
+    remaining = P @ directions.K @ P.T  # covariance after the erasure
     eigenvalues, vectors = np.linalg.eigh((remaining + remaining.T) / 2)
     top = eigenvalues[::-1][:m]
     U = vectors[:, ::-1][:, :m]
+    # A direction without variance would get an infinite scale.
     scale = (np.maximum(top, 1e-12 * top[0]) / top[0]) ** (-p / 2)
     scale *= np.sqrt(np.trace(directions.K) / (scale**2 * top).sum())
     return LinearMap(down=scale[:, None] * (U.T @ P), up=np.ascontiguousarray(U))
