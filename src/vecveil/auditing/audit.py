@@ -43,7 +43,7 @@ from vecveil.validation import check_count, check_texts
 __all__ = ["audit", "check_kind", "check_options", "work_folder"]
 
 _OWNER = "audit"
-UTILITY_ROWS = 5000
+UTILITY_ROWS = 5000  # rows sampled for utility: neighbour search grows with their square
 
 
 def audit(
@@ -68,38 +68,34 @@ def audit(
     command: str | None = None,
     show_progress: bool | None = None,
 ) -> AuditResult:
-    """Return what attackers find in clean and in protected vectors of ``texts``, on the same split.
+    """Attack clean and protected vectors of ``texts`` on the same split, and return the results.
 
-    Texts with the concept are split 70/30 by group (texts that agree in letters and digits, or share an
-    id of ``groups``, stay together). Every attack learns from the first part, protected as it likes by
-    the protector itself (attacks on a secret excepted), and is judged on one release of the second.
+    Texts with the concept are split 70/30 by group: texts that agree in letters and digits, or share an id of
+    ``groups``, stay together. Every attack learns from the first part, with as many releases as it needs
+    (attacks on a secret have no protector), and is judged on one release of the second.
 
     Args:
-        protector: the protector to attack. Texts that it was not fitted on give the honest figure.
-        texts: N texts; enough of them must hold the concept.
-        concept: the concept to hide.
-        encoder: the protector's encoder, a name or an object, if the protector does not know it.
+        protector: texts that it was not fitted on give the honest figure.
+        texts: N texts; at least 20 test texts must hold the concept.
+        encoder: name or object; needed only if the protector does not record its encoder.
         embeddings: (N, n) clean embeddings of ``texts``, instead of encoding them.
-        tasks: utility tasks with labels to measure beside similarity and neighbours.
+        tasks: labelled utility tasks to measure beside similarity and neighbours.
         groups: N ids of texts that belong together (a document, a patient), or None.
         tier: ``quick`` or ``full`` (larger attackers, and attacks that write the text anew).
-        min_token_count: a concept word is attacked if so many training texts hold it; None takes 15, or
-            10 or 5 where that would leave out more than half of the concept words' occurrences.
+        min_token_count: number of training texts that must hold an attacked word; None takes 15, or 10 or 5
+            where 15 would leave out more than half of the occurrences.
         show_terms: write the concept's words into the record, which otherwise holds counts only.
         show_reconstructions: write texts and their reconstructions into the record.
-        corpus: further texts: attackers learn from those in which the concept is found, and those of the full tier
-            learn to write from all of them.
-        skip: families of attacks to leave out (`vecveil.attacks.FAMILIES`); token inference must stay.
+        corpus: further texts. Attackers learn from those that hold the concept; reconstruction learns from all.
+        skip: families of attacks to leave out; token inference must stay.
         device: of learnt attacks: ``auto`` takes CUDA if available, else the CPU.
-        seed: split, attacks and noise of the audited release; the same seed gives the same record.
-        work: folder in which finished attacks are saved until the audit is complete; an interrupted audit
-            resumes from it. None saves nothing.
-        lint: warnings about the input to put into the record, each ``{"code", "message"}``.
+        seed: of split, attacks and noise of the audited release; the same seed gives the same record.
+        work: folder that saves finished attacks, from which an interrupted audit resumes. None saves nothing.
+        lint: warnings for the record, each ``{"code", "message"}``.
         command: the command line, for the record.
 
     Raises:
         ConceptError: too few texts hold the concept, or its words are too rare to attack.
-        InvalidInputError, IncompatibleError: arguments that do not fit together.
     """
     started = time.perf_counter()
     check_kind(protector, Protector, owner=_OWNER, param="protector")
@@ -113,7 +109,9 @@ def audit(
     n = protector.dimension
     if embeddings is not None:
         embeddings = check_rows(embeddings, texts, owner=_OWNER, param="embeddings", dimension=n)
+    # Before encoding, which may take hours: a concept that too few texts hold fails here.
     matches = concept.find(texts, min_texts=MIN_TEST_TEXTS, show_progress=show_progress)
+    # Given embeddings are of the texts as they are: a rewriter's output must be encoded all the same.
     needed = embeddings is None or protector.rewriter is not None
     loaded = _encoder_of(protector, encoder, needed=needed)
     encode = None if loaded is None else encode_with(loaded, n, show_progress=show_progress)
@@ -148,18 +146,19 @@ def audit(
         method=protector.method,
         parameters=_parameters(protector),
         encoder=EncoderRecord(**protector.encoder_info.to_record()),
-        randomness="seeded" if rewritten is None else "none",
+        randomness="seeded" if rewritten is None else "none",  # rewriting draws no noise
         guarantee=GuaranteeRecord(**protector.guarantee.to_record()),
         concept_distance=protector.report.get("concept_distance"),
         utility=_utility(protector, embeddings, rewritten, tasks, seed),
     )
+    # Only after the record is complete: an audit that fails above resumes from the folder.
     if folder is not None:
         folder.remove()
     return result
 
 
 def check_kind(value: Any, kind: type[Any], *, owner: str, param: str) -> None:
-    """Raise unless an argument is of its class."""
+    """Raise `InvalidInputError` unless ``value`` is an instance of ``kind``."""
     if not isinstance(value, kind):
         raise InvalidInputError.of(owner, param, f"a vecveil {kind.__name__}", type(value).__name__)
 
@@ -175,7 +174,7 @@ def check_options(
     owner: str,
     **settings: Any,
 ) -> Options:
-    """Return the settings of an audit, checked before anything is encoded."""
+    """Return the checked settings of an audit."""
     if settings["min_token_count"] is not None:
         check_count(settings["min_token_count"], owner=owner, param="min_token_count")
     settings["seed"] = check_count(settings["seed"], owner=owner, param="seed", minimum=0)
@@ -187,12 +186,14 @@ def check_options(
         if not all(isinstance(each, Hashable) for each in groups):
             constraint = "of strings, numbers or other hashable ids"
             raise InvalidInputError.of(owner, "groups", constraint, "another kind of id")
+    # A string would be read letter by letter; [None] fails the check below.
     families = list(skip) if isinstance(skip, list | tuple | set | frozenset) else [None]
     may_skip = [family for family in FAMILIES if family != "token-inference"]
     if any(family not in may_skip for family in families):
         raise InvalidInputError.of(owner, "skip", f"a list of families of attacks ({', '.join(may_skip)})",
                                    repr(skip)[:60],
                                    "Token inference gives the verdict and cannot be left out.")  # fmt: skip
+    # A missing GPU fails now, not after the texts are encoded.
     if settings["device"] != "auto":
         resolve_device(settings["device"], owner=owner)
     return Options(
@@ -206,14 +207,16 @@ def check_options(
 
 
 def _writable(work: str | os.PathLike[str] | None, owner: str) -> Path | None:
-    """Return the folder for finished attacks, after writing into it once."""
+    """Create the folder for finished attacks and return its path."""
     if work is None:
         return None
     if not isinstance(work, str | os.PathLike):
         raise InvalidInputError.of(owner, "work", "the path of a folder", type(work).__name__)
     folder = Path(work)
     try:
+        # Owner only: checkpoints of attacks that write texts hold what they learnt from the texts.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Permission bits miss read-only mounts and access lists: only a write shows that the folder works.
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
@@ -235,11 +238,11 @@ def work_folder(
 
 
 def _encoder_of(protector: Protector, encoder: Any, *, needed: bool) -> Any:
-    """Return the given encoder or the protector's own; None where there is none and none is needed.
+    """Return the given encoder or the one that the protector records; None if it has none and none is needed.
 
     Raises:
-        IncompatibleError: it is not the one that the protector was fitted for.
-        InvalidInputError: there is none, and it is needed.
+        IncompatibleError: the protector was fitted for another encoder.
+        InvalidInputError: an encoder is needed and there is none.
     """
     if encoder is not None:
         loaded = load_encoder(encoder)
@@ -250,13 +253,14 @@ def _encoder_of(protector: Protector, encoder: Any, *, needed: bool) -> Any:
     try:
         return protector.loaded_encoder()
     except InvalidInputError:
+        # With given embeddings the audit runs without an encoder: attacks that need one are skipped.
         if needed:
             raise
         return None
 
 
 def _rewritten(protector: Protector, case: Case) -> Embeddings | None:
-    """Return (N, n) vectors of the texts as the protector rewrites them; None where it adds noise to vectors."""
+    """Return (N, n) vectors of the rewritten texts; None for a protector of vectors."""
     if protector.rewriter is None:
         return None
     assert case.encode is not None
@@ -268,20 +272,20 @@ def _rewritten(protector: Protector, case: Case) -> Embeddings | None:
 def _protected_side(
     protector: Protector, embeddings: Embeddings, rewritten: Embeddings | None, seed: int
 ) -> Side:
-    """Return the vectors that attackers of the protected side learn from and are judged on."""
     if rewritten is not None:
         # The same text is always rewritten the same: attackers learn from these, and there is no fresh release.
         return Side("protected", rewritten, rewritten)
-    released = protector.protect(embeddings, np.random.default_rng([seed, 9]))  # no attack's stream
+    # Stream 9 belongs to this release alone: an attack that drew the same noise could subtract it.
+    released = protector.protect(embeddings, np.random.default_rng([seed, 9]))
     covariance = protector.released_noise_covariance()
     return Side("protected", embeddings, released, protector.release(), covariance)
 
 
 def _keyed(protector: Protector, case: Case) -> Release | None:
-    """Return releases with a key, the rows being items; None for a method without noise."""
+    """Return the release with keyed noise, an item for each row; None for a method without noise."""
     if not np.any(protector.released_noise_covariance()):
         return None
-    # The key of this audit's own releases: it guards nothing.
+    # Derived from the seed so that the audit can be repeated: this key protects no data.
     secret = hashlib.sha256(b"vecveil audit" + str(case.options.seed).encode()).digest()
     key = NoiseKey("audit", secret)
     return lambda X, rng: protector.protect(X, ids=range(len(X)), key=key)
@@ -307,13 +311,14 @@ def _utility(
     tasks: Sequence[UtilityTask],
     seed: int,
 ) -> dict[str, UtilityRecord]:
-    """Return utility by task: similarity and neighbours of the texts themselves, and ``tasks`` with labels.
+    """Return utility by task: similarity and neighbours of the texts, and ``tasks``.
 
-    Where a task has queries, they are measured noised and through the deterministic map.
+    Tasks with queries are measured with noise on both sides and with noise on the documents alone.
     """
     release: UtilityRelease = (
         released_rows(X, rewritten, owner=_OWNER)
         if rewritten is not None
+        # No generator: queries go through the deterministic map without noise.
         else lambda V, generator: protector.protect(V, generator, noise=generator is not None)
     )
     rng = np.random.default_rng([seed, 1])
@@ -321,6 +326,7 @@ def _utility(
     if len(X) > UTILITY_ROWS:
         rows = X[np.sort(rng.choice(len(X), UTILITY_ROWS, replace=False))]
     every: list[UtilityTask] = []
+    # Of fewer rows correlation and ten nearest neighbours say nothing.
     if len(rows) >= 20:
         every += [SimilarityTask.of(rows, seed=seed), SimilarityTask.of(rows, seed=seed, rank=True)]
         every.append(NeighbourTask(rows, seed=seed))
@@ -328,6 +334,7 @@ def _utility(
     for task in [*every, *tasks]:
         for side in task.sides:
             key = name = task.key if side == "both" else f"{task.key}_trusted_queries"
+            # Two tasks of one key are numbered: neither may replace the other's record.
             while name in records:
                 name = f"{key}_{1 + sum(other.startswith(key) for other in records)}"
             records[name] = UtilityRecord(**task.to_record(release, rng, sides=side))

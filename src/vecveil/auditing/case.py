@@ -1,7 +1,4 @@
-"""The audit's data: texts, train/test split, the clean and protected vectors, and the texts that attackers make.
-
-`Side` is what one attacker meets, `Options` what the user chose, `Case` the problem that every attack works on.
-"""
+"""The audit's data: texts, train/test split, clean and protected vectors, and the texts that attackers make."""
 
 from __future__ import annotations
 
@@ -41,17 +38,17 @@ __all__ = [
 
 TEST_SHARE = 0.3
 VALIDATION_SHARE = 0.1  # of the training texts, set aside by each attack
-MIN_TEST_TEXTS = 20
-MIN_TOKEN_COUNTS = (15, 10, 5)
+MIN_TEST_TEXTS = 20  # the interval of a share in fewer texts would span half of the scale
+MIN_TOKEN_COUNTS = (15, 10, 5)  # tried in order: the first at which half of the occurrences remain
 MORE_TEXTS = "Give more texts, or lower min_token_count (--min-token-count)."
 
-# Texts that attackers label themselves.
+# Texts that attackers label themselves. They weigh less than training texts: neither is like the judged texts.
 MOST_EXCHANGED = 3000
 EXCHANGED_WEIGHT = 0.5
 MOST_SENTENCES = 11_000
 SENTENCE_WEIGHT = 0.3
-SAME_COSINE = 0.85  # to a test text: such a sentence is a version of it
-_CHUNK = 20_000
+SAME_COSINE = 0.85  # from this cosine to a test text on, a sentence counts as a version of it
+_CHUNK = 20_000  # corpus texts searched at a time, so that the search can end early
 
 # Versions of a text that differ in one concept word.
 VERSIONS = 10
@@ -67,15 +64,15 @@ Detect = Callable[[Sequence[str]], Sequence[Sequence[Span]]]
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """The vectors of all texts as one attacker meets them.
+    """The vectors of all texts that one attacker works with.
 
     Attributes:
         name: ``"clean"`` or ``"protected"``.
         learn: (N, n) vectors to learn from: clean ones if there is an oracle, else released ones.
         judged: (N, m) one release of every text.
-        release: the oracle, or None.
+        release: the oracle, which draws fresh releases of clean vectors, or None.
         noise_covariance: (m, m) declared covariance of the released noise, or None.
-        is_clean: whether the vectors of this side are the encoder's own.
+        is_clean: True if the vectors are the encoder's, unprotected.
     """
 
     name: str
@@ -87,34 +84,19 @@ class Side:
 
     @property
     def knowledge(self) -> dict[str, Any]:
-        """The arguments of `Attack.run` that say what the attacker knows."""
+        """The attacker's knowledge, as arguments of `Attack.run`."""
         return {"release": self.release, "noise_covariance": self.noise_covariance}
 
     @property
     def learns_from_clean(self) -> bool:
-        """Whether clean vectors of other texts can be put beside `learn`."""
+        """True if clean vectors of other texts may join `learn`."""
+        # Without an oracle `learn` holds releases: clean vectors among them would be of another distribution.
         return self.release is not None or self.is_clean
 
 
 @dataclass(frozen=True)
 class Options:
-    """Settings of an audit, checked.
-
-    Attributes:
-        tier: ``quick`` or ``full``.
-        seed: of the split, the attacks and the audited release.
-        device: of learnt attacks.
-        corpus: further texts that attackers learn from.
-        show_reconstructions: keep originals and reconstructions in the record.
-        show_terms: keep the concept's words in the record.
-        skip: families that are left out.
-        min_token_count: number of training texts that must hold an attacked word; None: 15, or 10 or 5 where words
-            are few.
-        groups: ids of texts that belong together, or None.
-        work: folder for finished attacks, or None.
-        lint: warnings about the input.
-        command: the command line.
-    """
+    """Checked settings of an audit; the arguments of `vecveil.audit` of the same names."""
 
     tier: Literal["quick", "full"] = "quick"
     seed: int = 0
@@ -133,13 +115,13 @@ class Options:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Substitutes:
-    """Texts with versions that differ in one concept word, as vectors.
+    """Vectors of texts and of versions of them that differ in one concept word.
 
     Attributes:
         rows: (M,) rows of the texts.
         pool: (P, n) clean vectors of all versions.
         options: (M, C) the versions of each text, indices into ``pool``.
-        truth: (M,) which of them is the text itself.
+        truth: (M,) column of ``options`` that is the text itself.
     """
 
     rows: Rows
@@ -157,8 +139,8 @@ class Case:
         groups: (N,) group of each text.
         train, test: rows among all N texts that hold an attacked word.
         ordinary_train, ordinary_test: rows of texts without the concept.
-        vocabulary: the concept words that are attacked.
-        labels: (N, V) the words that each text holds.
+        vocabulary: the V attacked concept words.
+        labels: (N, V) 0/1, the attacked words of each text.
         embeddings: (N, n) clean vectors, or None.
         encode: encodes texts into the space of ``embeddings``, or None.
         detect: finds the concept in other texts, or None.
@@ -179,12 +161,12 @@ class Case:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """All N texts."""
+        """The N texts."""
         return self.matches.texts
 
     @property
     def has_spans(self) -> bool:
-        """Whether texts can be rewritten and encoded: labels of whole texts have no spans."""
+        """True if texts can be rewritten and encoded: labels of whole texts have no spans."""
         return self.encode is not None and self.matches.labels is None
 
     @cached_property
@@ -200,8 +182,7 @@ class Case:
     def further(self) -> FurtherVectors | None:
         """Clean vectors of training texts with one word exchanged, and of sentences of the corpus.
 
-        None if they cannot be encoded or made. No test text is used, and sentences that are a test text or close to
-        one are left out.
+        None without an encoder or such texts. Sentences that equal a test text or are close to one are left out.
         """
         if self.encode is None or self.embeddings is None or not self.has_spans:
             return None
@@ -212,7 +193,9 @@ class Case:
             return None
         labels = np.concatenate([made_labels, sentence_labels])
         weight = np.repeat([EXCHANGED_WEIGHT, SENTENCE_WEIGHT], [len(made), len(sentences)])
+        # Exchanged texts carry the group of their source: those of validation texts are left out of training.
         groups = np.concatenate([self.groups[sources], np.full(len(sentences), -1)])
+        # Exchanged texts come from training texts alone; a corpus may hold paraphrases of test texts.
         X = self.encode(texts)
         kept = np.ones(len(texts), dtype=bool)
         closest = _closest(X[len(made) :], self.embeddings[self.test])
@@ -223,11 +206,10 @@ class Case:
 
     @cached_property
     def substitutes(self) -> Substitutes | None:
-        """Up to 200 test texts with 10 versions each, the text itself among them.
+        """Up to 200 test texts with 10 versions each (fewer with fewer terms), the text itself among them.
 
-        With fewer than ten terms there are as many versions; None if they are fewer than four, or without an encoder.
-        One span of a text is exchanged for spans of training texts: of its own label (drug for drug) where there are
-        enough others, else of any.
+        A span is exchanged for terms of training texts with the same label (drug for drug) if there are enough, else
+        of any label. None without an encoder, with fewer than four terms, or with fewer than 20 such texts.
         """
         if self.encode is None or self.embeddings is None or not self.has_spans:
             return None
@@ -248,6 +230,7 @@ class Case:
             text = self.texts[row]
             chosen = rng.choice(len(others), count - 1, replace=False)
             versions = [text[: span.start] + others[i] + text[span.end :] for i in chosen]
+            # A random place: matching that breaks ties by order must not find the text first.
             place = int(rng.integers(count))
             versions.insert(place, text)
             rows.append(row)
@@ -259,6 +242,7 @@ class Case:
             return None
         options = np.arange(len(texts)).reshape(len(rows), count)
         pool = self.encode(texts)
+        # A second encoding may differ in the last bits: the truth must be the vector that was released.
         pool[options[np.arange(len(rows)), truth]] = self.embeddings[rows]
         return Substitutes(np.array(rows), pool, options, np.array(truth))
 
@@ -278,20 +262,20 @@ def make_case(
 
     Args:
         ids: N ids of texts that belong together, or None.
-        min_token_count: as in `Options`.
-        detect: finds the concept in the texts of the corpus (`Concept.detect`); None leaves the corpus out.
+        detect: finds the concept in the texts of the corpus; None leaves the corpus out.
 
     Raises:
-        ConceptError: too few texts hold the concept, or its words are too rare to attack.
-        InvalidInputError: too few groups.
+        ConceptError: too few texts or groups hold the concept, or its words are too rare to attack.
     """
     groups = text_groups(matches.texts, ids)
     holding = matches.with_concept
     shares = (1 - TEST_SHARE, TEST_SHARE)
     try:
+        # Split before choosing words: the vocabulary must come from training texts alone.
         learn, judge = split_groups(groups[holding], shares, seed=options.seed)
     except InvalidInputError as error:
         raise ConceptError(str(error)) from None
+    # Each attack splits its training texts once more, to validate: that takes two groups.
     if len(np.unique(groups[holding[learn]])) < 2:
         raise ConceptError.of(owner, "groups", "at least three groups of texts with the concept", "fewer",
                               "Two are learnt from and one is judged on.", "Give more texts that differ.")  # fmt: skip
@@ -299,6 +283,7 @@ def make_case(
     own, _ = matches.token_labels(vocabulary)
     labels = np.zeros((len(groups), len(vocabulary)), dtype=np.uint8)
     labels[holding] = own
+    # A text whose only concept words are too rare has no label to learn or to judge.
     train, test = (holding[rows[own[rows].any(axis=1)]] for rows in (learn, judge))
     if len(test) < MIN_TEST_TEXTS:
         constraint = f"at least {MIN_TEST_TEXTS} test texts with a concept word"
@@ -315,7 +300,7 @@ def make_case(
 def _split_ordinary(
     groups: Rows, ordinary: Rows, learn: Rows, judge: Rows, seed: int
 ) -> tuple[Rows, Rows]:
-    """Return ordinary rows for learning and judging; a group stays where its texts with the concept are."""
+    """Return ordinary rows for learning and judging; a group joins the part of its texts with the concept."""
     in_learn = np.isin(groups[ordinary], groups[learn])
     in_judge = np.isin(groups[ordinary], groups[judge])
     free = ordinary[~in_learn & ~in_judge]
@@ -329,7 +314,6 @@ def _split_ordinary(
 def _vocabulary(
     matches: ConceptMatches, train: Rows, min_count: int | None, owner: str
 ) -> TokenVocabulary:
-    """Return the concept's words that enough training texts hold."""
     thresholds = MIN_TOKEN_COUNTS if min_count is None else (min_count,)
     vocabulary = matches.frequent_tokens(thresholds, train)
     if len(vocabulary) == 0:
@@ -343,7 +327,7 @@ def _vocabulary(
 def check_rows(
     X: Any, texts: Texts, *, owner: str, param: str, dimension: int | None
 ) -> Embeddings:
-    """Return the vectors after checking that there is one for each text."""
+    """Return the checked vectors: one for each text, and not all equal."""
     checked = check_embeddings(X, owner=owner, param=param, dimension=dimension)
     if len(checked) != len(texts):
         raise InvalidInputError.of(
@@ -363,7 +347,7 @@ def encoder_name(encoder: Any) -> str | None:
 
 def encode_with(encoder: Any, dimension: int | None, *, show_progress: bool | None) -> Encode:
     """Return the function from texts to vectors (N, n), safe to call from several threads."""
-    turn = threading.Lock()  # attacks run side by side, encoders need not bear that
+    turn = threading.Lock()  # attacks run in parallel, and encoders need not be thread-safe
     bar = {"show_progress": show_progress} if hasattr(encoder, "encode_chunks") else {}
 
     def encode(texts: Sequence[str]) -> Embeddings:
@@ -375,7 +359,7 @@ def encode_with(encoder: Any, dimension: int | None, *, show_progress: bool | No
 
 
 def _exchanged(case: Case) -> tuple[list[str], Labels, Rows]:
-    """Return training texts in which one span is exchanged for another attacked term, their labels and rows."""
+    """Return training texts with one span exchanged for another attacked term, their labels and rows."""
     rng = np.random.default_rng([case.options.seed, 4])
     vocabulary = case.vocabulary
     forms = {
@@ -383,10 +367,12 @@ def _exchanged(case: Case) -> tuple[list[str], Labels, Rows]:
         for term, form in _forms(case)[None].items()
         if any(word in vocabulary for word in words(term))
     }
+    # Sorted: the draws below must not depend on the order in which texts hold the terms.
     terms = sorted(forms)
     count = min(MOST_EXCHANGED, 2 * len(case.train))
     if len(terms) < 2:
         return [], np.zeros((0, len(vocabulary)), dtype=np.uint8), np.zeros(0, dtype=np.intp)
+    # Two passes: each training text gives at most two versions.
     rows = np.concatenate([rng.permutation(case.train) for _ in range(2)])[:count]
     texts: list[str] = []
     tested = _tested(case)
@@ -400,24 +386,26 @@ def _exchanged(case: Case) -> tuple[list[str], Labels, Rows]:
         texts.append(text[: span.start] + forms[term] + text[span.end :])
         remaining = [other.term for j, other in enumerate(spans) if j != place]
         _mark(case, labels[i], [*remaining, term])
+    # An exchange may yield a test text word for word.
     new = np.array([normalise_text(text) not in tested for text in texts])
     return [text for text, is_new in zip(texts, new, strict=True) if is_new], labels[new], rows[new]
 
 
 def _corpus_sentences(case: Case) -> tuple[list[str], Labels]:
-    """Return sentences of the corpus in which the concept finds an attacked word, and their labels."""
+    """Return sentences of the corpus that hold an attacked word, and their labels."""
     nothing = np.zeros((0, len(case.vocabulary)), dtype=np.uint8)
     corpus = case.options.corpus
     if case.detect is None or not corpus:
         return [], nothing
     tested = _tested(case)
+    # A random order: the first sentences of a large corpus often come from one source.
     order = np.random.default_rng([case.options.seed, 5]).permutation(len(corpus))
     texts: dict[str, Labels] = {}
     for start in range(0, len(order), _CHUNK):
         part = [corpus[i] for i in order[start : start + _CHUNK]]
         try:
             detected = case.detect(part)
-        except VecveilError:  # spans given for the audited texts by position find nothing elsewhere
+        except VecveilError:  # a concept of given spans knows the audited texts only
             return [], nothing
         for text, spans in zip(part, detected, strict=True):
             label = np.zeros(len(case.vocabulary), dtype=np.uint8)
@@ -430,12 +418,12 @@ def _corpus_sentences(case: Case) -> tuple[list[str], Labels]:
 
 
 def _tested(case: Case) -> set[str]:
-    """Return the test texts in letters and digits."""
+    """Return the test texts, reduced to letters and digits."""
     return {normalise_text(case.texts[row]) for row in (*case.test, *case.ordinary_test)}
 
 
 def _forms(case: Case) -> dict[str | None, dict[str, str]]:
-    """Return the terms of the training texts, each as first written, by label and all of them under None."""
+    """Return the terms of training texts by label, and all under None: term to its first written form."""
     forms: dict[str | None, dict[str, str]] = defaultdict(dict)
     for row in case.train:
         for span in case.matches.spans[row]:
@@ -445,7 +433,6 @@ def _forms(case: Case) -> dict[str | None, dict[str, str]]:
 
 
 def _mark(case: Case, label: Labels, terms: Iterable[str]) -> None:
-    """Set the columns of the words of ``terms``."""
     for term in terms:
         for word in words(term):
             if word in case.vocabulary:

@@ -41,7 +41,7 @@ from vecveil.version import __version__
 __all__ = ["Job", "WorkFolder", "attack_job", "fingerprint", "run_jobs"]
 
 SCHEMA = "vecveil.audit-work/1"
-KEPT_DAYS = 14
+KEPT_DAYS = 14  # abandoned audits are removed after that
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +49,10 @@ class Job:
     """One attack on one side.
 
     Attributes:
-        name: name of the attack in the record; unique with ``side``.
+        name: in the record; unique with ``side``.
         side: ``"clean"`` or ``"protected"``.
-        run: runs the attack; takes a folder for checkpoints, or None.
-        weight: expected time relative to others; long ones start first.
+        run: takes a folder for checkpoints, or None.
+        weight: expected time relative to other jobs; long ones start first.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Job:
 
     @property
     def key(self) -> str:
-        """Name of its result in the work folder."""
+        """Name of the result in the work folder."""
         return f"{self.side}-{self.name}"
 
 
@@ -82,9 +82,9 @@ def attack_job(
     """Return the job that runs ``attack`` on one side.
 
     Args:
-        name, family: of the result, if they are not the attack's own.
-        oracle: whether the attacker may use the side's oracle; an attack on a secret may not.
-        long: whether the attack saves checkpoints while it trains; short ones are run again.
+        name, family: of the result; None takes those of the attack.
+        oracle: False withholds the side's oracle, for attacks on a secret.
+        long: save checkpoints while training.
     """
     result_name = attack.name if name is None else name
     knowledge = side.knowledge if oracle else {}
@@ -100,7 +100,8 @@ def attack_job(
         except DataFileError:
             if checkpoint is None or not long:
                 raise
-            shutil.rmtree(checkpoint, ignore_errors=True)  # of an earlier version: begin anew
+            # A checkpoint cut short or of another version must not end the audit: train from the start.
+            shutil.rmtree(checkpoint, ignore_errors=True)
             result = once(checkpoint)
         return replace(result, name=result_name, family=family or result.family)
 
@@ -111,7 +112,7 @@ def run_jobs(
     jobs: Sequence[Job], work: WorkFolder | None = None, *, show_progress: bool | None = None
 ) -> dict[tuple[str, str], AttackResult]:
     """Return the results by (side, name); the first error of a job stops the others and is raised."""
-    import_torch()  # or say how to install it
+    import_torch()  # a missing PyTorch is reported before the first attack, with the extra to install
     results: dict[tuple[str, str], AttackResult] = {}
     todo: list[Job] = []
     for job in jobs:
@@ -120,12 +121,15 @@ def run_jobs(
             todo.append(job)
         else:
             results[job.side, job.name] = saved
-    todo.sort(key=lambda job: -job.weight)  # long ones first, so that no worker ends alone
+    # Longest first (greedy scheduling): a long job started last would run alone at the end.
+    todo.sort(key=lambda job: -job.weight)
     stop = threading.Event()
 
     def run(job: Job) -> tuple[Job, AttackResult]:
+        # One thread for each job: the jobs are the parallel part, and thread counts can change sums.
         with stopping(stop), one_thread():
             result = job.run(None if work is None else work.folder_of(job.key))
+        # In the worker, as soon as the job ends: Ctrl-C in the main thread loses no finished result.
         if work is not None:
             work.save(job.key, result)
         return job, result
@@ -140,7 +144,8 @@ def run_jobs(
             for future in finished:
                 job, result = future.result()
                 results[job.side, job.name] = result
-        except BaseException:  # Ctrl-C and errors alike: what runs stops at its next step
+        except BaseException:
+            # Ctrl-C and errors alike. Running jobs cannot be cancelled: the event stops each at its next step.
             stop.set()
             for future in futures:
                 future.cancel()
@@ -152,15 +157,16 @@ def run_jobs(
 
 
 def _finished(futures: list[Future[Any]]) -> Iterator[Future[Any]]:
-    """Yield futures as they finish, in short waits, so that Ctrl-C takes effect."""
+    """Yield futures as they finish."""
     pending = set(futures)
     while pending:
+        # Short waits: on some platforms a wait without a timeout delays Ctrl-C until it returns.
         done, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
         yield from done
 
 
 def _one_blas_thread() -> AbstractContextManager[Any]:
-    """Hold BLAS to one thread: the jobs are the parallel part."""
+    """Return a context that limits BLAS to one thread, where threadpoolctl is installed."""
     try:
         from threadpoolctl import threadpool_limits
     except ImportError:
@@ -172,11 +178,12 @@ def _one_blas_thread() -> AbstractContextManager[Any]:
 class WorkFolder:
     """Results of finished attacks on disk, so that an interrupted audit resumes.
 
+    The folder is created at the first write, readable by its owner only. Results hold figures; checkpoints of attacks
+    that write texts hold what the attacks learnt from the texts.
+
     Args:
-        folder: made, readable by its owner only, at the first write. Results hold figures; checkpoints of attacks that
-            write texts hold what they have learnt from the texts.
-        fingerprint: of everything that decides the results; results of another audit are not used.
-        with_texts: whether results keep texts and their reconstructions.
+        fingerprint: see `fingerprint`; it keeps audits apart.
+        with_texts: keep texts and their reconstructions in the results.
     """
 
     def __init__(self, folder: Path, fingerprint: str, *, with_texts: bool = False) -> None:
@@ -189,7 +196,7 @@ class WorkFolder:
         return self.folder / f"{key}.checkpoint"
 
     def load(self, key: str) -> AttackResult | None:
-        """Return the result saved under ``key``, or None if there is none that can be read."""
+        """Return the result saved under ``key``, or None if it is absent or unreadable."""
         try:
             record = json.loads((self.folder / f"{key}.json").read_text(encoding="utf-8"))
             if record.pop("schema") != SCHEMA:
@@ -206,7 +213,8 @@ class WorkFolder:
                 )
             return AttackResult(estimates=estimates, terms=terms, examples=examples, **record)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return None  # run it again
+            # A file of another version or cut short costs one attack, not the audit: the job runs again.
+            return None
 
     def save(self, key: str, result: AttackResult) -> None:
         """Save ``result`` under ``key`` and remove its checkpoints."""
@@ -224,8 +232,10 @@ class WorkFolder:
             "details": dict(result.details),
             "examples": [list(pair) for pair in result.examples] if self.with_texts else [],
         }
+        # `write_bytes` replaces the file whole, so that an interrupt leaves no half of a result.
         data = json.dumps(record, default=_plain) + "\n"
         write_bytes(self.folder / f"{key}.json", data.encode(), mode=0o600)
+        # Only now: until the result is on disk the checkpoint is what a repeat resumes from.
         shutil.rmtree(self.folder_of(key), ignore_errors=True)
 
     def _make(self) -> None:
@@ -233,13 +243,14 @@ class WorkFolder:
             return
         for folder in (self.folder.parent, self.folder):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for other in self.folder.parent.iterdir():  # audits that were abandoned
+        for other in self.folder.parent.iterdir():
+            # The user chose the parent folder: only names that this class makes may be removed from it.
             is_old = time.time() - other.stat().st_mtime > 86400 * KEPT_DAYS
             if is_old and re.fullmatch("[0-9a-f]{32}", other.name):
                 shutil.rmtree(other, ignore_errors=True)
 
     def remove(self) -> None:
-        """Remove the folder: the audit has finished."""
+        """Remove the folder of a complete audit."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -248,22 +259,24 @@ def _plain(value: Any) -> Any:
 
 
 def fingerprint(case: Case, vectors: Embeddings, protector: str, encoder: str | None) -> str:
-    """Return a hash of everything that decides the results of the attacks.
+    """Return a SHA-256 of everything that decides the results of the attacks.
 
     Args:
-        vectors: the audited vectors: clean ones that are protected, or those of a store.
+        vectors: clean vectors to protect, or the vectors of a store.
         protector: fingerprint of the protector; empty for a store.
-        encoder: name of the encoder, or None.
     """
     o = case.options
     device = resolve_device(o.device, owner="audit")
+    # `show_terms`, `lint` and `command` are absent: they change the record, not the attacks.
     settings = (o.tier, o.seed, sorted(o.skip), device, o.show_reconstructions, o.corpus)
     concept = (case.vocabulary.tokens, case.matches.spans, case.matches.labels, case.texts)
     digest = hashlib.sha256()
     for part in (__version__, protector, encoder, *settings, *concept):
+        # `surrogatepass`: texts from files with lone surrogates have no strict UTF-8 form.
         digest.update(repr(part).encode("utf-8", "surrogatepass"))
     clean = [] if case.embeddings is None else [case.embeddings]
     for array in (vectors, *clean, case.labels, case.groups, case.train, case.test):
+        # Shape and dtype first: the same bytes may stand for arrays of another form.
         digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()

@@ -13,7 +13,7 @@ from vecveil.types import Embeddings
 __all__ = ["clean_vectors", "one_word", "plaintext_beside"]
 
 _WORDS = 3.0  # a column whose values have fewer words on average holds names or codes, not texts
-_CLEAN = 0.999
+_CLEAN = 0.999  # median cosine to the encoder's vectors: rounding to half precision stays above it
 
 
 def _warning(code: str, message: str) -> dict[str, str]:
@@ -21,14 +21,11 @@ def _warning(code: str, message: str) -> dict[str, str]:
 
 
 def plaintext_beside(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, str]]:
-    """Return a warning for each column of texts in a table that holds vectors.
-
-    Args:
-        columns: by name, some values of every column of the table.
-    """
+    """Return a warning for each column of texts; ``columns`` holds some values of each column by name."""
     warnings = []
     for name, values in columns.items():
         texts = [value for value in values if isinstance(value, str) and value.strip()]
+        # A column that is mostly empty or numeric, with a stray note, is no column of texts.
         if not texts or 2 * len(texts) < len(values):
             continue
         if sum(len(text.split()) for text in texts) / len(texts) >= _WORDS:
@@ -45,7 +42,9 @@ def clean_vectors(vectors: Embeddings, clean: Embeddings | None) -> list[dict[st
     if clean is None or clean.shape != vectors.shape:
         return []
     norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(clean, axis=1)
+    # Cosines ignore length: a store that normalises its vectors is no better protected. `tiny` keeps 0/0 out.
     cosines = (vectors * clean).sum(axis=1) / np.maximum(norms, np.finfo(np.float32).tiny)
+    # The median, as a store may hold a few vectors of texts that were edited since.
     if float(np.median(cosines)) < _CLEAN:
         return []
     message = "These are the encoder's own vectors: nothing protects them."
@@ -53,7 +52,7 @@ def clean_vectors(vectors: Embeddings, clean: Embeddings | None) -> list[dict[st
 
 
 def one_word(attacked: int) -> list[dict[str, str]]:
-    """Return a warning if a single word is attacked: then token inference cannot be wrong."""
+    """Return a warning if a single word is attacked."""
     if attacked > 1:
         return []
     message = (

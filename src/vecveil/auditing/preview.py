@@ -1,7 +1,7 @@
-"""Preview what an attacker reads: guesses for a few texts, on clean and on protected vectors, at several noise levels.
+"""Preview an attacker's guesses for a few texts, on clean and on protected vectors, at several noise levels.
 
-The attacker practises on background texts with listed words, as they are or put in. It is one attacker on few texts:
-an audit (`vecveil.audit`) tries more and stronger ones.
+The attacker practises on background texts that hold listed words, or into which they are put. It is one attacker on
+few texts: an audit (`vecveil.audit`) tries more and stronger attacks.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ __all__ = [
 
 Encode = Callable[[Sequence[str]], Embeddings]
 Report = Callable[[float, str], None]
-"""Receives the share that is done and the next step; an exception that it raises ends the preview."""
+"""Receives the share of the work done, 0 to 1, and the next step; an exception that it raises ends the preview."""
 
 FACTORS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0)
 MOST_TEXTS = 400
@@ -63,10 +63,10 @@ FEWEST_WORDS = 2
 _OWNER = "Preview"
 _SHOWN = 5  # guesses for each text
 _ROWS = 2000  # training rows of the attacker: more read a little more, at the cube of the cost
-_SHARES = (0.6, 0.1, 0.3)  # of the practice texts: to learn from, to choose settings on, to judge on
-_BATCH = 32  # small: other requests wait behind it
-_ENCODING = 0.4  # of the time, about
-_REPLACED = re.compile(r"[^\W\d_]{4,}")  # words that may give way to a listed one
+_SHARES = (0.6, 0.1, 0.3)  # of the practice texts: training, validation, test
+_BATCH = 32  # small: in a server, other requests wait for the encoder
+_ENCODING = 0.4  # share of the time that encoding takes, for the progress report
+_REPLACED = re.compile(r"[^\W\d_]{4,}")  # four letters or more: shorter words are mostly function words
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -76,8 +76,8 @@ class PreviewLevel:
     Attributes:
         factor: multiple of the protector's own noise; 0 for clean vectors.
         utility: Pearson correlation of pairs' cosines with the clean ones, noise on both sides.
-        leakage: R-precision of the attacker on background texts that it has not seen.
-        guesses: for each text the best guesses: (index of the word, score from 0 to 1), best first.
+        leakage: R-precision of the attacker on background texts held out of its training.
+        guesses: for each text (index of the word, score in [0, 1]), best first.
     """
 
     factor: float
@@ -100,13 +100,13 @@ class PreviewResult:
     """The attacker's guesses on clean and on protected vectors.
 
     Attributes:
-        words: the words that it guesses from.
-        held: for each text the words that are in it, as indices.
+        words: the listed words.
+        held: for each text the indices of its listed words.
         clean: the same attack on clean vectors.
-        levels: at growing noise; a single one where the method's noise has no scale.
-        chosen: index of the level of the protector as it is.
-        practice: counts of texts: background, those of them with a listed word, learnt from, judged on.
-        rewrites: whether texts are rewritten, and vectors left as they are.
+        levels: at growing noise; a single level if the method's noise has no scale.
+        chosen: index of the level with the protector's own noise.
+        practice: counts of background texts, of those with a listed word, of texts learnt from and judged on.
+        rewrites: True if the protector rewrites texts, and adds no noise to vectors.
     """
 
     words: tuple[str, ...]
@@ -118,7 +118,7 @@ class PreviewResult:
     rewrites: bool = False
 
     def to_record(self) -> dict[str, Any]:
-        """Return the result as JSON-ready values; it holds the words, and none of the texts."""
+        """Return the result as JSON-ready values, with the words and without the texts."""
         return {
             "words": list(self.words),
             "held": [list(row) for row in self.held],
@@ -131,11 +131,7 @@ class PreviewResult:
 
 
 class VectorMemory:
-    """Cache of background vectors between previews, under hashes of the texts; it holds no text.
-
-    Args:
-        most: number of vectors kept; the least recently used go first.
-    """
+    """LRU cache of up to ``most`` background vectors, keyed by hashes of the texts; it holds no text."""
 
     def __init__(self, most: int = 8000) -> None:
         self._most = check_count(most, owner="VectorMemory", param="most")
@@ -148,13 +144,16 @@ class VectorMemory:
         """Return the vectors of ``texts``, encoding only the new ones; ``encoder`` names the encoder."""
         head = encoder.encode("utf-8", "surrogatepass") + b"\0"
         keys = [hashlib.sha256(head + text.encode("utf-8", "surrogatepass")).digest() for text in texts]
+        # By key: a text that occurs twice is encoded once.
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._kept}
         fresh: dict[bytes, npt.NDArray[Any]] = {}
         if missing:
             fresh = dict(zip(missing, np.asarray(encode(list(missing.values()))), strict=True))
+        # Before anything is evicted: one call may ask for more vectors than the cache holds.
         vectors = np.stack([fresh[key] if key in fresh else self._kept[key] for key in keys])
         for key in keys:
             if key in fresh:
+                # A row of the batch is a view: kept as it is, it would keep the whole batch in memory.
                 self._kept[key] = fresh[key].copy()
             self._kept.move_to_end(key)
         while len(self._kept) > self._most:
@@ -163,11 +162,7 @@ class VectorMemory:
 
 
 class WordList:
-    """The words and phrases that an attacker guesses from; spellings of one word count once.
-
-    Attributes:
-        words: as first written, 2 to 200 of them.
-    """
+    """The 2 to 200 words and phrases that an attacker guesses from; spellings of one word count once."""
 
     def __init__(self, words: Sequence[str]) -> None:
         first: dict[str, str] = {}
@@ -195,7 +190,7 @@ class WordList:
         return self._index.get(span.term, -1)
 
     def labels(self, spans: Sequence[Sequence[Span]]) -> npt.NDArray[np.bool_]:
-        """Return (N, V): the words that the spans of each text are."""
+        """Return (N, V) labels: True where a span of the text is the word."""
         labels = np.zeros((len(spans), len(self)), dtype=bool)
         for i, row in enumerate(spans):
             labels[i, [word for span in row if (word := self.index(span)) >= 0]] = True
@@ -208,11 +203,11 @@ class PracticeTexts:
 
     Attributes:
         ordinary: background texts, for utility.
-        texts: E texts that each hold one listed word or several.
-        without: the same texts without them.
-        labels: (E, V) the words that each of ``texts`` holds.
-        groups: (E,) versions of one background text, and near-duplicates, share a group.
-        found: how many of ``texts`` are background texts as they are.
+        texts: E texts with at least one listed word.
+        without: ``texts`` without their listed words.
+        labels: (E, V) the listed words of ``texts``.
+        groups: (E,) group ids; versions of one background text, and near-duplicates, share a group.
+        found: number of background texts that hold a listed word.
     """
 
     ordinary: tuple[str, ...]
@@ -224,10 +219,10 @@ class PracticeTexts:
 
 
 def practice_texts(background: Texts, words: WordList, *, seed: int = 0) -> PracticeTexts:
-    """Return texts with listed words made of at most 400 of the background texts.
+    """Return texts with listed words, made from at most 400 background texts.
 
-    A text that holds a listed word is taken as it is, and once more with another word in its place. In a text
-    that holds none, one of its own words gives way to a listed one. Words are put in equally often.
+    A text with a listed word is used unchanged, and again with another listed word in its place. In any other text
+    a listed word replaces one of the text's words. Words are put in equally often.
 
     Raises:
         InvalidInputError: fewer than 60 background texts.
@@ -243,18 +238,22 @@ def practice_texts(background: Texts, words: WordList, *, seed: int = 0) -> Prac
     found = 0
     for text, spans, group in zip(ordinary, words.find(ordinary), text_groups(ordinary), strict=True):
         bare = remove(text, spans) if spans else text
+        # A text of listed words alone has no vector without them.
         if not bare:
             continue
         if spans:
             texts.append(text)
             found += 1
         place = spans[int(rng.integers(len(spans)))] if spans else _room(text, rng)
+        # Never the same word again: the two versions of a text must differ in their labels.
         word = words.words[_next_word(waiting, words.index(place), len(words), rng)]
         texts.append(text[: place.start] + word + text[place.end :])
+        # One or two texts were added above: fill up to their number.
         groups += [int(group)] * (len(texts) - len(groups))
         without += [bare] * (len(texts) - len(without))
+    # Searched again, not taken from the loop: a word put into a text may join its neighbours or not be found.
     labels = words.labels(words.find(texts))
-    kept = np.flatnonzero(labels.any(axis=1))  # a word put into a text may not be found in it
+    kept = np.flatnonzero(labels.any(axis=1))
     return PracticeTexts(
         ordinary,
         tuple(texts[i] for i in kept),
@@ -266,14 +265,16 @@ def practice_texts(background: Texts, words: WordList, *, seed: int = 0) -> Prac
 
 
 def _next_word(waiting: list[int], excluded: int, count: int, rng: np.random.Generator) -> int:
-    """Return a word other than ``excluded``; each of ``count`` words comes as often as the others."""
+    """Return the index of a word other than ``excluded``; all ``count`` words come equally often."""
+    # Draw without replacement and refill with a whole permutation. With two different words left, one of them
+    # is not the excluded word.
     if len(set(waiting)) < 2:
         waiting[:0] = [int(i) for i in rng.permutation(count)]
     return waiting.pop(max(i for i, word in enumerate(waiting) if word != excluded))
 
 
 def _room(text: str, rng: np.random.Generator) -> Span:
-    """Return the place for a word in a text without listed words: one of its own words, else its end."""
+    """Return the span of a random word of the text, or of its end if no word is long enough."""
     own = list(_REPLACED.finditer(text))
     if not own:
         return Span(len(text), len(text), "room")
@@ -283,7 +284,7 @@ def _room(text: str, rng: np.random.Generator) -> Span:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Vectors:
-    """Vectors of the background, of practice texts with and without their words, of the previewed texts."""
+    """Vectors of background texts, of practice texts with and without their words, and of previewed texts."""
 
     ordinary: Embeddings
     texts: Embeddings
@@ -292,21 +293,19 @@ class _Vectors:
 
 
 class Preview:
-    """Trains an attacker for each noise level and lets it guess.
+    """Train an attacker for each noise level, and guess the words of texts.
 
-    The attacker has background texts and the encoder, knows the protector and its noise, protects its own training
-    texts with it as often as it likes, and learns from the releases (`TransplantAttack`; `KernelAttack` where
-    texts are rewritten).
+    The attacker has background texts and the encoder, knows the protector and its noise, and learns from fresh
+    releases of its training texts (`TransplantAttack`; `KernelAttack` where texts are rewritten).
 
     Args:
-        protector: the protector to preview.
-        background: ordinary texts, 60 or more; 400 of them at most are used.
+        background: ordinary texts, 60 or more; at most 400 of them are used.
         words: 2 to 200 words or phrases to guess from.
-        encode: the protector's encoder as a function; None takes the encoder of the protector.
-        factors: noise levels, as multiples of the protector's own; 1 is always among them.
+        encode: the protector's encoder as a function; None loads the encoder that the protector records.
+        factors: noise levels, as multiples of the protector's noise; 1 is always among them.
         memory: keeps vectors of background texts between previews, never those of previewed texts.
         encoder: name of the encoder of the vectors in ``memory``.
-        seed: of the choice and split of texts, of training and of noise: the same seed gives the same result.
+        seed: of texts, split, training and noise: the same seed gives the same result.
 
     Raises:
         InvalidInputError: too few texts or words, or a protector that rewrites only the texts of its fit.
@@ -338,9 +337,9 @@ class Preview:
         self._practice = practice_texts(background, self.words, seed=self.seed)
 
     def run(self, texts: Texts, *, report: Report | None = None) -> PreviewResult:
-        """Return the attacker's guesses for ``texts`` at each level, and its leakage on background texts.
+        """Return the guesses for ``texts`` at each level, and the leakage on background texts.
 
-        The texts are encoded and released once a level; nothing of them is kept.
+        ``texts`` are released once for each level, and are not kept.
         """
         say = report or (lambda share, step: None)
         texts = check_texts(texts, owner=_OWNER)
@@ -348,6 +347,7 @@ class Preview:
         learn, choose, judge = split_groups(made.groups, _SHARES, seed=self.seed)
         rewriter = self.protector.rewriter
         clean = self._encoded(texts, say)
+        # Where vectors are protected, both are one object: `given is clean` tells this case in `_level`.
         given = clean if rewriter is None else self._encoded(texts, say, rewriter.rewrite)
         parts = (learn, choose, judge)
         say(_ENCODING, "training an attacker on clean vectors")
@@ -385,9 +385,10 @@ class Preview:
         parts: Sequence[npt.NDArray[np.intp]],
         protector: Protector | None,
     ) -> PreviewLevel:
-        """Return utility, leakage and guesses for ``given`` released by ``protector``; None releases it as it is."""
+        """Return utility, leakage and guesses for ``given`` released by ``protector``; None adds no noise."""
         learn, choose, judge = parts
-        rng = np.random.default_rng([self.seed, 22])  # the same draws at each level
+        # The same stream at each level: levels then differ by the scale of the noise, not by its draw.
+        rng = np.random.default_rng([self.seed, 22])
         release: Release = (lambda X, rng: X) if protector is None else protector.release()
         labels, groups = self._practice.labels, self._practice.groups
         train, validation = (
@@ -400,14 +401,15 @@ class Preview:
             None if protector is None else release,
             None if protector is None else protector.released_noise_covariance(),
         )
-        # Moving differences between texts needs vectors that a sum of parts resembles: not rewritten ones.
+        # Transplanting moves differences Φ(s⁺) − Φ(s⁻) between texts; rewriting leaves no such difference.
         attack = (TransplantAttack if given is clean else KernelAttack)(rows=_ROWS)
         setting = attack.choose(train, validation, knowledge, rng)
         model = attack.learn([train, validation], setting, knowledge, rng)
+        # The same model guesses for the previewed texts: the leakage is that of the guesses shown.
         scores = model(judged)
         frequent = labels[np.concatenate([learn, choose])].mean(axis=0)
-        # Words are put in equally often, so those rarer in training are more frequent here: chance is the
-        # better of guessing by frequency and guessing blindly.
+        # Words are put in equally often, so words rare in training are frequent in the test set: chance is the
+        # better of guessing by frequency and guessing at random.
         leakage = max(
             (
                 r_precision(scores, labels[judge], groups[judge], base_rates=rates, seed=self.seed)
@@ -436,7 +438,7 @@ class Preview:
     def _encoded(
         self, asked: Texts, say: Report, rewrite: Callable[[Texts], list[str]] | None = None
     ) -> _Vectors:
-        """Return the vectors of background and previewed texts, rewritten first where a function is given."""
+        """Return the vectors of background and previewed texts, after ``rewrite`` if it is given."""
         made = self._practice
         texts = [*made.ordinary, *made.texts, *made.without]
         if rewrite is not None:
@@ -446,6 +448,7 @@ class Preview:
             say(_ENCODING * start / len(texts), "encoding background texts")
             part = texts[start : start + _BATCH]
             blocks.append(self._memory.encode(part, self._vectors, encoder=self._encoder))
+        # Past the cache: no vector of a previewed text may be kept.
         every = np.concatenate([*blocks, self._vectors(asked)])
         ends = np.cumsum([len(made.ordinary), len(made.texts), len(made.without)])
         return _Vectors(*np.split(every, ends))
@@ -462,7 +465,7 @@ class Preview:
 
 
 def _can_rescale(protector: Protector) -> bool:
-    """Return whether the protector's noise has a scale."""
+    """Return True if the protector's noise has a scale."""
     try:
         protector.rescaled(2.0)
     except InvalidInputError:
@@ -471,7 +474,7 @@ def _can_rescale(protector: Protector) -> bool:
 
 
 def _best(scores: npt.NDArray[Any]) -> tuple[tuple[tuple[int, float], ...], ...]:
-    """Return the best guesses of each row."""
+    # Stable: equal scores keep the order of the words, so that a seed repeats the result.
     order = np.argsort(-scores, axis=1, kind="stable")[:, :_SHOWN]
     return tuple(
         tuple((int(word), float(np.clip(row[word], 0.0, 1.0))) for word in best)

@@ -38,7 +38,7 @@ from vecveil.version import __version__
 __all__ = ["AuditResult", "Results", "assemble", "framework_findings"]
 
 Results = Mapping[tuple[str, str], AttackResult]
-"""Results by side and name of the attack."""
+"""Results by (side, name of the attack)."""
 
 NBSP = "\u00a0"
 QUICK = (
@@ -85,11 +85,7 @@ FAMILY_NAMES = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AuditResult:
-    """The outcome of an audit; ``print`` it for the short table.
-
-    Attributes:
-        record: the content of ``audit.json`` (docs/formats.md).
-    """
+    """The result of an audit; ``record`` is the content of ``audit.json`` (docs/formats.md)."""
 
     record: Mapping[str, Any]
 
@@ -115,7 +111,7 @@ class AuditResult:
         """Return the audit saved at ``path``.
 
         Raises:
-            DataFileError: the file cannot be read, or is no audit record of the schema.
+            DataFileError: the file cannot be read, or holds another schema.
         """
         record = load_json(path, owner="AuditResult.load", param="path")
         schema = record.get("schema") if isinstance(record, dict) else None
@@ -125,13 +121,14 @@ class AuditResult:
         return cls(record)
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Write the report page: one self-contained HTML file, drawn from the record alone."""
+        """Write the report as one self-contained HTML page."""
+        # Imported on use, here and below: reports need Jinja2, which audits do not.
         from vecveil.report import write_audit_html
 
         write_audit_html(self.record, path)
 
     def to_markdown(self, path: str | os.PathLike[str]) -> None:
-        """Write the report as Markdown, with the content of the page."""
+        """Write the report as Markdown."""
         from vecveil.report import write_audit_markdown
 
         write_audit_markdown(self.record, path)
@@ -143,7 +140,7 @@ class AuditResult:
         write_audit_csv(self.record, path)
 
     def summary(self) -> str:
-        """Return the short table for a terminal."""
+        """Return a short table for a terminal."""
         from vecveil.report import summary_table
 
         return summary_table(self.record)
@@ -175,14 +172,15 @@ def assemble(
     Args:
         lint: warnings found by the audit; those of the options come first.
         started: `time.perf_counter` at the start of the audit.
-        about: ``kind``, ``concept``, ``method``, ``parameters``, ``encoder``, ``randomness``, ``guarantee``,
-            ``concept_distance`` and ``utility`` of the record.
+        about: the other fields of `AuditRecord`.
     """
     o, is_store = case.options, about["kind"] == "store"
     protected = [result for (side, _), result in results.items() if side == "protected"]
+    # A stable sort: within a family attacks keep the order in which they were planned.
     protected.sort(key=lambda result: FAMILIES.index(result.family))
     attacks = [_attack(result, _clean_result(result, results)) for result in protected]
     leading = strongest(attacks)
+    # Token inference cannot be skipped, so that every audit has a verdict.
     worst = leading["token-inference"].name
     warnings = [LintWarning(**each) for each in (*o.lint, *lint)]
     record = AuditRecord(
@@ -215,7 +213,8 @@ def _attack(result: AttackResult, clean: AttackResult | None) -> AttackRecord:
 
 
 def _clean_result(result: AttackResult, results: Results) -> AttackResult | None:
-    """Return the same attack on clean vectors; one stands for all numbers of averaged releases."""
+    """Return the result of the same attack on clean vectors, if it ran."""
+    # Clean vectors have no noise to average: one result stands for every number of releases.
     return results.get(("clean", result.name)) or (
         results.get(("clean", "averaging")) if result.family == "averaging" else None
     )
@@ -236,6 +235,7 @@ def _text_counts(case: Case) -> TextCounts:
 
 
 def _split_counts(case: Case) -> SplitCounts:
+    # Each attack sets its validation texts aside itself; all use this share of the training texts.
     held_out = round(VALIDATION_SHARE * len(case.train))
     by_id = case.options.groups is not None
     return SplitCounts(
@@ -253,6 +253,7 @@ def _terms(worst: AttackResult, clean: AttackResult | None, case: Case) -> list[
     before: dict[int, float] = {}
     if clean is not None and clean.terms is not None:
         before = {term["token"]: term["value"] for term in clean.terms.to_records()}
+    # The concept's words may be secret themselves: the record names them only with the user's consent.
     tokens = case.vocabulary.tokens if case.options.show_terms else None
     return [
         TermRecord(
@@ -281,7 +282,7 @@ def _reconstructions(
 
 
 def _limits(case: Case, results: Results, is_store: bool) -> list[str]:
-    """Return what the audit did not test."""
+    """Return the limits of the audit, as sentences."""
     families = {result.family for result in results.values()}
     return [
         *([QUICK] if case.options.tier == "quick" else []),
@@ -293,7 +294,7 @@ def _limits(case: Case, results: Results, is_store: bool) -> list[str]:
 
 
 def _unstated_rates(results: Results) -> list[str]:
-    """Return why the probes have no figure at a low false-positive rate."""
+    """Return the reason for missing probe figures at low false-positive rates."""
     probes = [result for result in results.values() if result.family == "probe"]
     stated = {estimate.metric for result in probes for estimate in result.estimates.values()}
     missing = [words for metric, words in RATES.items() if metric not in stated]
@@ -314,10 +315,11 @@ def controls() -> list[dict[str, Any]]:
 def framework_findings(
     attacks: Sequence[AttackRecord], *, is_store: bool, lint: Sequence[LintWarning]
 ) -> list[FrameworkFinding]:
-    """Return the bearing of the figures on each item of a published framework.
+    """Return a finding for each item of the published frameworks: the figures that bear on it, and missing ones.
 
-    No item is called met or failed: a finding says what the attacks found, and names those that were not run.
+    No item is called met or failed.
     """
+    # An attack without a figure (one class absent) must not stand for a family that was measured.
     leading = strongest(attack for attack in attacks if attack.value is not None)
     vectors = "stored vectors" if is_store else "protected vectors"
     findings = []
@@ -343,7 +345,7 @@ def framework_findings(
 
 
 def _compared(attack: AttackRecord) -> str:
-    """Return the main figure with interval, chance and clean value, and how they compare."""
+    """Return the main figure with interval, chance and clean value, and its position to them."""
     low, high = attack.low, attack.high
     known = low is not None and high is not None
     shown = [f"{_percent(low)} to {_percent(high)}" if known else "no interval"]
@@ -352,6 +354,7 @@ def _compared(attack: AttackRecord) -> str:
         shown.append(f"clean {_percent(attack.clean)}")
     places = [against_chance(attack) or "not comparable with chance"]
     if place := against_clean(attack):
+        # Only the words before the colon: "not clearly below clean: the intervals overlap".
         places.append(place.partition(":")[0])
     figure = f"{_percent(attack.value)} {attack.metric} ({', '.join(shown)})"
     return f"{figure}: {', '.join(places)}"

@@ -50,24 +50,21 @@ def audit_store(
     command: str | None = None,
     show_progress: bool | None = None,
 ) -> AuditResult:
-    """Return what leaks from a store: attackers learn from vectors whose texts they know.
+    """Attack the vectors of a store, and return the results.
 
-    The audit protects nothing, and need not know how the vectors were made: attackers learn from 70 % of the
-    texts with their vectors and are judged on the others. They cannot draw fresh releases, so they find at
-    most what an attacker with the protector finds, and mostly less.
+    Attackers learn from 70 % of the texts with their vectors and are judged on the others. They cannot draw fresh
+    releases: an attacker who has the protector may find more.
 
     Args:
         vectors: (N, m) vectors of the store, one for each text.
         texts: N texts of the store, or of a sample of it.
-        concept: the concept to hide.
-        encoder: the encoder of the clean vectors, a name or an object. With it the same attacks run on
-            clean vectors for comparison, and attacks that compare with clean vectors become possible.
+        encoder: name or object; with it the same attacks run on clean vectors, and attacks that compare with
+            clean vectors run too.
         groups, tier, min_token_count, show_terms, show_reconstructions, corpus, skip, device, seed, work,
             lint, command: as for `vecveil.audit`.
 
     Raises:
         ConceptError: too few texts hold the concept, or its words are too rare to attack.
-        InvalidInputError: arguments that do not fit together.
     """
     started = time.perf_counter()
     check_kind(concept, Concept, owner=_OWNER, param="concept")
@@ -77,7 +74,9 @@ def audit_store(
         show_reconstructions=show_reconstructions, corpus=corpus, skip=skip, device=device, seed=seed,
         work=work, lint=lint, command=command, show_progress=show_progress, owner=_OWNER,
     )  # fmt: skip
+    # Any dimension: a store may hold vectors reduced to fewer coordinates.
     vectors = check_rows(vectors, texts, owner=_OWNER, param="vectors", dimension=None)
+    # Before encoding, which may take hours: a concept that too few texts hold fails here.
     matches = concept.find(texts, min_texts=MIN_TEST_TEXTS, show_progress=show_progress)
     loaded = None if encoder is None else load_encoder(encoder)
     encode, embeddings, about = None, None, None
@@ -92,9 +91,11 @@ def audit_store(
         min_token_count=min_token_count, detect=concept.detect, owner=_OWNER,
     )  # fmt: skip
     unprotected = clean_vectors(vectors, embeddings)
+    # No release: the attackers of a store have no oracle, and all learn from stored vectors.
     sides = [Side("protected", vectors, vectors, is_clean=bool(unprotected))]
     if embeddings is not None:
         sides.insert(0, Side("clean", embeddings, embeddings, is_clean=True))
+    # The protector is unknown: its part of the folder's fingerprint is empty.
     folder = work_folder(case, vectors, "", encoder_name(loaded))
     results, skipped = run_families(case, sides, folder)
     result = assemble(

@@ -1,7 +1,4 @@
-"""The record of an audit, schema ``vecveil.audit/2`` (docs/formats.md).
-
-Auditing writes these classes and reports read them. Keys that this version does not know are left out.
-"""
+"""The record of an audit, schema ``vecveil.audit/2`` (docs/formats.md). Reading leaves unknown keys out."""
 
 from __future__ import annotations
 
@@ -43,11 +40,12 @@ Family: TypeAlias = Literal[
 FAMILIES: tuple[Family, ...] = Family.__args__  # type: ignore[attr-defined]
 Number: TypeAlias = float | None
 ROUNDED = 1e-3
-"""How far ``over_chance`` may be from what value and chance give: records may hold rounded figures."""
+"""Tolerance of ``over_chance`` against value and chance: records may hold rounded figures."""
 
 
 def _over_chance(value: float | None, chance: float | None) -> float | None:
     """Return (value - chance) / (1 - chance), or None where there is no such figure."""
+    # A value above 1 is no share, and has no position between chance and certainty.
     if value is None or chance is None or chance >= 1 or value > 1 + 1e-9:
         return None
     return (value - chance) / (1 - chance)
@@ -76,7 +74,7 @@ class LeakageFigure(Record):
 
     @property
     def clean_over_chance(self) -> float | None:
-        """The same for clean vectors."""
+        """Position of the clean value between chance (0) and certainty (1)."""
         return _over_chance(self.clean, self.chance)
 
     def check(self, place: Place) -> None:
@@ -89,7 +87,7 @@ class LeakageFigure(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class AttackRecord(LeakageFigure):
-    """An attack with its main figure and its other ones (``also``)."""
+    """An attack: its main figure, and its other figures in ``also``."""
 
     name: str
     family: Family
@@ -107,11 +105,9 @@ class AttackRecord(LeakageFigure):
 
     @property
     def strength(self) -> float:
-        """What ranks the attack in its family.
-
-        Chance differs between attacks of a family (one of ten candidates, or one of thousands), so that they are
-        ranked over chance. Token inference has one chance level, and its verdict is the highest R-precision.
-        """
+        """Rank of the attack in its family: the value of token inference, else the position over chance."""
+        # Chance differs between attacks of a family (one of ten candidates, or of thousands), hence the
+        # position over chance. Token inference has one chance level: the highest R-precision decides.
         over = None if self.family == "token-inference" else self.over_chance
         ranked = self.value if over is None else over
         return -math.inf if ranked is None else ranked
@@ -122,7 +118,8 @@ class AttackRecord(LeakageFigure):
         return super().to_record() | over
 
     def check(self, place: Place) -> None:
-        """Raise if a figure is out of bounds or does not agree with another."""
+        """Raise if a figure is out of bounds or contradicts another."""
+        # Shares of words cannot be negative; a figure of another family may be a cosine or a correlation.
         shares = self.family in ("token-inference", "averaging", "held-out-terms")
         bounds = Within(0.0 if shares else -1.0, 1.0)
         for key in ("value", "low", "high", "chance", "clean", "clean_low", "clean_high"):
@@ -131,6 +128,7 @@ class AttackRecord(LeakageFigure):
         super().check(place)
         for key, source in (("over_chance", "value"), ("clean_over_chance", "clean")):
             given, right = place.key(key), getattr(self, key)
+            # Derived figures are saved for other programs; reading computes them anew and compares.
             number = None if given.value is None else given.number(Within())
             if (number is None) is not (right is None) or abs((number or 0) - (right or 0)) > ROUNDED:
                 formula = f"(`{source}` - `chance`) / (1 - `chance`), null where one is missing"
@@ -147,7 +145,7 @@ class FamilyRecord(Record):
 
 @dataclass(frozen=True)
 class UtilityRecord(Record):
-    """A utility measure; ``sides`` says whether queries are protected too."""
+    """A utility measure, with both sides of each comparison protected or the documents alone."""
 
     label: str
     metric: str
@@ -213,6 +211,7 @@ class TextCounts(Record):
     word_occurrences: Count
     vocabulary: Count
     token_instances: Count
+    # None only where an earlier record lacks the key. The key itself is never null, hence the type.
     emptied: Count = None  # type: ignore[assignment]
 
 
@@ -229,7 +228,7 @@ class SplitCounts(Record):
 
 @dataclass(frozen=True)
 class TermRecord(Record):
-    """The share of a term's test occurrences that the worst attack recovered; ``term`` None: not named."""
+    """The share of a term's test occurrences that the worst attack recovered; ``term`` None: anonymous."""
 
     term: str | None
     count: Count
@@ -319,12 +318,12 @@ class AuditRecord(Record):
 
     @property
     def is_store(self) -> bool:
-        """Whether vectors were audited whose protector is not known."""
+        """True for the audit of a store, whose protector is unknown."""
         return self.kind == "store"
 
     @property
     def has_clean(self) -> bool:
-        """Whether any figure was measured on clean vectors too."""
+        """True if any figure was measured on clean vectors too."""
         return any(each.clean is not None for attack in self.attacks for each in attack.figures)
 
     @property
@@ -335,18 +334,21 @@ class AuditRecord(Record):
     @property
     def strongest(self) -> dict[str, AttackRecord]:
         """The strongest attack of each family, in the order of `FAMILIES`."""
+        # `worst` decides for token inference even if `families` has no entry for it.
         names = {entry.family: entry.worst for entry in self.families} | {"token-inference": self.worst}
         named = {attack.name: attack for attack in self.attacks}
         return {family: named[names[family]] for family in FAMILIES if family in names}
 
     def members(self, family: str) -> tuple[AttackRecord, ...]:
-        """Return the attacks of a family, its strongest first."""
+        """Return the attacks of a family, the strongest first."""
         members = [attack for attack in self.attacks if attack.family == family]
         strongest = self.strongest.get(family)
+        # The named attack first, whatever rounding does to the strengths of equals.
         return tuple(sorted(members, key=lambda attack: (attack is not strongest, -attack.strength)))
 
     def check(self, place: Place) -> None:
         """Raise if parts of the record contradict each other."""
+        # Reports trust these fields without further checks: what contradicts the kind must not reach a page.
         if self.is_store:
             for key in ("method", "guarantee", "concept_distance"):
                 if (given := place.key(key)).value is not None:
@@ -369,7 +371,7 @@ class AuditRecord(Record):
                 raise text.key("attack").fail("the name of an attack of the record", "another name")
 
     def _check_worst(self, place: Place) -> None:
-        """Raise unless ``worst`` names a whole figure that no other token-inference attack exceeds."""
+        """Raise unless ``worst`` names a complete figure that no other token-inference attack exceeds."""
         tried = [attack for attack in self.attacks if attack.family == "token-inference"]
         worst = next((attack for attack in tried if attack.name == self.worst), None)
         if worst is None:
@@ -380,13 +382,15 @@ class AuditRecord(Record):
             if getattr(worst, key) is None:
                 attack = place.key("attacks").items()[list(self.attacks).index(worst)]
                 raise attack.key(key).fail("a number for the attack that `worst` names")
+        # Every figure in the metric of `worst`: an edited record must not hide a stronger attack.
         for rival in (each for attack in tried for each in attack.figures):
             if rival.metric == worst.metric and (rival.value or 0) > (worst.value or 0) + 1e-12:
                 constraint = "the token-inference attack with the highest value"
                 raise place.key("worst").fail(constraint, "an attack that another one exceeds")
 
     def _check_families(self, place: Place) -> None:
-        """Raise unless every family that was tried names its strongest attack once."""
+        """Raise unless every tried family names its strongest attack once."""
+        # Named by `worst` already: an entry for it is optional, and must agree.
         seen = {"token-inference"}
         for entry, at in zip(self.families, place.key("families").items(), strict=True):
             if entry.family in seen and (entry.family, entry.worst) != ("token-inference", self.worst):

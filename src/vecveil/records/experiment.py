@@ -1,7 +1,6 @@
 """The record of an experiment, schema ``vecveil.experiment/1``: tables, figures and findings (docs/formats.md).
 
-Experiments write these classes and reports read them. Reading is strict: every key must be there, and an unknown one
-is refused, because a report would leave it out in silence.
+Reading is strict: it rejects missing keys and unknown ones, which a report would silently leave out.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ VERDICTS: tuple[Verdict, ...] = ("disagrees", "unclear", "agrees", "not measured
 """The verdicts of a finding, in the order in which reports show them."""
 
 Point: TypeAlias = tuple[float, float, float | None, float | None]
-"""x, y and the ends of the interval of y, None where there is none."""
+"""x, y and the ends of the interval of y, or None."""
 
 
 class _Closed(Record):
@@ -50,10 +49,10 @@ class Number(_Closed):
     """A number in a table.
 
     Attributes:
-        value, low, high: the number and its 95 % interval, where it has one.
-        sd, n: standard deviation over seeds, and their count.
-        digits: after the point, as shown.
-        percent: shown a hundredfold.
+        value, low, high: the number and its 95 % interval, if any.
+        sd, n: standard deviation over seeds, and number of seeds.
+        digits: decimals to show.
+        percent: show 100 times the number.
         published: the paper's number, on the scale of ``value``.
     """
 
@@ -83,10 +82,11 @@ def number(
     percent: bool = True,
     published: float | None = None,
 ) -> Number | None:
-    """Return mean and standard deviation over seeds; of one seed the value and its interval; None of nothing."""
+    """Return mean and standard deviation over seeds; for one seed the value and its interval; None for none."""
     finite = [value for value in values if math.isfinite(value)]
     if not finite:
         return None
+    # An interval within one seed says nothing of the spread between seeds: never both.
     single = len(finite) == 1
     return Number(
         value=statistics.fmean(finite),
@@ -102,7 +102,7 @@ def number(
 
 @dataclass(frozen=True)
 class Column(_Closed):
-    """The head of a column: ``text`` columns hold words, the others numbers."""
+    """The head of a column of numbers, or of words if ``text``."""
 
     name: str
     unit: str | None = None
@@ -111,7 +111,7 @@ class Column(_Closed):
 
 @dataclass(frozen=True)
 class Table(_Closed):
-    """A table with as many cells in a row as columns; a cell that is None was not measured."""
+    """A table with a cell for each column in every row; None marks a cell that was not measured."""
 
     title: str
     columns: Sequence[Column]
@@ -130,7 +130,7 @@ class Table(_Closed):
 
 @dataclass(frozen=True)
 class _PointRecord(_Closed):
-    """A point as the record holds it."""
+    """A point as a JSON object; in memory points are tuples."""
 
     x: Finite
     y: Finite
@@ -143,7 +143,7 @@ class _PointRecord(_Closed):
 
 @dataclass(frozen=True)
 class Series(_Closed):
-    """A line of a figure, or its bars of one colour; points read from a record rise in x."""
+    """A line of a figure, or its bars of one colour; reading sorts the points by x."""
 
     name: str
     points: Sequence[Point]
@@ -159,6 +159,7 @@ class Series(_Closed):
         """Return the series at a place inside a record."""
         points = [_PointRecord.at(each) for each in place.key("points").items()]
         values = sorted(((p.x, p.y, p.low, p.high) for p in points), key=lambda point: point[0])
+        # The base class would read points as plain lists: they are checked above, and put in afterwards.
         bare = super().at(replace(place, value={**place.value, "points": []}))
         return replace(bare, points=tuple(values))
 
@@ -179,10 +180,10 @@ class Figure(_Closed):
     """A figure: curves or bars of series, or a heat map of ``values`` (rows x columns).
 
     Attributes:
-        x, y, log: names of the axes, and whether the x axis is logarithmic.
-        series: of curves or bars; reading leaves out empty ones.
-        chance: a level to compare with.
-        rows, columns, values: of a heat map, None where nothing was measured; ``columns`` also name groups of bars.
+        x, y: names of the axes.
+        log: logarithmic x axis.
+        series: of curves or bars; reading leaves out empty series.
+        rows, columns, values: of a heat map, None for a cell without a value; ``columns`` also name groups of bars.
     """
 
     title: str
@@ -200,6 +201,7 @@ class Figure(_Closed):
     def to_record(self) -> dict[str, Any]:
         """Return the figure as a JSON object."""
         record = super().to_record()
+        # The file nests `log` in the x axis, as the schema has it.
         log = record.pop("log")
         return record | {"x": {"name": self.x, "log": log}, "y": {"name": self.y}}
 
@@ -223,6 +225,7 @@ class Figure(_Closed):
             for line in values.items():
                 if len(line.value) != len(self.columns):
                     raise line.fail(f"a list of {len(self.columns)} numbers", "another value")
+        # Charts take the logarithm of x and index columns by it: neither may fail while a page is drawn.
         positions = [point[0] for series in self.series for point in series.points]
         if self.log and any(x <= 0 for x in positions):
             raise place.key("series").fail("of positive x, as its axis is logarithmic", "0 or less")
@@ -267,13 +270,13 @@ class ExperimentRecord(_Closed):
     """The record of an experiment.
 
     Attributes:
-        name, what, source: the experiment's name, one sentence, the paper's tables.
-        vecveil, created, commits, command: the code that made the numbers, when, and with which command.
-        quick: whether it was the coarse version.
-        machine: facts of the machine by name.
-        seconds: that the cells took together.
+        what: one sentence.
+        source: the paper's tables.
+        vecveil, commits: versions of the code that measured.
+        quick: True for the coarse version of the experiment.
+        seconds: of all cells together.
         notes: paragraphs on the setting and its limits.
-        findings: by `VERDICTS` when read.
+        findings: in the order of `VERDICTS` after reading.
     """
 
     SCHEMA: ClassVar[str] = "vecveil.experiment/1"
@@ -306,7 +309,7 @@ def read_experiment(
     """Return the checked record of an experiment, findings that disagree first.
 
     Raises:
-        InvalidInputError (or ``error``): it has another schema, or a key that is missing, unknown or has a wrong value.
+        InvalidInputError (or ``error``): another schema, or a key is missing, unknown or has a wrong value.
     """
     experiment = ExperimentRecord.read(record, owner=owner, path="experiment", error=error)
     findings = sorted(experiment.findings, key=lambda finding: VERDICTS.index(finding.verdict))

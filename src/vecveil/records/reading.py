@@ -1,7 +1,7 @@
 """Read JSON into frozen dataclasses and write it back: the base class of every saved record.
 
-A record is checked key by key while it is read. An error names the key (``attacks[2].clean_low``) and the kind of
-value, never a text of the record.
+Reading checks key by key. An error names the key (``attacks[2].clean_low``) and the kind of value, never a text of
+the record.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ Finite: TypeAlias = Annotated[float, Within(-1e15, 1e15)]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A value inside a record, with its path, so that an error can name the key.
+    """A value inside a record, with its path.
 
     Attributes:
-        owner: name of the function that the error names.
-        error: class of the errors raised: `DataFileError` for a file, `InvalidInputError` for an argument.
+        owner: name of the function that errors name.
+        error: class of the errors: `DataFileError` for a file, `InvalidInputError` for an argument.
     """
 
     value: Any
@@ -53,12 +53,13 @@ class Place:
     error: type[VecveilError] = InvalidInputError
 
     def fail(self, constraint: str, got: str = "", fix: str = "") -> VecveilError:
-        """Return the error for this key; without ``got`` it shows the type of the value alone."""
+        """Return the error for this key."""
+        # The type, not the value: records hold the user's texts, and errors end in logs.
         shown = got or ("null" if self.value is None else type(self.value).__name__)
         return self.error.of(self.owner, self.path or "record", constraint, shown, fix=fix)
 
     def key(self, name: str) -> Place:
-        """Return the place of a key of this object; raises if it is absent."""
+        """Return the place of a key of this object; raise if it is absent."""
         path = f"{self.path}.{name}" if self.path else name
         if name not in self.mapping():
             fix = "Write the record again with this version of vecveil."
@@ -66,13 +67,13 @@ class Place:
         return Place(self.value[name], path, self.owner, self.error)
 
     def mapping(self) -> Mapping[str, Any]:
-        """Return the value, an object."""
+        """Return the value; raise unless it is an object."""
         if not isinstance(self.value, Mapping):
             raise self.fail("an object")
         return self.value
 
     def items(self) -> list[Place]:
-        """Return the place of each element of a list."""
+        """Return the place of each element; raise unless the value is a list."""
         if not isinstance(self.value, list | tuple):
             raise self.fail("a list")
         return [
@@ -81,15 +82,18 @@ class Place:
         ]
 
     def number(self, bounds: Within, whole: bool = False) -> float:
-        """Return the value, a finite number within bounds."""
+        """Return the value; raise unless it is a finite number within bounds."""
+        # bool is a subclass of int: JSON's true must not pass for 1.
         if isinstance(self.value, bool) or not isinstance(self.value, numbers.Real):
             raise self.fail("a number")
         try:
             number = float(self.value)
-        except OverflowError:  # a whole number beyond all floating-point ones
+        except OverflowError:  # JSON allows whole numbers beyond the range of float
             number = math.inf
+        # Python's JSON reader accepts NaN and Infinity, which are not JSON and would break a chart's scale.
         if not math.isfinite(number):
             raise self.fail("a finite number", "NaN or infinity")
+        # A share computed in floating point may exceed its bound by rounding.
         if not bounds.low - 1e-9 <= number <= bounds.high + 1e-9:
             limits = f"at least {bounds.low:g}"
             if not math.isinf(bounds.high):
@@ -104,10 +108,10 @@ class Record:
     """Base of the dataclasses that are saved as JSON objects; their fields are the keys.
 
     Class attributes:
-        SCHEMA: value of the key ``schema``, which an object on top level holds; empty for objects inside another.
-        CLOSED: whether a key that is no field is refused. Otherwise it is left out, as later versions may add it.
-        OPTIONAL: keys that may be absent, as earlier versions did not write them; their fields are then None.
-        PARTIAL: whether every key with a default may be absent or null.
+        SCHEMA: value of the key ``schema`` of a top-level object; empty for nested objects.
+        CLOSED: reject unknown keys. By default they are left out, as later versions may add keys.
+        OPTIONAL: keys that earlier versions did not write; their fields are then None.
+        PARTIAL: every key with a default may be absent or null.
     """
 
     SCHEMA: ClassVar[str] = ""
@@ -119,24 +123,20 @@ class Record:
     def read(
         cls, value: Any, *, owner: str, path: str = "", error: type[VecveilError] = InvalidInputError
     ) -> Self:
-        """Return the record that a JSON object holds.
-
-        Args:
-            owner: name of the calling function, for errors.
-            path: name of the record, for errors.
+        """Return the record that a JSON object holds; errors name ``owner`` and ``path``.
 
         Raises:
-            InvalidInputError (or ``error``): the schema is another one, or a key is missing or has a wrong value.
+            InvalidInputError (or ``error``): another schema, or a key is missing or has a wrong value.
         """
         return cls.at(Place(value, path, owner, error))
 
     @classmethod
     def load(cls, source: Any, *, owner: str) -> Self:
-        """Return the checked record, given as a JSON object or as the path of its file.
+        """Return the record, given as a JSON object or as the path of its file.
 
         Raises:
-            InvalidInputError: another schema, or a key that is missing or has a wrong value.
-            DataFileError: the same for a file, or a file that cannot be read or is not JSON.
+            InvalidInputError: another schema, or a key is missing or has a wrong value.
+            DataFileError: the same for a file, or the file cannot be read or is not JSON.
         """
         if isinstance(source, str | os.PathLike):
             return cls.read(load_json(source, owner=owner), owner=owner, error=DataFileError)
@@ -151,9 +151,11 @@ class Record:
         hints = _hints(cast(Any, cls))
         names = {"schema", *hints} if cls.SCHEMA else {*hints}
         if cls.CLOSED and (unknown := [key for key in data if key not in names]):
+            # Cut: a key may be as long as the file, and the error shows it.
             key = Place(None, f"{place.path}.{str(unknown[0])[:40]}", place.owner, place.error)
             raise key.fail("absent", "a key that is not in the schema")
         values = {}
+        # By field, not by key: the error is the first in the order of the schema, whatever the file's order.
         for field in fields(cls):  # type: ignore[arg-type]
             absent = field.name not in data or (cls.PARTIAL and data[field.name] is None)
             if absent and (field.name in cls.OPTIONAL or (cls.PARTIAL and _has_default(field))):
@@ -169,6 +171,7 @@ class Record:
         if schema == cls.SCHEMA:
             return
         got = ""
+        # Only a schema name of ours is repeated in the error: any other string may be a text of the user.
         if isinstance(schema, str):
             known = re.fullmatch(r"vecveil\.[a-z]{1,20}/\d{1,4}", schema)
             got = repr(schema) if known else "another schema"
@@ -180,21 +183,21 @@ class Record:
         return "Use the version of vecveil that wrote the record."
 
     def check(self, place: Place) -> None:
-        """Raise if keys that are sound one by one contradict each other."""
+        """Raise if keys that are valid alone contradict each other."""
 
     def to_record(self) -> dict[str, Any]:
         """Return the record as a JSON object."""
         record: dict[str, Any] = {"schema": self.SCHEMA} if self.SCHEMA else {}
         for name, hint in _hints(cast(Any, type(self))).items():
             value = getattr(self, name)
-            # A key that may be absent, but not null, is left out while it is not known.
+            # An optional key whose type has no null is left out if it has no value.
             if value is not None or name not in self.OPTIONAL or type(None) in typing.get_args(hint):
                 record[name] = _plain(value)
         return record
 
 
 def load_json(path: str | os.PathLike[str], *, owner: str, param: str = "record") -> Any:
-    """Return the content of a JSON file.
+    """Return the content of a UTF-8 JSON file.
 
     Raises:
         DataFileError: the file cannot be read, or is not UTF-8 JSON.
@@ -204,8 +207,9 @@ def load_json(path: str | os.PathLike[str], *, owner: str, param: str = "record"
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as problem:
         got, constraint = problem.strerror or type(problem).__name__, "a readable file"
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError):  # deep nesting exhausts the stack of the JSON reader
         pass
+    # Outside the handlers, so that no cause is chained: a JSON error quotes the file.
     raise DataFileError.of(owner, param, constraint, got, fix="Pass the file that vecveil wrote.")
 
 
@@ -215,12 +219,13 @@ def _has_default(field: Field[Any]) -> bool:
 
 @functools.cache
 def _hints(kind: Any) -> dict[str, Any]:
+    # Annotations are strings (`from __future__ import annotations`); resolving them is slow, hence the cache.
     every = typing.get_type_hints(kind, include_extras=True)
     return {field.name: every[field.name] for field in fields(kind)}
 
 
 def _read(place: Place, hint: Any) -> Any:
-    """Return the value at a place as the type of its field."""
+    """Return the value at a place, converted to the type of its field."""
     bounds = Within()
     if typing.get_origin(hint) is Annotated:
         hint, bounds = typing.get_args(hint)
@@ -249,11 +254,13 @@ def _read(place: Place, hint: Any) -> Any:
 
 def _read_union(place: Place, hints: tuple[Any, ...]) -> Any:
     """Return a value that may be null, a number, a string or a record."""
+    # Unions here are a type or null, a string or a record, and `Scalar`: the JSON type decides.
     if place.value is None and type(None) in hints:
         return None
     if set(hints) == set(typing.get_args(Scalar)):
         if not isinstance(place.value, str | int | float):
             raise place.fail("a string, a number, true, false or null")
+        # `number` rejects NaN and infinity.
         return place.number(Within()) if isinstance(place.value, float) else place.value
     if isinstance(place.value, str) and str in hints:
         return place.value

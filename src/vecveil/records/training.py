@@ -1,7 +1,6 @@
 """The record of a training, schema ``vecveil.training/1`` (docs/formats.md): measures after each epoch.
 
-Training writes these classes and reports read them. Keys that are not known are left out, and keys that an earlier
-version did not write take their default.
+Reading leaves unknown keys out, and gives absent keys their default.
 """
 
 from __future__ import annotations
@@ -21,21 +20,21 @@ Measure: TypeAlias = Annotated[float, Within(-1e12, 1e12)]
 
 @dataclass(frozen=True)
 class EpochMeasures(Record):
-    """Means over the held-out vectors after an epoch, without dropout, under the same draws every time.
+    """Means over the held-out vectors after an epoch, without dropout, with the same draws after every epoch.
 
     Attributes:
         epoch: 0 is before the first step.
         reward: R of the protected vectors.
-        reward_training: R of the training vectors, over the epoch's steps and with dropout; None before the first.
-        reward_clean: R of the vectors as they are.
+        reward_training: R of the training vectors, over the epoch's steps and with dropout; None at epoch 0.
+        reward_clean: R of the clean vectors.
         p_pii, p_pii_clean: the classifier's probability of PII, of protected and of clean vectors.
         drift: 1 − cos(e', e).
         cluster_distance, cluster_distance_clean: ‖e' − c‖ and ‖e − c‖.
         mean_log_sigma: mean of log σ over the coordinates.
-        deterministic_share: ‖μ⊥‖² / E‖d⊥‖², in [0, 1]: how much of the perturbation does not change between draws.
-        direction_cosine: cosine of v with v before the first step: 1 where the direction has not moved.
-        mean_resultant, direction_resultant: ‖mean over the vectors of μ/‖μ‖‖, and of v: 1 where every vector gets the
-            same one, so that the policy has learnt nothing of e.
+        deterministic_share: ‖μ⊥‖² / E‖d⊥‖², in [0, 1]: the part of the perturbation that all draws share.
+        direction_cosine: cosine of v with v before the first step.
+        mean_resultant, direction_resultant: ‖mean over the vectors of μ/‖μ‖‖, and of v; at 1 the policy does not
+            depend on e.
         seconds: since the first step, over all runs.
     """
 
@@ -60,7 +59,7 @@ class EpochMeasures(Record):
 
 @dataclass(frozen=True)
 class ClassifierFigure(Record):
-    """A figure of the PII classifier on clean vectors it was not fitted on."""
+    """A figure of the PII classifier on clean vectors held out of its fit."""
 
     PARTIAL: ClassVar[bool] = True
 
@@ -73,7 +72,7 @@ class ClassifierFigure(Record):
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What the record holds of the classifier: figures by name, numbers of vectors by use, warnings."""
+    """The classifier's part of a record: figures by name, numbers of vectors by use, warnings."""
 
     figures: Mapping[str, ClassifierFigure] = field(default_factory=dict)
     rows: Mapping[str, int] = field(default_factory=dict)
@@ -81,7 +80,8 @@ class HeldOut:
 
     @classmethod
     def at(cls, place: Place) -> HeldOut:
-        """Return what an object on held-out figures holds."""
+        """Return the held-out figures of an object in the record."""
+        # Earlier versions wrote neither `rows` nor `warnings`.
         data = place.mapping()
         rows = place.key("rows") if data.get("rows") is not None else None
         warnings = place.key("warnings").items() if data.get("warnings") is not None else []
@@ -90,6 +90,7 @@ class HeldOut:
                 raise warning.fail("a string")
         return cls(
             {
+                # Figures stand beside `rows` and `warnings` in one object: a `value` marks a figure.
                 str(name): ClassifierFigure.at(place.key(name))
                 for name, value in data.items()
                 if isinstance(value, Mapping) and "value" in value
@@ -109,7 +110,6 @@ class TrainingRecord(Record):
         epochs: rising by number.
         best_epoch: the epoch with the highest reward.
         seconds: of the whole training.
-        settings: by name.
         rows: number of vectors.
         classifier: ``dimension`` and ``held_out`` (see `HeldOut`).
     """
@@ -137,13 +137,14 @@ class TrainingRecord(Record):
 
     @property
     def elapsed(self) -> float | None:
-        """Seconds from the first step to the last epoch, or None where an epoch lacks them."""
+        """Seconds from the first step to the last epoch, or None if an epoch lacks them."""
         known = [epoch.seconds for epoch in self.epochs]
         return None if None in known else known[-1]
 
     @property
     def best(self) -> int | None:
         """The epoch with the highest reward; the first of equals."""
+        # The negative epoch breaks ties: the maximum is then the earliest of equal rewards.
         known = [(e.reward, -e.epoch) for e in self.epochs if e.reward is not None]
         return -max(known)[1] if known else None
 
@@ -157,7 +158,7 @@ class TrainingRecord(Record):
         return HeldOut.at(place.key("held_out")) if known else HeldOut()
 
     def check(self, place: Place) -> None:
-        """Raise if there are no epochs, they do not rise, or a setting or a classifier's figure is not sound."""
+        """Raise if epochs are missing or do not rise, or if a setting or a figure of the classifier is not finite."""
         if not self.epochs:
             raise place.key("epochs").fail("a list of one epoch or more", "an empty list")
         if any(later.epoch <= epoch.epoch for epoch, later in itertools.pairwise(self.epochs)):
@@ -165,6 +166,7 @@ class TrainingRecord(Record):
         for name, value in self.settings.items():
             if isinstance(value, float):
                 place.key("settings").key(name).number(Within())
+        # `held_out` is read on use; reading it once here raises errors now, with their place in the record.
         if self.classifier is not None:
             self._held_out(place.key("classifier"))
 
@@ -175,6 +177,6 @@ def read_training(
     """Return the checked record of a training.
 
     Raises:
-        InvalidInputError (or ``error``): it has another schema, no epochs, or a key with a wrong value.
+        InvalidInputError (or ``error``): another schema, no epochs, or a key with a wrong value.
     """
     return TrainingRecord.read(record, owner=owner, path="training", error=error)

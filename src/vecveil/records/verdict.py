@@ -1,7 +1,6 @@
 """Decide the verdict of an audit: the strongest attack of each family, against chance and against clean vectors.
 
-Everything that an audit concludes is decided here, from the figures of its record alone. Auditing names the strongest
-attacks with it, and reports put the rest into words, for records saved earlier too.
+The verdict follows from the figures of the record alone, so that reports can draw it from records saved earlier.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ UNMEASURED = "not measurable on these texts"
 UNPROTECTED = "vectors-not-protected"
 """Code of the warning that a store holds the encoder's own vectors."""
 WEAK_EPSILON = 10.0
-"""Above this ε per unit of Euclidean distance, the worst-case factor e^ε is no protection by itself."""
+"""ε per unit of Euclidean distance above which the worst-case factor e^ε (22,026 here) protects nothing by itself."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +52,8 @@ class FamilyVerdict:
 
     Attributes:
         attack: the strongest attack of the family.
-        words: its position to chance and to clean vectors.
-        besides: figures of the family above chance although the main figure of ``attack`` is not.
+        words: position of its main figure to chance and to clean vectors.
+        besides: other figures of the family above chance, if that main figure is not.
     """
 
     family: str
@@ -69,10 +68,10 @@ class Verdict:
 
     Attributes:
         worst: the strongest token-inference attack, which decides.
-        chance, clean: its position to chance and to clean vectors; empty where it cannot be compared.
-        besides: token-inference figures above chance although the worst attack's is not.
+        chance, clean: its position to chance and to clean vectors; empty if it has no such figure.
+        besides: other token-inference figures above chance, if that of ``worst`` is not.
         others: the other families, each in its own metric.
-        caveats: codes of the reservations to read the verdict with, the gravest first.
+        caveats: codes of the reservations, the gravest first.
         utility: lowest and highest utility relative to clean, if any was measured.
     """
 
@@ -98,6 +97,7 @@ def against_chance(figure: LeakageFigure) -> str:
     """Return the position of the interval on protected vectors to chance, or ``""``."""
     if figure.chance is None or figure.low is None or figure.high is None:
         return ""
+    # The end of the interval, not the value: noise alone puts half of all values above chance.
     if figure.low > figure.chance:
         return ABOVE_CHANCE
     return AT_CHANCE if figure.high >= figure.chance else BELOW_CHANCE
@@ -122,7 +122,7 @@ def status(figure: LeakageFigure) -> str:
 
 
 def standing(figure: LeakageFigure) -> str:
-    """Return both comparisons of one figure, naming those that cannot be made."""
+    """Return both comparisons of one figure, with the reason for a missing one."""
     if figure.value is None:
         return UNMEASURED
     no_chance = "chance not stated" if figure.chance is None else "no interval, so no verdict"
@@ -133,11 +133,11 @@ def standing(figure: LeakageFigure) -> str:
 def above_chance_besides(
     attacks: Sequence[AttackRecord], worst: AttackRecord
 ) -> tuple[tuple[AttackRecord, LeakageFigure], ...]:
-    """Return the figures above chance, the farthest first, if the main figure of ``worst`` is not.
+    """Return the figures above chance, the farthest first, if the main figure of ``worst`` is not above it.
 
-    A family is not at chance because its main figure is: another metric, or an attack with another chance level,
-    may be above.
+    Another metric, or an attack with another chance level, may be above chance where the main figure is not.
     """
+    # Only where the main figure is not above chance could a reader take the family for harmless.
     if against_chance(worst) == ABOVE_CHANCE:
         return ()
     above = [
@@ -173,11 +173,13 @@ def decide(audit: AuditRecord) -> Verdict:
 
 def caveats(audit: AuditRecord) -> list[str]:
     """Return the codes of the reservations to read the verdict with, the gravest first."""
+    # In order of gravity: reports print the codes as they come.
     worst, codes = audit.worst_attack, []
     token_inference = audit.members("token-inference")
     unprotected = any(warning.code == UNPROTECTED for warning in audit.lint)
     if above_chance_besides(token_inference, worst):
         codes.append("above-chance-besides")
+    # An attack that reads nothing from clean vectors cannot show that protection changes anything.
     if worst.chance is not None and worst.clean_low is not None and worst.clean_low <= worst.chance:
         codes.append("clean-at-chance")
     if worst.clean is None:
@@ -190,6 +192,7 @@ def caveats(audit: AuditRecord) -> list[str]:
         codes.append("formal" if audit.guarantee.kind == "formal" else "no-formal-guarantee")
     if audit.is_store and audit.encoder is None and skipped_without_encoder(audit):
         codes.append("without-encoder")
+    # Unprotected vectors have no release to adapt to.
     if not any(attack.adaptive for attack in token_inference) and not unprotected:
         codes.append("not-adaptive")
     if audit.randomness == "seeded" and not audit.is_store:
@@ -198,5 +201,6 @@ def caveats(audit: AuditRecord) -> list[str]:
 
 
 def skipped_without_encoder(audit: AuditRecord) -> list[str]:
-    """Return the attacks that were not run for want of the encoder."""
+    """Return the attacks that were skipped because they need the encoder."""
+    # By the words of the reason: records hold no code for it, and every such reason names the encoder.
     return [each.attack for each in audit.skipped if "encoder" in each.reason]

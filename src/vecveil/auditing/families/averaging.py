@@ -28,19 +28,19 @@ from vecveil.types import Embeddings, Release
 __all__ = ["jobs"]
 
 FAMILY: Family = "averaging"
-RELEASES = (1, 4, 16)
+RELEASES = (1, 4, 16)  # noise of the mean falls by half from each to the next
 FRESH = tuple(f"averaging-{k}" for k in RELEASES)
 KEYED = tuple(f"{name}-keyed" for name in FRESH)
 ROWS = 4096  # of the kernel attack on the means: the strongest behind erasure
 NO_ORACLE = "It needs several releases of the same texts, and the store holds one."
 NO_NOISE = "The method draws no noise that a key could fix."
 SPHERES = ("averaging-64-spheres", "averaging-n-spheres")  # the second draws n + 8 releases
-FEW, SPARE = 64, 8
+FEW, SPARE = 64, 8  # n + 1 spheres determine a point of R^n; n + 8 leave some for rounding errors
 LOCATED = 100  # judged texts that are located: each takes k releases and an inversion
-MAX_LOCATED = 2**25  # numbers in the releases of all of them
-FEWEST = 20
+MAX_LOCATED = 2**25  # numbers in the releases of all of them: 128 MiB in float32
+FEWEST = 20  # of fewer texts the figure has no useful interval
 FIXED = 5e-3
-"""Relative deviation of the noise's length up to which the equations are worth their cost."""
+"""Relative deviation of the noise's length up to which the sphere equations are solved."""
 VARIES = "The length of the noise varies, so that distances say nothing that the mean does not."
 REPEATS = "Releases of one text are equal: several tell no more than one."
 NO_SPHERES = "The distance from a clean vector is taken to releases of its own dimension."
@@ -48,7 +48,7 @@ NO_ROOM = f"The releases of {FEWEST} texts would take more than 128 MiB."
 
 
 class _FittedOnce(AveragingAttack):
-    """An averaging attack that several jobs share: the first one fits it for all."""
+    """An averaging attack that several jobs share: the first job fits it for all."""
 
     def __init__(self, k: int, inner: KernelAttack) -> None:
         super().__init__(k, inner)
@@ -56,6 +56,7 @@ class _FittedOnce(AveragingAttack):
         self._states: list[Any] = []
 
     def _fit(self, *given: Any) -> Any:
+        # Jobs run in parallel: the lock makes the others wait for the fit instead of repeating it.
         with self._lock:
             if not self._states:
                 self._states.append(super()._fit(*given))
@@ -63,14 +64,14 @@ class _FittedOnce(AveragingAttack):
 
 
 def jobs(case: Case, side: Side, keyed: Release | None) -> tuple[list[Job], list[SkippedAttack]]:
-    """Return the attacks on several releases: on their means, with fresh and keyed noise, and on their distances.
+    """Return the attacks on means of releases, with fresh and with keyed noise, and on their distances.
 
     Args:
-        keyed: releases the given clean rows with a secret key, so that every release of a row is the same.
+        keyed: releases clean rows with a secret key: every release of a row is the same.
     """
     train, test = labelled(case, side)
     reader = KernelAttack(rows=ROWS)
-    if side.name == "clean":  # no noise: one vector is as good as many
+    if side.name == "clean":  # without noise the mean of many releases is the one vector
         once = attack_job(AveragingAttack(1, reader), side, train, test, case.options, name=FAMILY)
         return [once, *_clean_jobs(case, side, train)], []
     if side.release is None:
@@ -109,9 +110,11 @@ def _spheres(case: Case, side: Side, train: LabelledVectors) -> tuple[list[Job],
         return [], [SkippedAttack(name, FAMILY, NO_SPHERES) for name in SPHERES]
     rng = np.random.default_rng([case.options.seed, 5])
     some = side.learn[case.test[:64]]
+    # Two draws of one generator: equal releases mean no noise, or noise fixed by a key.
     first = release(some, rng)
     if np.array_equal(first, release(some, rng)):
         return [], [SkippedAttack(name, FAMILY, REPEATS) for name in SPHERES]
+    # ‖y − x‖ must be (almost) the same for every release: only then is x at a known distance from each.
     lengths = np.linalg.norm(first.astype(np.float64) - some, axis=1)
     if lengths.std() > FIXED * lengths.mean():
         return [], [SkippedAttack(name, FAMILY, VARIES) for name in SPHERES]
@@ -125,15 +128,16 @@ def _spheres(case: Case, side: Side, train: LabelledVectors) -> tuple[list[Job],
 
 
 def _to_locate(case: Case, n: int) -> Iterator[tuple[int, Rows]]:
-    """Yield numbers of releases, each with the rows to judge: none if the releases need too much memory."""
+    """Yield each number of releases with the rows to judge: no rows if the releases need too much memory."""
     order = np.random.default_rng([case.options.seed, 7]).permutation(case.test)
+    # Below n + 1 releases the spheres leave a subspace open: 64 show what a patient attacker gains before.
     for k in sorted({FEW, n + SPARE}):
         count = min(LOCATED, MAX_LOCATED // (k * n))
         yield k, np.sort(order[: count if count >= FEWEST else 0])
 
 
 def _clean_jobs(case: Case, side: Side, train: LabelledVectors) -> list[Job]:
-    """Return the attacks on the clean vectors of the located texts, for comparison."""
+    """Return the attacks on the clean vectors of the located texts."""
     return [
         attack_job(
             AveragingAttack(1, LinearAttack()),
@@ -149,7 +153,7 @@ def _clean_jobs(case: Case, side: Side, train: LabelledVectors) -> list[Job]:
 
 
 def _located(case: Case, side: Side, train: LabelledVectors, rows: Rows, k: int) -> Job:
-    """Return the job that draws k releases of the given texts when it runs: before, they would fill the memory."""
+    """Return the attack on k releases of the given texts; the job draws them when it runs, to save memory."""
 
     def run(folder: Path | None) -> AttackResult:
         assert side.release is not None
@@ -169,6 +173,7 @@ def _name(k: int) -> str:
 
 def _means(release: Release, X: Embeddings, rng: np.random.Generator) -> Mapping[int, Embeddings]:
     """Return the mean of the first k releases of each row, for each number of releases."""
+    # A running sum: holding all 16 releases of every test text at once would take 16 times the memory.
     means: dict[int, Embeddings] = {}
     total = np.zeros(1)
     for k in range(1, RELEASES[-1] + 1):
@@ -180,7 +185,7 @@ def _means(release: Release, X: Embeddings, rng: np.random.Generator) -> Mapping
 
 
 def _of_keyed(job: Job, k: int) -> Job:
-    """Return the job with a description that names the number of keyed releases."""
+    """Return the job with the number of keyed releases in description and cost: `single` states 1 for all."""
 
     def run(folder: Path | None) -> AttackResult:
         result = job.run(folder)

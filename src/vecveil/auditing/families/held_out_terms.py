@@ -1,8 +1,7 @@
-"""Held-out terms: a protector fitted on half of the concept's words, attacked on the other half.
+"""Held-out terms: fit the method on half of the concept's words, and attack the other half.
 
-Methods fail on words that the fit did not see. The audited protector was fitted on all words, so that another one is
-fitted here: the same method and settings, on half of the words and one half of the training texts. The attackers learn
-from the other half: on texts that an erasure was fitted on it leaves less to read.
+The audited protector was fitted on all words, so the same method and settings are fitted again: on half of the words
+and half of the training texts. Attackers learn from the other texts, as an erasure hides more in the texts of its fit.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from vecveil.types import Embeddings
 __all__ = ["Refit", "jobs", "refitted_side"]
 
 FAMILY: Family = "held-out-terms"
-ROWS = 4096
+ROWS = 4096  # training rows of the kernel attack, whose cost grows with their cube
 NAMES = ("unlisted-linear", "unlisted-kernel")
 
 FEW = "It needs words for two halves, and 20 texts with words of each to fit on, to learn from and to judge on."
@@ -52,7 +51,6 @@ def refitted_side(protector: Protector, embeddings: Embeddings, seed: int) -> Re
 
     Args:
         embeddings: (N, n) clean vectors of all texts of the audit.
-        seed: of the noise.
     """
 
     def fit_and_protect(
@@ -68,6 +66,7 @@ def refitted_side(protector: Protector, embeddings: Embeddings, seed: int) -> Re
         try:
             other = refit(protector, positive, negative, labels, background, groups=groups)
         except VecveilError as error:
+            # Half of the texts may be too few for the method: the audit goes on without this family.
             return f"The method cannot be fitted on half of the words: {error}"
         released = other.protect(embeddings, np.random.default_rng([seed, 7]))
         covariance = other.released_noise_covariance()
@@ -81,16 +80,17 @@ def _skipped(reason: str) -> list[SkippedAttack]:
 
 
 def _halves(case: Case) -> tuple[Rows, Rows]:
-    """Return the columns of the listed and of the unlisted words: one each of every two next in frequency."""
+    """Return the columns of listed and unlisted words: of every two neighbours in frequency, one of each."""
     rng = np.random.default_rng([case.options.seed, 6])
     V = len(case.vocabulary)
+    # Both halves are then equally frequent, so that a difference between them is not one of frequency.
     listed = [start + int(rng.integers(2)) for start in range(0, V - 1, 2)]
     chosen = np.array(listed, dtype=np.intp)
     return chosen, np.setdiff1d(np.arange(V), chosen)
 
 
 def jobs(case: Case, clean: Side, refit: Refit | None) -> tuple[list[Job], list[SkippedAttack]]:
-    """Return the attacks on both halves, on clean vectors and behind a protector fitted on one half."""
+    """Return the attacks on both halves, on clean vectors and on those of a protector fitted on one half."""
     if refit is None:
         return [], _skipped(NO_PROTECTOR)
     if case.encode is None or case.embeddings is None or case.matches.labels is not None:
@@ -108,7 +108,9 @@ def jobs(case: Case, clean: Side, refit: Refit | None) -> tuple[list[Job], list[
     if min(map(len, parts_needed)) < MIN_TEST_TEXTS:
         return [], _skipped(FEW)
     words = {case.vocabulary.tokens[i] for i in listed}
+    # Negatives keep the unlisted words: the fit must not learn from their removal.
     negatives = case.encode(_without(case, fitted, words))
+    # The background holds texts with unlisted words: to the fit they are ordinary texts.
     others = np.setdiff1d(np.concatenate([for_fit, case.ordinary_train]), fitted)
     protected = refit(
         case.embeddings[fitted], negatives, case.labels[fitted][:, listed],
@@ -131,7 +133,7 @@ def _both(
     columns: tuple[Rows, Rows],
     name: str,
 ) -> Job:
-    """Return the job whose main figure is of the unlisted words, with that of the listed ones beside."""
+    """Return the job whose main figure is of the unlisted words; the listed ones are a second figure."""
     listed, unlisted = (
         attack_job(
             attack,
@@ -145,6 +147,7 @@ def _both(
     )
 
     def run(folder: Path | None) -> AttackResult:
+        # One job for both: they are read together, and must not be saved or skipped apart.
         result, other = unlisted.run(folder), listed.run(folder)
         known = replace(other.main, metric=f"{other.main.metric} of listed words")
         return replace(
@@ -173,7 +176,7 @@ def _evidence(
 
 
 def _without(case: Case, rows: Rows, words: set[str]) -> list[str]:
-    """Return the texts with the spans removed that hold one of ``words``."""
+    """Return the texts without the spans that hold one of ``words``."""
     return [
         remove(case.texts[i], [s for s in case.matches.spans[i] if words & set(words_of(s.term))])
         for i in rows

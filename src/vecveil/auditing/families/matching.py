@@ -1,4 +1,4 @@
-"""Candidate matching and alignment: which known text a vector is of, and whether vectors map back to clean ones."""
+"""Candidate matching and alignment: identify the text of a vector, and map vectors back to clean ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from vecveil.types import Embeddings
 
 __all__ = ["alignment_jobs", "candidate_jobs"]
 
-MOST_DECOYS = 5000
+MOST_DECOYS = 5000  # every released vector is compared with every candidate
 NO_CLEAN = (
     "It compares with clean vectors of the candidate texts, and there are none: give the encoder."
 )
@@ -46,7 +46,7 @@ UNPAIRED = "alignment-unpaired"
 
 
 def candidate_jobs(case: Case, side: Side) -> tuple[list[Job], list[SkippedAttack]]:
-    """Return matching among decoys and among substituted terms, by cosine, likelihood and norm."""
+    """Return candidate matching among decoys and among substituted terms, by cosine, likelihood and norm."""
     clean = case.embeddings
     if clean is None:
         names = [f"{what}-{how}" for what in ("decoys", "substitution") for how, _ in MATCHERS]
@@ -77,10 +77,7 @@ def candidate_jobs(case: Case, side: Side) -> tuple[list[Job], list[SkippedAttac
 
 
 def alignment_jobs(case: Case, side: Side) -> tuple[list[Job], list[SkippedAttack]]:
-    """Return the known-plaintext attacks, and in tier full the one without known pairs.
-
-    The attacker has no protector, and knows some texts of the store.
-    """
+    """Return the known-plaintext attacks, and in tier full the one without known pairs."""
     clean, options = case.embeddings, case.options
     is_full = options.tier == "full"
     if clean is None:
@@ -88,12 +85,14 @@ def alignment_jobs(case: Case, side: Side) -> tuple[list[Job], list[SkippedAttac
         return [], [SkippedAttack(name, "alignment", NO_CLEAN) for name in names]
     rows = _training_rows(case)
     store = _decoys(case, side, clean)
+    # These attack a secret map: the attacker knows texts of the store, and has no protector to query.
     known = PairedVectors(side.judged[rows], clean[rows], case.groups[rows])
     runnable = [
         attack_job(maker(), side, known, store, options, name=name, weight=4.0, oracle=False)
         for name, maker in ALIGNMENTS
     ]
-    if is_full:  # the attacker's own texts are others than those of the store
+    # Two disjoint halves of equal size: pairs that share a text would make the problem one of known pairs.
+    if is_full:
         halves = split_groups(case.groups[rows], (0.5, 0.5), seed=options.seed)
         count = min(map(len, halves))
         stolen, own = (rows[half[:count]] for half in halves)
@@ -112,7 +111,7 @@ def _training_rows(case: Case) -> Rows:
 
 
 def _decoys(case: Case, side: Side, clean: Embeddings) -> CandidateVectors:
-    """Return the store that is searched: the test texts, at most 5,000 at random."""
+    """Return the candidates to search: the test texts, at most 5,000 at random."""
     every = np.concatenate([case.test, case.ordinary_test])
     rng = np.random.default_rng([case.options.seed, 8])
     rows = np.sort(rng.permutation(every)[:MOST_DECOYS])

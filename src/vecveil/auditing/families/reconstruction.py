@@ -1,8 +1,7 @@
 """Reconstruction, tier full: attacks that write the text anew.
 
 All are trained from scratch on the training texts and the user's corpus. The number of passes over each text is
-bounded, so that an audit takes minutes to an hour on a CPU. Few-shot alignment needs the decoder that was trained on
-clean vectors, which is trained once.
+bounded, so that an audit takes minutes to an hour on a CPU.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ __all__ = ["jobs"]
 
 FAMILY: Family = "reconstruction"
 NAMES = ("geia", "vec2text", "algen")
-JUDGED = 200
-JUDGED_CORRECTED = 100  # correction encodes every guess anew
+JUDGED = 200  # texts written: decoding is sequential and slow
+JUDGED_CORRECTED = 100  # Vec2Text encodes every guess of every round
 QUICK = "Attacks that write the text anew take minutes to an hour: tier full runs them."
 NO_ENCODER = "It encodes texts of its own, and there is no encoder."
 _GEIA_PASSES = {"cpu": 150_000, "cuda": 3_000_000}  # texts seen in all, about
@@ -40,13 +39,14 @@ _SMALLER: dict[str, dict[str, Any]] = {
     "cpu": {"width": 128, "layers": 2, "vocabulary": 4000},
     "cuda": {},
 }
-_EPOCHS = (2, 40)
+_EPOCHS = (2, 40)  # least and most passes over each text
 
 
 def jobs(case: Case, sides: Sequence[Side]) -> tuple[list[Job], list[SkippedAttack]]:
     """Return the attacks that write texts."""
     if case.options.tier == "quick":
         return [], [SkippedAttack(name, FAMILY, QUICK) for name in NAMES]
+    # Imported here: the decoders need PyTorch, and the quick tier never uses them.
     from vecveil.attacks import ALGENAttack, GEIAAttack, Vec2TextAttack
     from vecveil.attacks.reconstruction.vec2text.attack import PRESETS
 
@@ -66,6 +66,7 @@ def jobs(case: Case, sides: Sequence[Side]) -> tuple[list[Job], list[SkippedAtta
         epochs = _epochs(_GEIA_PASSES[device], len(train))
         geia = GEIAAttack("small", epochs=epochs, **common)
         job = attack_job(geia, side, train, test, o, weight=300.0, long=True)
+        # ALGEN writes with the decoder of the clean side, which this job trains once.
         if side.name == "clean":
             clean.job = job
             job = replace(job, run=clean.result)
@@ -82,8 +83,10 @@ def jobs(case: Case, sides: Sequence[Side]) -> tuple[list[Job], list[SkippedAtta
         )
         runnable.append(attack_job(writer, side, train, test, o, weight=250.0, long=True))
 
+        # `side=side` binds now: a closure would see the last side of the loop.
         def few_shot(folder: Path | None, side: Side = side) -> AttackResult:
             attack = ALGENAttack(clean.folder(folder), encode=encode, **common)
+            # Few known pairs are the point of the attack: the corpus would make them many.
             train, test = _evidence(case, side, corpus=False)
             return attack.run(train, test, rng=o.seed, show_progress=False, **side.knowledge)
 
@@ -92,7 +95,7 @@ def jobs(case: Case, sides: Sequence[Side]) -> tuple[list[Job], list[SkippedAtta
 
 
 class _CleanDecoder:
-    """The attack on clean vectors, run once, and the folder of its decoder."""
+    """GEIA on clean vectors, run once, and the folder of its decoder."""
 
     job: Job
 
@@ -103,19 +106,21 @@ class _CleanDecoder:
 
     def result(self, folder: Path | None) -> AttackResult:
         """Return the result of the attack, which runs once."""
+        # GEIA's job and every ALGEN job call this: the first one trains, the others wait.
         with self._lock:
             if self._result is None:
                 if folder is None:
                     made = tempfile.mkdtemp(prefix="vecveil-")
                     weakref.finalize(self, shutil.rmtree, made, ignore_errors=True)
                     folder = Path(made) / "decoder"
-                else:  # beside the results: the checkpoint of a finished job is removed
+                else:
+                    # Not in the job's own folder: that is removed once the job has finished.
                     folder = folder.parent / "clean-decoder"
                 self._result, self._folder = self.job.run(folder), folder
             return self._result
 
     def folder(self, own: Path | None) -> Path:
-        """Return the folder of the decoder, which is trained once."""
+        """Return the folder of the trained decoder."""
         self.result(own)
         assert self._folder is not None
         return self._folder
@@ -127,7 +132,7 @@ def _epochs(passes: int, rows: int) -> int:
 
 
 def _evidence(case: Case, side: Side, *, corpus: bool = True) -> tuple[TextVectors, TextVectors]:
-    """Return texts with vectors; the corpus joins the training texts where it can be protected like them."""
+    """Return training texts, with the corpus if it can be protected like them, and test texts."""
     rows = np.sort(np.concatenate([case.train, case.ordinary_train]))
     X, texts, groups = side.learn[rows], [case.texts[i] for i in rows], case.groups[rows]
     if corpus and case.options.corpus and case.encode is not None and side.learns_from_clean:
@@ -137,6 +142,7 @@ def _evidence(case: Case, side: Side, *, corpus: bool = True) -> tuple[TextVecto
         if further:
             X = np.concatenate([X, case.encode(further).astype(X.dtype)])
             texts += further
+            # Every corpus text is a group of its own, numbered above those of the audit.
             own = int(case.groups.max()) + 1
             groups = np.concatenate([groups, np.arange(own, own + len(further))])
     test = case.test
@@ -145,6 +151,6 @@ def _evidence(case: Case, side: Side, *, corpus: bool = True) -> tuple[TextVecto
 
 
 def _words_of(case: Case) -> Any:
-    """Return the function from texts to the attacked words in each."""
+    """Return the function from texts to the attacked words of each."""
     known = set(case.vocabulary.tokens)
     return lambda texts: [known & set(words(canonical(text))) for text in texts]

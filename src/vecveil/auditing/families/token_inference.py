@@ -1,4 +1,4 @@
-"""Token inference and concept probes: which concept words a text holds, and whether it holds the concept at all."""
+"""Token inference and concept probes: find the concept words of a text, and detect the concept."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ PROBES = ("probe-linear", "probe-kernel", "probe-mlp")
 def labelled(case: Case, side: Side) -> tuple[LabelledVectors, LabelledVectors]:
     """Return training and test evidence of the texts that hold an attacked word."""
     train, test = case.train, case.test
+    # Both are clean vectors: they may join released training vectors only through an oracle.
     without = case.without_train if side.learns_from_clean else None
     further = case.further if side.learns_from_clean else None
     return (
@@ -45,7 +46,7 @@ def labelled(case: Case, side: Side) -> tuple[LabelledVectors, LabelledVectors]:
 
 
 def jobs(case: Case, side: Side) -> tuple[list[Job], list[SkippedAttack]]:
-    """Return one job for each attack of the tier's ladder."""
+    """Return the token-inference attacks of the tier."""
     train, test = labelled(case, side)
     runnable: list[Job] = []
     skipped: list[SkippedAttack] = []
@@ -60,8 +61,9 @@ def jobs(case: Case, side: Side) -> tuple[list[Job], list[SkippedAttack]]:
 
 
 def probe_jobs(case: Case, side: Side) -> tuple[list[Job], list[SkippedAttack]]:
-    """Return the probes, on texts with the concept against texts without it, or on two labels."""
+    """Return the probes: texts with the concept against texts without it, or one label against the other."""
     positive, negative, test_positive, test_negative = parts = _probed(case)
+    # Both classes must be on both sides of the split: a threshold needs negatives, a rate needs positives.
     if min(map(len, parts)) < MIN_TEST_TEXTS:
         return [], [SkippedAttack(name, "probe", NO_OTHERS) for name in PROBES]
 
@@ -80,11 +82,9 @@ def probe_jobs(case: Case, side: Side) -> tuple[list[Job], list[SkippedAttack]]:
 
 
 def _probed(case: Case) -> tuple[Rows, Rows, Rows, Rows]:
-    """Return the rows of both classes to learn from, and to judge on.
-
-    Where every text has one of two labels, the classes are the labels.
-    """
+    """Return training rows of both classes, then test rows of both."""
     ordinary = (case.ordinary_train, case.ordinary_test)
+    # Where every text has one of two labels there are no ordinary texts: the labels are the classes.
     if case.matches.labels is None or len(case.vocabulary) != 2 or min(map(len, ordinary)) > 0:
         return case.train, ordinary[0], case.test, ordinary[1]
     is_first = case.labels[:, 0].astype(bool)
