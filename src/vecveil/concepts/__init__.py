@@ -1,8 +1,8 @@
-"""What to hide: a concept, the detectors that find it in texts, and the pairs D+ and D-.
+"""Concepts: what to hide, the detectors that find it in texts, and the pairs D+ and D-.
 
 A :class:`Concept` is a name and one or several detectors. ``concept.find(texts)`` returns
 :class:`ConceptMatches`: spans, the texts with the concept removed, and token labels. Detectors
-import the packages that they need when they are made.
+import their packages on construction.
 """
 
 from vecveil.concepts.annotated import AnnotatedSpans

@@ -16,13 +16,13 @@ __all__ = [
 
 
 class AnnotatedSpans:
-    """Hands out given spans; they belong to the texts by position.
+    """Given spans, which belong to the texts by position.
 
     Args:
-        rows: For each text a list of ``{"start", "end", "label"}`` (other keys are ignored,
-            ``label`` may be missing), of :class:`Span`, the same as a JSON string, or None for no
-            span. Offsets count characters.
-        column: The name of the table column that the rows came from, for messages.
+        rows: For each text a list of :class:`Span` or of ``{"start", "end", "label"}`` (other keys are
+            ignored, ``label`` may be missing), the same as a JSON string, or None. Offsets count
+            characters.
+        column: The table column of the rows, for messages.
         owner: The name that error messages begin with.
     """
 
@@ -53,7 +53,7 @@ class AnnotatedSpans:
 
         Raises:
             InvalidInputError: another number of texts than of rows, or a span outside its text; the
-                message names the row.
+                message gives the row.
         """
         if len(texts) != len(self):
             raise InvalidInputError.of(self._owner, "spans", f"one list for each of {len(texts)} texts",
@@ -69,7 +69,7 @@ class AnnotatedSpans:
         if isinstance(row, str):
             try:
                 row = json.loads(row) if row.strip() else None
-            except (ValueError, RecursionError):
+            except (ValueError, RecursionError):  # RecursionError: JSON nested thousands deep
                 raise self._wrong("valid JSON in every string", "one that is not", i) from None
         if row is None:
             return []
@@ -88,6 +88,7 @@ class AnnotatedSpans:
             raise self._wrong("spans like {start, end, label}", type(item).__name__, i)
         if not isinstance(label, str):
             raise self._wrong("spans whose label is a string", type(label).__name__, i)
+        # The length of the text is unknown until `detect`; only order and type are checked here.
         check_range(start, end, None, owner=self._owner, param="spans", row=i)
         return Span(int(start), int(end), label)
 
@@ -99,6 +100,7 @@ def checked_labels(labels: Sequence[Any], *, owner: str) -> tuple[str | None, ..
     """Return one string or None for each text; an empty string counts as None."""
     if isinstance(labels, str | bytes | Mapping) or not hasattr(labels, "__iter__"):
         raise wrong_type(owner, "labels", "a sequence, one label a text", labels)
+    # NumPy scalars become Python's
     values = labels.tolist() if hasattr(labels, "tolist") else list(labels)
     for i, value in enumerate(values):
         if value is not None and (isinstance(value, bool) or not isinstance(value, str | int)):

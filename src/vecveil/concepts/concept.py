@@ -1,4 +1,4 @@
-"""`Concept`: what a user wants hidden, made of one or several detectors."""
+"""`Concept`: the named set of detectors that defines what to hide."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _ENGINES = ("presidio", "spacy", "huggingface")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Concept:
-    """A name and the detectors that find what is to be hidden.
+    """A name and the detectors that find what to hide.
 
     Attributes:
-        name: Used in messages and reports; choose one that may be seen.
-        detectors: Each finds spans; overlapping spans are united.
-        spans_column: A table column with spans, to be passed to ``with_columns``.
-        labels_column: The same for a column with one label a text.
-        labels: For a concept given by labels, the label of each text, None for none.
+        name: Printed in messages and reports; choose one that may be public.
+        detectors: Overlapping spans of several detectors are united.
+        spans_column: Table column with spans, to be passed to ``with_columns``.
+        labels_column: Table column with one label a text.
+        labels: Label of each text, None for none; only for a concept given by labels.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Concept:
             if not isinstance(detector, Detector):
                 raise InvalidInputError.of("Concept", "detectors", "objects with a method detect(texts)",
                                            f"{type(detector).__name__} at position {i}")  # fmt: skip
-        # A label states that a text holds the concept, not where.
+        # A label states that a text holds the concept, not where: there is no span to remove.
         by_label = self.labels is not None or self.labels_column is not None
         if by_label and (self.detectors or self.spans_column is not None):
             raise InvalidInputError.of("Concept", "labels", "alone", "labels together with detectors",
@@ -75,7 +75,7 @@ class Concept:
     def from_terms(
         cls, name: str, terms: Iterable[str], *, case_sensitive: bool = False
     ) -> Concept:
-        """Return a concept of words and phrases; :class:`TermDetector` says what is equal."""
+        """Return a concept of words and phrases; :class:`TermDetector` defines equal spellings."""
         owner = "Concept.from_terms"
         return cls(name, (TermDetector(terms, case_sensitive=case_sensitive, owner=owner),))
 
@@ -102,8 +102,8 @@ class Concept:
         Args:
             engine: ``"presidio"``, ``"spacy"`` or ``"huggingface"``.
             model: For Presidio None (pattern recognisers alone), a spaCy pipeline or an
-                ``AnalyzerEngine``; for the others the name or folder of a model, or a loaded one.
-            language: For Presidio; the other engines have the language of their model.
+                ``AnalyzerEngine``; for the others a loaded model, or its name or folder.
+            language: For Presidio only.
         """
         owner = "Concept.from_entities"
         detector: Detector
@@ -121,7 +121,7 @@ class Concept:
 
     @classmethod
     def from_spans(cls, name: str, spans: Sequence[Any]) -> Concept:
-        """Return a concept of given spans, for each text a list; see :class:`AnnotatedSpans`."""
+        """Return a concept of given spans, one list for each text; see :class:`AnnotatedSpans`."""
         return cls(name, (AnnotatedSpans(spans, owner="Concept.from_spans"),))
 
     @classmethod
@@ -129,7 +129,6 @@ class Concept:
         """Return an abstract concept: one label for each text, None for texts without the concept.
 
         It has no spans, so there is no D-: `vecveil.fit` learns from the labels, as `vecveil.fit_labels` does.
-        `find` gives its token labels, which attacks take beside embeddings.
         """
         return cls(name, labels=checked_labels(labels, owner="Concept.from_labels"))
 
@@ -156,10 +155,11 @@ class Concept:
 
     @classmethod
     def combined(cls, name: str, concepts: Sequence[Concept]) -> Concept:
-        """Return the concept that finds whatever one of ``concepts`` finds."""
+        """Return the union of ``concepts``; spans of all of them count."""
         columns = {c.spans_column for c in concepts if c.spans_column is not None}
         labels = any(c.labels is not None or c.labels_column is not None for c in concepts)
         if labels or len(columns) > 1:
+            # Labels give no spans to unite, and two span columns would need two sets of values.
             got = "one given by labels" if labels else f"{len(columns)} columns"
             raise InvalidInputError.of(
                 "Concept.combined", "concepts", "concepts with spans, of one column", got
@@ -170,16 +170,16 @@ class Concept:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The table columns that must be handed over before the concept can be used."""
+        """The table columns that `with_columns` must supply before the concept can be used."""
         return tuple(c for c in (self.spans_column, self.labels_column) if c is not None)
 
     def with_columns(self, columns: Mapping[str, Sequence[Any]]) -> Concept:
         """Return the concept with the values of its columns, one for each text.
 
         Args:
-            columns: At least those that ``self.columns`` names; others are ignored. Spans are lists
-                of ``{start, end, label}`` or the same as JSON strings; labels are strings or
-                integers; None in either for a text without the concept.
+            columns: At least those in ``self.columns``; others are ignored. Spans are lists of
+                ``{start, end, label}`` or JSON strings of them; labels are strings or integers. None
+                marks a text without the concept.
         """
         for column in self.columns:
             if column not in columns:
@@ -199,7 +199,7 @@ class Concept:
     # Using it ------------------------------------------------------------------------------------
 
     def describe(self) -> dict[str, Any]:
-        """Return kinds and counts, JSON-able, without any term, pattern or text."""
+        """Return kinds and counts as JSON-ready values, without any term, pattern or text."""
         kinds = [
             d.describe() if hasattr(d, "describe") else {"kind": "custom", "type": type(d).__name__}
             for d in self.detectors
@@ -212,7 +212,7 @@ class Concept:
     def detect(
         self, texts: Sequence[str], *, show_progress: bool | None = None
     ) -> list[list[Span]]:
-        """Return the spans of each text, sorted; overlapping finds are united.
+        """Return the spans of each text, sorted; overlapping ones are united.
 
         Raises:
             ConceptError: the concept is given by labels.
@@ -225,15 +225,15 @@ class Concept:
     def find(
         self, texts: Sequence[str], *, min_texts: int = 20, show_progress: bool | None = None
     ) -> ConceptMatches:
-        """Return what the concept finds in ``texts``: spans, pairs D+ / D-, token labels.
+        """Return the matches of the concept in ``texts``: spans, pairs D+ / D-, token labels.
 
         Args:
-            min_texts: How many texts must hold the concept; fewer are refused, because nothing
-                reliable can be learnt from them.
+            min_texts: Least number of texts that hold the concept; from fewer nothing reliable can be
+                learnt.
 
         Raises:
-            ConceptError: found nowhere, in fewer than ``min_texts`` texts, or removing it leaves
-                nothing of any text.
+            ConceptError: found nowhere, in fewer than ``min_texts`` texts, or removal leaves nothing of
+                any text.
         """
         owner = "Concept.find"
         checked = check_texts(texts, owner=owner)
@@ -250,7 +250,7 @@ class Concept:
             )
         spans = detect_all(self.name, self.detectors, checked, show_progress)
         rests = [remove(text, row) for text, row in zip(checked, spans, strict=True) if row]
-        # Removal can join two halves of a term into a new match.
+        # Removal can join two halves of a term into a new match, which D- must not hold.
         rests = removed_again(self.detectors, rests)
         return build_matches(self.name, checked, spans, rests, None, min_texts=minimum, owner=owner)
 
@@ -270,13 +270,13 @@ class Concept:
         """Return texts with members that are not listed, for ``vecveil.fit(..., expansion=)``.
 
         Args:
-            texts: the user's own, as for ``find``; members stand in the place of listed terms.
-            sources: where members come from; see `vecveil.concepts.expansion`.
-            encoder: with ``encode``; a member takes the place of terms it is near to. None: any place.
-            members: at most, over all sources; large groups give way first.
-            substitutions: texts to make, at most; each costs an encoding in the fit. None takes as many as
-                texts hold the concept, from 2,000 to 20,000; 0 makes none and leaves the occurrences.
-            occurrences: whether the user's texts that hold a member as they are count too.
+            texts: the user's texts, as for ``find``; members replace their listed terms.
+            sources: sources of members; see `vecveil.concepts.expansion`.
+            encoder: with ``encode``; a member replaces terms near to it. None: any term.
+            members: largest number over all sources; large groups are cut first.
+            substitutions: largest number of new texts; each costs an encoding in the fit. None takes as many
+                as texts hold the concept, from 2,000 to 20,000; 0 makes none and leaves the occurrences.
+            occurrences: also use the user's texts that already hold a member.
         """
 
         self.require_spans("Concept.expand")
@@ -300,14 +300,14 @@ class Concept:
                         fix="Call concept.with_columns({...}) with the values of the table.")  # fmt: skip
 
 
-LONGEST_TIME_LIMIT = 60.0
+LONGEST_TIME_LIMIT = 60.0  # seconds; a record from a file must not stall a reader
 
 
 def concept_record(concept: Concept, *, owner: str) -> dict[str, Any]:
     """Return the record of a concept of terms, patterns, and entity types that need no model.
 
     Raises:
-        ConceptError: it has another detector. A file never names a model to load: loading one can run code.
+        ConceptError: another kind of detector. A file never names a model to load: loading one can run code.
     """
     detectors = [_record(detector) for detector in concept.detectors]
     if concept.columns or concept.labels is not None or None in detectors:
@@ -318,11 +318,12 @@ def concept_record(concept: Concept, *, owner: str) -> dict[str, Any]:
 
 
 def concept_from_record(record: dict[str, Any]) -> Concept:
-    """Return the concept; raises ValueError, LookupError or TypeError for a record that is wrong."""
+    """Return the concept of a record; raise ValueError, LookupError or TypeError for a wrong one."""
     return Concept(record["name"], tuple(_detector(item) for item in record["detectors"]))
 
 
 def _record(detector: Detector) -> dict[str, Any] | None:
+    # Exact types: a subclass may detect differently, which the record could not restore.
     if type(detector) is TermDetector:
         return {
             "kind": "terms",
@@ -348,6 +349,7 @@ def _detector(record: dict[str, Any]) -> Detector:
     kind = record["kind"]
     if kind == "terms":
         sensitive, label = record["case_sensitive"], record["label"]
+        # Records come from files that others may have written: types are checked before use.
         if not isinstance(sensitive, bool) or not isinstance(label, str):
             raise TypeError("terms")
         return TermDetector(record["terms"], case_sensitive=sensitive, label=label)

@@ -11,8 +11,8 @@
     spans_column: spans              # table column with [{start, end, label}, ...]
     labels_column: topic             # table column with one label a text; stands alone
 
-At least one key beside ``name``; several combine. The file is read with YAML's safe loader,
-without anchors, aliases and merge keys: nested, they grow exponentially.
+At least one key beside ``name`` is required; several combine. Anchors, aliases and merge keys are
+errors: nested, they grow exponentially.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from vecveil.errors import DataFileError, InvalidInputError, MissingDependencyEr
 
 __all__ = ["load_yaml", "read_concept_file", "read_text", "shared_line"]
 
-DEEPEST = 100
+DEEPEST = 100  # far below Python's recursion limit, far above any concept file
 _MERGE = "tag:yaml.org,2002:merge"
 
 
@@ -36,9 +36,10 @@ def shared_line(yaml: Any, text: str) -> int | None:
 
     Raises:
         RecursionError: collections nest deeper than `DEEPEST`.
-        yaml.YAMLError: it is no YAML.
+        yaml.YAMLError: invalid YAML.
     """
     depth = 0
+    # Events come from the parser alone: no alias is expanded before it is seen.
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
@@ -64,19 +65,19 @@ _TYPES: dict[str, tuple[type, str]] = {
     "labels_column": (str, "the name of a column"),
 }
 _KEYS = (*_TYPES, "entities")
-LARGEST_FILE = 1 << 24
-LARGEST_TERMS_FILE = 1 << 26
+LARGEST_FILE = 1 << 24  # 16 MiB
+LARGEST_TERMS_FILE = 1 << 26  # 64 MiB
 _ENTITY_KEYS = ("engine", "model", "language", "types")
 
 
 def read_concept_file(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the checked keys of the YAML file at ``path``, the lines of ``terms_file`` among ``terms``.
+    """Return the checked keys of the YAML file at ``path``, with the lines of ``terms_file`` in ``terms``.
 
-    ``entities`` is a mapping with ``types`` and the given options. Missing keys are left out.
+    ``entities`` is a mapping with ``types`` and the given options. Missing keys are absent.
 
     Raises:
         DataFileError: a file is missing, not UTF-8, or not YAML; the message gives the line.
-        InvalidInputError: an unknown key, a value of the wrong type, or nothing to find.
+        InvalidInputError: an unknown key, a value of the wrong type, or no detector.
     """
     path = Path(path)
     content = _content(path)
@@ -132,13 +133,13 @@ def _content(path: Path) -> dict[Any, Any]:
 
 
 def load_yaml(text: str, name: str, *, owner: str) -> Any:
-    """Return what YAML ``text`` holds, without anchors, aliases, merge keys and repeated keys.
+    """Return the content of YAML ``text``; anchors, aliases, merge keys and repeated keys are errors.
 
     Args:
         name: of the file, for messages.
 
     Raises:
-        DataFileError: it is no such YAML; the message gives the line.
+        DataFileError: the text is not such YAML; the message gives the line.
     """
     try:
         import yaml
@@ -177,7 +178,7 @@ def read_text(path: Path, *, owner: str, most: int, param: str = "path") -> str:
     """Return the UTF-8 text of a regular file of at most ``most`` bytes.
 
     Raises:
-        DataFileError: it is missing, too large, not UTF-8, or a device or pipe, which may never end.
+        DataFileError: missing, too large, not UTF-8, or a device or pipe, which may never end.
     """
     try:
         status = path.stat()
@@ -188,7 +189,7 @@ def read_text(path: Path, *, owner: str, most: int, param: str = "path") -> str:
         if status.st_size > most:
             got = f"{path.name!r} of {status.st_size >> 20} MiB"
             raise DataFileError.of(owner, param, f"a file of at most {most >> 20} MiB", got)
-        return path.read_text(encoding="utf-8-sig")
+        return path.read_text(encoding="utf-8-sig")  # -sig: Windows editors write a byte order mark
     except FileNotFoundError:
         raise DataFileError.of(owner, param, "a file that exists", repr(path.name)) from None
     except UnicodeDecodeError as error:
@@ -202,7 +203,7 @@ def read_text(path: Path, *, owner: str, most: int, param: str = "path") -> str:
 
 
 def _repeated(node: Any) -> int | None:
-    """Return the line of the first key that was there before; YAML would drop the earlier value."""
+    """Return the line of the first repeated key; YAML would drop the earlier value."""
     seen: set[str] = set()
     for key, _ in node.value:
         if isinstance(key.value, str):
@@ -217,7 +218,7 @@ def _refuse_unknown(content: dict[Any, Any], known: tuple[str, ...], param: str)
         if key in known:
             continue
         close = difflib.get_close_matches(key, known, n=1) if isinstance(key, str) else []
-        # A key close to a known one is a slip of the pen; any other might be a term: unnamed.
+        # Only a likely typing error is quoted: any other key might be a sensitive term.
         got = f"{key!r}" if close else f"an unknown key at position {i}"
         hint = f"Did you mean {close[0]!r}?" if close else "Terms belong in a list under terms."
         constraint = f"with keys among {', '.join(known)}"
@@ -225,7 +226,7 @@ def _refuse_unknown(content: dict[Any, Any], known: tuple[str, ...], param: str)
 
 
 def _typed(content: dict[Any, Any], key: str, kind: type, constraint: str) -> Any:
-    """Return the value of ``key``, None if it is missing; refuses another type and emptiness."""
+    """Return the value of ``key``, None if it is missing; raise for another type or an empty value."""
     if key not in content:
         return None
     value = content[key]

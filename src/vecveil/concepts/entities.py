@@ -2,7 +2,7 @@
 
 Presidio's pattern recognisers (e-mail, phone, credit card, IBAN, ...) need no model; they get a
 blank spaCy engine. Names of people and places need a model: an installed spaCy pipeline, a token
-classifier, or an ``AnalyzerEngine`` of the user's.
+classifier, or the user's ``AnalyzerEngine``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["EntityDetector", "HuggingFaceDetector", "PresidioDetector", "SpacyDe
 
 
 class EntityDetector:
-    """Base class of detectors of entity types: the types, checked, and the detector's description."""
+    """Base class of entity detectors: checked types and the detector's description."""
 
     engine: ClassVar[str]
 
@@ -45,7 +45,7 @@ class EntityDetector:
         return f"{type(self).__name__}({list(self.entities)}, model={self._model!r})"
 
     def describe(self) -> dict[str, Any]:
-        """Return kind, engine, model and entity types."""
+        """Return kind, engine, model and entity types as JSON-ready values."""
         types = list(self.entities)
         return {"kind": "entities", "engine": self.engine, "model": self._model, "types": types}
 
@@ -66,9 +66,9 @@ class PresidioDetector(EntityDetector):
     Args:
         entities: Presidio's entity types, for example ``["EMAIL_ADDRESS", "PHONE_NUMBER"]``.
         model: None for the pattern recognisers alone; the name or folder of an installed spaCy
-            pipeline, which adds PERSON, LOCATION and the like; or an ``AnalyzerEngine``.
-        language: Two letters; must be one that the engine knows.
-        min_score: Finds with a lower score are left out. Presidio gives bare number patterns (bank
+            pipeline, which adds PERSON, LOCATION and others; or an ``AnalyzerEngine``.
+        language: Two-letter code that the engine supports.
+        min_score: Matches with a lower score are dropped. Presidio gives bare number patterns (bank
             accounts, driving licences) scores near 0.01 unless a word beside them supports them; 0
             keeps everything, 0.35 drops the unsupported.
         owner: The name that error messages begin with.
@@ -88,7 +88,7 @@ class PresidioDetector(EntityDetector):
         super().__init__(entities, owner=owner)
         self.min_score = check_probability(min_score, owner=owner, param="min_score")
         self.language = language
-        # A folder's path stays out of descriptions and reports.
+        # An engine object is described by its type: its settings may hold paths.
         named = model is None or isinstance(model, str)
         self._model = model if named else type(model).__name__
         try:
@@ -107,7 +107,7 @@ class PresidioDetector(EntityDetector):
             constraint = "None, the name of a spaCy pipeline or an AnalyzerEngine"
             raise wrong_type(owner, "model", constraint, model)
         known = set(self._engine.get_supported_entities(language))
-        wanting = set(self.entities) - known
+        wanting = set(self.entities) - known  # before _check_known: a better message
         if model is None and (wanting := wanting & _model_entities(language)):
             constraint = f"a spaCy pipeline for the types {', '.join(sorted(wanting))}"
             raise InvalidInputError.of(owner, "model", constraint, None,
@@ -134,14 +134,14 @@ class PresidioDetector(EntityDetector):
                 # Some recognisers return empty spans.
                 if result.start < result.end
             ]
-            if text.strip()
+            if text.strip()  # recognisers fail on blank texts
             else []
             for text in texts
         ]
 
 
 def _model_entities(language: str) -> frozenset[str]:
-    """Return the types that Presidio's spaCy recogniser finds when it has a model."""
+    """Return the types that Presidio's spaCy recogniser finds with a model."""
     from presidio_analyzer.predefined_recognizers import SpacyRecognizer
 
     return frozenset(SpacyRecognizer(supported_language=language).supported_entities)
@@ -155,14 +155,14 @@ def _engine(model: str | None, language: str, owner: str) -> Any:
     from presidio_analyzer.predefined_recognizers import EmailRecognizer, SpacyRecognizer
 
     class BlankEngine(SpacyNlpEngine):
-        """Tokens only: lower-case words stand in for lemmas, so that context words still count."""
+        """Tokeniser only; lower-case words replace lemmas, so that context words still count."""
 
         def __init__(self) -> None:
             super().__init__(models=[{"lang_code": language, "model_name": "blank"}])
             self.nlp: Any = {language: spacy.blank(language)}
 
         def load(self) -> None:
-            """Do nothing: the parent would fetch a model."""
+            """Do nothing: the parent would download a model."""
 
         def process_text(self, text: str, language: str) -> Any:
             doc = self.nlp[language].make_doc(text)
@@ -177,7 +177,7 @@ def _engine(model: str | None, language: str, owner: str) -> Any:
             )
 
     class OfflineEmailRecognizer(EmailRecognizer):
-        """Checks domains against the bundled suffix list; the parent fetches a new one."""
+        """Checks domains against the bundled suffix list; the parent downloads a new one."""
 
         def validate_result(self, pattern_text: str) -> bool:
             return bool(_suffixes()(pattern_text).fqdn)
@@ -190,6 +190,7 @@ def _engine(model: str | None, language: str, owner: str) -> Any:
                 owner, "language", "one that spaCy has a tokenizer for", repr(language)
             ) from None
     else:
+        # Checked first: Presidio would download a missing pipeline.
         if not (spacy.util.is_package(model) or Path(model).exists()):
             raise InvalidInputError.of(owner, "model", "an installed spaCy pipeline or its folder", repr(model),
                                        fix=f"Install it with: python -m spacy download {model}")  # fmt: skip
@@ -202,7 +203,7 @@ def _engine(model: str | None, language: str, owner: str) -> Any:
             ) from None
     registry = RecognizerRegistry(supported_languages=[language])
     registry.load_predefined_recognizers(languages=[language])
-    # Presidio's e-mail recogniser fetches a suffix list, and spaCy's needs a model.
+    # Presidio's e-mail recogniser downloads a suffix list, and spaCy's needs a model.
     registry.recognizers = [
         recognizer
         for recognizer in registry.recognizers
@@ -215,7 +216,7 @@ def _engine(model: str | None, language: str, owner: str) -> Any:
 
 @functools.cache
 def _suffixes() -> Any:
-    """Return the extractor of domain suffixes that never looks at the network."""
+    """Return an extractor of domain suffixes that never uses the network."""
     import tldextract
 
     return tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None)
@@ -226,8 +227,8 @@ class SpacyDetector(EntityDetector):
 
     Args:
         entities: The labels to keep, for example ``["PERSON", "ORG"]``.
-        model: The name of an installed pipeline, its folder, or a loaded ``Language``.
-        batch_size: Texts that the pipeline takes at once; more needs more memory.
+        model: A loaded ``Language``, or the name or folder of an installed pipeline.
+        batch_size: Texts in one batch; more needs more memory.
         owner: The name that error messages begin with.
     """
 
@@ -289,21 +290,21 @@ class SpacyDetector(EntityDetector):
         ]
 
 
-_PREFIX = re.compile(r"^[BIESLU]-")
+_PREFIX = re.compile(r"^[BIESLU]-")  # the tag schemes IOB, BIO, BILUO and IOBES
 
 
 class HuggingFaceDetector(EntityDetector):
-    """Finds entities with a token-classification model; the tags are joined to character spans.
+    """Finds entities with a token-classification model; tags are joined to character spans.
 
     Texts longer than the model's window are read in overlapping windows. A span that begins or ends
-    inside a word grows to the whole word, so that no piece of it stays behind.
+    inside a word grows to the whole word, so that no piece of it remains.
 
     Args:
         entities: The labels to keep, without ``B-`` and ``I-``, for example ``["PER", "ORG"]``.
-        model: The name or folder of a model with its tokenizer, or a loaded pipeline. A name that
-            is not in the local cache is fetched by transformers.
-        batch_size: Windows that the model takes at once.
-        min_score: Finds with a lower mean probability are left out; 0 keeps everything.
+        model: The name or folder of a model with its tokenizer, or a loaded pipeline. transformers
+            downloads a name that is not in the local cache.
+        batch_size: Windows in one batch.
+        min_score: Matches with a lower mean probability are dropped; 0 keeps everything.
         owner: The name that error messages begin with.
     """
 
@@ -347,7 +348,7 @@ class HuggingFaceDetector(EntityDetector):
             raise InvalidInputError.of(owner, "model", "one with a fast tokenizer", type(tokenizer).__name__,
                                        "Only fast tokenizers say where in the text a token is.")  # fmt: skip
         self._check_known({_PREFIX.sub("", str(x)) for x in config.id2label.values()} - {"O"})
-        # Tokenizers without a limit of their own report 1e30; some models reserve two positions.
+        # Tokenizers without a limit report 1e30; some models (RoBERTa) reserve two positions.
         positions = int(getattr(config, "max_position_embeddings", 514) or 514)
         limit = int(tokenizer.model_max_length)
         self._window = limit if 8 <= limit <= positions else max(positions - 2, 8)
@@ -363,12 +364,13 @@ class HuggingFaceDetector(EntityDetector):
         if not rows:
             return result
         tokenizer = self._pipeline.tokenizer
-        # The pipeline reads the window from the tokenizer; restore it for other users.
+        # The pipeline reads the window from the tokenizer, which the user may share; restore it.
         before, tokenizer.model_max_length = tokenizer.model_max_length, self._window
         try:
             predictions = self._pipeline(
                 [without_surrogates(texts[row]) for row in rows],
                 aggregation_strategy="simple",
+                # A quarter of the window overlaps: an entity at the edge of one lies inside the next.
                 stride=self._window // 4,
                 batch_size=self.batch_size,
             )

@@ -1,10 +1,9 @@
-"""One spelling for all: case, Unicode composition, whitespace and apostrophes folded away.
+"""Fold case, Unicode composition, whitespace, apostrophes and hyphens of texts.
 
 Two strings that fold to the same string are canonical caseless matches (Unicode 3.13, D145), with
 runs of whitespace equal to one space, typographic apostrophes and hyphens equal to ``'`` and ``-``, and
 control and format characters (soft hyphens, zero-width characters) left out. Folding may change the
-length (ß, İ, ligatures, accents); :func:`offsets` says which character of the original each folded
-character came from.
+length (ß, İ, ligatures, accents); :func:`offsets` maps folded characters to their origin.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from functools import lru_cache
 __all__ = ["canonical", "fold", "is_boundary", "offsets", "without_surrogates", "words"]
 
 _RUN = re.compile(r"(?: \s|[^\S ])\s*")  # whitespace that is not exactly one space
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")  # cannot be encoded in UTF-8
 _PLAIN = {"’": "'", "‐": "-", "‑": "-"}
-# Control and format characters (categories Cc and Cf) that are no whitespace: soft hyphens, zero-width characters,
-# NUL. Encoders drop them, so a term with one inside is the term.
+# Control and format characters (categories Cc and Cf) except whitespace. Encoders drop them, so a
+# term with one inside must still match.
 _UNSEEN = re.compile(
     "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e"
     "\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb\U000110bd\U000110cd"
@@ -33,12 +32,12 @@ _SPACELESS = re.compile(
 
 
 def without_surrogates(text: str) -> str:
-    """Return ``text`` with every lone surrogate replaced by U+FFFD; offsets stay the same."""
+    """Return ``text`` with lone surrogates replaced by U+FFFD; offsets stay the same."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 def fold(text: str, *, case_sensitive: bool = False) -> str:
-    """Return the folded form of ``text``: decomposed (NFD), casefolded, whitespace as one space, nothing unseen."""
+    """Return ``text`` decomposed (NFD), casefolded, with single spaces and no invisible characters."""
     # Before the ASCII test: NUL and other control characters are ASCII.
     text = _UNSEEN.sub("", text)
     if text.isascii():
@@ -47,20 +46,19 @@ def fold(text: str, *, case_sensitive: bool = False) -> str:
         folded = without_surrogates(text)
         for typographic, plain in _PLAIN.items():
             folded = folded.replace(typographic, plain)
-        # Decompose first, so that casefolding sees base letters and marks apart.
+        # Decompose first: casefolding must see base letters and marks apart (Unicode D145).
         folded = unicodedata.normalize("NFD", folded)
         if not case_sensitive:
-            folded = unicodedata.normalize("NFD", folded.casefold())
+            folded = unicodedata.normalize("NFD", folded.casefold())  # casefolding can compose again
     return _RUN.sub(" ", folded)
 
 
 def offsets(text: str, *, case_sensitive: bool = False) -> list[int]:
-    """Return for each character of ``fold(text)`` the offset in ``text`` that it came from.
+    """Return for each character of ``fold(text)`` its offset in ``text``, and ``len(text)`` at the end.
 
-    One entry more than folded characters: the last is ``len(text)``; none is smaller than the one
-    before. A folded run of whitespace points to the first character of the run. Among combining
-    marks, which folding may reorder, the offsets stay in the order of the text: no word begins or
-    ends between them.
+    The offsets never decrease. A folded run of whitespace points to the first character of the run.
+    Among combining marks, which folding may reorder, the offsets stay in the order of the text: no
+    word begins or ends between them.
     """
     result: list[int] = []
     spaces = False
@@ -73,6 +71,7 @@ def offsets(text: str, *, case_sensitive: bool = False) -> list[int]:
             spaces = True
         else:
             spaces = False
+            # The same steps as in `fold`, one character at a time: NFD never merges characters.
             pieces = unicodedata.normalize("NFD", char)
             if not case_sensitive:
                 pieces = unicodedata.normalize("NFD", pieces.casefold())
@@ -82,7 +81,7 @@ def offsets(text: str, *, case_sensitive: bool = False) -> list[int]:
 
 
 def canonical(text: str) -> str:
-    """Return the form that terms are counted in: folded, composed (NFC), ends stripped."""
+    """Return the counted form of a term: folded, composed (NFC), ends stripped."""
     folded = fold(text).strip()
     return folded if folded.isascii() else unicodedata.normalize("NFC", folded)
 
@@ -90,18 +89,18 @@ def canonical(text: str) -> str:
 def is_boundary(folded: str, position: int) -> bool:
     """Return whether a word may begin or end before ``folded[position]``.
 
-    True unless both neighbours belong to words; a combining mark belongs to what it stands on; in
-    scripts written without spaces every character is a word.
+    True unless both neighbours belong to words. A combining mark belongs to its base letter; in
+    scripts without spaces every character is a word.
     """
     if position <= 0 or position >= len(folded):
         return True
     char = folded[position]
-    # A combining mark never begins a word.
+    # A combining mark belongs to the letter before it.
     if _is_mark(char):
         return False
     if not _joins(char):
         return True
-    # Skip the marks to find the letter that they stand on.
+    # Skip the marks to reach their letter.
     before = position - 1
     while before and _is_mark(folded[before]):
         before -= 1
@@ -120,7 +119,7 @@ def _joins(char: str) -> bool:
 def words(term: str) -> tuple[str, ...]:
     """Return the words of a canonical ``term``: letters, digits, marks and inner apostrophes.
 
-    Words without a letter or digit are left out.
+    Words without a letter or digit are dropped.
     """
     kept = [char if char.isalnum() or char in "_'" or _is_mark(char) else " " for char in term]
     pieces = (word.strip("'_") for word in "".join(kept).split())

@@ -32,9 +32,9 @@ class Span:
     Attributes:
         start: Offset of the first character.
         end: Offset behind the last character.
-        label: The class of what was found, for example ``"term"`` or ``"PERSON"``.
-        term: What was found in canonical form (``vecveil.concepts.folding.canonical``); it is text,
-            so the repr leaves it out.
+        label: Class of the match, for example ``"term"`` or ``"PERSON"``.
+        term: The match in canonical form (``vecveil.concepts.folding.canonical``); it is text, so the
+            repr omits it.
     """
 
     start: int
@@ -45,7 +45,7 @@ class Span:
 
 @runtime_checkable
 class Detector(Protocol):
-    """Anything that finds spans: one list per text, in the order of the texts."""
+    """Protocol of detectors: one list of spans per text, in the order of the texts."""
 
     def detect(self, texts: Sequence[str]) -> list[list[Span]]:
         """Return the spans of each text; they may overlap and come in any order."""
@@ -53,23 +53,23 @@ class Detector(Protocol):
 
 
 def merge_spans(text: str, spans: Iterable[Span]) -> list[Span]:
-    """Return ``spans`` sorted, with overlapping ones united, so that none overlaps another.
+    """Return ``spans`` sorted, with overlapping ones united; every result has its ``term``.
 
-    A union takes the label of its longest part (the first of equals). Spans that only touch stay
-    apart. Every span that comes out has its ``term``.
+    A union takes the label of its longest part (the first of equals).
     """
     spans = list(spans)
-    # The common case: one match that its detector has folded already.
+    # The common case: one match with its term already folded by its detector.
     if len(spans) == 1 and spans[0].term:
         return spans
     merged: list[Span] = []
     longest = 0
+    # Of equal starts the longest comes first, so a contained span never extends the union.
     for span in sorted(spans, key=lambda s: (s.start, -s.end)):
         length = span.end - span.start
-        # Spans that only touch stay apart: two terms side by side are two mentions.
+        # Spans that only touch stay apart: two adjacent terms are two mentions.
         if merged and span.start < merged[-1].end:
             last = merged[-1]
-            # The longest part names the union; an earlier one wins a tie.
+            # The longest part names the union; the earlier one wins a tie.
             label = span.label if length > longest else last.label
             longest = max(longest, length)
             if span.end > last.end:
@@ -86,7 +86,7 @@ def merge_spans(text: str, spans: Iterable[Span]) -> list[Span]:
 
 
 def checked_spans(rows: Any, texts: Sequence[str], *, owner: str) -> list[list[Span]]:
-    """Return what a detector found, checked: a list for each text, every span inside its text."""
+    """Return a detector's result after checking it: a list for each text, every span inside its text."""
     if not isinstance(rows, list) or len(rows) != len(texts):
         size = f"{len(rows)} lists" if isinstance(rows, list) else type(rows).__name__
         raise InvalidInputError.of(
@@ -97,6 +97,7 @@ def checked_spans(rows: Any, texts: Sequence[str], *, owner: str) -> list[list[S
             if not isinstance(span, Span):
                 got = f"{type(span).__name__} in row {row}"
                 raise InvalidInputError.of(owner, "detect", "returning Span objects", got)
+            # The fast path for plain integers; check_range finds the exact fault of all others.
             if (
                 0 <= span.start < span.end <= len(text)
                 and type(span.start) is type(span.end) is int
@@ -109,7 +110,7 @@ def checked_spans(rows: Any, texts: Sequence[str], *, owner: str) -> list[list[S
 def check_range(
     start: Any, end: Any, length: int | None, *, owner: str, param: str, row: int
 ) -> None:
-    """Raise unless both are integers with 0 ≤ start < end ≤ length (None: not known yet)."""
+    """Raise unless both are integers with 0 ≤ start < end ≤ length; None skips the length."""
     for value in (start, end):
         if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
             raise InvalidInputError.of(owner, param, "spans whose start and end are integers",
@@ -126,7 +127,7 @@ _OPENING = frozenset("([{“«（「『【")
 
 
 def remove(text: str, spans: Iterable[Span]) -> str:
-    """Return ``text`` without its spans, tidied where they were.
+    """Return ``text`` without its spans, tidied at the seams.
 
     Where a span stood, one space (or line break, if there was one) remains of the whitespace on
     both sides; none before closing punctuation that followed the span, none behind a bracket that
@@ -149,7 +150,7 @@ def remove(text: str, spans: Iterable[Span]) -> str:
 
 
 def _seam(left: str, right: str) -> str:
-    """Return both sides of a removed span joined."""
+    """Join both sides of a removed span."""
     head, tail = left.rstrip(), right.lstrip()
     before, after = left[len(head) :], right[: len(right) - len(tail)]
     if not tail:  # nothing but whitespace: the next seam, or the end, decides
@@ -158,6 +159,7 @@ def _seam(left: str, right: str) -> str:
         return head + _one(before + after) + tail
     if before and tail[0] in _CLOSING:
         return head + tail
+    # "(Anna Smith)" without its first name is "(Smith)", not "( Smith)".
     if after and head and head[-1] in _OPENING:
         return head + tail
     return left + right
@@ -171,7 +173,7 @@ def redact(text: str, spans: Iterable[Span]) -> str:
     """Return ``text`` with every character of its spans replaced by ``*``; the length stays.
 
     Args:
-        spans: Sorted and not overlapping, as ``merge_spans`` returns them.
+        spans: Sorted and not overlapping.
     """
     return replace(text, spans, lambda span: "*" * (span.end - span.start))
 
@@ -180,7 +182,7 @@ def replace(text: str, spans: Iterable[Span], words: Callable[[Span], str]) -> s
     """Return ``text`` with ``words(span)`` in place of each span; nothing else changes.
 
     Args:
-        spans: Sorted and not overlapping, as ``merge_spans`` returns them.
+        spans: Sorted and not overlapping.
     """
     pieces: list[str] = []
     position = 0
@@ -190,7 +192,7 @@ def replace(text: str, spans: Iterable[Span], words: Callable[[Span], str]) -> s
     return "".join([*pieces, text[position:]])
 
 
-_CHUNK = 512  # texts between two moves of the progress bar
+_CHUNK = 512  # texts per update of the progress bar
 
 
 def detect_all(
@@ -199,13 +201,9 @@ def detect_all(
     texts: Sequence[str],
     show_progress: bool | None,
 ) -> list[list[Span]]:
-    """Return the spans of each text, sorted, overlapping ones united.
-
-    Args:
-        name: of the concept, for the progress bar.
-    """
+    """Return the spans of each text, sorted, overlapping ones united; ``name`` labels the progress bar."""
     rows: list[list[Span]] = [[] for _ in texts]
-    # Given spans belong to texts by position, so their detector must see all texts.
+    # Given spans belong to texts by position, so their detector must see all texts at once.
     whole = [d for d in detectors if getattr(d, "positional", False)]
     for detector in whole:
         _add(rows, detector, texts, 0)
@@ -219,11 +217,11 @@ def detect_all(
 
 
 def removed_again(detectors: Sequence[Detector], rests: list[str]) -> list[str]:
-    """Return ``rests`` after removing what the first removal has joined into a new match."""
+    """Return ``rests`` without the new matches that the first removal joined together."""
     # Given spans cannot match again: they belong to the original text.
     repeatable = tuple(d for d in detectors if getattr(d, "rescans", False))
     todo = list(range(len(rests))) if repeatable else []
-    while todo:  # ends: every round makes its texts shorter
+    while todo:  # terminates: every round shortens its texts
         spans = detect_all("", repeatable, [rests[i] for i in todo], show_progress=False)
         for i, row in zip(todo, spans, strict=True):
             rests[i] = remove(rests[i], row)

@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 LONGEST_MEMBER = 100
-"""Characters; anything longer is a sentence and no member of a concept."""
+"""Characters; a longer string is a sentence, no member of a concept."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,12 +50,12 @@ class ExpansionContext:
     """The listed terms, their groups and the encoder, passed to each source. It holds terms: keep it in memory.
 
     Attributes:
-        listed: the different terms that the concept finds in the texts, canonical, most frequent first.
-        labels: for each of them the span label that it was found with.
-        clusters: (T,) for each of them its group, from 0; all zeros without an encoder.
+        listed: T distinct terms of the concept in the texts, canonical, most frequent first.
+        labels: span label of each term.
+        clusters: (T,) group of each term, from 0; all zeros without an encoder.
         centroids: (G, n) mean unit vector of each group, or None without an encoder.
         encoder: with ``encode(texts) -> (N, n)``, or None.
-        seed: of the expansion; a source that draws derives its own generator from it.
+        seed: of the expansion; a source derives its generator from it.
         show_progress: None shows bars on a terminal only.
     """
 
@@ -85,7 +85,7 @@ class ExpansionContext:
         """Return the encoder.
 
         Raises:
-            InvalidInputError: there is none.
+            InvalidInputError: the context has none.
         """
         if self.encoder is None or self.centroids is None:
             raise InvalidInputError.of(owner, "encoder", "given to expand", "None",
@@ -95,22 +95,22 @@ class ExpansionContext:
 
 @runtime_checkable
 class MemberSource(Protocol):
-    """Anything that proposes members of a concept."""
+    """Protocol of sources that propose members of a concept."""
 
     name: str
-    """How reports call it; it names no member."""
+    """Name in reports; it quotes no member."""
 
     def members(self, context: ExpansionContext) -> Mapping[str, Sequence[str]]:
-        """Return members by group. A group weighs as much as any other, however many members it has.
+        """Return members by group. All groups weigh the same, whatever their size.
 
-        The group ``""`` is for members whose group is not known: `Concept.expand` puts each of them to the
-        listed terms that it is nearest to.
+        Members of the group ``""`` have no known group: `Concept.expand` assigns each to the nearest
+        listed terms.
         """
         ...
 
 
 def checked_members(source: MemberSource, proposed: Any) -> dict[str, list[str]]:
-    """Return the members that a source proposed, without empty and overlong ones."""
+    """Return a source's members after checking their types, without empty and overlong ones."""
     owner = type(source).__name__
     if not isinstance(proposed, Mapping):
         raise wrong_type(owner, "members", "returning a mapping of groups to members", proposed)
@@ -134,7 +134,7 @@ def checked_members(source: MemberSource, proposed: Any) -> dict[str, list[str]]
 
 
 def unit_vectors(encoder: Any, texts: Sequence[str]) -> npt.NDArray[np.float64]:
-    """Return the vectors of ``texts`` in float64, each of norm 1 (a zero vector stays zero)."""
+    """Return float64 vectors of ``texts`` with norm 1 (a zero vector stays zero)."""
     X = np.asarray(encoder.encode(list(texts)), dtype=np.float64)
     unit: npt.NDArray[np.float64] = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-12)
     return unit
@@ -145,14 +145,13 @@ Groups = npt.NDArray[np.intp]
 
 TERMS_PER_GROUP = 12
 MOST_GROUPS = 24
-ROUNDS = 25
+ROUNDS = 25  # of k-means; a few hundred terms converge in fewer
 
 
 def cluster_terms(vectors: Vectors, labels: Sequence[str], *, seed: int) -> Groups:
-    """Return the group of each term: terms of one span label, near one another in the encoder's space.
+    """Return the group of each term by spherical k-means (Dhillon and Modha 2001) within each span label.
 
-    Spherical k-means (Dhillon and Modha 2001) within each label, with one group for twelve terms and at
-    most 24 for a label.
+    A label gets one group for every twelve terms, at most 24.
 
     Args:
         vectors: (T, n) of norm 1.
@@ -172,21 +171,21 @@ def cluster_terms(vectors: Vectors, labels: Sequence[str], *, seed: int) -> Grou
 
 
 def centroids_of(vectors: Vectors, groups: Groups) -> Vectors:
-    """Return (G, n): the mean of each group's vectors, scaled to norm 1."""
+    """Return the (G, n) mean directions of the groups, norm 1."""
     sums = np.zeros((int(groups.max()) + 1, vectors.shape[1]))
     np.add.at(sums, groups, vectors)
     return _unit(sums)
 
 
 def nearest(vectors: Vectors, centroids: Vectors) -> tuple[Groups, npt.NDArray[np.float64]]:
-    """Return for each vector the group of the highest cosine, and that cosine."""
+    """Return for each vector the group with the highest cosine, and that cosine."""
     cosines = vectors @ centroids.T
     best = cosines.argmax(axis=1)
     return best, cosines[np.arange(len(vectors)), best]
 
 
 def _spherical_means(X: Vectors, count: int, rng: np.random.Generator) -> Groups:
-    """Return groups numbered from 0 without gaps."""
+    """Return the group of each row, numbered from 0 without gaps."""
     centres = X[_spread(X, count, rng)]
     groups = np.zeros(len(X), dtype=np.intp)
     for _ in range(ROUNDS):
@@ -203,7 +202,7 @@ def _spherical_means(X: Vectors, count: int, rng: np.random.Generator) -> Groups
 
 
 def _spread(X: Vectors, count: int, rng: np.random.Generator) -> list[int]:
-    """Return the rows to begin with: each next one drawn by its distance from those before (k-means++)."""
+    """Return starting rows, each drawn in proportion to its distance from those before (k-means++)."""
     chosen = [int(rng.integers(len(X)))]
     far = 1 - X @ X[chosen[0]]
     while len(chosen) < count:
@@ -221,15 +220,15 @@ def _unit(X: Vectors) -> Vectors:
     return scaled
 
 
-LARGEST_FILE = 1 << 28
+LARGEST_FILE = 1 << 28  # 256 MiB
 
 
 class WordListSource:
     """Proposes the members of a word list or gazetteer.
 
     Args:
-        members: a sequence of members; or a mapping of group names to such sequences.
-        name: how reports call it.
+        members: a sequence of members, or a mapping of group names to such sequences.
+        name: name in reports.
     """
 
     def __init__(
@@ -243,7 +242,7 @@ class WordListSource:
         """Return the source of a UTF-8 file.
 
         ``.json``, ``.yaml`` and ``.yml`` hold a list of members, or group names mapped to lists. Any other file
-        has one member a line; empty lines and lines that begin with ``#`` are left out.
+        has one member a line; empty lines and lines that begin with ``#`` are skipped.
 
         Raises:
             DataFileError: missing, not UTF-8, damaged, larger than 256 MiB, or without a member.
@@ -301,21 +300,21 @@ def _checked_groups(content: Any, owner: str, param: str) -> dict[str, list[str]
 
 
 DRAWS_PER_MEMBER = 5
-"""A provider of few values repeats them; after so many draws for each member asked, it has no more."""
+"""Draws per requested member; a provider of few values repeats itself and ends here."""
 
 
 class FakerSource:
-    """Proposes what Faker's providers make up: names, cities, companies, addresses.
+    """Proposes values of Faker's providers: names, cities, companies, addresses.
 
     Args:
-        providers: names of Faker's methods without arguments, for example ``["first_name", "city"]``; or group
-            names mapped to such lists.
+        providers: names of Faker's methods without arguments, for example ``["first_name", "city"]``; or
+            group names mapped to such lists.
         locales: Faker's locales, for example ``["en_US", "de_DE"]``.
-        count: members of each provider, at most.
+        count: largest number of members of each provider.
 
     Raises:
         MissingDependencyError: faker is not installed (extra ``faker``).
-        InvalidInputError: a locale or provider that Faker does not have.
+        InvalidInputError: an unknown locale or provider.
     """
 
     name = "faker"
@@ -353,7 +352,7 @@ class FakerSource:
         return f"FakerSource({len(self.groups)} groups, locales={list(self.locales)})"
 
     def members(self, context: ExpansionContext) -> Mapping[str, list[str]]:
-        """Return different values of each provider, drawn from the context's seed."""
+        """Return distinct values of each provider, drawn from the context's seed."""
         self._faker.seed_instance(context.seed)
         return {
             group: [value for name in names for value in self._draw(name)]
@@ -364,7 +363,7 @@ class FakerSource:
         make = getattr(self._faker, name)
         values: dict[str, None] = {}
         for _ in range(DRAWS_PER_MEMBER * self.count):
-            values.setdefault(str(make()).replace("\n", ", "))
+            values.setdefault(str(make()).replace("\n", ", "))  # addresses span lines
             if len(values) == self.count:
                 break
         return list(values)
@@ -375,7 +374,7 @@ def _faker(locales: Sequence[str], owner: str) -> Any:
         import faker
     except ImportError:
         raise MissingDependencyError("Making members up", "faker", "faker") from None
-    # Making a generator reads and advances Python's global generator; the caller's must stay as it was.
+    # Faker reads and advances Python's global generator; the caller's state must not change.
     state = random.getstate()
     try:
         return faker.Faker(list(locales))
@@ -393,17 +392,16 @@ _WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 class CorpusNeighbourSource:
     """Proposes the words of a corpus that lie nearest to the groups of listed terms.
 
-    A word counts if the corpus holds it often enough, it is not listed, and the cosine of its vector with
-    the mean vector of the nearest group is high enough: at least ``min_cosine``, and at least the cosine that
-    ``quantile`` of the group's own terms fall below.
+    A word counts if it is frequent enough, not listed, and near enough to the mean vector of its nearest
+    group: its cosine is at least ``min_cosine`` and at least the ``quantile`` of the group's own cosines.
 
     Args:
-        texts: the corpus; the user's own texts will do.
-        min_count: fewest occurrences of a word.
-        most: words of each group, at most; the nearest are taken.
-        vocabulary: most frequent words that are looked at; each costs one encoding.
+        texts: the corpus; the user's texts will do.
+        min_count: least number of occurrences of a word.
+        most: largest number of words of each group; the nearest ones.
+        vocabulary: number of most frequent words to compare; each costs one encoding.
         min_cosine: least cosine with the group's mean.
-        quantile: of the cosines of the group's own terms with its mean.
+        quantile: of the cosines of the group's terms with its mean.
     """
 
     name = "corpus neighbours"
@@ -434,7 +432,7 @@ class CorpusNeighbourSource:
                 written.setdefault(key, Counter())[word] += 1
         frequent = [key for key, count in counts.items() if count >= self.min_count]
         frequent.sort(key=lambda key: (-counts[key], key))
-        # As it is mostly written: the capital letter of a name stays.
+        # The most frequent spelling: a name keeps its capital.
         self._words = {
             key: min(written[key].items(), key=lambda item: (-item[1], item[0]))[0]
             for key in frequent
@@ -447,7 +445,7 @@ class CorpusNeighbourSource:
         """Return the nearest words of each group of listed terms, the nearest first.
 
         Raises:
-            InvalidInputError: the expansion has no encoder.
+            InvalidInputError: the context has no encoder.
         """
         encoder = context.require_encoder("CorpusNeighbourSource")
         assert context.centroids is not None
@@ -468,17 +466,17 @@ class CorpusNeighbourSource:
         return result
 
 
-_CHUNK = 512
+_CHUNK = 512  # texts per detector call and step of the bar
 
 
 class DetectorSource:
-    """Proposes what a detector finds in a corpus, grouped by the labels of its spans.
+    """Proposes a detector's matches in a corpus, grouped by the labels of their spans.
 
     Args:
         detector: any object with ``detect(texts)``, such as `PresidioDetector` or `SpacyDetector`.
-        texts: the corpus; the user's own texts will do.
-        min_count: fewest times that a find must occur.
-        most: members of each label, at most; the most frequent are taken.
+        texts: the corpus; the user's texts will do.
+        min_count: least number of occurrences of a match.
+        most: largest number of members of each label; the most frequent ones.
     """
 
     name = "detector"
@@ -498,10 +496,11 @@ class DetectorSource:
         return f"DetectorSource({type(self._detector).__name__}, {len(self._texts)} texts)"
 
     def members(self, context: ExpansionContext) -> Mapping[str, list[str]]:
-        """Return the finds by label, the most frequent first."""
+        """Return the matches by label, the most frequent first."""
         counts: dict[str, Counter[str]] = {}
         written: dict[str, str] = {}
         positional = getattr(self._detector, "positional", False)
+        # Given spans belong to texts by position: such a detector must see all texts in one call.
         size = len(self._texts) if positional else _CHUNK
         starts = range(0, len(self._texts), size)
         for start in progress(starts, "finding members", show=context.show_progress, unit="block"):

@@ -24,7 +24,7 @@ Indices = npt.NDArray[np.int64]
 class TokenVocabulary:
     """The words whose leakage is measured; column ``j`` of token labels belongs to ``tokens[j]``.
 
-    The tokens are text of the concept, so the repr shows their number only.
+    The tokens are text of the concept: the repr shows only their number.
     """
 
     tokens: tuple[str, ...]
@@ -55,20 +55,21 @@ class TokenVocabulary:
 
     @classmethod
     def most_frequent(cls, tokens: Iterable[Iterable[str]], least: int) -> Self:
-        """Return the tokens that at least ``least`` texts hold, most frequent first."""
+        """Return the tokens that occur in at least ``least`` texts, most frequent first."""
         counts = Counter(token for row in tokens for token in row)
         frequent = (token for token, count in counts.items() if count >= least)
+        # ties in alphabetical order, for determinism
         return cls(tuple(sorted(frequent, key=lambda token: (-counts[token], token))))
 
     def labels(self, tokens: Sequence[Iterable[str]]) -> npt.NDArray[np.uint8]:
-        """Return which tokens each text holds: (N, V), 0 or 1."""
+        """Return the (N, V) array of 0 and 1 that marks the tokens of each text."""
         labels = np.zeros((len(tokens), len(self)), dtype=np.uint8)
         for i, row in enumerate(tokens):
             labels[i, [self._columns[token] for token in row if token in self._columns]] = 1
         return labels
 
     def index(self, token: str) -> int:
-        """Return the column of ``token``; raises KeyError without naming it."""
+        """Return the column of ``token``; the KeyError does not quote it."""
         try:
             return self._columns[token]
         except KeyError:
@@ -82,14 +83,13 @@ class ConceptMatches:
     Every text is in exactly one of ``with_concept``, ``without_concept`` and ``emptied``.
 
     Attributes:
-        name: The name of the concept.
-        texts: The texts, D+ where they hold the concept.
-        spans: For each text its spans, sorted and not overlapping; empty for a concept that is
-            given by labels.
+        name: Name of the concept.
+        texts: D+ where they hold the concept.
+        spans: Spans of each text, sorted and not overlapping; empty for a concept given by labels.
         with_concept: Indices of the texts that hold the concept and something beside it: the pairs.
-        without_concept: Indices of the texts in which nothing was found.
+        without_concept: Indices of the texts without a match.
         emptied: Indices of the texts of which removal leaves no letter or digit; they make no pair.
-        labels: For a concept given by labels, the label of each text; else None.
+        labels: Label of each text for a concept given by labels; else None.
     """
 
     name: str
@@ -106,11 +106,11 @@ class ConceptMatches:
         return f"ConceptMatches({self.name!r}, {counts})"
 
     def positives(self) -> list[str]:
-        """Return D+: the texts with the concept, aligned with ``with_concept``."""
+        """Return D+: the texts with the concept, in the order of ``with_concept``."""
         return [self.texts[i] for i in self.with_concept]
 
     def negatives(self) -> list[str]:
-        """Return D-: the same texts with the concept removed, aligned with ``with_concept``.
+        """Return D-: the same texts with the concept removed, in the order of ``with_concept``.
 
         Raises:
             ConceptError: the concept is given by labels, so there is nothing to remove.
@@ -123,7 +123,7 @@ class ConceptMatches:
         return list(self._negatives)
 
     def tokens(self) -> list[tuple[str, ...]]:
-        """Return for each text with the concept the different words inside its spans, casefolded.
+        """Return for each text with the concept the distinct words inside its spans, casefolded.
 
         For a concept given by labels it is the label alone.
         """
@@ -137,15 +137,15 @@ class ConceptMatches:
     def token_labels(
         self, vocabulary: TokenVocabulary | None = None, min_count: int = 15
     ) -> tuple[npt.NDArray[np.uint8], TokenVocabulary]:
-        """Return which words of the concept each text holds, and the words.
+        """Return the concept's words in each text, and their vocabulary.
 
         Only words inside spans count: a text that has the word elsewhere has 0 in its column.
 
         Args:
-            vocabulary: The columns, for example those of the training texts; None makes one of
-                the words that at least ``min_count`` texts hold, most frequent first.
-            min_count: Lower, and rare words are measured on few examples. If no word reaches it the
-                array has no column.
+            vocabulary: The columns, for example those of the training texts; None takes the words in at
+                least ``min_count`` texts, most frequent first.
+            min_count: A lower value measures rare words on few examples. If no word reaches it, the array
+                has no column.
 
         Returns:
             A 0/1 array of shape (len(with_concept), V), dtype uint8, and the vocabulary.
@@ -159,8 +159,9 @@ class ConceptMatches:
     def frequent_tokens(
         self, thresholds: Sequence[int], rows: Indices | None = None
     ) -> TokenVocabulary:
-        """Return the words that enough texts hold: the highest threshold that keeps half of all
-        occurrences, else the lowest one.
+        """Return the vocabulary at the highest threshold that keeps half of all occurrences.
+
+        The lowest threshold if none does.
 
         Args:
             thresholds: Numbers of texts, descending.
@@ -172,13 +173,12 @@ class ConceptMatches:
         vocabulary = TokenVocabulary(())
         for threshold in thresholds:
             vocabulary = TokenVocabulary.most_frequent(chosen, threshold)
-            # Descending thresholds: stop at the first that keeps half of all occurrences.
             if 2 * sum(counts[word] for word in vocabulary) >= counts.total():
                 break
         return vocabulary
 
     def report(self) -> dict[str, Any]:
-        """Return the counts, JSON-able, without any text; a label's name may be one."""
+        """Return the counts as JSON-ready values, without any text; labels are counted, not listed."""
         labels = [span.label for spans in self.spans for span in spans]
         return {
             "concept": self.name,
@@ -201,7 +201,7 @@ def build_matches(
     min_texts: int,
     owner: str,
 ) -> ConceptMatches:
-    """Return the matches, after refusing a concept that is found nowhere, too rarely or alone.
+    """Return the matches; raise if the concept is found nowhere, too rarely, or without other words.
 
     Args:
         negatives: One for each text with spans, in order; empty for a concept given by labels.
@@ -237,13 +237,14 @@ def build_matches(
                               "From so few nothing reliable can be learnt.",
                               "Give more texts or a wider concept, or lower min_texts.",
                               code="E-CONCEPT-FEW")  # fmt: skip
-    # Copies pass the count but add no information.
+    # Copies reach the count but add no information.
     different = len({texts[i] for i in holding})
     if different < min_texts:
         raise ConceptError.of(owner, "texts", needed, f"{different} different ones among {len(holding)}",
                               "Copies of a text teach nothing new.",
                               "Remove the copies and give more texts, or lower min_texts.",
                               code="E-CONCEPT-FEW")  # fmt: skip
+    # Every span leaves with its canonical term, which token labels are made of.
     complete = tuple(
         tuple(
             s if s.term else Span(s.start, s.end, s.label, canonical(texts[i][s.start : s.end]))
@@ -265,5 +266,5 @@ def build_matches(
 
 def _indices(values: list[int]) -> Indices:
     array = np.asarray(values, dtype=np.int64)
-    array.setflags(write=False)
+    array.setflags(write=False)  # frozen dataclass, frozen arrays
     return array

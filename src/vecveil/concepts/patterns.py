@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 LARGEST_PATTERN = 100_000
-"""Elements; more than any pattern that people write, and compiled within a second."""
+"""Largest number of elements: beyond any hand-written pattern, compiled within a second."""
 
 _COUNT = re.compile(r"\{\s*(\d{1,20})")
 _OTHER_SYNTAX = re.compile(r"\(\?(?:#|[A-Za-z0-9\-]*[xV])")
@@ -26,15 +26,15 @@ _OTHER_SYNTAX = re.compile(r"\(\?(?:#|[A-Za-z0-9\-]*[xV])")
 
 
 def unrolled_size(pattern: str) -> int:
-    """Return a bound of the elements of ``pattern`` with all least counts written out.
+    """Return an upper bound of the number of elements of ``pattern`` with all least counts written out.
 
-    Counts multiply where groups enclose each other. Where comments or flags hide the groups, all do.
+    Counts multiply where groups enclose each other. If comments or flags hide the groups, all counts multiply.
     """
-    # Every count multiplies, whether or not groups enclose it: an upper bound.
+    # The cheap bound first: every count multiplies, whether or not groups enclose it.
     counts = [max(1, int(digits)) for digits in _COUNT.findall(pattern)]
     every = len(pattern)
     for count in counts:
-        every = min(every * count, 10**30)
+        every = min(every * count, 10**30)  # the cap keeps the integers small
     if every <= LARGEST_PATTERN or _OTHER_SYNTAX.search(pattern):
         return every
     return _nested_size(pattern)
@@ -48,6 +48,7 @@ def _nested_size(pattern: str) -> int:
         letter = pattern[i]
         count = _COUNT.match(pattern, i) if letter == "{" else None
         if count is not None:
+            # x{1000} is a thousand copies of its element, one of which was counted already.
             more = last * (max(1, int(count[1])) - 1)
             sums[-1] += more
             last += more
@@ -82,20 +83,20 @@ def _end_of_set(pattern: str, start: int) -> int:
 
 
 class PatternDetector:
-    """Finds what regular expressions match, in the syntax of the ``regex`` package.
+    """Finds matches of regular expressions, in the syntax of the ``regex`` package.
 
-    Patterns are taken as written: case matters unless a pattern begins with ``(?i)``, and nothing
-    asks for whole words unless the pattern does (``\\b``).
+    Patterns are used as written: case-sensitive unless a pattern begins with ``(?i)``, and not limited
+    to whole words unless the pattern is (``\\b``).
 
     Args:
         patterns: At least one pattern; none may match the empty string.
-        time_limit: Seconds that all patterns together may take on one text; beyond it ``detect``
-            raises. Raise it for very long texts; lower it to fail sooner on bad patterns.
+        time_limit: Seconds for all patterns together on one text; beyond it ``detect`` raises. Raise it
+            for very long texts; lower it to fail sooner on bad patterns.
         label: The label of the spans.
         owner: The name that error messages begin with.
     """
 
-    rescans = True
+    rescans = True  # see TermDetector.rescans
 
     def __init__(
         self,
@@ -119,7 +120,7 @@ class PatternDetector:
             if not isinstance(pattern, str):
                 raise InvalidInputError.of(owner, "patterns", "a sequence of strings",
                                            f"{type(pattern).__name__} at position {i}")  # fmt: skip
-            # Compiling has no time limit: repetitions with a count are written out, and take gigabytes.
+            # Compiling has no time limit, and regex expands counted repetitions into gigabytes.
             if unrolled_size(pattern) > LARGEST_PATTERN:
                 constraint = f"of at most {LARGEST_PATTERN:,} elements, repetitions written out"
                 got = f"a larger one at position {i}"
@@ -135,6 +136,7 @@ class PatternDetector:
                                            f"one at position {i} that does not{where}",
                                            fix="The syntax is that of the Python package regex.") from None  # fmt: skip
             self._patterns.append(compiled)
+            # A pattern that matches the empty string would match everywhere; removal would never end.
             try:
                 empty = compiled.match("", timeout=self.time_limit)
             except TimeoutError:
@@ -149,7 +151,7 @@ class PatternDetector:
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """Return the patterns as they were written; they are text of the concept."""
+        """The patterns as written; they are text of the concept."""
         return tuple(pattern.pattern for pattern in self._patterns)
 
     def __repr__(self) -> str:
@@ -160,11 +162,11 @@ class PatternDetector:
         return {"kind": "patterns", "patterns": len(self), "time_limit": self.time_limit}
 
     def detect(self, texts: Sequence[str]) -> list[list[Span]]:
-        """Return for each text what the patterns match, pattern by pattern.
+        """Return the matches in each text, pattern by pattern.
 
         Raises:
-            InvalidInputError: one text takes longer than the time limit, or a pattern matches the
-                empty string somewhere.
+            InvalidInputError: one text takes longer than the time limit, or a pattern matches the empty
+                string somewhere.
         """
         return [self._spans(row, text) for row, text in enumerate(texts)]
 
@@ -172,7 +174,7 @@ class PatternDetector:
         spans: list[Span] = []
         deadline = time.monotonic() + self.time_limit
         for i, pattern in enumerate(self._patterns):
-            # All patterns share one limit per text.
+            # All patterns share one limit per text; regex takes a limit of 0 for none.
             left = max(deadline - time.monotonic(), 1e-3)
             try:
                 for match in pattern.finditer(text, timeout=left):

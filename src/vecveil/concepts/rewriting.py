@@ -1,6 +1,6 @@
 """Rewriters: replace a concept in a text before the text is encoded.
 
-Texts in which the detectors find nothing are returned as they are: what a detector misses stays.
+Texts without a match are returned unchanged: what a detector misses stays.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ __all__ = [
     "made_up_members",
 ]
 
-ROUNDS = 4
+ROUNDS = 4  # further rounds mean a pattern that matches asterisks
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Rewriter(ABC):
-    """Rewrites texts; the same text always comes out the same.
+    """Rewrites texts; equal texts give equal results.
 
-    What takes the concept's place never depends on what stood there, but for its length or number of words: whoever
-    has the seed and candidate texts that differ in the concept alone gets the same text from all of them.
+    The replacement never depends on the replaced words, except on their length or number: whoever has the seed and
+    candidate texts that differ in the concept alone gets the same text from all of them.
 
     Attributes:
-        concept: what is found and replaced.
-        seed: of what is drawn.
+        concept: the concept to find and replace.
+        seed: of the random draws.
     """
 
     concept: Concept
@@ -56,14 +56,14 @@ class Rewriter(ABC):
 
     kind: ClassVar[str]
     leaves_members: ClassVar[bool] = False
-    """Whether members of the concept are put in place of others, so that it is found in what comes out."""
+    """True if the output holds members of the concept, so that detectors still match it."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.concept.name!r})"
 
     @property
     def needs_spans(self) -> bool:
-        """Whether the concept's spans were given for certain texts, so that others need spans of their own."""
+        """True if the concept's spans belong to certain texts, so that other texts need spans too."""
         return any(getattr(detector, "positional", False) for detector in self.concept.detectors)
 
     @final
@@ -77,11 +77,11 @@ class Rewriter(ABC):
         """Return ``texts`` rewritten, one for each.
 
         Args:
-            spans: where the concept is, for each text; None finds it.
+            spans: of the concept in each text; None detects them.
 
         Raises:
             InvalidInputError: spans outside their text, or none given for a concept of given spans.
-            ReleaseError: the concept is still found in what came out; nothing is returned.
+            ReleaseError: the concept is still found in the output; nothing is returned.
         """
         owner = "Rewriter.rewrite"
         texts = check_texts(texts, owner=owner, min_rows=0)
@@ -101,10 +101,10 @@ class Rewriter(ABC):
         return written if self.leaves_members else self._without_rest(written, rows)
 
     def _without_rest(self, written: list[str], rows: Sequence[Sequence[Span]]) -> list[str]:
-        """Blacken what the replacement has joined into a new match; refuse what cannot be."""
+        """Redact matches that the replacement has joined; raise if some cannot be removed."""
         detectors = [d for d in self.concept.detectors if getattr(d, "rescans", False)]
         todo = [i for i, row in enumerate(rows) if row] if detectors else []
-        # Blackening can create a new match; a pattern that matches asterisks never ends.
+        # Redaction can create a new match; for a pattern that matches asterisks it never ends.
         for _ in range(ROUNDS):
             again = detect_all("", detectors, [written[i] for i in todo], show_progress=False)
             left = [(i, row) for i, row in zip(todo, again, strict=True) if row]
@@ -123,23 +123,23 @@ class Rewriter(ABC):
         """Return ``text`` with its spans replaced."""
 
     def draws(self, text: str, spans: Sequence[Span]) -> np.random.Generator:
-        """Return the generator of one text, from the seed and what stands around the concept."""
-        # The generator must not depend on the concept's own words, or it would reveal them.
+        """Return the random generator of one text, from the seed and the text around the concept."""
+        # A generator that depended on the concept's words would let a holder of the seed test guesses.
         around = replace(text, spans, lambda span: f"\0{span.label}\0")
         key = f"vecveil.rewriting/1 {self.kind} {self.seed}".encode()
         digest = hmac.new(key, around.encode("utf-8", "surrogatepass"), hashlib.sha256).digest()
         return np.random.default_rng(np.frombuffer(digest, dtype=np.uint32))
 
     def settings(self) -> dict[str, Any]:
-        """Return what else decides the outcome, JSON-ready; it may hold words of the texts."""
+        """Return the settings that decide the output, JSON-ready; they may hold words of the texts."""
         return {}
 
     def counts(self) -> dict[str, Any]:
-        """Return numbers about the settings, for a report; no word is in it."""
+        """Return counts of the settings for a report, without any word."""
         return {}
 
     def to_record(self) -> dict[str, Any]:
-        """Return everything that is needed to rewrite again: terms, patterns and lists of words in clear.
+        """Return everything needed to rewrite again: terms, patterns and word lists in clear.
 
         Raises:
             ConceptError: the concept cannot be saved (`vecveil.concepts.concept`).
@@ -148,10 +148,10 @@ class Rewriter(ABC):
         return {"kind": self.kind, "seed": self.seed, "concept": concept, **self.settings()}
 
     def identity(self) -> dict[str, Any]:
-        """Return what tells rewriters apart: the record, or where there is none, this object alone."""
+        """Return a value that differs between rewriters: the record, or a random one without it."""
         try:
             return self.to_record()
-        except ConceptError:  # a detector that nothing is known of: equal to none
+        except ConceptError:  # an unknown detector: equal only to this very object
             return {"kind": self.kind, "seed": self.seed, "own": self._own, **self.settings()}
 
     @cached_property
@@ -161,7 +161,7 @@ class Rewriter(ABC):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Redacting(Rewriter):
-    """Every character of a span becomes ``*`` (the RemovePII of SPARSE, appendix F.3); lengths stay."""
+    """Replaces every character of a span by ``*`` (RemovePII of SPARSE, appendix F.3); lengths stay."""
 
     kind: ClassVar[str] = "redact"
 
@@ -170,13 +170,14 @@ class Redacting(Rewriter):
 
 
 _WORD = re.compile(r"\w+")
-FEWEST_WORDS = 20
+FEWEST_WORDS = 20  # fewer would mark the replacement as one
+# a single member would be the same replacement everywhere
 FEWEST_MEMBERS = 2
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ReplacingAtRandom(Rewriter):
-    """Each word of a span becomes a random one of ``words``, with one space between."""
+    """Replaces each word of a span by a random one of ``words``, with single spaces between."""
 
     words: tuple[str, ...] = ()
 
@@ -192,13 +193,13 @@ class ReplacingAtRandom(Rewriter):
         count: int = 2000,
         min_texts: int = 5,
     ) -> Self:
-        """Return the rewriter with the most frequent words of the texts beside the concept.
+        """Return the rewriter with the most frequent words of the texts outside the concept.
 
         Args:
-            matches: what ``concept`` found in the texts.
-            count: words at most. More hides better which replacement is one, and puts more of the texts' words into
-                a saved protector.
-            min_texts: a word counts if so many texts hold it outside the concept; rare ones may be names.
+            matches: of ``concept`` in the texts.
+            count: largest number of words. More of them disguise the replacement better and put more of the
+                texts' words into a saved protector.
+            min_texts: least number of texts with the word outside the concept; rare words may be names.
 
         Raises:
             ConceptError: fewer than 20 words.
@@ -209,13 +210,14 @@ class ReplacingAtRandom(Rewriter):
         held: Counter[str] = Counter()
         own: set[str] = set()
         for text, spans in zip(matches.texts, matches.spans, strict=True):
+            # Each text counts a word once: a word repeated in one private text must not look common.
             held.update(set(_WORD.findall(replace(text, spans, lambda _: " ").casefold())))
             own.update(word for span in spans for word in _WORD.findall(span.term))
         known = sorted(
             (word for word, texts in held.items() if texts >= least and word not in own),
             key=lambda word: (-held[word], word),
         )
-        # Drop words that the concept itself would find.
+        # Drop words that the concept's detectors match; given spans cannot match a word list.
         if not any(getattr(detector, "positional", False) for detector in concept.detectors):
             rows = concept.detect(known, show_progress=False)
             known = [word for word, spans in zip(known, rows, strict=True) if not spans]
@@ -230,6 +232,7 @@ class ReplacingAtRandom(Rewriter):
         rng = self.draws(text, spans)
 
         def fill(span: Span) -> str:
+            # one word even for a span of symbols
             count = len(_WORD.findall(text[span.start : span.end]))
             return " ".join(
                 self.words[i] for i in rng.integers(len(self.words), size=max(count, 1))
@@ -248,13 +251,13 @@ class ReplacingAtRandom(Rewriter):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ReplacingByMembers(Rewriter):
-    """Each span becomes a member of the same type, the same term the same one within a text.
+    """Replaces each span by a member of the same type; equal terms of a text get equal members.
 
-    It is drawn without regard to what stood there, so that of k members it is by chance the same one in 1/k of texts:
-    a draw of the others alone would tell which it was not. A span whose type has no member is blackened.
+    The draw ignores the replaced term, so with k members the term itself is drawn in 1/k of the texts: a
+    draw of the others alone would reveal which term it was not. A span whose type has no member is redacted.
 
     Attributes:
-        members: for each type (label of the spans) its members, as they were first written.
+        members: for each type (label of the spans) its members, as first written.
     """
 
     members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -267,11 +270,12 @@ class ReplacingByMembers(Rewriter):
         """Return the rewriter with the members that ``matches`` found in the texts.
 
         Raises:
-            ConceptError: a type has one member alone, so that nothing can take its place.
+            ConceptError: a type has only one member, so no other can replace it.
         """
         terms_of: dict[str, dict[str, str]] = defaultdict(dict)
         for text, spans in zip(matches.texts, matches.spans, strict=True):
             for span in spans:
+                # A dictionary by term: several spellings of a term count as one member, the first one.
                 terms_of[span.label].setdefault(span.term, text[span.start : span.end])
         fewest = min((len(terms) for terms in terms_of.values()), default=0)
         if fewest < FEWEST_MEMBERS:
@@ -293,6 +297,7 @@ class ReplacingByMembers(Rewriter):
             if not own:
                 return "*" * (span.end - span.start)
             if (span.label, span.term) not in chosen:
+                # Without replacement within a text: two people stay two people until the members run out.
                 rest = left.get(span.label) or [own[i] for i in rng.permutation(len(own))]
                 chosen[span.label, span.term] = rest[-1]
                 left[span.label] = rest[:-1]
@@ -305,7 +310,7 @@ class ReplacingByMembers(Rewriter):
         return {"members": {label: list(own) for label, own in self.members.items()}}
 
     def counts(self) -> dict[str, Any]:
-        """Return how many members the types have."""
+        """Return the numbers of types and members."""
         sizes = [len(own) for own in self.members.values()]
         return {"types": len(sizes), "fewest_members": min(sizes, default=0), "members": sum(sizes)}
 
@@ -317,16 +322,16 @@ PROVIDERS = {
     "IBAN_CODE": "iban", "IBAN": "iban", "IP_ADDRESS": "ipv4", "URL": "url", "US_SSN": "ssn",
     "US_BANK_NUMBER": "bban", "DATE_TIME": "date", "DATE": "date",
 }  # fmt: skip
-"""Faker's provider for the entity types of Presidio, spaCy and common models."""
+"""Faker's provider for each entity type of Presidio, spaCy and common models."""
 
 
 def made_up_members(
     types: Iterable[str], *, locales: Sequence[str] = ("en_US",), count: int = 500, seed: int = 0
 ) -> dict[str, tuple[str, ...]]:
-    """Return ``count`` different values at most for each type, the same for the same seed.
+    """Return at most ``count`` distinct values for each type; equal seeds give equal values.
 
     Raises:
-        ConceptError: a type that Faker has no provider for here.
+        ConceptError: a type without a Faker provider here.
         MissingDependencyError: faker is not installed.
     """
     labels = sorted(set(types))
@@ -338,5 +343,6 @@ def made_up_members(
     source = FakerSource(
         {label: [PROVIDERS[label.upper()]] for label in labels}, locales=locales, count=count
     )
+    # FakerSource reads only the seed: neither listed terms nor an encoder are needed.
     context = ExpansionContext((), (), np.zeros(0, dtype=np.intp), seed=seed)
     return {label: tuple(sorted(values)) for label, values in source.members(context).items()}

@@ -1,4 +1,4 @@
-"""Terms: a list of words and phrases, all found in one pass (Aho-Corasick)."""
+"""Term detector: find a list of words and phrases in one pass (Aho-Corasick)."""
 
 from __future__ import annotations
 
@@ -12,30 +12,29 @@ from vecveil.errors import InvalidInputError, MissingDependencyError, wrong_type
 
 __all__ = ["TermDetector"]
 
-# 1 for the ASCII characters that a word is made of.
+# Translation table of bytes: 1 for the ASCII characters of words.
 _JOINS = bytes(int(chr(i).isalnum() or chr(i) == "_") if i < 128 else 0 for i in range(256))
 
 
 class TermDetector:
     """Finds terms as whole words.
 
-    Upper and lower case are equal unless ``case_sensitive``; always equal are composed and
-    decomposed characters, any run of whitespace and one space, typographic and plain apostrophes
-    and hyphens. A match begins and ends where a word may (``is_boundary``): ``art`` is not found in
-    ``party``, but in ``art's`` and ``art-house``; ``c++`` is found in ``C++.``. Of matches inside
-    one another the longest counts; a longer candidate that is not a whole word hides nothing.
+    Upper and lower case are equal unless ``case_sensitive``. Composed and decomposed characters, any
+    run of whitespace and one space, typographic and plain apostrophes and hyphens are always equal. A
+    match begins and ends at word boundaries (``is_boundary``): ``art`` is not found in ``party``, but in
+    ``art's`` and ``art-house``; ``c++`` is found in ``C++.``. Of nested matches the longest counts; a
+    longer candidate that is not a whole word hides nothing.
 
     Args:
-        terms: At least one term; the same term twice counts once.
-        case_sensitive: Whether case matters.
+        terms: At least one term; duplicates count once.
         label: The label of the spans.
         owner: The name that error messages begin with.
 
     Attributes:
-        terms: The terms as they are looked for, folded; they are text of the concept.
+        terms: The folded terms; they are text of the concept.
     """
 
-    rescans = True  # finds the same in any text, so what removal has joined can be found again
+    rescans = True  # results depend on the text alone, so texts after removal can be scanned again
 
     def __init__(
         self,
@@ -61,7 +60,7 @@ class TermDetector:
                 raise InvalidInputError.of(
                     owner, "terms", "terms with a letter, digit or symbol", got
                 )
-            # Two spellings of one term are one pattern; the first is reported.
+            # Two spellings of one term are one pattern; spans report the first spelling.
             folded.setdefault(key, canonical(term))
         if not folded:
             raise InvalidInputError.of(owner, "terms", "at least one term", "none")
@@ -82,7 +81,7 @@ class TermDetector:
         return {"kind": "terms", "terms": len(self), "case_sensitive": self.case_sensitive}
 
     def detect(self, texts: Sequence[str]) -> list[list[Span]]:
-        """Return for each text its longest matches, sorted; they may overlap, not enclose."""
+        """Return the longest matches in each text, sorted; they may overlap but not nest."""
         return [self._spans(text) for text in texts]
 
     def _spans(self, text: str) -> list[Span]:
@@ -90,7 +89,8 @@ class TermDetector:
         candidates = self._matcher.find_matches_as_indexes(folded, overlapping=True)
         if not candidates:
             return []
-        if folded.isascii():  # the same as is_boundary, without a call for each candidate
+        if folded.isascii():  # is_boundary for all candidates at once, on bytes
+            # Padded by one byte on each side: position i of the text lies between joins[i] and joins[i + 1].
             joins = b"\0%b\0" % folded.encode("ascii").translate(_JOINS)
             whole = [
                 (start, -end, term)
@@ -105,9 +105,9 @@ class TermDetector:
             ]
         if not whole:
             return []
-        # Sorted by start, longest first: of matches that enclose one another the first counts.
+        # Sorted by start, longest first: a nested match ends at or before `reached`.
         whole.sort()
-        # ASCII text of the same length folds character by character: offsets are equal.
+        # ASCII folding keeps the length unless it collapsed whitespace: then offsets are equal.
         if text.isascii() and len(folded) == len(text):
             origin: Sequence[int] = range(len(text) + 1)
         else:
@@ -129,7 +129,7 @@ def _matcher(patterns: list[str]) -> Any:
         raise MissingDependencyError("Finding terms", "ahocorasick_rs", "concepts") from None
     return ahocorasick_rs.AhoCorasick(
         patterns,
-        # Standard matching reports overlaps, of which the whole words are selected.
+        # Leftmost-longest matching would drop a term inside a longer one that is no whole word.
         matchkind=ahocorasick_rs.MatchKind.Standard,
         store_patterns=False,
         implementation=ahocorasick_rs.Implementation.ContiguousNFA,
