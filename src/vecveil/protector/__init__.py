@@ -1,4 +1,4 @@
-"""The artefact that protects, and how it is fitted, saved and loaded."""
+"""The fitted artefact that protects vectors: fit, save, load, release."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ __all__ = [
     "register_method",
 ]
 
-# Loading a protector and protecting vectors does without these.
+# Loaded on first use: loading a protector and protecting vectors need none of these.
 _LAZY = {
     **dict.fromkeys(("fit", "fit_labels", "fit_pairs"), "fitting"),
     **dict.fromkeys(

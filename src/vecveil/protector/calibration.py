@@ -27,16 +27,16 @@ __all__ = [
 ]
 
 SMALLEST_NOISE = 0.02
-"""Least noise-to-signal ratio that a calibration tries: below it the noise protects nothing."""
+"""Least noise-to-signal ratio of a calibration: noise below it protects nothing."""
 LARGEST_NOISE = 100.0
 ADVANTAGE_QUANTILE = 0.95
 COSINE_ROWS = 2000
 
 
 class CommonDraws:
-    """Releases of one candidate at any noise level from the same draws, so that utility is smooth in the level.
+    """Releases of one candidate at any noise level from the same draws, so utility is smooth in the level.
 
-    For a linear family T x and T z are kept for each array, so a further level costs one addition.
+    For a linear family T x and T z are cached per array: a further level costs one addition.
     """
 
     def __init__(
@@ -61,10 +61,11 @@ class CommonDraws:
                 y = x + np.float32(noise) * z
             else:
                 y = self._draw(x, noise, place)
+            # T(x + rz) = Tx + rTz: a fixed map of linear noise is in x and z already.
             if linear is not None and not (candidate.fixed_map and candidate.family.is_linear):
                 y = linear.apply(y, reduced=self.reduced)
             for step in candidate.after:
-                if step.value == OPEN_RANGE:  # the fit sets it once the noise is known
+                if step.value == OPEN_RANGE:  # the fit sets the range once the noise is known
                     step = Step("int8", float(np.quantile(np.abs(y), 0.9999)) or 1.0)
                 y = step.apply(y)
             return y
@@ -74,8 +75,8 @@ class CommonDraws:
     def _parts(
         self, X: Embeddings, linear: LinearMap | None
     ) -> tuple[Embeddings, Embeddings, Embeddings | None, int]:
-        """Return ``X``, its rows and unit noise (both behind a fixed map), and the number of its draw."""
-        candidate, key = self.candidate, id(X)  # the entry holds X, so that its id stays its own
+        """Return ``X``, its rows and unit noise (both after a fixed map), and the number of its draw."""
+        candidate, key = self.candidate, id(X)  # the entry holds X, so no other array gets its id
         if key not in self._cache:
             place = len(self._cache)
             rows = candidate.before.apply(np.asarray(X, dtype=np.float32), owner="fit")
@@ -107,16 +108,17 @@ def calibrate(
 
     Args:
         rms_norm: root mean square norm of the embeddings.
-        pairs: embeddings with and without the concept, as they are before the noise; None where there are none.
+        pairs: embeddings with and without the concept, before the noise, or None.
         own: the user's embeddings, for a target cosine.
 
     Raises:
-        CalibrationError: a target is out of reach; the message says what is in reach.
+        CalibrationError: no noise reaches the target; the message names the best figure.
     """
     if not candidate.family.scales:
         return 0.0
     if scale.target_cosine is not None and candidate.family.is_linear:
         return _noise_of_cosine(candidate, scale.target_cosine, rms_norm, own, seed)
+    # ε, σ, a ratio or a radius fix the noise; targets of utility or advantage need a search.
     fixed = scale.noise(rms_norm, candidate.shape.dimension, candidate.family)
     if fixed is not None:
         return fixed
@@ -139,7 +141,7 @@ def calibrate(
 def _noise_of_cosine(
     candidate: Candidate, target: float, rms_norm: float, own: Embeddings, seed: int
 ) -> float:
-    """Return the noise at which these vectors and their noisy selves, before any map, have that mean cosine."""
+    """Return the noise at which vectors and noisy vectors, before any map, have this mean cosine."""
     plain = replace(candidate, map_of=lambda _: None, fixed_map=True, after=())
     draws = CommonDraws(plain, rms_norm, seed)
     rows = own[:COSINE_ROWS]
@@ -168,24 +170,25 @@ def noise_of_advantage(
         linear = candidate.map_of(noise)
         down = None if linear is None else linear.down
         distances = mechanism.distances(positive, negative, down=down)
+        # The advantage grows with the distance, so its quantile is that of the distances: one evaluation.
         return float(mechanism.advantage(np.quantile(distances, [ADVANTAGE_QUANTILE]))[0])
 
     exceeded = bisect(lambda noise: advantage(noise) > target)
     if exceeded is None:
-        return SMALLEST_NOISE  # the least noise that is tried meets the target
+        return SMALLEST_NOISE  # the least noise meets the target
     if exceeded >= LARGEST_NOISE:
         raise CalibrationError.of("fit", "target_advantage", f"at least {advantage(LARGEST_NOISE):.3g} here",
                                   target, "No noise that leaves anything of the vectors goes below.",
                                   "Raise the target.")  # fmt: skip
-    return exceeded * 1.002  # bisection stops within .2 % below
+    return exceeded * 1.002  # bisection stops up to 0.2 % below the root
 
 
 def bisect(holds: Callable[[float], bool], *, steps: int = 24) -> float | None:
-    """Return the largest noise-to-signal ratio in the range that is tried at which ``holds``, or None.
+    """Return the largest noise-to-signal ratio from `SMALLEST_NOISE` to `LARGEST_NOISE` at which ``holds``, or None.
 
     Args:
-        holds: true up to some ratio and false above it. Draws should be common to all calls, or bisection
-            chases the sampling error.
+        holds: true up to some ratio and false above it. Calls should share their draws, or bisection follows
+            the sampling error.
     """
     low, high = SMALLEST_NOISE, LARGEST_NOISE
     if not holds(low):
@@ -193,6 +196,7 @@ def bisect(holds: Callable[[float], bool], *, steps: int = 24) -> float | None:
     if holds(high):
         return high
     for _ in range(steps):
+        # Geometric mean: the range spans almost four decades.
         middle = float(np.sqrt(low * high))
         if holds(middle):
             low = middle
@@ -209,7 +213,7 @@ def largest_noise(utility: Callable[[float], float], target: float) -> float | N
 
 
 def refuse_target(target: float, reachable: float, owner: str) -> CalibrationError:
-    """Return the error for a target utility that no noise reaches; ``owner`` names the method."""
+    """Return the error for a target utility out of reach; ``owner`` names the method."""
     # Rounded down, so that a fit with the figure of the message succeeds.
     lower = math.floor(max(reachable, 0.0) * 1000) / 1000
     why = (

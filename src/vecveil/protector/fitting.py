@@ -1,7 +1,6 @@
 """Fit a protector: texts → pairs and labels → noise shape and map → search of the scale → artefact.
 
-`fit`, `fit_pairs` and `fit_labels` check their arguments into `FitOptions` and `FitVectors`; `_fit_vectors` does the
-rest.
+`fit`, `fit_pairs` and `fit_labels` check their arguments into `FitOptions` and `FitVectors` for `_fit_vectors`.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ __all__ = ["fit", "fit_labels", "fit_pairs", "refit", "refit_refusal"]
 UTILITY_ROWS = 10_000
 LABELLED_TEXTS = 40_000
 REWRITTEN_TEXTS = 1000
-"""Texts that are encoded clean and rewritten, to measure the utility that a text-level method leaves."""
+"""Number of texts encoded both clean and rewritten, to measure the utility of a text-level method."""
 
 UNBOUNDED = "Nothing bounds how well an attacker tells a text with the concept from the same text without it."
 
@@ -88,35 +87,33 @@ def fit(
 ) -> Protector:
     """Return a protector that hides ``concept`` in the embeddings of texts like ``texts``.
 
-    The concept's spans are removed from the texts that hold them, which gives the pairs D+ and D-; the
-    texts without the concept are the ordinary ones. At most 20,000 of each, drawn at random, are used.
-    A concept given by labels names no words to remove: see `fit_labels`.
+    Removing the concept's spans from the texts gives the pairs D+ and D-; texts without the concept are the
+    ordinary ones. At most 20,000 of each are used, drawn at random. For a concept given by labels see `fit_labels`.
 
     Args:
-        texts: the user's own texts, with and without the concept.
-        concept: what to hide.
+        texts: the user's texts, with and without the concept.
         encoder: a name for `vecveil.load_encoder`, or any object with ``encode(texts) -> (N, n)``.
         method: a name of `vecveil.protector.METHODS`, or of `vecveil.protector.TEXT_METHODS`, which rewrite the
             texts and have no scale; ``vecveil methods`` lists them with their scales.
-        epsilon, noise_to_signal, target_utility, target_cosine, target_advantage, sigma, radius: exactly one of those
-            that the method has; see `fit_pairs`.
+        epsilon, noise_to_signal, target_utility, target_cosine, target_advantage, sigma, radius: exactly one of
+            the method's scales; see `fit_pairs`.
         delta, utility, before, postprocess, output: see `fit_pairs`.
         options: of the method, see `fit_pairs`. textcrafter also ``relabel``: ``"presidio"`` or any object with
-            ``detect(texts)``. Texts without the concept in which it detects PII then count as texts with it.
-            replace-random: ``words`` (2,000, how many words replacements are drawn from) and ``min_word_texts`` (5, how
-            many texts must hold each). replace-semantic: ``members``: ``"own"`` (of the texts), ``"faker"`` (made up,
-            with ``locales`` and ``count``), or lists by type.
+            ``detect(texts)``; ordinary texts in which it detects PII then count as texts with the concept.
+            replace-random: ``words`` (2,000, size of the vocabulary of replacements) and ``min_word_texts`` (5,
+            fewest texts that hold each). replace-semantic: ``members``: ``"own"`` (of the texts), ``"faker"``
+            (made up, with ``locales`` and ``count``), or lists by type.
         min_texts: fewest texts that must hold the concept, at least 20.
-        min_token_count: a concept word is a label of its own if so many texts hold it; None takes 10, or
-            5 or 3 where that would leave out more than half of the concept words' occurrences.
-        expansion: what `Concept.expand` returned for this concept: pairs and labels of members beside the own ones.
+        min_token_count: fewest texts for a concept word to be a label; None takes 10, or 5 or 3 where that
+            would leave out more than half of the concept words' occurrences.
+        expansion: result of `Concept.expand` for this concept, which adds pairs and labels of its members.
 
     Raises:
         ConceptError: the concept matches nothing, too few texts, or leaves nothing of them.
-        CalibrationError: the target cannot be reached; says what can.
+        CalibrationError: the target is out of reach; the message says what is in reach.
 
     Cost:
-        Encoding each text once, and each text with the concept a second time without it; then seconds.
+        Encoding each text once, and each text with the concept again without it; then seconds.
     """
     scales = {
         "epsilon": epsilon, "noise_to_signal": noise_to_signal, "target_utility": target_utility, "sigma": sigma,
@@ -136,7 +133,7 @@ def fit(
             texts, concept, encoder, method=method, options=options, min_texts=min_texts,
             seed=check_count(seed, owner="fit", param="seed", minimum=0), show_progress=show_progress,
         )  # fmt: skip
-    # Check everything before hours of encoding.
+    # Check all arguments first: encoding may take hours.
     settings = FitOptions.of(
         "fit", method=method, utility=utility, before=before, postprocess=postprocess, output=output,
         encoder=encoder, concept=concept.name, seed=seed, show_progress=show_progress,
@@ -154,7 +151,7 @@ def fit(
         concept.require_spans("fit")
         if expansion.concept != concept.name:
             raise IncompatibleError.of("fit", "expansion", f"of the concept {concept.name!r}", repr(expansion.concept))
-    # Loaded once, here: the same object encodes and is remembered by the protector.
+    # Load once: the object that encodes is also the one the protector keeps.
     settings = replace(settings, encoder=_load_encoder(encoder))
     matches = concept.find(texts, min_texts=min_texts, show_progress=show_progress)
     report: dict[str, Any] = {"texts": matches.report()}
@@ -229,48 +226,46 @@ def fit_pairs(
 
     Args:
         positive, negative: (N, n) embeddings with and without the concept; row i of each is one pair.
-        token_labels: (N, V) 0/1, which concept terms the text of each positive row holds (optional;
-            without it the concept's directions come from the pairs, which hides less).
-        background: (K, n) embeddings of ordinary texts, for covariances and for calibrating utility
-            (optional, better when given; without 20 rows the negatives stand in).
+        token_labels: (N, V) 0/1, the concept terms in the text of each positive row. Without it the concept's
+            directions come from the pairs, which hides less.
+        background: (K, n) embeddings of ordinary texts, for covariances and the calibration of utility. With
+            fewer than 20 rows the negatives replace them.
         method: a name of `vecveil.protector.METHODS`; ``vecveil methods`` lists them with their scales.
         epsilon: ε of metric DP per unit of the mechanism's norm. With unit-norm embeddings the noise has
             a norm of about n/ε: below ε ≈ n/2 little is left of the vector.
         noise_to_signal: root mean square norm of the noise, before the map, over that of the embeddings.
-        target_utility: share of the clean utility to keep with both sides protected; the largest noise
-            that keeps it is searched on these embeddings.
-        target_cosine: mean cosine between these vectors and their noisy selves, before the map.
-        target_advantage: the largest advantage that any attacker may have at telling a text with the concept
-            from the same text without it, for 95 % of these pairs; the least noise that keeps it is searched.
+        target_utility: share of the clean utility to keep with both sides protected; the fit searches the
+            largest noise that keeps it on these embeddings.
+        target_cosine: mean cosine between clean and noisy vectors, before the map.
+        target_advantage: largest advantage of any attacker at distinguishing a text with the concept from the
+            same text without it, for 95 % of these pairs; the fit searches the least noise that keeps it.
         sigma: standard deviation per coordinate of ``gaussian``.
-        delta: δ of ``ldp-gaussian``, beside ``epsilon``.
+        delta: δ of ``ldp-gaussian``, with ``epsilon``.
         radius: norm of every perturbation of ``textcrafter``; the vectors have norm 1.
         utility: the utility of ``target_utility``: ``similarity`` (Pearson correlation of pairwise cosines
             with the clean ones, half random pairs, half near neighbours), ``neighbours`` (recall@10), or a
             `vecveil.metrics.UtilityTask` such as `StsTask`, `RetrievalTask`, `ClassificationTask`.
-        before: ``none``, ``normalise`` or ``clip:RADIUS``, applied to vectors before the noise. It
-            bounds how far apart two inputs are, which turns metric privacy into plain local privacy.
+        before: ``none``, ``normalise`` or ``clip:RADIUS``, applied before the noise. It bounds the distance
+            between two inputs, which turns metric privacy into local privacy.
         postprocess: steps after the noise, free of privacy cost. None takes the method's own (subspace its
-            map, covariance the Wiener filter, the others nothing). A comma-separated string or a list of:
+            map, covariance the Wiener filter, others nothing). A comma-separated string or a list of:
             ``none`` or ``wiener`` first, in place of the method's own map; then ``normalise``, ``truncate:M``,
             ``float16``, ``int8`` (``int8:RANGE``), ``binary``, or `vecveil.mechanisms.Step`. Without its own
-            map the subspace method erases nothing: what is left is plain Laplace noise.
+            map the subspace method erases nothing and becomes plain Laplace noise.
         output: ``reduced`` releases the m kept coordinates (N, m) of the subspace method.
-        groups: (N,) ids of rows that belong together; None groups near-duplicates by their cosine.
-        encoder: the encoder of the embeddings, remembered by name and fingerprint.
+        groups: (N,) ids of rows that belong together; None groups near-duplicates by cosine.
+        encoder: the encoder of the embeddings, stored by name and fingerprint.
         **options: of the method. subspace: ``rank`` (erased directions), ``kept``, ``flattening``, ``pairs``,
-            ``gradients`` (how many of ``rank`` a non-linear reader chooses), ``transplants`` (fit on transplanted texts
-            too, see `vecveil.sensitivity.moments`). covariance: ``floor``, ``shape``, ``rank``.
+            ``gradients`` (number of directions that a non-linear reader chooses), ``transplants`` (fit on
+            transplanted texts too, see `vecveil.sensitivity.moments`). covariance: ``floor``, ``shape``, ``rank``.
             sparse: ``floor``, ``stability_seeds`` and the fields of `MaskOptions`. sparse-whitebox: ``floor``,
-            ``steps``, ``epochs``. textcrafter: ``checkpoint`` (a folder to
-            resume interrupted training from), ``further_positive`` (more embeddings with the concept) and the
-            fields of `vecveil.textcrafter.PolicySettings` but for the radius; textcrafter-subspace ``rank`` too. And
-            ``splits`` (1): of how many variates each normal one is made; more makes attacks on the bits of the noise
-            harder.
+            ``steps``, ``epochs``. textcrafter: ``checkpoint`` (folder for resuming training),
+            ``further_positive`` (more embeddings with the concept) and the fields of
+            `vecveil.textcrafter.PolicySettings` except the radius; textcrafter-subspace also ``rank``. All:
+            ``splits`` (1), the number of variates per normal; more makes attacks on the noise's bits harder.
 
     Raises:
-        InvalidInputError, IncompatibleError: arrays that do not fit together; unknown options.
-        CalibrationError: the target cannot be reached; says what can.
+        CalibrationError: the target is out of reach; the message says what is in reach.
     """
     settings = FitOptions.of(
         "fit_pairs", method=method, epsilon=epsilon, noise_to_signal=noise_to_signal,
@@ -306,31 +301,30 @@ def fit_labels(
     show_progress: bool | None = None,
     **options: Any,
 ) -> Protector:
-    """Return a protector that hides which label a text has (sentiment, topic, author), fitted on embeddings.
+    """Return a protector that hides the label of a text (sentiment, topic, author), fitted on embeddings.
 
-    There is no text "without the concept", so no pairs: the covariance between labels takes the place of theirs.
-    ``subspace`` erases the directions of the label means, one less than there are classes; what tells labels apart
-    in other ways is left to the kept directions and the noise.
+    No text is "without the concept", so there are no pairs: the covariance between labels replaces theirs.
+    ``subspace`` erases the directions of the label means, one less than there are classes; other differences between
+    labels are left to the kept directions and the noise.
 
     Args:
         X: (N, n) embeddings.
-        labels: N strings or integers, None for a text that has none; or a 0/1 array (N, V), where a text may hold
-            several. Ten texts at least for each. Texts without a label are ordinary ones; with a single label they
-            are the other class.
+        labels: N strings or integers, None for a text without a label; or a 0/1 array (N, V), where a text may
+            hold several. At least ten texts per label. Texts without a label are ordinary ones; with a single
+            label they are the other class.
         background: (K, n) further embeddings of texts without a label.
-        method: ``subspace``, ``covariance`` (shape "labels"), ``sparse`` (two classes), ``sparse-whitebox`` or a method
-            that learns nothing of the concept; not ``textcrafter``.
-        epsilon, noise_to_signal, target_utility, target_cosine, sigma, delta: one scale, see `fit_pairs`. There is no
-            ``target_advantage``: it is about pairs.
-        utility, before, postprocess, output, encoder, seed, options: see `fit_pairs`.
-        groups: (N,) ids of rows that belong together; None groups near-duplicates by their cosine.
+        method: ``subspace``, ``covariance`` (shape "labels"), ``sparse`` (two classes), ``sparse-whitebox`` or a
+            method that learns nothing of the concept; not ``textcrafter``.
+        epsilon, noise_to_signal, target_utility, target_cosine, sigma, delta: one scale, see `fit_pairs`. There
+            is no ``target_advantage``, which needs pairs.
+        utility, before, postprocess, output, groups, encoder, seed, options: see `fit_pairs`.
 
     Raises:
-        InvalidInputError, IncompatibleError: arrays that do not fit together; a method or option that needs pairs.
-        CalibrationError: the target cannot be reached; says what can.
+        InvalidInputError: the method or an option needs pairs.
+        CalibrationError: the target is out of reach; the message says what is in reach.
 
     Guarantee:
-        The neighbours are two input vectors. How far apart texts of different labels are is not known, so nothing
+        The neighbours are two input vectors. The distance between texts of different labels is unknown, so nothing
         bounds how well an attacker infers the label; an audit measures it.
     """
     check_label_method(method, None)
@@ -344,7 +338,6 @@ def fit_labels(
 
 
 def _fit_vectors(vectors: FitVectors, options: FitOptions) -> Protector:
-    """Return the protector: moments, noise shape and map, noise scale, and the report of what is left."""
     started = time.perf_counter()
     scale, labels, seed = options.scale, vectors.labels, options.seed
     clean = (vectors.positive, vectors.negative, vectors.background)
@@ -354,13 +347,13 @@ def _fit_vectors(vectors: FitVectors, options: FitOptions) -> Protector:
     assert positive is not None
     pairs = None if negative is None else (positive, negative)
     encoder = None if options.encoder is None else _load_encoder(options.encoder)
-    # Before the search: an encoder behind a URL that fails now costs no fit.
+    # Before the search, so that an encoder behind a failing URL costs no fit.
     norms = norm_range(*clean) if options.before.kind == "none" else ()
     encoder_info = EncoderInfo.of(encoder, norms=norms)
     moments = Moments.of(positive, negative, token_labels=labels, background=background)
     _check_concept(moments, pairs is not None, options.owner)
     own = _own_texts(positive, negative if background is None else background, seed)
-    task = options.task(own)  # on vectors behind `before`, as clean utility is measured
+    task = options.task(own)  # clean utility is that of vectors after `before`
     data = FitData(
         positive, negative, labels, background, vectors.groups, moments, task,
         _search_scale(scale, moments, pairs), seed, options.show_progress, options.before,
@@ -421,7 +414,7 @@ def _load_encoder(encoder: Any) -> Any:
 
 
 def _check_relabel(value: Any) -> Any:
-    """Return ``"presidio"``, a detector of the caller's own, or None for no relabelling."""
+    """Return ``"presidio"``, the caller's detector, or None for no relabelling."""
     if value is None or value is False:
         return None
     if value is True or value == "presidio":
@@ -434,7 +427,7 @@ def _check_relabel(value: Any) -> Any:
 
 
 def _check_concept(moments: Moments, pairs: bool, owner: str) -> None:
-    """Refuse pairs without a difference, and labels that no direction tells apart."""
+    """Raise InvalidInputError for pairs without a difference and labels without a direction."""
     if pairs and not moments.C.any():
         raise InvalidInputError.of(owner, "negative", "different from `positive`", "the same rows",
                                    "There is nothing to hide.")  # fmt: skip
@@ -444,7 +437,7 @@ def _check_concept(moments: Moments, pairs: bool, owner: str) -> None:
 
 
 def _own_texts(positive: Embeddings, ordinary: Embeddings | None, seed: int) -> Embeddings:
-    """Return rows of the user's texts, with and without the concept in the proportion given."""
+    """Return a sample of the user's rows, with and without the concept in the given proportion."""
     both = positive if ordinary is None else np.concatenate([positive, ordinary])
     order = np.random.default_rng(seed).permutation(len(both))
     return np.ascontiguousarray(both[order[:UTILITY_ROWS]])
@@ -453,7 +446,7 @@ def _own_texts(positive: Embeddings, ordinary: Embeddings | None, seed: int) -> 
 def _search_scale(
     scale: NoiseScale, moments: Moments, pairs: tuple[Embeddings, Embeddings] | None
 ) -> NoiseScale:
-    """Return the scale of the parameter search: for a target advantage, the isotropic noise that meets it."""
+    """Return the scale of the parameter search: for a target advantage, isotropic noise that meets it."""
     if scale.target_advantage is None:
         return scale
     assert pairs is not None  # fit_labels takes no target advantage
@@ -466,7 +459,7 @@ def _candidate(data: FitData, options: FitOptions) -> Candidate:
     """Return the noise shape and map of the method, with the steps around them."""
     method, method_options = options.method, dict(options.method_options)
     if method.without_map is not None and options.map != "own map":
-        # Without its map a subspace method erases nothing.
+        # Without its map a subspace method erases nothing: fit the plain method in its place.
         method = METHODS[method.without_map]
         method_options = {k: v for k, v in method_options.items() if k in method.options}
     candidate = replace(
@@ -477,7 +470,7 @@ def _candidate(data: FitData, options: FitOptions) -> Candidate:
     )
     if options.map == "wiener":
         candidate = with_wiener(candidate, data.moments)
-    # Now the dimension behind the map is known, refuse projections that do not fit it.
+    # Only the fitted map tells the dimension that a projection gets.
     linear = candidate.map_of(1.0)
     reduced = linear is not None and options.output == "reduced"
     dimension = linear.rank if linear is not None and reduced else data.dimension
@@ -502,13 +495,15 @@ def _mechanism(
 
 
 def _with_ranges(protector: Protector, own: Embeddings, seed: int) -> Protector:
-    """Return the protector with open ranges of int8 steps set to the range of its releases."""
+    """Return the protector with the range of its releases in int8 steps that have none."""
     if not any(step.value == OPEN_RANGE for step in protector.after):
         return protector
     steps: list[Step] = []
     for step in protector.after:
         if step.value == OPEN_RANGE:
+            # The range depends on the steps before this one, so they are applied first.
             released = replace(protector, after=tuple(steps)).protect(own[:2000], seed)
+            # A quantile: one outlier would coarsen the grid for all.
             step = Step("int8", float(np.quantile(np.abs(released), 0.9999)) or 1.0)
         steps.append(step)
     return replace(protector, after=tuple(steps))
@@ -526,6 +521,7 @@ def _utility_record(
         "neighbours": NeighbourTask(own[:2000], queries=300, seed=seed),
         task.key: task,
     }
+    # Other draws than the calibration had, whose utility meets the target by construction.
     rng = np.random.default_rng(seed + 1)
 
     def release(X: Embeddings, generator: np.random.Generator | None) -> Embeddings:
@@ -537,12 +533,12 @@ def _utility_record(
 def _concept_distance(
     protector: Protector, positive: Embeddings, negative: Embeddings
 ) -> dict[str, Any]:
-    """Return the distance between "with" and "without" in the mechanism's metric, and the advantage that follows.
+    """Return the distances between "with" and "without" in the mechanism's metric, and the resulting advantage.
 
     With a non-invertible map the total variation at the quotient distance is an upper bound.
 
     Args:
-        positive, negative: (N, n), row i of each one pair, as they are before the noise.
+        positive, negative: (N, n), row i of each one pair, before the noise.
     """
     down = None if protector.map is None else protector.map.down
     differences = np.asarray(positive, dtype=np.float64) - np.asarray(negative, dtype=np.float64)
@@ -551,7 +547,7 @@ def _concept_distance(
         advantage=protector.mechanism.advantage,
         exact=protector.map is None or protector.map.rank == protector.dimension,
     )
-    # Not protector.guarantee: it is cached, and reads the report that is being made.
+    # Not protector.guarantee: it is cached and reads the report, which is incomplete here.
     formal = protector.mechanism.guarantee().kind == "formal"
     return {
         **level.to_record(),
@@ -564,6 +560,7 @@ def _noise_ratio(mechanism: Mechanism, rms_norm: float) -> float:
     """Return the root mean square norm of the perturbation over that of the vectors."""
     if isinstance(mechanism, Purkayastha):
         cosine = angle_moments(mechanism.dimension, mechanism.epsilon)[0]
+        # On the unit sphere ‖y − x‖² = 2 − 2 cos θ.
         return float(np.sqrt(2 - 2 * cosine))
     if isinstance(mechanism, TextCrafter):
         return mechanism.radius / rms_norm
@@ -571,7 +568,7 @@ def _noise_ratio(mechanism: Mechanism, rms_norm: float) -> float:
 
 
 def _epsilon_warnings(protector: Protector, rms_norm: float) -> list[str]:
-    """Return plain sentences where a stated ε means little, each with the number that shows it."""
+    """Return sentences on an ε that bounds little, each with the figure that shows it."""
     mechanism = protector.mechanism
     if isinstance(mechanism, Laplace) and abs(rms_norm - 1) < 0.05:
         return list(epsilon_meaning(protector.dimension, mechanism.epsilon))
@@ -584,7 +581,7 @@ def _epsilon_warnings(protector: Protector, rms_norm: float) -> list[str]:
         return []
     if isinstance(mechanism, LdpGaussian):
         return [f"A factor of e^{worst:.3g} between any two inputs is no protection by itself."]
-    # A tenth of a radian, or of the vectors' norm in the direction that the noise covers least.
+    # Distance of the example: 0.1 radian, or 0.1 of the norm in the direction of least noise.
     apart = 0.1 if on_sphere else 0.1 * rms_norm
     epsilon = float(mechanism.parameters()["epsilon"])
     inside = apart if on_sphere else apart * worst / epsilon
@@ -610,7 +607,7 @@ def _fit_text_level(
     seed: int,
     show_progress: bool | None,
 ) -> Protector:
-    """Return the protector that rewrites texts, then encodes; measures the utility on 1,000 of them."""
+    """Return the protector that rewrites texts and then encodes them."""
     started = time.perf_counter()
     chosen = TEXT_METHODS[method]
     check_option_names(method, chosen.options, options)
@@ -660,7 +657,7 @@ def _fit_text_level(
 
 
 def refit_refusal(protector: Protector) -> str | None:
-    """Return why the method cannot be fitted again on other words, or None if it can."""
+    """Return why the method cannot be fitted again on other words, or None."""
     if isinstance(protector.mechanism, TextCrafter):
         return "Its policy is learnt from whole texts, not from a list of words, and takes minutes to train."
     if protector.rewriter is not None:
@@ -690,21 +687,24 @@ def refit(
         positive, negative, token_labels, background, groups: as for `fit_pairs`.
 
     Raises:
-        InvalidInputError: the method cannot be fitted again; see `refit_refusal`.
+        InvalidInputError: `refit_refusal` gives a reason.
     """
     reason = refit_refusal(protector)
     if reason is not None:
         raise InvalidInputError.of("refit", "protector", "one that can be fitted again", "another", reason)
     names = METHODS[protector.method].options
     options: dict[str, Any] = {
+        # JSON turned tuples of a loaded report into lists.
         key: tuple(value) if isinstance(value, list) else value
         for key, value in protector.report["parameters"].items()
         if key in names
     }
     if protector.method == "subspace":
         n = protector.dimension
+        # The report of the fit holds the setting before the map cut kept to n − rank.
         options["kept"] = min(int(options["kept"]), n - int(options["rank"]))
     first = str(protector.report.get("postprocess", "")).split(", ")[0]
+    # The report names the map first; steps come from the protector itself, with their values.
     maps = [first] if first in ("none", "wiener") else []
     return fit_pairs(
         positive, negative, token_labels, background,

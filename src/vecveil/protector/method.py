@@ -1,4 +1,4 @@
-"""Building blocks of methods: the law of the noise, its scale, the data of a fit, and what a method returns."""
+"""Building blocks of methods: noise families, the noise scale, the data of a fit, and candidates."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ class NoiseFamily:
     """A law of noise with one free scale, the noise-to-signal ratio.
 
     The ratio is the root mean square norm of the noise over that of the vectors. (For the sphere it is that of Laplace
-    noise at the same ε, which the Purkayastha mechanism tends to as ε grows.)
+    noise at the same ε, the limit of the Purkayastha mechanism for large ε.)
 
     Attributes:
         mechanism: from a shape, a ratio, the root mean square norm of the vectors, and splits.
-        ratio: from the value of ε, σ or a radius, that norm, and n.
-        cosine_ratio: from a mean cosine of a vector and its noisy self, and n. The default, √(1/c² − 1), is right up to
-            1/n for vectors of one norm and noise alike in all directions; a fit measures it.
-        is_linear: noise at ratio r is r times the noise at ratio 1, so that one draw serves every ratio.
-        can_split: each normal variate of the noise can be the sum of several.
+        ratio: from ε, σ or a radius, that norm, and n.
+        cosine_ratio: from the mean cosine of clean and noisy vectors, and n. The default, √(1/c² − 1), is exact up
+            to 1/n for vectors of one norm and isotropic noise; a fit measures it.
+        is_linear: noise at ratio r is r times the noise at ratio 1, so one draw serves every ratio.
+        can_split: each normal variate of the noise can be a sum of several.
         of_epsilon: the mechanism from n, ε and splits, where the ratio does not determine ε.
     """
 
@@ -92,10 +92,7 @@ ELLIPTICAL_LAPLACE = NoiseFamily(
 
 @dataclass(frozen=True)
 class NoiseScale:
-    """The scale of the noise: exactly one field is set, and δ beside ε where a method takes it.
-
-    The fields are arguments of `vecveil.fit_pairs`; see there.
-    """
+    """The scale of the noise: one field of `vecveil.fit_pairs`, and δ with ε for some methods."""
 
     epsilon: float | None = None
     noise_to_signal: float | None = None
@@ -118,15 +115,14 @@ class NoiseScale:
 
     @property
     def name(self) -> str | None:
-        """Return the name of the scale that is set, or None."""
         return next((name for name in SCALES if getattr(self, name) is not None), None)
 
     def check(self, method: str, allowed: tuple[str, ...], *, delta: bool) -> None:
-        """Refuse none or several scales, and one that the method does not have.
+        """Raise InvalidInputError unless exactly one scale of the method is set.
 
         Args:
-            allowed: names of the method's scales; none at all for a method without noise.
-            delta: whether the method takes δ beside ε.
+            allowed: names of the method's scales; empty for a method without noise.
+            delta: True if the method takes δ with ε.
         """
         given = [name for name in SCALES if getattr(self, name) is not None]
         if not allowed and (given or self.delta is not None):
@@ -146,7 +142,7 @@ class NoiseScale:
             raise InvalidInputError.of("fit", "delta", constraint, self.delta)
 
     def noise(self, rms_norm: float, dimension: int, family: NoiseFamily) -> float | None:
-        """Return the noise-to-signal ratio, or None if it has to be searched for a target.
+        """Return the noise-to-signal ratio, or None if a target needs a search.
 
         Raises:
             InvalidInputError: the ratio is not in [1e-9, 1e9], where floating-point arithmetic is meaningful.
@@ -162,7 +158,7 @@ class NoiseScale:
             return value if name == "noise_to_signal" else family.ratio(value, rms_norm, dimension)
 
         value = float(getattr(self, name))
-        with np.errstate(over="ignore"):  # an overflow is outside of the range below
+        with np.errstate(over="ignore"):  # an overflow is outside the range below
             noise = ratio(value)
         if not LEAST_RATIO <= noise <= MOST_RATIO:
             # The ratio is proportional to σ and r, and to 1/ε.
@@ -180,7 +176,6 @@ class NoiseScale:
 
 
 def no_map(noise: float) -> LinearMap | None:
-    """Return None at every noise: the candidate has no map."""
     return None
 
 
@@ -190,12 +185,11 @@ class Candidate:
 
     Attributes:
         shape: Σ.
-        map_of: the map T for a given noise-to-signal ratio; a Wiener filter depends on it, others do not.
+        map_of: the map T at a noise-to-signal ratio; only a Wiener filter depends on it.
         parameters: the setting, for the record.
-        fixed_map: whether ``map_of`` ignores its argument.
-        family: the law of the noise.
+        fixed_map: True if ``map_of`` ignores its argument.
         before, after: steps around noise and map.
-        mechanism: of a method that makes it at its one scale; else the family makes it.
+        mechanism: of a method with a fixed scale; None takes that of the family.
     """
 
     shape: NoiseShape
@@ -210,15 +204,15 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FitData:
-    """Everything that a method may learn from; without negatives the labels say what is to be hidden.
+    """The data that a method learns from.
 
     Attributes:
         positive: (N, n) of texts with the concept.
-        negative: (N, n) of the same texts without it, or None where labels say what is to be hidden.
+        negative: (N, n) of the same texts without it, or None for a concept given by labels.
         token_labels: (N, V) 0/1, or None.
         background: (K, n) of ordinary texts, or None.
         groups: (N,) ids of rows that belong together, or None.
-        findings: what the method adds to the report of the fit.
+        findings: entries that the method adds to the report of the fit.
     """
 
     positive: Embeddings
@@ -236,17 +230,13 @@ class FitData:
 
     @property
     def dimension(self) -> int:
-        """Return n."""
         return int(self.positive.shape[1])
 
     def pairs(self, param: str, value: object) -> tuple[Embeddings, Embeddings]:
-        """Return positives and negatives.
+        """Return positives and negatives; raise InvalidInputError for a concept given by labels.
 
         Args:
-            param, value: the option that needs them, for the message.
-
-        Raises:
-            InvalidInputError: there are labels in their place.
+            param, value: the option that needs pairs, for the message.
         """
         if self.negative is None:
             raise InvalidInputError.of("fit", param, "one that labels without pairs are enough for",
@@ -267,16 +257,16 @@ class Method:
 
     Attributes:
         build: makes a candidate from the data of a fit and the method's options.
-        kind: the basis of its protection: ``formal`` (proof), ``empirical`` (measurements), ``obfuscation`` (neither).
-        metric: the distance of its guarantee.
+        kind: basis of its protection: ``formal`` (proof), ``empirical`` (measurements), ``obfuscation`` (neither).
+        metric: distance of its guarantee.
         options: option names that `fit` accepts for it.
-        postprocess: its default post-processing of noisy vectors, free of privacy cost.
-        without_map: the method that is left of one with its ``own map`` when another map is chosen.
-        family: the law of its noise; takes δ where the method does.
-        delta: whether δ is given beside ε.
-        revision: raised when what it fits changes, so that experiments measure it again.
-        before: what happens to vectors before the noise, unless the caller says more.
-        labels: whether labels without pairs are enough to learn from.
+        postprocess: its default post-processing of noisy vectors.
+        without_map: the method that remains when another map replaces its ``own map``.
+        family: law of its noise, as a function of δ or None.
+        delta: True if it takes δ with ε.
+        revision: raised when the fit changes, so that experiments measure it again.
+        before: its default preprocessing.
+        labels: True if it can learn from labels without pairs.
     """
 
     name: str
@@ -295,7 +285,8 @@ class Method:
 
     @property
     def scales(self) -> tuple[str, ...]:
-        """Return the names of its scales, one of which must be given."""
+        """Return the names of its scales, exactly one of which a caller sets."""
+        # Any δ: the names do not depend on it.
         return self.family(0.5).scales
 
 

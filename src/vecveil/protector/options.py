@@ -23,14 +23,13 @@ Postprocess = str | Step | Sequence[str | Step] | None
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class FitOptions:
-    """The settings of a fit, checked once where they enter.
+    """The settings of a fit, checked once.
 
     Attributes:
-        owner: the function that was called, for messages.
+        owner: the calling function, for messages.
         map: the map after the noise: ``none``, ``wiener``, or the method's ``own map``.
         after: the steps after the map.
-        splits: how many variates each normal one is the sum of.
-        method_options: options of the method, by name.
+        splits: variates per normal; see `vecveil.mechanisms.base.standard_normals`.
         concept: name of the concept.
     """
 
@@ -66,16 +65,12 @@ class FitOptions:
         method_options: dict[str, Any],
         **scales: float | None,
     ) -> FitOptions:
-        """Return the options; raises `InvalidInputError` for unknown ones and incompatible ones.
-
-        Args:
-            scales: the fields of `NoiseScale`.
-        """
-        # The method first: which scales and options are allowed depends on it.
+        """Return the options; ``scales`` are the fields of `NoiseScale`."""
+        # The method first: it decides which scales and options are allowed.
         chosen, scale = method_named(method), NoiseScale(**scales)
         scale.check(method, chosen.scales, delta=chosen.delta)
         method_options = dict(method_options)
-        # Every noise made of normals takes splits, so it is no option of a method.
+        # Every noise made of normals takes splits, so it is not an option of one method.
         splits = check_count(method_options.pop("splits", 1), owner="fit", param="splits", maximum=16)
         check_option_names(method, chosen.options, method_options)
         # Any δ: whether noise can be split does not depend on it.
@@ -113,7 +108,7 @@ class FitOptions:
         )  # fmt: skip
 
     def task(self, own: Embeddings) -> UtilityTask:
-        """Return the utility task; a task given by name is measured on the user's own texts."""
+        """Return the utility task; a task given by name uses the user's texts."""
         if isinstance(self.utility, UtilityTask):
             return self.utility
         if self.utility == "similarity":
@@ -122,7 +117,6 @@ class FitOptions:
 
 
 def check_option_names(method: str, known: tuple[str, ...], options: dict[str, Any]) -> None:
-    """Refuse options that a method does not have."""
     if unknown := sorted(set(options) - set(known)):
         raise InvalidInputError.of("fit", unknown[0], f"an option of method {method!r}", "an unknown name",
                                    fix=f"It takes {', '.join(known) or 'no options'}.")  # fmt: skip
@@ -133,7 +127,7 @@ def check_postprocess(value: Any, default: str) -> tuple[str, tuple[Step, ...]]:
 
     Args:
         value: None, or a string such as ``wiener,normalise,float16``, or a sequence of such names and of `Step`.
-            ``none`` or ``wiener`` in the first place replaces the map; else the method's own stays.
+            ``none`` or ``wiener`` first replaces the method's map.
         default: the method's own map.
     """
     if value is None:
@@ -163,7 +157,7 @@ def _step(text: str) -> Step:
 
 
 def check_label_method(method: str, target_advantage: float | None) -> None:
-    """Refuse methods and scales that need pairs of texts with and without the concept."""
+    """Raise InvalidInputError for methods and scales that need pairs."""
     why = "Labels name no words to remove, so there is no text with the concept removed."
     if not method_named(method).labels:
         known = ", ".join(name for name, each in METHODS.items() if each.labels)

@@ -1,4 +1,4 @@
-"""Pairs and labels: turn texts, embeddings or class labels into the arrays that a fit learns from."""
+"""Pairs and labels: turn texts, embeddings or class labels into the arrays of a fit."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ __all__ = ["MIN_PAIRS", "FitVectors", "PairTexts", "classes_of"]
 
 MIN_PAIRS = 20
 MIN_CLASS = 10
-"""Fewest texts of a class: nothing reliable is learnt of a rarer one."""
+"""Fewest texts of a class: a fit learns nothing reliable from fewer."""
+# Fewest texts for a word to be a label: the next count where one covers too few occurrences.
 TOKEN_COUNTS = (10, 5, 3)
 MAX_PAIRS = 20_000
 MAX_BACKGROUND = 20_000
 MEMBER_COUNT = 3
-"""Fewest texts of an expansion that must hold a member for a label of its own."""
+"""Fewest texts of an expansion that hold a member for it to be a label."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FitVectors:
-    """The arrays that a fit learns from, checked.
+    """The checked arrays of a fit.
 
     Attributes:
         positive: (N, n) of texts with the concept.
-        negative: (N, n) of the same texts without it, or None where labels say what is to be hidden.
+        negative: (N, n) of the same texts without it, or None for a concept given by labels.
         labels: (N, V) 0/1, or None.
         background: (K, n) of ordinary texts, or None.
         groups: (N,) ids of rows that belong together, or None.
@@ -58,7 +59,7 @@ class FitVectors:
         background: Any,
         groups: Any,
     ) -> FitVectors:
-        """Return the arrays of pairs, checked; fewer than 20 background rows are dropped, as they tell nothing."""
+        """Return the checked arrays of pairs, without a background of fewer than 20 rows."""
         owner = "fit_pairs"
         positive = check_embeddings(positive, owner=owner, param="positive", min_rows=MIN_PAIRS)
         rows, n = positive.shape
@@ -74,7 +75,7 @@ class FitVectors:
 
     @classmethod
     def of_labels(cls, X: Any, labels: Any, background: Any, groups: Any) -> FitVectors:
-        """Return the rows that hold a label, checked; the other rows join the background."""
+        """Return the checked rows that hold a label; the other rows join the background."""
         owner = "fit_labels"
         X = check_embeddings(X, owner=owner, param="X", min_rows=MIN_PAIRS)
         marks = classes_of(labels, len(X), owner=owner)
@@ -84,7 +85,7 @@ class FitVectors:
         held = marks.any(axis=1)
         rows, marks, ordinary = _with_classes(X, marks, background, owner=owner)
         if ids is not None:
-            # With a single class the rest becomes a class, and its rows may have no id.
+            # With a single class the other rows form a second one, and background rows have no id.
             ids = ids[held] if len(rows) == int(held.sum()) else None
         return cls(rows, None, marks, _enough(ordinary), ids)
 
@@ -94,7 +95,6 @@ def _enough(background: Embeddings | None) -> Embeddings | None:
 
 
 def _same_space(value: Any, param: str, n: int) -> Embeddings:
-    """Return ``value`` checked, of the dimension n of ``positive``."""
     checked = check_embeddings(value, owner="fit_pairs", param=param)
     if checked.shape[1] != n:
         got = f"dimension {checked.shape[1]}"
@@ -103,9 +103,9 @@ def _same_space(value: Any, param: str, n: int) -> Embeddings:
 
 
 def _check_labels(value: Any, rows: int) -> TokenLabels | None:
-    """Return 0/1 labels (rows, V) as uint8, without the columns that are the same in every row.
+    """Return 0/1 labels (rows, V) as uint8 without constant columns.
 
-    None if fewer than two columns are left: one label tells no term from another.
+    None if fewer than two columns remain: one label distinguishes no terms.
     """
     labels = np.asarray(value)
     numbers = labels.dtype.kind in "biuf"
@@ -114,7 +114,7 @@ def _check_labels(value: Any, rows: int) -> TokenLabels | None:
                                    f"dtype {labels.dtype}, shape {labels.shape}",
                                    "Row i tells which concept terms the text of positive row i holds.")  # fmt: skip
     labels = labels.astype(np.uint8)
-    # A label that every text holds, or none, carries no information about any of them.
+    # A label that all texts hold, or none, has no variance, and Cov(L) would be singular.
     labels = np.ascontiguousarray(labels[:, labels.any(axis=0) & ~labels.all(axis=0)])
     return labels if labels.shape[1] > 1 else None
 
@@ -131,16 +131,16 @@ def _check_groups(value: Any, rows: int) -> Groups:
 
 
 def classes_of(labels: Any, rows: int, *, owner: str) -> TokenLabels:
-    """Return (rows, V) 0/1 labels; a row without a label has zeros only.
+    """Return (rows, V) 0/1 labels; a row without a label is zero.
 
     Args:
-        labels: one string, integer or None for each row, whose V different values become columns in sorted order; or
+        labels: one string, integer or None per row, whose V different values become columns in sorted order; or
             a 0/1 array (rows, V).
 
     Raises:
-        InvalidInputError: not one for each row, none at all, or a class that fewer than ten rows hold.
+        InvalidInputError: no labels, a wrong number, or a class of fewer than ten rows.
     """
-    # Two dimensions are a 0/1 array; everything else is one value for each row.
+    # Two dimensions are a 0/1 array, everything else one value per row.
     marks = _given_marks(labels, rows) if getattr(labels, "ndim", 1) == 2 else _one_hot(labels, rows)
     if marks is None:
         shape = getattr(labels, "shape", None)
@@ -173,7 +173,7 @@ def _one_hot(labels: Any, rows: int) -> TokenLabels | None:
     )
     if len(values) != rows or not valid:
         return None
-    # An empty cell of a table is no label, as None is.
+    # An empty cell of a table means no label, like None.
     names = ["" if value is None else str(value) for value in values]
     classes = np.array(sorted({name for name in names if name}), dtype=object)
     return np.asarray(np.array(names, dtype=object)[:, None] == classes, dtype=np.uint8)
@@ -182,7 +182,7 @@ def _one_hot(labels: Any, rows: int) -> TokenLabels | None:
 def _with_classes(
     X: Embeddings, labels: TokenLabels, background: Embeddings | None, *, owner: str
 ) -> tuple[Embeddings, TokenLabels, Embeddings | None]:
-    """Return the rows that hold a label, their labels, and the others with the background behind them.
+    """Return the rows that hold a label, their labels, and the other rows followed by the background.
 
     With a single class the others count as a second one.
     """
@@ -210,13 +210,13 @@ def _with_classes(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PairTexts:
-    """The texts of pairs, the user's own first, and ordinary ones. It holds texts: keep it in memory.
+    """The texts of pairs, the user's own first, and ordinary ones. Keep it in memory: it holds texts.
 
     Attributes:
         positive, negative: texts with and without the concept.
         ordinary: texts without it.
-        labels: (N, V) the words of the concept in each positive.
-        originals: with an expansion, for each pair the user's text that it was made of.
+        labels: (N, V) the concept words in each positive.
+        originals: with an expansion, the user's text from which each pair derives.
     """
 
     positive: list[str]
@@ -235,9 +235,9 @@ class PairTexts:
         expansion: Expansion | None,
         seed: int,
     ) -> PairTexts:
-        """Return pairs of the matched texts and of the expansion; at most 20,000 of either kind, drawn at random."""
+        """Return pairs of the matched texts and the expansion; at most 20,000 per kind, at random."""
         rng = np.random.default_rng(seed)
-        # Labels of all texts before the sample, so that a word's count does not depend on it.
+        # Label all texts before sampling, so that a word's count does not depend on the sample.
         negatives = matches.negatives()
         counts = TOKEN_COUNTS if min_token_count is None else (min_token_count,)
         labels, vocabulary = matches.token_labels(matches.frequent_tokens(counts))
@@ -259,18 +259,18 @@ class PairTexts:
     ) -> PairTexts:
         """Return these pairs and those of the expansion.
 
-        A text in which the expansion detected a member appears there alone, with the member removed as well.
+        Texts in which the expansion detected a member come from it alone, with the member removed as well.
 
         Args:
-            tokens: of each own positive, the words of the concept.
-            listed: those of them that are labels.
+            tokens: the concept words of each own positive.
+            listed: the words that are labels.
         """
-        # The rows whose text is the user's own: the expansion knows more of them than the concept does.
+        # User's texts that the expansion covers: its rows also mark the members, so ours are dropped.
         members = {row.text for row in expansion.rows if row.text == row.original}
         own = [i for i, text in enumerate(self.positive) if text not in members]
         words = [*(tokens[i] for i in own), *(row.tokens for row in expansion.rows)]
         counts = Counter(word for row in expansion.rows for word in row.tokens)
-        # Columns of the concept's words keep their places; members follow, the most frequent first.
+        # Columns of the concept's words keep their places; members follow, most frequent first.
         columns = {word: j for j, word in enumerate(listed.tokens)}
         for word in sorted(counts, key=lambda word: (-counts[word], word)):
             if counts[word] >= MEMBER_COUNT:
@@ -287,14 +287,14 @@ class PairTexts:
         )
 
     def groups(self, X: Embeddings) -> Groups | None:
-        """Return ids of near-duplicates and of pairs that were made of one text; None without expansion.
+        """Return ids of near-duplicates and of pairs from one text; None without expansion.
 
         Args:
             X: (N, n) embeddings of ``positive``.
         """
         if self.originals is None:
             return None
-        # Near-duplicates among the user's texts alone: generated ones follow their original.
+        # Compare the user's texts only: a generated text takes the group of its original.
         natural = [i for i, text in enumerate(self.positive) if text == self.originals[i]]
         near = near_duplicate_groups(X[natural])
         ids = {self.positive[i]: int(group) for i, group in zip(natural, near, strict=True)}
@@ -304,7 +304,7 @@ class PairTexts:
 
 
 def sample(rows: int, most: int, rng: np.random.Generator) -> npt.NDArray[np.intp]:
-    """Return at most ``most`` of the indices 0 .. rows - 1, drawn at random, in order."""
+    """Return at most ``most`` of the indices 0 .. rows - 1, drawn at random, in ascending order."""
     if rows <= most:
         return np.arange(rows)
     return np.sort(rng.choice(rows, size=most, replace=False))

@@ -1,11 +1,11 @@
-"""`ReleasePolicy`: how the documents of a collection are released, and the queries that are compared with them.
+"""`ReleasePolicy`: releases of a collection's documents and of the queries compared with them.
 
-Documents always pass the protector. A query must end up in the same space, so it passes the same map; its noise is the
-choice here:
+Documents always pass the protector. A query has to end up in the same space, so it passes the same map; the policy
+chooses its noise:
 
-``same``       as much as a document: for queries that an untrusted party sees.
-``stronger``   more noise behind the same map: a query is often shorter and more telling than a document.
-``map-only``   none. That protects nothing: for queries that stay on the trusted side and search better so.
+``same``       that of a document: for queries that an untrusted party sees.
+``stronger``   more noise and the same map: a query is often shorter and more specific than a document.
+``map-only``   none, which protects nothing: for queries that stay on the trusted side, with better search.
 """
 
 from __future__ import annotations
@@ -31,27 +31,23 @@ __all__ = ["QUERY_PROTECTIONS", "STRONGER", "QueryProtection", "ReleasePolicy"]
 QueryProtection = Literal["same", "stronger", "map-only"]
 QUERY_PROTECTIONS: tuple[QueryProtection, ...] = get_args(QueryProtection)
 STRONGER = 2.0
-"""Default factor by which ``stronger`` raises the noise of a query over that of a document."""
+"""Default noise of a ``stronger`` query, in units of a document's noise."""
 
 _OWNER = "ReleasePolicy"
 
 
 @dataclass(frozen=True, eq=False)
 class ReleasePolicy:
-    """A protector, and how it is used on either side of a search.
+    """A protector, and its use on both sides of a search.
 
     Args:
         protector: of the documents.
-        query_protection: ``same``, ``stronger`` or ``map-only``.
-        query_noise: for ``stronger``, how many times the documents' noise a query gets; more than 1.
-        key: for keyed noise on both sides: the same item with the same content gets the same release, so that asking
-            again averages nothing away. It is held in memory, never shown and never saved.
+        query_noise: for ``stronger``, the noise of a query in units of a document's; more than 1.
+        key: for keyed noise on both sides: the same item with the same content gets the same release, so repeated
+            requests average nothing away. It stays in memory, is never shown and never saved.
         ledger: counts the releases of each item and refuses those beyond its cap.
 
-    Items are named by the ids that callers pass, else by their text, else by their vector.
-
-    Raises:
-        InvalidInputError: no protector, an unknown choice, or one that the method does not have.
+    The ids of a caller name the items, else their texts, else their vectors.
     """
 
     protector: Protector
@@ -80,7 +76,7 @@ class ReleasePolicy:
         if self.query_protection == "stronger":
             if not isinstance(self.query_noise, int | float) or not 1 < self.query_noise < np.inf:
                 raise out_of_range(_OWNER, "query_noise", "a number above 1", repr(self.query_noise)[:40])
-            _ = self._query_protector  # refuse a method without a scale now, not at the first query
+            _ = self._query_protector  # a method without a scale fails here, not at the first query
 
     @cached_property
     def _query_protector(self) -> Protector:
@@ -90,7 +86,7 @@ class ReleasePolicy:
 
     @property
     def rewrites_texts(self) -> bool:
-        """True if texts are rewritten before they are encoded, and vectors stay unchanged."""
+        """True if the method rewrites texts before encoding and leaves vectors unchanged."""
         return self.protector.rewriter is not None
 
     @property
@@ -108,11 +104,11 @@ class ReleasePolicy:
         ids: Sequence[ItemId] | None = None,
         texts: Texts | None = None,
     ) -> Embeddings:
-        """Return the clean vectors ``X`` (N, n) as they are stored: (N, m), same dtype.
+        """Return the stored form of the clean vectors ``X`` (N, n): (N, m), same dtype.
 
         Args:
             rng: None for secure noise; a seed is repeatable and insecure.
-            ids: one for each row.
+            ids: one per row.
             texts: the texts of ``X``; with a key or a ledger and no ids they name the items.
         """
         return self._release(self.protector, X, rng, ids, texts)
@@ -125,7 +121,7 @@ class ReleasePolicy:
         ids: Sequence[ItemId] | None = None,
         texts: Texts | None = None,
     ) -> Embeddings:
-        """Return the clean vectors of queries as they are compared with stored ones: (N, m), same dtype."""
+        """Return the released form of clean query vectors ``X`` (N, n): (N, m), same dtype."""
         if self.query_protection == "map-only":
             return self.protector.protect(self._checked(self.protector, X), noise=False)
         return self._release(self._query_protector, X, rng, ids, texts)
@@ -133,20 +129,20 @@ class ReleasePolicy:
     def embed_documents(
         self, texts: Texts, rng: RandomSource = None, *, ids: Sequence[ItemId] | None = None
     ) -> Embeddings:
-        """Return the protected vectors of ``texts``, encoded by the protector's encoder."""
+        """Return the released vectors of ``texts``, encoded by the protector's encoder."""
         return self._embed(texts, rng, ids, query=False)
 
     def embed_queries(
         self, texts: Texts, rng: RandomSource = None, *, ids: Sequence[ItemId] | None = None
     ) -> Embeddings:
-        """Return the vectors of ``texts`` as queries, encoded by the protector's encoder."""
+        """Return the released vectors of ``texts`` as queries, encoded by the protector's encoder."""
         return self._embed(texts, rng, ids, query=True)
 
     def _embed(
         self, texts: Texts, rng: RandomSource, ids: Sequence[ItemId] | None, *, query: bool
     ) -> Embeddings:
         texts = check_texts(texts, owner=_OWNER, min_rows=0)
-        if not texts:  # an encoder need not be loaded for nothing
+        if not texts:  # load no encoder for an empty list
             return np.empty((0, self.protector.released_dimension), dtype=np.float32)
         if self.rewrites_texts:
             return self.protector.encode(texts)
@@ -161,7 +157,7 @@ class ReleasePolicy:
         ids: Sequence[ItemId] | None,
         texts: Texts | None,
     ) -> Embeddings:
-        X = self._checked(protector, X)  # so protect need not check norms again
+        X = self._checked(protector, X)  # checks norms, so protect can skip that (lengths=False)
         if self.key is None and self.ledger is None:
             return protector.protect(X, rng, lengths=False)
         if texts is not None:
@@ -180,8 +176,8 @@ class ReleasePolicy:
 
     @staticmethod
     def _checked(protector: Protector, X: Embeddings) -> Embeddings:
-        """Return ``X``, checked; rows that are too long for the noise are refused."""
-        # check_norms refuses rows that are not finite, or else the protector does.
+        """Return ``X``, checked; raise IncompatibleError for rows too long for the noise."""
+        # NaN fails in check_norms, or in the release if the protector knows no norms.
         X = check_embeddings(X, owner=_OWNER, param="X", dimension=protector.dimension, finite=False)
         protector.check_norms(X, owner=_OWNER)
         return X

@@ -59,9 +59,9 @@ _OWNER = "Protector.protect"
 Output = Literal["full", "reduced"]
 
 NORMALISED_RATIO = 1.01
-"""Ratio of the longest to the shortest row below which an encoder normalises its vectors."""
+"""Largest ratio of the longest to the shortest row of an encoder that normalises."""
 NORM_SLACK_NORMALISED, NORM_SLACK = 1.1, 2.0
-"""Factor by which a row may be longer than every row of the fit, for encoders that normalise and others."""
+"""Largest norm of a row over that in the fit, for encoders that normalise and for others."""
 
 LABELS_NOT_PROMISED = (
     "Anything about the labels themselves. The neighbours are texts: labels give no pairs of texts with and without "
@@ -71,12 +71,12 @@ LABELS_NOT_PROMISED = (
 
 @dataclass(frozen=True)
 class EncoderInfo:
-    """The encoder that a protector belongs to; its noise and map do not fit the vectors of another one.
+    """Identity of the encoder that a protector belongs to; noise and map do not fit another encoder's vectors.
 
     Attributes:
-        name: under which it can be loaded.
-        fingerprint: of its weights and settings.
-        precision: of its vectors.
+        name: for `vecveil.load_encoder`.
+        fingerprint: of weights and settings.
+        precision: of the vectors.
         probe: cosines between its vectors of fixed sentences, which identify it behind an API; empty if unknown.
         norms: least and largest norm of the vectors of the fit; empty if unknown or irrelevant.
     """
@@ -103,10 +103,10 @@ class EncoderInfo:
         )
 
     def same_by_probe(self, encoder: Any) -> bool:
-        """Return whether ``encoder`` gives the same vectors although its fingerprint differs.
+        """Return whether ``encoder`` gives the same vectors despite another fingerprint.
 
-        Fingerprints of one model differ where one side is behind an API, which shows no weights; only then are the
-        probe sentences encoded.
+        An API shows no weights, so fingerprints of one model differ if one side is behind an API. Only then the encoder
+        encodes the probe sentences.
         """
         if not self.probe or "api" not in (self.precision, getattr(encoder, "precision", None)):
             return False
@@ -115,7 +115,7 @@ class EncoderInfo:
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> EncoderInfo:
-        """Return the fields that `to_record` wrote; raises ValueError for anything else."""
+        """Return the fields of `to_record`; raise ValueError for anything else."""
         named = {key: record[key] for key in ("name", "fingerprint", "precision")}
         if not all(isinstance(value, str | None) for value in named.values()):
             raise ValueError("encoder")
@@ -130,7 +130,6 @@ class EncoderInfo:
         return cls(**named, probe=probe, norms=norms)
 
     def to_record(self) -> dict[str, Any]:
-        """Return the fields; probe and norms only if they are known."""
         record: dict[str, Any] = {
             "name": self.name, "fingerprint": self.fingerprint, "precision": self.precision,
         }  # fmt: skip
@@ -138,13 +137,13 @@ class EncoderInfo:
 
 
 def encoder_fingerprint(encoder: Any) -> str | None:
-    """Return the fingerprint of the encoder's model; vectors in fp32 and bf16 belong to the same one."""
+    """Return the fingerprint of the encoder's model, the same in fp32 and bf16."""
     model: str | None = getattr(encoder, "model_fingerprint", None) or getattr(encoder, "fingerprint", None)
     return model
 
 
 def norm_range(*arrays: Embeddings | None) -> tuple[float, float]:
-    """Return the least and the largest norm of the rows of all arrays (N, n); None is skipped."""
+    """Return the least and the largest norm of the rows of all arrays (N, n), skipping None."""
     norms = np.concatenate([np.linalg.norm(X, axis=1) for X in arrays if X is not None])
     return float(norms.min()), float(norms.max())
 
@@ -156,17 +155,16 @@ class Protector:
     Made by `vecveil.fit`, `vecveil.fit_pairs` or `vecveil.fit_labels`, or loaded.
 
     Attributes:
-        method: name of the method.
-        mechanism: draws z (or moves x in its own way).
+        mechanism: draws z, or moves x as a whole.
         map: T, or None.
         output: ``full`` releases (N, n) vectors, ``reduced`` the m kept coordinates, with the same cosines.
-        encoder_info: the encoder whose vectors it was fitted on.
+        encoder_info: the encoder of the fit.
         concept: name of the concept.
-        report: what the fit measured: counts, parameters, utility. JSON-ready; holds no text and no term.
-        encoder: the encoder itself, if it is at hand; never saved.
+        report: measurements of the fit: counts, parameters, utility. JSON-ready; holds no text and no term.
+        encoder: the loaded encoder, or None; never saved.
         before: steps before the noise.
         after: steps after the map.
-        rewriter: of a text-level method, which takes texts and no vectors; else None.
+        rewriter: of a text-level method, which accepts texts and no vectors; else None.
     """
 
     method: str
@@ -198,7 +196,6 @@ class Protector:
 
     @cached_property
     def released_dimension(self) -> int:
-        """The dimension of the released vectors."""
         reduced = self.map is not None and self.output == "reduced"
         dimension = self.map.rank if self.map is not None and reduced else self.dimension
         for step in self.after:
@@ -225,7 +222,7 @@ class Protector:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over everything that decides what is released."""
+        """SHA-256 over all fields that affect a release."""
         digest = hashlib.sha256()
         head: list[Any] = [
             self.method,
@@ -240,6 +237,7 @@ class Protector:
             head.append(self.rewriter.identity())
         digest.update(json.dumps(head, sort_keys=True).encode())
         for name, array in sorted(self.arrays().items()):
+            # Name and shape delimit the bytes, so no two sets of arrays share a digest.
             digest.update(name.encode() + str(array.shape).encode())
             digest.update(np.ascontiguousarray(array, dtype=np.float64).tobytes())
         return digest.hexdigest()
@@ -268,33 +266,34 @@ class Protector:
         """Return ``X`` (N, n) protected: (N, n), or (N, m) with reduced output, in the same dtype.
 
         Args:
-            X: (N, n) float32 or float64 clean embeddings of the encoder that the protector was fitted for.
+            X: (N, n) float32 or float64 clean embeddings of the encoder of the fit.
             rng: None draws from a cryptographic generator. A seed or NumPy generator is repeatable and
-                insecure: whoever knows the seed removes the noise. A `vecveil.randomness.WordStream` of N rows is
-                used as it is: two calls with one key have the same noise.
-            noise: False applies the deterministic part alone. That is for queries that stay on the
-                trusted side; it protects nothing, and without a map it returns ``X`` as it is.
-            ids: one str, int or bytes for each row, which names its item for ``key`` and ``ledger``.
+                insecure: whoever knows the seed can remove the noise. A `vecveil.randomness.WordStream` of N rows
+                is not advanced: two calls with one key have the same noise.
+            noise: False applies the deterministic part alone, for queries that stay on the trusted side. It
+                protects nothing, and without a map it returns ``X`` unchanged.
+            ids: one str, int or bytes per row, the name of its item for ``key`` and ``ledger``.
             key: for keyed noise: the same item with the same content under this protector always gets the same
-                release, so that repetition averages nothing. Whoever has the key removes the noise.
-            texts: the texts of ``X``. Keyed noise then depends on the texts and on coarse values of
-                the rows, so that the last bits of an encoder's arithmetic, which vary from batch to batch, rarely
-                change it; values next to a step of the grid can still move by one.
+                release, so repetition averages nothing. Whoever has the key can remove the noise.
+            texts: the texts of ``X``. Keyed noise then depends on the texts and on coarse values of the rows, so
+                the last bits of an encoder, which vary between batches, rarely change it; values next to a step
+                of the grid can still move by one.
             ledger: counts the release of each item before it is made, and refuses it beyond its cap.
-            lengths: refuse rows that are longer than those of the fit, of which the noise hides less. False is for
-                vectors that are protected already and are to be protected again.
+            lengths: refuse rows longer than those of the fit, of which the noise hides less. False is for
+                protecting vectors again that are protected already.
 
         Raises:
             InvalidInputError, IncompatibleError: see `vecveil.validation.check_embeddings` and ``lengths``.
-            LedgerCapError: an item would be released too often; nothing is returned.
-            ReleaseError: the result was not finite; nothing is returned.
+            LedgerCapError: an item exceeds its number of releases; nothing is returned.
+            ReleaseError: the result is not finite; nothing is returned.
         """
         if self.rewriter is not None:
             self.mechanism.check_rows(X)  # the placeholder refuses every vector
         if not isinstance(noise, bool | np.bool_):
             raise wrong_type(_OWNER, "noise", "True or False", noise)
         texts = None if texts is None else check_texts(texts, owner=_OWNER, min_rows=0)
-        # A stateless release meets NaN and infinity in its result, which spares a pass over X.
+        # NaN in X makes a stateless release fail, which saves a pass over X. Keys and ledgers
+        # record the row before that, so they need the check first.
         finite = not noise or ledger is not None or key is not None
         X = check_embeddings(X, owner=_OWNER, param="X", dimension=self.dimension, finite=finite)
         _check_repetition(rng, len(X), noise=noise, ids=ids, key=key, texts=texts, ledger=ledger)
@@ -304,7 +303,7 @@ class Protector:
             self.check_norms(X, owner=_OWNER)
         stream = None if key is None else self._keyed_stream(X, ids, key, texts)
         if ledger is not None:
-            # Refuse invalid rows before the ledger counts them.
+            # Reject invalid rows before the ledger counts them.
             self.mechanism.check_rows(self.before.apply(X, owner=_OWNER))
             self._record_release(ledger, ids, len(X), stream)
         if stream is None:
@@ -312,10 +311,10 @@ class Protector:
         return self._release(X, stream)
 
     def _release(self, X: Embeddings, stream: WordStream | None) -> Embeddings:
-        """Return the rows of ``X`` released block by block; ``stream`` None applies the deterministic part alone."""
+        """Return ``X`` released block by block; ``stream`` None applies the deterministic part alone."""
         released = np.empty((len(X), self.released_dimension), dtype=X.dtype)
         plain = self.map is None and not self.after and self.before.kind == "none"
-        # Maps and steps work on float64 copies of a block: keep those small beside a batch.
+        # Maps and steps make float64 copies of a block: keep those small compared with a batch.
         rows = BLOCK_ROWS if plain else max(1, min(BLOCK_ROWS, BLOCK_VALUES // self.dimension))
         for start in range(0, len(X), rows):
             stop = min(start + rows, len(X))
@@ -333,7 +332,7 @@ class Protector:
         return released
 
     def _release_block(self, X: Embeddings, stream: WordStream | None, out: Embeddings) -> bool:
-        """Write the release of a block to ``out``; return whether all of it is finite."""
+        """Write the release of a block to ``out``; return whether all values are finite."""
         x = self.before.apply(X, owner=_OWNER)
         plain = self.map is None and not self.after
         y = out if plain else np.empty_like(x)
@@ -358,7 +357,6 @@ class Protector:
         key: NoiseKey | NoiseKeys,
         texts: Texts | None,
     ) -> WordStream:
-        """Return the words of keyed noise for the rows of ``X``."""
         items = check_ids(ids, len(X), owner=_OWNER)
         if texts is None:
             digests = row_digests(X)
@@ -368,37 +366,38 @@ class Protector:
                                        "texts under the same noise, and their difference.")  # fmt: skip
         else:
             digests = text_digests(texts, X, self.encoder_info.fingerprint)
+        # Id, content and fingerprint all enter the stream: leaving one out gives two releases one noise,
+        # and their difference is free of it.
         current = key.key() if isinstance(key, NoiseKeys) else key
         return keyed_stream(current, items, digests, self.fingerprint)
 
     def _record_release(
         self, ledger: Ledger, ids: Sequence[ItemId] | None, rows: int, stream: WordStream | None
     ) -> None:
-        """Write the release to the ledger before it is made; equal releases of keyed noise count once."""
+        """Count the release in the ledger; equal releases of keyed noise count once."""
         check_ids(ids, rows, owner=_OWNER)
         assert ids is not None
         listed = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
         releases = None
         if stream is not None:
             assert stream.starts is not None
+            # The start of a keyed stream identifies a release without revealing its key.
             releases = [start.tobytes() for start in stream.starts]
         epsilon = self.mechanism.parameters().get("epsilon")
         ledger.record(listed, protector=self.fingerprint, epsilon=epsilon, releases=releases)
 
     def check_norms(self, X: Embeddings, *, owner: str) -> None:
-        """Refuse rows of ``X`` (N, n) that are longer than those of the fit.
+        """Raise IncompatibleError if a row of ``X`` (N, n) is longer than those of the fit.
 
-        Vectors of the same encoder without normalisation would otherwise be released nearly clean. Protectors that
-        normalise or clip their input, and those of early versions without norms, refuse none.
-
-        Raises:
-            InvalidInputError: a row is not finite.
-            IncompatibleError: a row is longer; the message holds its number and none of its values.
+        The noise would hide little of it, for example of vectors of the same encoder without normalisation.
+        Protectors that normalise or clip, and those of early versions without norms, accept every row. The message
+        holds the row's number and none of its values.
         """
         limit = self._norm_limit
         if limit is None or not len(X):
             return
         norms = _norms(X)
+        # NaN compares false here, and check_embeddings below names its row.
         if not np.logical_and.reduce(norms <= limit):
             check_embeddings(X, owner=owner, param="X")
             got = f"a longer one at row {int(np.argmax(norms))}"
@@ -415,11 +414,10 @@ class Protector:
         return high * (NORM_SLACK_NORMALISED if high <= NORMALISED_RATIO * low else NORM_SLACK)
 
     def accepts(self, X: Embeddings) -> npt.NDArray[np.bool_]:
-        """Return for each row of ``X`` (N, n), finite, whether `protect` accepts it: (N,).
+        """Return a mask (N,) of the rows of ``X`` (N, n), finite, that `protect` accepts.
 
-        `protect` refuses rows longer than those of the fit and rows that the mechanism refuses: most methods refuse
-        none, some a row of zeros, or another norm than 1. Protectors of early versions, without norms, may accept a
-        row here that is too long for their noise.
+        `protect` refuses rows longer than those of the fit and rows that the mechanism rejects: for some methods zeros,
+        or norms other than 1.
         """
         limit = self._norm_limit
         accepted = np.ones(len(X), dtype=bool) if limit is None else np.asarray(_norms(X) <= limit)
@@ -432,10 +430,10 @@ class Protector:
         return accepted
 
     def direction(self, X: Embeddings) -> Embeddings:
-        """Return v(e) for the rows of ``X`` (N, n), of norm 1, in the same dtype: no perturbation goes along it.
+        """Return v(e) for the rows of ``X`` (N, n), of norm 1, in the same dtype: perturbations are orthogonal to it.
 
         Raises:
-            InvalidInputError: the method is not textcrafter, or see `protect`.
+            InvalidInputError: the method is not textcrafter.
         """
         owner = "Protector.direction"
         if not isinstance(self.mechanism, TextCrafter):
@@ -447,13 +445,12 @@ class Protector:
         return self.mechanism.direction(x)
 
     def rescaled(self, factor: float) -> Protector:
-        """Return this protector with ``factor`` times the noise (ε/factor, or σ·factor) behind the same map.
+        """Return this protector with ``factor`` times the noise (ε/factor, or σ·factor) and the same map.
 
-        Its vectors can be compared with those of this one. What the fit measured is left out of its report.
+        Its vectors are comparable with those of this one. Its report omits the measurements of the fit.
 
         Raises:
-            InvalidInputError: ``factor`` is no positive number, or the method's noise has no scale (shuffle,
-                textcrafter, methods that rewrite texts).
+            InvalidInputError: the method's noise has no scale (shuffle, textcrafter, methods that rewrite texts).
         """
         owner, old = "Protector.rescaled", self.mechanism
         factor = check_positive(factor, owner=owner, param="factor")
@@ -471,16 +468,17 @@ class Protector:
         else:
             raise InvalidInputError.of(owner, "method", "one whose noise has a scale",
                                        repr(self.method), fix="Fit another protector.")  # fmt: skip
+        # Larger noise has a coarser grid, which the map has to cover.
         linear = None if self.map is None else self.map.coarser_than(mechanism.step)
         report = {"rescaled_by": factor, "fitted_as": self.fingerprint}
         return replace(self, mechanism=mechanism, map=linear, report=report)
 
     def release(self) -> Callable[[Embeddings, np.random.Generator], Embeddings]:
-        """Return the release oracle that an audit hands to adaptive attackers."""
+        """Return the release oracle of an audit's adaptive attackers."""
         return lambda X, rng: self.protect(X, rng)
 
     def released_noise_covariance(self) -> Matrix:
-        """Return the covariance of the noise in the released vectors, T S Tᵀ; rounding steps are not counted."""
+        """Return the noise covariance of released vectors, T S Tᵀ, without that of rounding steps."""
         S = self.mechanism.noise_covariance()
         if self.map is not None:
             T = self.map.down if self.output == "reduced" else self.map.matrix
@@ -505,8 +503,8 @@ class Protector:
     ) -> Embeddings:
         """Return the protected embeddings of ``texts``: encode, then `protect`.
 
-        A text-level method rewrites the texts first and adds no noise: ``rng`` changes nothing, and ids, keys and
-        ledgers are refused.
+        A text-level method rewrites the texts first and adds no noise: it ignores ``rng`` and refuses ids, keys and
+        ledgers.
         """
         if self.rewriter is not None:
             for param, value in (("ids", ids), ("key", key), ("ledger", ledger), ("noise", noise)):
@@ -520,13 +518,13 @@ class Protector:
         return self.protect(X, rng, noise=noise, ids=ids, key=key, texts=known, ledger=ledger)
 
     def rewrite(self, texts: Texts, *, spans: Sequence[Sequence[Span]] | None = None) -> list[str]:
-        """Return ``texts`` as a text-level method encodes them; texts without the concept stay unchanged.
+        """Return ``texts`` as rewritten by a text-level method; texts without the concept stay unchanged.
 
         Args:
-            spans: where the concept is in each text; None detects it.
+            spans: spans of the concept in each text; None detects them.
 
         Raises:
-            InvalidInputError: the method protects vectors, or spans that do not fit the texts.
+            InvalidInputError: the method protects vectors, or spans do not fit the texts.
             ReleaseError: the concept is still detected after its replacement; nothing is returned.
         """
         if self.rewriter is None:
@@ -535,7 +533,7 @@ class Protector:
         return self.rewriter.rewrite(texts, spans=spans)
 
     def loaded_encoder(self) -> Any:
-        """Return the encoder of this protector, loading it by name if it is not at hand."""
+        """Return the encoder of this protector, loading it by name if necessary."""
         if self.encoder is None:
             info = self.encoder_info
             # The name of a user's own object ("native") means nothing to a model hub.
@@ -549,10 +547,10 @@ class Protector:
     def encoder_for(
         self, name: str | None = None, precision: str | None = None, cache: bool = False
     ) -> TextEncoder:
-        """Return the encoder called ``name``, loaded and checked; None takes the encoder of the fit.
+        """Return the encoder ``name``, loaded and checked; None takes the encoder of the fit.
 
         Raises:
-            IncompatibleError: the protector was fitted for another encoder.
+            IncompatibleError: the protector belongs to another encoder.
         """
         info = self.encoder_info
         name = name or info.name
@@ -562,7 +560,7 @@ class Protector:
                                        "Name the encoder, or give an input with vectors.")  # fmt: skip
         from vecveil.encoders import load_encoder  # the protect path loads no encoder
 
-        # "auto" would take whichever precision is faster now, not that of the fit.
+        # "auto" would take the faster precision here, not that of the fit.
         fitted = info.precision if info.precision in ("fp32", "bf16") else "auto"
         encoder = load_encoder(
             name, precision=precision or fitted, cache="default" if cache else None
@@ -571,7 +569,7 @@ class Protector:
         return encoder
 
     def check_encoder(self, encoder: Any) -> None:
-        """Raise IncompatibleError if ``encoder`` is not the one that the protector was fitted for."""
+        """Raise IncompatibleError if ``encoder`` is not the encoder of the fit."""
         info, fingerprint = self.encoder_info, encoder_fingerprint(encoder)
         if info.fingerprint is None or fingerprint is None or fingerprint == info.fingerprint:
             return
@@ -586,20 +584,19 @@ class Protector:
     # -- files
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the protector to ``path`` (safetensors with JSON metadata), atomically.
+        """Write the protector to ``path`` atomically (safetensors with JSON metadata).
 
-        The file holds no text, but what it was fitted on shapes its numbers: it is not a private object. That of a
-        text-level method holds the concept's terms and patterns and the words that take their place, in clear, and
-        is readable by its owner only.
+        The file holds no text, but its numbers depend on the texts of the fit: it is not a private object. That of a
+        text-level method holds the concept's terms and patterns and their replacements in clear, and only its owner
+        can read it.
         """
         mode = 0o666 if self.rewriter is None else 0o600  # a rewriter holds the concept's terms
-        # write_bytes, not safetensors: a full disk is then an OSError, the permissions the usual.
+        # write_bytes, not safetensors: a full disk raises OSError, and the file gets our mode.
         write_bytes(path, self.to_bytes(), mode=mode)
-        if mode == 0o600:  # an existing file keeps its permissions, and they may be wider
+        if mode == 0o600:  # an existing file keeps its mode, which may be wider
             os.chmod(path, mode)
 
     def to_bytes(self) -> bytes:
-        """Return the content of the protector's file."""
         record = {
             "method": self.method,
             "mechanism": self.mechanism.name,
@@ -619,7 +616,7 @@ class Protector:
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str = "the file") -> Protector:
-        """Return the protector that `to_bytes` wrote; ``name`` is for messages.
+        """Return the protector of `to_bytes`; ``name`` is for messages.
 
         Raises:
             ProtectorFileError: truncated, damaged, not a protector, or of a later format.
@@ -629,12 +626,12 @@ class Protector:
             encoder = EncoderInfo.from_record(record["encoder"])
             protector = cls(encoder_info=encoder, **serialisation.parts(record, arrays))
             protector._check_projections()
+        # The checksum covers the stored fields, this the protector that they make.
         if protector.fingerprint != record.get("fingerprint"):
             raise serialisation.refuse(name, "does not match its own fingerprint")
         return protector
 
     def _check_projections(self) -> None:
-        """Raise ValueError for a projection that does not fit the dimension before it."""
         dimension = replace(self, after=()).released_dimension
         for step in self.after:
             if step.matrix is not None and step.matrix.shape[1:] != (dimension,):
@@ -667,7 +664,7 @@ def _check_repetition(
     texts: Texts | None,
     ledger: Any,
 ) -> None:
-    """Raise `InvalidInputError` for incompatible arguments of keyed noise and ledgers."""
+    """Raise InvalidInputError for incompatible arguments of keyed noise and ledgers."""
     if key is not None and not isinstance(key, NoiseKey | NoiseKeys):
         # The type alone is shown: the value may be the secret itself.
         raise wrong_type(_OWNER, "key", "a vecveil.randomness.NoiseKey or NoiseKeys", key,

@@ -1,4 +1,4 @@
-"""The protector file format: safetensors with JSON metadata. Loading never executes what a file holds."""
+"""Protector file format: safetensors with JSON metadata. Loading never executes content of the file."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ __all__ = ["SCHEMA", "checksum", "damage_refused", "pack", "parts", "read", "ref
 SCHEMA = "vecveil.protector/2"
 LARGEST_FILE = 2**31
 LARGEST_DIMENSION = 16_384
-"""A few bytes can declare any dimension, and a guarantee is computed from n × n numbers."""
+"""A few bytes can declare any dimension, and a guarantee takes n × n numbers."""
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
 def pack(record: dict[str, Any], arrays: Arrays) -> bytes:
-    """Return the content of a file with these fields and arrays."""
     from safetensors.numpy import save
 
     stored = {name: np.ascontiguousarray(a, dtype=_stored_type(name)) for name, a in arrays.items()}
@@ -40,13 +39,13 @@ def pack(record: dict[str, Any], arrays: Arrays) -> bytes:
 
 
 def unpack(data: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
-    """Return the record and arrays of a file, checked against its schema and checksum; ``name`` is for messages."""
+    """Return the record and arrays of a file after checking its schema and checksum; ``name`` is for messages."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
     try:
         arrays: Arrays = load(data)
-        # safetensors shows metadata of paths only; its header is eight bytes of length, then JSON.
+        # safetensors reads metadata from paths only: its header is eight bytes of length, then JSON.
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         metadata = header.get("__metadata__", {})
     except (SafetensorError, ValueError, TypeError, LookupError, RuntimeError, AttributeError) as error:
@@ -70,7 +69,7 @@ def unpack(data: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
 
 
 def parts(record: dict[str, Any], arrays: Arrays) -> dict[str, Any]:
-    """Return the fields of a protector but for its encoder; raises ValueError and its like for a wrong record."""
+    """Return the fields of a protector except its encoder; ValueError and its like for a wrong record."""
     n = record["dimension"]
     # type, not isinstance: JSON's true is an int too.
     if type(n) is not int or not 1 <= n <= LARGEST_DIMENSION:
@@ -91,7 +90,7 @@ def parts(record: dict[str, Any], arrays: Arrays) -> dict[str, Any]:
     if "rewriter" not in record:
         fields["mechanism"] = MECHANISMS[record["mechanism"]].from_saved(record["parameters"], arrays, n)
         return fields
-    # Imported here: the methods load what a fit needs, and protecting vectors does not.
+    # Imported here: the methods load the dependencies of a fit, which protecting vectors does not need.
     from vecveil.protector.methods.text_level import TextPlaceholder, rewriter_from_record
 
     rewriter = rewriter_from_record(record["rewriter"])
@@ -101,12 +100,13 @@ def parts(record: dict[str, Any], arrays: Arrays) -> dict[str, Any]:
 
 
 def read(path: str | os.PathLike[str]) -> bytes:
-    """Return the bytes of a protector file; raises ProtectorFileError if there is none that can be read."""
+    """Return the bytes of a protector file; raise ProtectorFileError if it cannot be read."""
     path = Path(path)
     try:
         if not path.is_file():
             raise refuse(path.name, "is not there" if not path.exists() else "is not a file")
         size = path.stat().st_size
+        # Before reading: a huge file would fill the memory.
         if size == 0 or size > LARGEST_FILE:
             raise refuse(path.name, f"has {size} bytes")
         return path.read_bytes()
@@ -115,7 +115,7 @@ def read(path: str | os.PathLike[str]) -> bytes:
 
 
 def checksum(record: dict[str, Any], arrays: Arrays) -> str:
-    """Return the SHA-256 of the whole file: the record without its checksum, and all arrays."""
+    """Return the SHA-256 of the record without its checksum, and of all arrays."""
     rest = {key: value for key, value in record.items() if key != "checksum"}
     digest = hashlib.sha256(json.dumps(rest, sort_keys=True).encode())
     for name, array in sorted(arrays.items()):
@@ -140,7 +140,6 @@ def damage_refused(name: str) -> Iterator[None]:
 
 
 def refuse(name: str, reason: str) -> ProtectorFileError:
-    """Return the error for the file called ``name``."""
     return ProtectorFileError(
         f"vecveil.load: `path` must be a protector file written by vecveil fit or Protector.save (--protector); "
         f"{name[:100]} {reason}. Copy the file again or fit a new protector."
@@ -148,7 +147,7 @@ def refuse(name: str, reason: str) -> ProtectorFileError:
 
 
 def _stored_type(name: str) -> type[np.float32 | np.float64]:
-    """Return the type that an array is stored in: networks are trained in float32."""
+    """Return the dtype of a stored array: networks are trained in float32."""
     return np.float32 if name.startswith("policy.") else np.float64
 
 
@@ -164,10 +163,10 @@ def _linear_map(arrays: Arrays, n: int) -> LinearMap | None:
     with np.errstate(over="ignore", invalid="ignore"):
         if up is not None and not np.allclose(up.T @ up, np.eye(m), atol=1e-5):
             raise ValueError("map.up")  # its columns are orthonormal
-        # Rows at unit scale, or the rank of a sound map with small rows would come out too low.
+        # At unit scale: matrix_rank would count small rows of a valid map as zero.
         longest = np.abs(down).max(axis=1, keepdims=True)
         if not (longest > 0).all() or np.linalg.matrix_rank(down / longest) < m:
-            raise ValueError("map.down")  # fewer dimensions than the guarantee speaks of
+            raise ValueError("map.down")  # the guarantee assumes m independent rows
     step = arrays["map.step"]
     if step.shape != (1,) or not step[0] >= 0:
         raise ValueError("map.step")

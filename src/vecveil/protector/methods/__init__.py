@@ -33,12 +33,12 @@ METHODS: dict[str, Method] = {
 
 
 def register_method(method: Method) -> None:
-    """Register a method of your own, so that `vecveil.fit`, `fit_pairs` and experiments accept its name.
+    """Register a method, so that `vecveil.fit`, `fit_pairs` and experiments in this process accept its name.
 
-    It holds for this process; a saved protector has the mechanism and the map, and loads without it.
+    A saved protector stores the mechanism and the map, and loads without the method.
 
     Raises:
-        InvalidInputError: no `Method`, or one of a name that is taken.
+        InvalidInputError: ``method`` is not a `Method`, or its name is taken.
     """
     if not isinstance(method, Method):
         raise wrong_type("register_method", "method", "a Method", method)
@@ -50,7 +50,7 @@ def register_method(method: Method) -> None:
 
 
 def method_named(name: str) -> Method:
-    """Return the method; raises with the list of names if there is none, or if it takes texts alone."""
+    """Return the method of this name that protects vectors."""
     if isinstance(name, str) and name in TEXT_METHODS:
         raise InvalidInputError.of("fit", "method", "one that protects vectors", repr(name),
                                    "It rewrites texts before they are encoded, and vectors hold the concept already.",

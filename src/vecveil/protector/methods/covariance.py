@@ -24,11 +24,11 @@ from vecveil.validation import check_count, check_positive
 __all__ = ["COVARIANCE", "with_wiener"]
 
 SHAPES = ("pairs", "labels", "low-rank", "diagonal", "differences")
-"""Optimal for pairs, for token labels, its leading directions, its diagonal, and SPARSE's Definition 7."""
+"""Optimal for pairs, optimal for token labels, its leading directions, its diagonal, SPARSE's Definition 7."""
 
 
 def covariance_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
-    """Return Mahalanobis noise of the shape that the option ``shape`` names, or is."""
+    """Return Mahalanobis noise of the shape in the option ``shape``, given by name or as a `NoiseShape`."""
     floor = check_positive(options.pop("floor", 1e-2), owner="fit", param="floor")
     kind = options.pop("shape", "labels" if data.negative is None else "pairs")
     rank = options.pop("rank", None)
@@ -72,6 +72,7 @@ def with_wiener(candidate: Candidate, moments: Moments) -> Candidate:
     def map_of(noise: float) -> LinearMap:
         # The ratio fixes the trace of S, the shape its directions.
         S = (noise * moments.rms_norm) ** 2 / candidate.shape.dimension * covariance
+        # K and S are symmetric: ((K + S)⁻¹K)ᵀ = K(K + S)⁻¹, without an inverse.
         wiener = np.linalg.solve(moments.K + S, moments.K).T
         return LinearMap.quantised(wiener, None, norm=moments.rms_norm)
 

@@ -21,7 +21,7 @@ _FAMILY = NoiseFamily(
 
 def _ldp_family(delta: float | None) -> NoiseFamily:
     """Return the family of noise calibrated to (ε, δ) on the unit ball."""
-    probability = 0.5 if delta is None else delta  # any, where only the family's kind is read
+    probability = 0.5 if delta is None else delta  # any δ: only its scales are read
 
     def refuse(*arguments: object) -> NoReturn:
         raise TypeError("ldp-gaussian is scaled by epsilon and delta")

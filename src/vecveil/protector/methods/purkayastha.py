@@ -11,7 +11,7 @@ __all__ = ["PURKAYASTHA"]
 
 
 def _cosine_ratio(cosine: float, dimension: int) -> float:
-    """Return the ratio whose ε has E cos θ = ``cosine``, by root finding."""
+    """Return the ratio whose ε has E cos θ = ``cosine``, by root finding in log space."""
     from scipy.optimize import brentq
 
     def excess(log_ratio: float) -> float:

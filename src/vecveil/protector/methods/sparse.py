@@ -17,7 +17,7 @@ __all__ = ["SPARSE"]
 
 
 def sparse_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
-    """Return noise shaped by the mask that tells pairs apart, or the two classes of given labels."""
+    """Return noise shaped by the mask that distinguishes pairs, or the two classes of given labels."""
     floor = check_positive(options.pop("floor", 1e-6), owner="fit", param="floor")
     seeds = check_count(options.pop("stability_seeds", 2), owner="fit", param="stability_seeds")
     mask_options = MaskOptions(**options)
@@ -30,7 +30,7 @@ def sparse_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     ]
     data.findings["mask"] = masks[0].to_record()
     if seeds > 1:
-        # Masks of other seeds only measure how far the training depends on its seed.
+        # Further masks only measure how much the mask depends on the seed; the first one shapes the noise.
         stability = stability_of([m.mask for m in masks], [m.seed for m in masks])
         data.findings["mask"]["seed_stability"] = stability.value
     shape = NoiseShape.from_diagonal(np.asarray(masks[0].mask, dtype=np.float64), floor=floor)
@@ -38,7 +38,7 @@ def sparse_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
 
 
 def _sides(data: FitData) -> tuple[Embeddings, Embeddings]:
-    """Return the two sides that the mask tells apart: the pairs, or equally many rows of two classes."""
+    """Return the pairs, or equally many rows of two classes: unequal sides would bias the mask's classifier."""
     if data.negative is not None:
         return data.positive, data.negative
     labels = data.token_labels

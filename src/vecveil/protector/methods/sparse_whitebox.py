@@ -1,8 +1,7 @@
-"""The ``sparse-whitebox`` method: noise where a token classifier that is known to the defender looks.
+"""The ``sparse-whitebox`` method: noise in the dimensions that a known token classifier relies on.
 
-SPARSE-WB: integrated gradients of the published multi-label classifier's output for each concept word that
-a text holds, in place of the learnt mask. This is the one place of the defence that knows an attack; the
-attacker that an audit trains is another one.
+SPARSE-WB: integrated gradients of the published multi-label classifier's output for each concept word of a text
+replace the learnt mask. Only this method uses an attack in its defence; an audit trains another attacker.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def whitebox_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     epochs = check_count(options.pop("epochs", PUBLISHED.epochs), owner="fit", param="epochs")
     X = data.positive.astype(np.float32)
     L = data.token_labels
-    if L is None:  # without words, classify whether the text holds the concept at all
+    if L is None:  # without words, classify D+ against D-
         _, negative = data.pairs("method", "sparse-whitebox")
         X = np.concatenate([X, negative.astype(np.float32)])
         L = np.repeat([1, 0], len(data.positive))[:, None].astype(np.uint8)

@@ -1,13 +1,13 @@
-"""The ``subspace`` method: erase the concept's directions, keep the leading ones of the rest, add isotropic noise.
+"""The ``subspace`` method: erase the concept's directions, keep the leading others, add isotropic noise.
 
-Parameters that the caller leaves open are searched on the user's own texts. Half of the pairs fit the maps, three
-tenths train a kernel reader on released vectors (`vecveil.sensitivity.kernel_reader`), one fifth is read. An erasure
-works better on the texts that it was fitted on than on others, so the three parts share no group of near-duplicates.
+The method searches open parameters on the user's own texts. Half of the pairs fit the maps, three tenths train a
+kernel reader on released vectors (`vecveil.sensitivity.kernel_reader`), one fifth tests it. An erasure works better
+on the texts of its fit than on others, so no group of near-duplicates spans two parts.
 
-Of the settings whose noise reaches the target utility, the search keeps those of which the reader recovers least, up to
-one standard error. Among them it prefers, in this order, a tenth of noise or more, the fewest released directions,
-directions that a reader's gradients chose, and the most erased directions, because networks and readers of other texts
-recover less behind them. Where the evidence cannot tell settings apart, as on a few hundred texts, least is released.
+Of the settings that reach the target utility, the search keeps those from which the reader recovers least, up to one
+standard error. Among them it prefers, in this order, a noise of a tenth or more, the fewest released directions,
+directions from a reader's gradients, and the most erased directions, because networks and readers of other texts
+recover less after them. Without evidence, as on a few hundred texts, it releases least.
 """
 
 from __future__ import annotations
@@ -46,30 +46,30 @@ from vecveil.validation import check_count, check_positive
 __all__ = ["SUBSPACE", "SubspaceSearch", "SubspaceSetting", "directions_of"]
 
 LEAST_STRENGTH = 1e-6
-"""Share of the strongest direction's strength below which a label direction is rounding."""
+"""Label directions below this share of the strongest one's strength are rounding errors."""
 
 STEPS = ((0.6, 1 / 8), (0.6, 1 / 12), (0.36, 1 / 16))
-"""Share of the best setting's erased directions that is still erased, and share of all directions that
-is released: releasing few and erasing fewer to make room for it can leak less than the other way round."""
+"""Erased directions as a share of the best setting's, and released ones as a share of all: erasing fewer
+to release fewer at the same utility can leak less."""
 
 GRADIENTS = 0.3
-"""Share of the erased directions that a non-linear reader's gradients choose, where they choose any."""
+"""Share of the erased directions that a non-linear reader's gradients choose, if any."""
 
 FLAT_RANK, FLAT_KEPT, FLAT_POWER = 0.2, 1 / 4, 1.1
-"""Shares of all directions that are erased and released in a flattened setting that is tried beside the best one:
+"""Erased and released directions, as shares of all, and p of a flattened setting that the search also tries:
 with few directions released, flattening costs no similarity."""
 
 READER_ROWS = 1600
 TEST_ROWS = 800
 ENOUGH_NOISE = 0.1
-"""Of equal settings one with at least this noise-to-signal ratio is preferred: without noise any
-release can be matched with a candidate text exactly."""
+"""Preferred least noise-to-signal ratio of equal settings: without noise an attacker can match a release
+with a candidate text exactly."""
 
 MAP_UTILITY = 0.95
-"""With a given noise, share of the utility at that noise that the map may leave."""
+"""With a given noise, least share of the utility at that noise that the map has to keep."""
 
 Evidence = tuple[Embeddings, npt.NDArray[Any]]
-"""Embeddings (N, n) and labels (N, V) that a reader learns from."""
+"""Embeddings (N, n) and labels (N, V) of a reader's training."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +77,11 @@ class SubspaceSetting:
     """One setting of the concept subspace.
 
     Attributes:
-        rank: k, number of erased concept directions.
+        rank: k, number of erased directions.
         kept: m, number of released directions.
         flattening: p.
-        pairs: whether removal pairs count beside token labels in the concept's covariance.
-        gradients: how many of the k directions are those that a non-linear reader looks along, behind the erasure of
-            the others.
+        pairs: True if pairs count besides token labels in the concept's covariance.
+        gradients: number of the k directions that come from a non-linear reader, trained after erasing the others.
     """
 
     rank: int
@@ -98,14 +97,14 @@ class SubspaceSetting:
 
 
 def subspace_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
-    """Return the given setting, or the best one that agrees with the given options."""
+    """Return the candidate of the best setting that agrees with the given options."""
     n = data.dimension
     if n < 2:
         raise InvalidInputError.of("fit", "positive", "of dimension 2 or more for method 'subspace'", n)
     fixed, transplants = _checked_options(options, n)
     if data.negative is None:
         _fix_label_rank(data, fixed, transplants=transplants)
-    # Nothing is left to search: spare the splits of the texts.
+    # All fields are given: no search, and all texts fit the map.
     if fixed.keys() >= {"rank", "kept", "flattening", "pairs"}:
         return _candidate(data, SubspaceSetting(**fixed), transplants=transplants)
     search = SubspaceSearch(
@@ -121,7 +120,8 @@ def subspace_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     data.findings["search"] = search.tried
     if target is None:
         return _candidate(data, best, transplants=transplants)
-    # Fitted on all texts a map can cost a little more than it did on the fitting part.
+    # Fitted on all texts, a map can cost more utility than on the fitting part: take the best setting
+    # that still reaches the target, then gentler ones.
     fallback: list[SubspaceSetting] = []
     if not fixed.keys() & {"rank", "kept", "flattening"}:
         fallback = gentle_settings(n, pairs=best.pairs)
@@ -136,7 +136,7 @@ def subspace_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
 
 
 def _checked_options(options: dict[str, Any], n: int) -> tuple[dict[str, Any], bool]:
-    """Return the fields of a setting that the caller gave, and whether to fit on transplants as well."""
+    """Return the given fields of a setting, and whether to fit on transplants as well."""
     fixed = {key: value for key, value in options.items() if value is not None}
     transplants = fixed.pop("transplants", False)
     for param, value in (("pairs", fixed.get("pairs", False)), ("transplants", transplants)):
@@ -187,7 +187,7 @@ def _candidate(data: FitData, setting: SubspaceSetting, *, transplants: bool) ->
 
 
 def _most_utility(data: FitData, candidate: Candidate) -> float:
-    """Return the share of the clean utility at the least noise that is tried."""
+    """Return the share of the clean utility at the least noise of a calibration."""
     draws = CommonDraws(
         candidate, data.moments.rms_norm, data.seed, reduced=not data.task.same_space
     )
@@ -195,7 +195,7 @@ def _most_utility(data: FitData, candidate: Candidate) -> float:
 
 
 def _refusal(data: FitData, search: SubspaceSearch, target: float) -> CalibrationError:
-    """Return the error that names the utility that a setting reaches on the fitting part and on all texts."""
+    """Return the error that names the best utility on both the fitting part and all texts."""
     reached = [
         min(_most_utility(data, _candidate(data, SubspaceSetting.of(row), transplants=search.transplants)),
             1.0 if row["feasible"] else row["utility"])
@@ -214,7 +214,7 @@ def directions_of(moments: Moments, *, pairs: bool) -> ConceptDirections:
 def _evidence(
     positive: Embeddings, negative: Embeddings | None, labels: TokenLabels | None
 ) -> Evidence:
-    """Return texts and their labels, or pairs and which of the two each is."""
+    """Return texts and their labels, or both sides of pairs and the side of each row."""
     if labels is not None:
         return positive, labels
     assert negative is not None
@@ -225,10 +225,10 @@ def _evidence(
 def _map(
     setting: SubspaceSetting, directions: ConceptDirections, evidence: Evidence, *, seed: int
 ) -> tuple[ConceptDirections, LinearMap]:
-    """Return the directions in the order that they are erased in, and the map, not yet quantised."""
+    """Return the directions in their order of erasure, and the map, not yet quantised."""
     kept = min(setting.kept, len(directions.K) - setting.rank)
     if setting.gradients:
-        # The reader is trained behind the first erasure, so that it looks at what that leaves.
+        # Train the reader after the first erasure, so that its gradients show what that leaves.
         first = setting.rank - setting.gradients
         before = subspace_map(directions, erased=first, kept=kept, flattening=setting.flattening)
         moment = reader_gradients(*evidence, before, seed=seed)
@@ -242,7 +242,7 @@ def _map(
 
 
 def first_settings(n: int, fixed: dict[str, Any]) -> Iterator[SubspaceSetting]:
-    """Yield numbers of erased directions, with and without flattening, at a middling truncation."""
+    """Yield numbers of erased directions, with and without flattening, at a medium truncation."""
     shares = (0.12, 0.16, 0.21, 0.28, 0.38)
     most = n - fixed.get("kept", 1)
     ranks = sorted({min(most, max(1, round(n * s))) for s in shares})
@@ -257,7 +257,7 @@ def first_settings(n: int, fixed: dict[str, Any]) -> Iterator[SubspaceSetting]:
 
 
 def gentle_settings(n: int, *, pairs: bool) -> list[SubspaceSetting]:
-    """Return settings that erase little and keep the rest, for targets that leave little room."""
+    """Return settings that erase little and keep the rest, for demanding targets."""
     ranks = sorted({max(1, round(n * share)) for share in (0.01, 0.03, 0.07)}, reverse=True)
     return [SubspaceSetting(rank, n - rank, 0.0, pairs) for rank in ranks if rank < n]
 
@@ -276,7 +276,7 @@ def second_settings(
 
 
 def third_settings(n: int, best: SubspaceSetting) -> Iterator[SubspaceSetting]:
-    """Yield settings that erase less than the best one so far, and release fewer directions."""
+    """Yield settings that erase and release fewer directions than the best one so far."""
     for share, kept_share in STEPS:
         rank, kept = max(1, round(best.rank * share)), max(1, round(n * kept_share))
         if kept < min(best.kept, n - rank + 1):
@@ -299,13 +299,13 @@ def fourth_settings(
 
 
 class SubspaceSearch:
-    """Searches the best `SubspaceSetting`; fields that the caller fixes are left alone.
+    """Searches the best `SubspaceSetting` with the fields that the caller leaves open.
 
     Args:
         positive, negative, token_labels, background: as in `fit_pairs`; without negatives, as in `fit_labels`.
-        groups: (N,) rows that must not be parted; None groups near-duplicates by their cosine.
+        groups: (N,) ids of rows that stay in one part; None groups near-duplicates by cosine.
         task: the utility to keep.
-        transplants: whether the maps are fitted on transplanted texts as well.
+        transplants: True fits the maps on transplanted texts as well.
     """
 
     def __init__(
@@ -365,14 +365,14 @@ class SubspaceSearch:
         best = best_of(first, "Choosing concept directions")
         free = not fixed.keys() & {"rank", "kept", "flattening"}
         if free and sum(row["feasible"] for row in self.tried) < 3:
-            # The target leaves little room: erase fewer directions as well, down to one in a hundred.
+            # A demanding target: try fewer erased directions as well, down to one in a hundred.
             best = best_of(gentle_settings(n, pairs=first[0].pairs), "Choosing fewer directions")
         elif best is None and "kept" not in fixed:
-            # The number of erased directions is given: make room by keeping all the others.
+            # The number of erased directions is given: regain utility by keeping all others.
             whole = [replace(setting, kept=n - setting.rank) for setting in first]
             best = best_of(whole, "Keeping all others")
         if best is None and scale.target_utility is None:
-            # The noise is the caller's choice: take the setting whose map keeps most utility.
+            # The caller chose the noise, so no setting can be refused: take the one of most utility.
             best = SubspaceSetting.of(max(self.tried, key=lambda row: row["utility"]))
         if best is None:
             assert scale.target_utility is not None
@@ -389,7 +389,7 @@ class SubspaceSearch:
         return best_of(fourth, "Choosing a reader's directions") or best
 
     def ranking(self) -> list[SubspaceSetting]:
-        """Return the settings that reach the target on the fitting part, the least telling first."""
+        """Return the settings that reach the target on the fitting part, best first."""
         return [SubspaceSetting.of(row) for row in _ranked(self.tried, self.L_test)]
 
     def _try(self, scale: NoiseScale, setting: SubspaceSetting) -> None:
@@ -412,7 +412,7 @@ class SubspaceSearch:
         self.tried.append(row)
 
     def _candidate(self, setting: SubspaceSetting) -> Candidate:
-        """Return the candidate of one setting, fitted on the part that is not held out."""
+        """Return the candidate of one setting, fitted on the fitting part."""
         if setting.pairs not in self._directions:
             self._directions[setting.pairs] = directions_of(self.moments, pairs=setting.pairs)
         directions = self._directions[setting.pairs]
@@ -435,10 +435,10 @@ class SubspaceSearch:
 
 
 def _ranked(rows: list[dict[str, Any]], labels: TokenLabels) -> list[dict[str, Any]]:
-    """Return the feasible rows, the best first (the one-standard-error rule of the module's docstring).
+    """Return the feasible rows, best first, by the one-standard-error rule of the module's docstring.
 
     Args:
-        labels: the held-out labels that ``recovered`` was measured on.
+        labels: held-out labels of ``recovered``.
     """
     feasible = [row for row in rows if row["feasible"]]
     least = min((row["recovered"] for row in feasible), default=0.0)
@@ -457,9 +457,9 @@ def _ranked(rows: list[dict[str, Any]], labels: TokenLabels) -> list[dict[str, A
 def _three_parts(
     positive: Embeddings, groups: Groups | None, rng: np.random.Generator
 ) -> list[npt.NDArray[np.intp]]:
-    """Return rows to fit on, to train the reader on and to read, with no group in two parts."""
+    """Return the rows of the fitting, training and test part, with no group in two parts."""
     parts = _parted(near_duplicate_groups(positive) if groups is None else groups, rng)
-    if min(len(part) for part in parts) < 0.1 * len(positive):  # nothing can be kept apart
+    if min(len(part) for part in parts) < 0.1 * len(positive):  # too few groups: split rows
         parts = _parted(np.arange(len(positive)), rng)
     return parts
 
@@ -469,6 +469,7 @@ def _parted(ids: Groups, rng: np.random.Generator) -> list[npt.NDArray[np.intp]]
     names = rng.permutation(np.unique(ids))
     place = np.empty(len(names), dtype=np.intp)
     place[np.searchsorted(np.sort(names), names)] = np.arange(len(names))
+    # The random rank of each row's group.
     order = place[np.searchsorted(np.sort(names), ids)]
     rows = np.argsort(order, kind="stable")
     cuts = [int(0.5 * len(rows)), int(0.8 * len(rows))]

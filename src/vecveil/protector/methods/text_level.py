@@ -1,4 +1,4 @@
-"""The text-level methods: they rewrite texts before they are encoded (SPARSE, Table 9 and appendix F.3)."""
+"""Text-level methods, which rewrite texts before encoding (SPARSE, Table 9 and appendix F.3)."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ REPLACEMENTS = {
         ),
     ),
 }
-"""For each method: what replaces the concept, what the replacement depends on, and what is not hidden."""
+"""By method: the replacement of the concept, the features it keeps, and the facts it does not hide."""
 
 
 @dataclass(frozen=True)
 class TextMethod:
-    """A text-level method's name, summary and builder of its rewriter; fields as in `vecveil.protector.METHODS`."""
+    """A text-level method's name, summary and builder; fields as in `vecveil.protector.METHODS`."""
 
     name: str
     summary: str
@@ -105,7 +105,7 @@ def _replace_semantic(
 
 
 def _member_lists(members: Any, labels: set[str]) -> dict[str, tuple[str, ...]]:
-    """Return the caller's lists of members, checked: two members or more for each type in the texts."""
+    """Return the caller's lists of members: at least two for each type in the texts."""
     expected = "'own', 'faker', or a mapping of each type to two strings or more"
     valid = isinstance(members, Mapping) and all(
         isinstance(names, Sequence)
@@ -147,7 +147,7 @@ class TextPlaceholder(Mechanism):
 
     Attributes:
         size: n.
-        kind: the name of the text-level method.
+        kind: name of the text-level method.
     """
 
     size: int
@@ -161,12 +161,10 @@ class TextPlaceholder(Mechanism):
 
     @property
     def dimension(self) -> int:
-        """Return n."""
         return self.size
 
     @property
     def step(self) -> float:
-        """Return 0: nothing is rounded."""
         return 0.0
 
     def _refuse(self, X: Embeddings) -> NoReturn:
@@ -179,43 +177,38 @@ class TextPlaceholder(Mechanism):
         self._refuse(X)
 
     def without_noise(self, X: Embeddings) -> Embeddings:
-        """Refuse."""
         self._refuse(X)
 
     def check_rows(self, X: Embeddings) -> None:
-        """Refuse."""
         self._refuse(X)
 
     def noise_covariance(self) -> Matrix:
-        """Return zeros: there is no noise."""
         return np.zeros((self.size, self.size))
 
     def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
-        """Return that nothing is proved."""
         what, same, shows = REPLACEMENTS[self.kind]
         return rewriting_guarantee(dimension=self.size, what=what, same=same, shows=shows)
 
     def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return nothing: the rewriter is stored beside."""
+        """Return nothing: the record holds the rewriter."""
         return {}
 
     def parameters(self) -> dict[str, float]:
-        """Return nothing."""
         return {}
 
     @classmethod
     def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
-        """Return the mechanism of a protector file; its kind is the rewriter's."""
+        # The caller knows the rewriter and sets the kind.
         return cls(dimension)
 
 
 def rewriter_from_record(record: Mapping[str, Any]) -> Rewriter:
-    """Return the rewriter of a protector file; raises ValueError, LookupError or TypeError for a wrong record."""
+    """Return the rewriter of a protector file; ValueError, LookupError or TypeError for a wrong record."""
     from vecveil.concepts.concept import concept_from_record
     from vecveil.concepts.rewriting import Redacting, ReplacingAtRandom, ReplacingByMembers
 
     concept, seed, kind = concept_from_record(record["concept"]), record["seed"], record["kind"]
-    # type, not isinstance: True is an int, and no seed.
+    # type, not isinstance: True is an int.
     if type(seed) is not int or seed < 0:
         raise ValueError("seed")
     if kind == Redacting.kind:
@@ -240,10 +233,10 @@ def _strings(value: Any) -> tuple[str, ...]:
 def released_rows(
     clean: Embeddings, released: Embeddings, *, owner: str
 ) -> Callable[[Embeddings, np.random.Generator | None], Embeddings]:
-    """Return a release for utility tasks that looks up the released row of each clean one; no generator means clean.
+    """Return a release for utility tasks that looks up the released row of each clean one.
 
     Args:
-        clean, released: (N, n) row i of each from one text.
+        clean, released: (N, n), row i of each from one text.
     """
     # Tasks pass vectors, not row numbers; equal vectors have equal releases, as nothing is random.
     place = {np.asarray(row, dtype=np.float32).tobytes(): i for i, row in enumerate(clean)}

@@ -1,4 +1,4 @@
-"""The ``textcrafter`` methods: train a policy against a PII classifier, and make its mechanism."""
+"""The ``textcrafter`` methods: train a policy against a PII classifier and build its mechanism."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _FAMILY = NoiseFamily(
 
 
 def textcrafter_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
-    """Return a policy trained on these embeddings, as a mechanism.
+    """Return the mechanism of a policy trained on these embeddings.
 
     The PII side is the texts with the concept, the plain side the same texts without it and the ordinary ones.
     """
@@ -83,10 +83,10 @@ def textcrafter_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     ).to_record()
     held_out = classifier.held_out
     data.findings["warnings"] = [] if held_out is None else list(held_out.warnings)
-    # Kerckhoffs: the file shows the classifier and the targets, so the mechanism may hold them.
+    # Kerckhoffs: security must not rest on the classifier and targets, so the file holds them.
     known = np.append(classifier.weights, classifier.intercept)
     n = data.dimension
-    # The perturbation's covariance has no closed form: measure it with a mechanism that lacks it.
+    # The perturbation's covariance has no closed form: measure it on a draft without it.
     draft = TextCrafter(trained.weights, settings.radius, np.zeros((n, n)), known, centroids)
     spread = _spread(draft, X[rng.permutation(len(X))[:SPREAD_ROWS]], data.seed)
     return Candidate(
@@ -97,7 +97,7 @@ def textcrafter_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
 
 
 def textcrafter_subspace_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
-    """Return the same followed by the oblique erasure of the concept's directions, a sixth of all by default."""
+    """Return textcrafter followed by oblique erasure of the concept's directions, by default a sixth of all."""
     n = data.dimension
     rank = options.pop("rank", None)
     rank = check_count(
@@ -116,13 +116,13 @@ def textcrafter_subspace_candidate(data: FitData, options: dict[str, Any]) -> Ca
 def _sides(
     data: FitData, further: Embeddings | None
 ) -> tuple[Embeddings, Embeddings, Groups, Groups]:
-    """Return the PII side and the plain side, with the groups of their rows: a pair is one group."""
+    """Return the PII side and the plain side, with group ids of their rows."""
     positive, plain = data.pairs("method", "textcrafter")
     rows = len(positive)
     pairs = np.arange(rows)
     if data.groups is not None:
         pairs = np.unique(data.groups, return_inverse=True)[1].reshape(-1)
-    # Both rows of a pair go to one fold of the classifier's validation, or it would recognise them.
+    # Both rows of a pair share a fold of the classifier's validation, or one would leak the other.
     of_positive, of_plain = pairs, pairs
     check_unit_rows(positive, owner="fit", param="positive")
     check_unit_rows(plain, owner="fit", param="negative")
