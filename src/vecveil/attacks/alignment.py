@@ -28,7 +28,7 @@ __all__ = [
 FloatArray = npt.NDArray[np.float64]
 
 PAIRS = (10, 50, 200, 1000)
-_LEAST = 3
+_LEAST = 3  # pairs: two to fit and one to hold out
 _BLOCK = 20_000_000  # scores held at once: 160 MB
 _CUT_OFF = 1e-9  # share of the largest singular value below which a direction is not reached
 _FOLDS = 5
@@ -36,7 +36,7 @@ _ENOUGH = 100  # pairs from which one held-out fifth suffices
 _LIKENESSES = ("product", "covariance", "correlation")
 _SHARES = (1.0, 0.5, 0.25)  # of the directions that the pairs determine
 _PENALTIES = tuple(10.0**e for e in range(-10, 3))  # shares of the mean squared singular value
-_RIDGE_CUT_OFF = 1e-12
+_RIDGE_CUT_OFF = 1e-12  # drops rounding errors only; the penalty handles weak directions
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +80,7 @@ class AffineMap:
 
 
 def unit_rows(rows: FloatArray) -> FloatArray:
+    """Return the rows divided by their norms; zero rows stay zero."""
     """Return the rows over their norms; zeros stay."""
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     unit: FloatArray = np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0)
@@ -113,9 +114,7 @@ def choose_map(
 ) -> AffineMap:
     """Return the variant, fitted on all pairs, that separates held-out pairs best from the others.
 
-    Args:
-        variants: Returns the candidate maps by name, fitted on the given pairs; names that are not fitted in every
-            fold cannot win.
+    ``variants(Y, clean)`` returns the candidate maps by name; a name that is missing in some fold cannot win.
     """
     scores: dict[str, list[float]] = {}
     masks = folds(len(Y))
@@ -139,21 +138,14 @@ def _separation(
     right = (recovered * pool[: len(clean)]).sum(axis=1)
     scores = recovered @ pool[len(clean) :].T
     spread = np.maximum(scores.std(axis=1), 1e-12)
+    # Exact recovery has almost no spread: the bound keeps one pair from deciding the mean.
     distance: FloatArray = np.minimum((right - scores.mean(axis=1)) / spread, 1e6)
     return distance
 
 
 @dataclass(frozen=True, eq=False)
 class Alignments:
-    """The maps learnt from each number of pairs, in rising order: K of them, stacked.
-
-    Attributes:
-        counts: K numbers of pairs.
-        weights: (K, m, n).
-        source: (K, m).
-        target: (K, n).
-        choices: Chosen variant of each.
-    """
+    """Maps learnt from K rising numbers of pairs: the fields of `AffineMap`, with a first axis of K."""
 
     counts: tuple[int, ...]
     weights: FloatArray
@@ -185,7 +177,7 @@ class AlignmentAttack(Attack[PairedVectors, CandidateVectors]):
     The attacker lacks a key; it holds released vectors whose clean ones it knows, and a stolen
     store. With a release oracle it makes its own pairs, one release of each vector.
 
-    Its estimates: ``top_1`` with the most pairs (the main one), ``mrr`` and ``cosine`` with the same,
+    Estimates: ``top_1`` with the most pairs (the main one), ``mrr`` and ``cosine`` with the same,
     and ``top_1_of_10`` and so on with fewer. ``cosine`` is the mean cosine of recovered and true clean
     vectors. Equal scores are put into random order.
     """
@@ -222,6 +214,7 @@ class AlignmentAttack(Attack[PairedVectors, CandidateVectors]):
         """Return the maps learnt from ``known``, for callers that need the recovered vectors."""
         Y = knowledge.draw(known.X, rng).astype(np.float64)
         clean = known.clean.astype(np.float64)
+        # One order for all counts: every larger set of pairs contains the smaller ones.
         order = rng.permutation(len(known))
         counts = self._counts(len(known))
         return Alignments.of(
@@ -306,12 +299,13 @@ def _ranks(
     for start in range(0, len(test), step):
         rows = slice(start, start + step)
         scores = recovered[rows] @ pool.T
-        np.round(scores, 12, out=scores)  # so that equal candidates tie
+        np.round(scores, 12, out=scores)  # equal candidates must tie despite rounding
         right = scores[np.arange(len(scores)), true[rows]][:, None]
         if test.options is not None:
             scores = np.take_along_axis(scores, test.options[rows], axis=1)
         above[rows] = (scores > right).sum(axis=1)
         tied[rows] = (scores == right).sum(axis=1)
+    # A random place among ties: a constant release earns chance, not rank 1.
     ranks: npt.NDArray[np.int64] = above + 1 + rng.integers(0, tied)
     return ranks
 
@@ -354,6 +348,7 @@ def _assign(Y: FloatArray, clean: FloatArray, likeness: str, signs: bool) -> Aff
     weights = np.zeros(like.shape)
     weights[released, own] = np.sign(like[released, own]) if signs else 1.0
     weights *= fit_scale(y @ weights, x)
+    # With fewer released coordinates, the unmatched clean ones cannot be compared.
     reach = None if len(own) == len(target) else np.eye(len(target))[:, own]
     return AffineMap(weights, source, target, f"{likeness}{', signs' if signs else ''}", reach)
 
@@ -404,13 +399,14 @@ def procrustes(y: FloatArray, x: FloatArray) -> FloatArray:
 
 def _directions(y: FloatArray, x: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the left and right singular vectors of yᵀ x, as columns, strongest first."""
-    if len(y) < min(y.shape[1], x.shape[1]):  # the same from a (k, k) matrix
+    if len(y) < min(y.shape[1], x.shape[1]):  # k pairs span k directions: a (k, k) SVD suffices
         basis, core = np.linalg.qr(y.T)
         other, others_core = np.linalg.qr(x.T)
         left, values, right = np.linalg.svd(core @ others_core.T)
         left, right = basis @ left, right @ other.T
     else:
         left, values, right = np.linalg.svd(y.T @ x, full_matrices=False)
+    # The singular vectors of zero singular values are arbitrary.
     rank = int((values > _CUT_OFF * values.max(initial=0.0)).sum())
     return left[:, :rank], right[:rank].T
 
@@ -435,6 +431,7 @@ class RidgeAlignment(AlignmentAttack):
         left, values, right = left[:, live], values[live], right[live]
         if not live.any():
             return AffineMap(np.zeros((Y.shape[1], x.shape[1])), source, target)
+        # One SVD serves every penalty and its leave-one-out error.
         turned, square = left.T @ x, values**2
         penalties = np.mean(square) * np.array(_PENALTIES)
         penalty = min(penalties, key=lambda p: _left_out_error(left, square, turned, x, p))

@@ -39,6 +39,7 @@ FAMILIES = (
     "held-out-terms",
 )
 SCHEMA = "vecveil.attack/1"
+# Values that `attack.json` keeps; arrays and nested dataclasses go elsewhere.
 _SCALARS = (bool, int, float, str, type(None))
 
 Train = TypeVar("Train", bound=Evidence)
@@ -46,11 +47,10 @@ Test = TypeVar("Test", bound=Evidence)
 
 
 class Checkpoint:
-    """The folder that keeps the fitted state of one attack.
+    """Folder with the fitted state of one attack.
 
-    It holds ``attack.json`` (the identity of the attack) and, written before it, the state: the arrays of a
-    dataclass in ``state.safetensors``, or the files that the state writes itself. ``attack.json`` is written last,
-    so a folder without it is unfinished. Nothing that is read here can run code.
+    ``attack.json`` holds the attack's identity; the state lies beside it, in ``state.safetensors`` or in files
+    that the state writes itself. Reading a checkpoint cannot run code.
 
     Args:
         folder: Created at the first write, readable by its owner only: a state reveals something of its texts.
@@ -62,6 +62,7 @@ class Checkpoint:
         self.identity = dict(identity)
 
     def make(self) -> Path:
+        """Create the folder if it does not exist and return it."""
         """Return the folder; create it if it does not exist."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -71,11 +72,7 @@ class Checkpoint:
         return self.folder
 
     def begin(self) -> None:
-        """Write the identity before training starts, or compare it with the one in the folder.
-
-        Raises:
-            DataFileError: another attack, or other evidence, settings or seed, wrote to the folder.
-        """
+        """Write the identity, or raise `DataFileError` if the folder holds another one."""
         path = self.make() / "begun.json"
         if path.is_file():
             try:
@@ -87,10 +84,7 @@ class Checkpoint:
             write_text(path, json.dumps(self.identity, indent=1) + "\n")
 
     def load(self, kind: Any) -> Any:
-        """Return the finished state in the folder, or None if there is none.
-
-        Args:
-            kind: See `Attack.state_type`.
+        """Return the finished state of type ``kind`` (`Attack.state_type`), or None if there is none.
 
         Raises:
             DataFileError: the state is damaged, or of another attack, dimension, vocabulary or setting.
@@ -109,6 +103,7 @@ class Checkpoint:
             raise self._damaged() from error
         if schema != SCHEMA:
             raise _checkpoint_error(f"of the schema {SCHEMA!r}", repr(str(schema)[:40]))
+        # Compared first: the state of another attack would be reported as damaged.
         self._compare(identity)
         try:
             if isinstance(kind, Mapping):
@@ -127,7 +122,7 @@ class Checkpoint:
             return _build(kind, load_file(str(self.folder / "state.safetensors")), values, "")
         except DataFileError:
             raise
-        except Exception as error:  # safetensors and torch raise exceptions of their own
+        except Exception as error:  # safetensors and torch raise their own exception types
             raise self._damaged() from error
 
     def save(self, state: Any) -> None:
@@ -146,10 +141,12 @@ class Checkpoint:
             _collect(state, "", arrays, values)
             with atomic_path(self.folder / "state.safetensors", mode=0o600) as temporary:
                 save_file(arrays, str(temporary))
+        # Written last: a folder without `attack.json` is unfinished, and `load` returns None.
         record = {"schema": SCHEMA, "identity": self.identity, "values": values}
         write_text(self.folder / "attack.json", json.dumps(record, indent=1) + "\n")
 
     def _part(self, name: str) -> Checkpoint:
+        # The parts have no identity: the one of the outer folder covers them.
         return Checkpoint(self.folder / name, {})
 
     def _compare(self, identity: Mapping[str, Any]) -> None:
@@ -182,6 +179,7 @@ def _collect(state: Any, prefix: str, arrays: dict[str, Any], values: dict[str, 
             values[name] = value.item()
         elif isinstance(value, tuple):  # JSON has lists only; `_build` turns them back
             values[name] = list(value)
+        # A state may pack its own arrays, as `Network` does.
         elif hasattr(value, "to_arrays"):
             arrays.update({f"{name}/{key}": array for key, array in value.to_arrays().items()})
         else:
@@ -222,8 +220,7 @@ class AttackFinding:
         estimates: By name, the main figure first.
         terms: Counts and hits per token, for token inference.
         details: Choices made while fitting: numbers and names only.
-        examples: (original, reconstruction) pairs of texts, for reconstruction. They hold texts and are
-            written only if the user asks for them.
+        examples: (original, reconstruction) pairs. They hold texts, so they are written only on request.
     """
 
     estimates: Mapping[str, Estimate]
@@ -241,14 +238,10 @@ class AttackResult:
     """Result of one attack, with intervals and chance levels.
 
     Attributes:
-        name: Unique name of the attack.
-        family: One of `FAMILIES`.
         estimates: By name, the main one first: ``r_precision`` for token inference.
         terms: Counts and hits per token, in the order of the label columns; token inference only.
         adaptive: Whether the attack drew fresh releases while training.
         seconds: Wall-clock seconds of fitting and scoring.
-        description: One sentence for the report.
-        cost: Cost of the attack to an attacker, in a few words.
         details: Choices made while fitting.
         examples: (original, reconstruction) pairs, reconstruction only; never written by `to_record`.
     """
@@ -279,11 +272,7 @@ class AttackResult:
         return self.main.value
 
     def to_record(self, clean: AttackResult | None = None) -> dict[str, Any]:
-        """Return the `attacks` entry of an audit record (docs/formats.md).
-
-        Args:
-            clean: The same attack's result on clean vectors; its figures stand beside.
-        """
+        """Return the `attacks` entry of an audit record (docs/formats.md), beside the figures of ``clean``."""
         first, *others = self.estimates
         return {
             "name": self.name,
@@ -299,6 +288,7 @@ class AttackResult:
 
     def _figure(self, key: str, clean: AttackResult | None) -> dict[str, Any]:
         record = self.estimates[key].to_record()
+        # An entry has a single n, that of the main figure.
         del record["n"]
         other = None if clean is None else clean.estimates.get(key)
         beside = {} if other is None else other.to_record()
@@ -317,6 +307,7 @@ class Session:
 
     @property
     def folder(self) -> Path | None:
+        """Return the checkpoint's folder, created if needed; None without a checkpoint."""
         """Return the folder of the checkpoint, created, or None."""
         return None if self.checkpoint is None else self.checkpoint.make()
 
@@ -343,6 +334,7 @@ class Attack(ABC, Generic[Train, Test]):
     cost: str
     source: str
     state_type: Any
+    # Share of the training groups that settings are chosen on.
     validation_share: float = 0.1
 
     @final
@@ -365,14 +357,13 @@ class Attack(ABC, Generic[Train, Test]):
             test: Released vectors; no group may also be in ``train``.
             release: The oracle ``release(X, rng) -> Y``.
             noise_covariance: (m, m) covariance of the released noise, where a method declares it.
-            rng: Seed or generator of the attack (its split, its initial weights, its noise).
-            show_progress: True or False; None shows a bar on a terminal only.
+            rng: Seed or generator of the split, the initial weights and the attack's noise.
+            show_progress: None shows a bar on a terminal only.
             checkpoint: Folder that keeps the fitted state. A finished state of the same evidence, settings and
                 seed is used instead of fitting; an interrupted training is resumed.
 
         Raises:
-            InvalidInputError: arguments that do not fit together, or training texts that form fewer than
-                two groups.
+            InvalidInputError: arguments that do not fit together, or fewer than two groups of training texts.
             DataFileError: the checkpoint is of another attack, dimension, vocabulary or evidence, or damaged.
         """
         owner = type(self).__name__
@@ -393,6 +384,7 @@ class Attack(ABC, Generic[Train, Test]):
         if state is None:
             groups = np.arange(len(train)) if train.groups is None else train.groups
             share = self.validation_share
+            # By group: a duplicate among the validation texts would reward overfitting.
             learn, held_out = split_groups(groups, (1 - share, share), seed=split_seed)
             if kept is not None:
                 kept.begin()  # before training: a resumed run must be the same one
@@ -429,6 +421,7 @@ class Attack(ABC, Generic[Train, Test]):
 
     def _settings(self) -> Mapping[str, Any]:
         """Return the settings that a checkpoint must agree with; numbers and strings."""
+        # Public attributes only: callables and the device cannot be compared between runs.
         return {k: v for k, v in sorted(vars(self).items()) if not k.startswith("_")}
 
     def _identity(
@@ -438,6 +431,7 @@ class Attack(ABC, Generic[Train, Test]):
             "attack": type(self).__name__,
             "dimension": test.dimension,
             **train.shape_record(),
+            # As text: JSON turns tuples into lists, which never equal the originals.
             "settings": {key: repr(value) for key, value in self._settings().items()},
             "evidence": train.digest(),
             "knowledge": knowledge.digest(train.X),
@@ -460,6 +454,7 @@ class WrappedAttack(Attack[Any, Any]):
 
     def _settings(self) -> Mapping[str, Any]:
         key = self.inner_key
+        # Not `vars(self)`: the other attributes are derived from the inner attack.
         own = {name: getattr(self, name) for name in ("draws", "k") if hasattr(self, name)}
         inner = {f"{key}.{name}": value for name, value in self.inner._settings().items()}
         return {key: self.inner.name, **own, **inner}

@@ -45,9 +45,7 @@ _ROUND = 0.1  # share of the estimate's error that is assumed to have no directi
 def mean_of_releases(release: Release, k: int) -> Release:
     """Return an oracle whose release is the mean of ``k`` releases of the same vectors.
 
-    Args:
-        release: The oracle ``release(X, rng) -> Y``.
-        k: Releases of each text; the variance of fresh noise falls to 1/k, keyed noise stays as it is.
+    The variance of fresh noise falls to 1/k; keyed noise stays as it is.
     """
     count = check_count(k, owner="mean_of_releases", param="k")
 
@@ -83,13 +81,11 @@ class _RepeatedReleases(WrappedAttack):
 
 
 class AveragingAttack(_RepeatedReleases):
-    """A token-inference attack on means of ``k`` releases of each text.
+    """A token-inference attack on means of ``k`` releases of each text; ``test.X`` must hold such means.
 
-    ``test.X`` must hold means of ``k`` releases. With an oracle the attack learns on means of ``k`` fresh
-    releases, and the declared noise covariance is divided by ``k`` unless two releases of the same texts
-    are equal, as keyed noise makes them: the figure is then the same for every ``k``. Without an oracle
-    the training vectors must be means of ``k`` releases too, and the declared covariance is divided by
-    ``k``.
+    With an oracle the attack learns from means of ``k`` fresh releases; without one the training vectors must
+    be such means. The declared noise covariance is divided by ``k``, unless two releases of the same texts are
+    equal, as keyed noise makes them: the figure is then the same for every ``k``.
     """
 
     def __init__(self, k: int, inner: Attack[LabelledVectors, Any] | None = None) -> None:
@@ -114,6 +110,7 @@ class AveragingAttack(_RepeatedReleases):
         """Return the knowledge of means of k releases."""
         S, release = knowledge.noise_covariance, knowledge.release
         keyed = release is not None and knowledge.repeats(train.X, rng)
+        # Keyed noise is the same in every release, so a mean keeps all of it.
         if S is not None and not keyed:
             S = np.asarray(S, dtype=np.float64) / self.k
         mean = None if release is None else mean_of_releases(release, self.k)
@@ -122,11 +119,7 @@ class AveragingAttack(_RepeatedReleases):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RepeatedVectors(LabelledVectors):
-    """Labelled vectors that are means of k releases each, with the releases.
-
-    Attributes:
-        releases: (N, k, n) the releases of each text.
-    """
+    """Labelled vectors that are means of k releases each, with the ``releases``, (N, k, n)."""
 
     releases: Any = None
 
@@ -268,7 +261,9 @@ class Locator:
         n = releases.shape[2]
         for i, given in enumerate(releases):
             Y = given.astype(np.float64)
+            # b_j − y_j·x̂ − level, with b_j = ‖y_j‖²/2.
             left = 0.5 * np.einsum("ij,ij->i", Y, Y) - Y @ estimates[i] - self.level
+            # Unknowns of unit variance: δ = F c and u = √between · c₀, the last column.
             A = np.column_stack([Y @ self.factor, np.full(len(Y), np.sqrt(self.between))])
             if len(Y) <= n + 1:  # the smaller of the two equivalent systems
                 G = A @ A.T
@@ -278,6 +273,7 @@ class Locator:
                 G = A.T @ A
                 G[np.diag_indices_from(G)] += self.within
                 coordinates = np.linalg.solve(G, A.T @ left)
+            # The offset u is no part of the vector.
             estimates[i] += self.factor @ coordinates[:-1]
         return estimates
 
@@ -302,6 +298,7 @@ def repeated_releases(
 
 
 def blocks(N: int, k: int, n: int) -> Iterator[slice]:
+    """Yield slices of rows whose k releases fit into memory at once."""
     """Yield the rows whose k releases are held at once."""
     step = max(1, _BLOCK // (k * n))
     for start in range(0, N, step):
@@ -317,9 +314,6 @@ def fit_locator(
         X: (N, n) clean vectors.
         held: (M, n) clean vectors of other texts: the penalty, the use of the equations and the error are measured on
             the first 64 to 256 of them, fewer the larger k.
-        k: Releases of each text.
-        knowledge: The oracle.
-        rng: For the oracle.
     """
     held = held[: int(np.clip(_TRIED // k, *_HELD))]
     truth = held.astype(np.float64)
@@ -335,10 +329,12 @@ def fit_locator(
         means += knowledge.draw(held, rng)
     weights = _filter(S, cross, means / k - seen.mean, truth - centre)
     error = truth - centre - (means / k - seen.mean) @ weights
+    # Cov(x − x̂) on training texts gives the error's shape, held-out texts give its size.
     both = weights.T @ cross
     left = covariance - both - both.T + weights.T @ S @ weights
     factor = _factor(left, float((error**2).sum(axis=1).mean()))
     axes = np.linalg.eigh(covariance)[1]
+    # Gain, spread and errors are placeholders until held-out estimates are measured below.
     nothing = np.zeros(len(axes))
     locator = Locator(
         seen.mean, centre, weights, factor, seen.level, seen.between, seen.within, False, axes,
@@ -350,7 +346,9 @@ def fit_locator(
         plain[rows] = locator.filtered(releases)
         moved[rows] = locator.corrected(releases, plain[rows])
     errors = [float(((each - truth) ** 2).sum()) for each in (plain, moved)]
+    # Spheres help only if the equations hold; methods without a fixed length keep the filter.
     spheres = errors[1] < errors[0]
+    # Regress estimates on clean vectors, direction by direction: the inner attack's oracle imitates it.
     given, got = (each @ axes for each in (truth - centre, (moved if spheres else plain) - centre))
     squares = (given**2).sum(axis=0)
     gain = (given * got).sum(axis=0) / np.maximum(squares, _TINY)
@@ -391,6 +389,7 @@ def _releases_seen(X: Embeddings, knowledge: Knowledge, rng: np.random.Generator
         products += moved.T @ moved
         h[draw] = (np.einsum("ij,ij->i", moved, moved) - norms) / 2
     moves = total / _DRAWS
+    # Scatter within texts, with N (draws − 1) degrees of freedom.
     noise = (products - _DRAWS * moves.T @ moves) / (N * (_DRAWS - 1))
     within = float(h.var(axis=0, ddof=1).mean())
     # Rounding, and texts outside the sample, bound the precision of each equation.
@@ -408,6 +407,7 @@ def _covariance_of_means(seen: _Seen, k: int) -> FloatArray:
     noise[np.diag_indices_from(noise)] += (
         1e-9 * max(float(np.trace(covariance)), _TINY) / len(noise)
     )
+    # Whitened by the noise, the covariance is signal + I/d: replace 1/d by 1/k.
     L = np.linalg.cholesky(noise)
     whitened = np.linalg.solve(L, np.linalg.solve(L, covariance).T)
     values, vectors = np.linalg.eigh((whitened + whitened.T) / 2)
@@ -432,6 +432,7 @@ def _filter(S: FloatArray, cross: FloatArray, means: FloatArray, clean: FloatArr
 
 
 def _factor(covariance: FloatArray, error: float) -> FloatArray:
+    """Return F such that F Fᵀ is the covariance, shrunk to isotropy by `_ROUND`, with the trace ``error``."""
     """Return F of F Fᵀ: the covariance, in part without direction, with the trace that was measured."""
     values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
     values = np.maximum(values, 0.0)

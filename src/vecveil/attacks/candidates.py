@@ -44,7 +44,7 @@ class CandidateAttack(Attack[PairedVectors, CandidateVectors]):
     def _misfit(self, state: Any, squares: FloatArray) -> FloatArray:
         """Return the misfit of candidates at these squared distances; the least ranks first.
 
-        An error of δ in a square may change it by δ at most, or ties are missed.
+        It may change by δ at most if a square changes by δ, or ties are missed.
         """
         return squares
 
@@ -94,15 +94,18 @@ class CandidateAttack(Attack[PairedVectors, CandidateVectors]):
         for i in range(0, len(released), rows):
             part, right = released[i : i + rows], truth[i : i + rows]
             own_lengths = np.einsum("mr,mr->m", part, part)
+            # ‖y − p‖² = ‖y‖² − 2 y·p + ‖p‖², in place: this block is the largest array.
             squares = part @ places.T
             squares *= -2
             squares += lengths
             squares += own_lengths[:, None]
             misfit = self._misfit(state, squares)
             own = misfit[np.arange(len(part)), right]
+            # The expansion cancels: its rounding error grows with the lengths, not with the distance.
             slack = _TIE * (lengths[right] + own_lengths)
             closer = (misfit < (own - slack)[:, None]).sum(axis=1)
             tied = (misfit <= (own + slack)[:, None]).sum(axis=1) - closer
+            # A random place among ties: equal candidates earn chance.
             ranks[i : i + rows] = closer + rng.integers(tied) + 1
         return ranks
 
@@ -114,6 +117,7 @@ def _option_distances(
     distances = np.empty(options.shape)
     rows = max(1, _CELLS // (options.shape[1] * released.shape[1]))
     for i in range(0, len(released), rows):
+        # Differences, without the cancellation above: options are few enough.
         difference = places[options[i : i + rows]] - released[i : i + rows, None]
         distances[i : i + rows] = np.einsum("mcr,mcr->mc", difference, difference)
     return distances
@@ -267,6 +271,7 @@ class FixedNormMatching(CandidateAttack):
 
 def _norms(pairs: PairedVectors, knowledge: Knowledge, session: Session) -> FloatArray:
     """Return ‖y − x‖ of one release of each vector, (N,)."""
+    # Without an oracle `X` holds releases of the clean vectors.
     released = knowledge.draw(pairs.clean, session.rng) if knowledge.adaptive else pairs.X
     difference = released.astype(np.float64) - pairs.clean.astype(np.float64)
     norms: FloatArray = np.linalg.norm(difference, axis=1)

@@ -19,7 +19,7 @@ __all__ = ["Denoised", "Denoiser", "fit_denoiser"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_PENALTIES = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+_PENALTIES = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # shares of the largest variance
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,9 +61,7 @@ def fit_denoiser(
 
     Args:
         X: (N, n) clean vectors, or (N, m) released ones without an oracle.
-        validation: (M, n) or (M, m) of other texts.
-        knowledge: Oracle and noise covariance.
-        rng: For the oracle.
+        validation: Vectors of other texts, as ``X``.
         draws: Releases of each text; more bring the moments closer to their limit.
     """
     if not knowledge.adaptive:
@@ -73,6 +71,7 @@ def fit_denoiser(
     target = vectors.T @ moments.cross
     held = (knowledge.draw(validation, rng).astype(np.float64) - moments.mean) @ vectors
     clean = validation.astype(np.float64) - moments.target_mean
+    # In the eigenbasis a penalty is a division, so all of them are tried.
     errors = [float(((held @ ridge(target, values, p) - clean) ** 2).sum()) for p in _PENALTIES]
     penalty = _PENALTIES[int(np.argmin(errors))]
     weights = vectors @ ridge(target, values, penalty)
@@ -88,9 +87,11 @@ def _from_declared(Y: Embeddings, knowledge: Knowledge) -> Denoiser:
         return Denoiser(mean, np.eye(knowledge.dimension), mean, 0.0)
     exact -= mean
     values, vectors = np.linalg.eigh(exact.T @ exact / len(exact))
+    # Dead directions cannot be whitened, and hold no signal.
     live = values > CUT_OFF * max(values[-1], np.finfo(np.float64).tiny)
     spread = np.sqrt(values[live])
     whitener, colourer = vectors[:, live] / spread, vectors[:, live] * spread
+    # With Cov(y) = I, the eigenvalues of S are the noise's shares of the variance.
     noise, axes = np.linalg.eigh(whitener.T @ np.asarray(S, dtype=np.float64) @ whitener)
     # In a sample the share of noise may come out above 1 or below 0.
     signal = 1 - np.clip(noise, 0.0, 1.0)
@@ -101,9 +102,8 @@ def _from_declared(Y: Embeddings, knowledge: Knowledge) -> Denoiser:
 class Denoised(WrappedAttack):
     """Another attack, behind the Wiener filter.
 
-    Every released vector passes a `Denoiser` first, and the oracle of the inner attack returns denoised
-    vectors. A linear attack gains nothing (it can learn the filter itself); attacks that use distances do,
-    most behind noise that differs from direction to direction.
+    The oracle of the inner attack returns denoised vectors. A linear attack gains nothing (it can learn the
+    filter itself); attacks that use distances do, most behind noise that differs from direction to direction.
     """
 
     inner_key = "attack"
@@ -121,9 +121,11 @@ class Denoised(WrappedAttack):
     def _fit(self, train: Any, validation: Any, knowledge: Knowledge, session: Session) -> Any:
         denoiser = fit_denoiser(train.X, validation.X, knowledge, session.rng, draws=self.draws)
         if session.checkpoint is not None:
+            # The inner attack may write files while training: they need a folder of the inner state.
             folder = session.checkpoint.folder / "inner"
             inside = Checkpoint(folder, session.checkpoint.identity)
             session = dataclasses.replace(session, checkpoint=inside)
+        # With an oracle `_behind` denoises every draw, and the training vectors stay clean.
         if not knowledge.adaptive:
             train, validation = _mapped(denoiser, train), _mapped(denoiser, validation)
         inner = self.inner._fit(train, validation, _behind(denoiser, knowledge), session)
@@ -142,6 +144,7 @@ class Denoised(WrappedAttack):
 
 def _behind(denoiser: Denoiser, knowledge: Knowledge) -> Knowledge:
     """Return the knowledge of denoised vectors."""
+    # The noise passes the linear map W as well: its covariance becomes Wᵀ S W.
     release, S, weights = knowledge.release, knowledge.noise_covariance, denoiser.weights
     return Knowledge(
         weights.shape[1],

@@ -46,12 +46,10 @@ def normalise_text(text: str) -> str:
 def text_groups(texts: Texts, ids: Any = None, *, pairs: Any = None) -> Rows:
     """Return the group of each text, (N,), numbered from 0 in order of appearance.
 
-    Texts belong together if they agree in letters and digits, if they share an id, or if a pair
-    joins them; groups are the connected components. A text without letters and digits is compared
-    as it is.
+    Groups are the connected components of texts that agree in letters and digits, share an id, or are joined by
+    a pair. A text without letters and digits is compared as it is.
 
     Args:
-        texts: N texts.
         ids: N ids (of a pair, document, patient ...), or None; a None among them joins nothing.
         pairs: (P, 2) indices of texts that belong together, or None.
     """
@@ -100,7 +98,6 @@ def split_groups(groups: Any, shares: Sequence[float], *, seed: int = 0) -> list
     Args:
         groups: (N,) group ids.
         shares: Relative size of each part, such as ``(0.7, 0.3)``; each above 0.
-        seed: Seed of the random order.
 
     Raises:
         InvalidInputError: fewer groups than parts.
@@ -125,6 +122,7 @@ def split_groups(groups: Any, shares: Sequence[float], *, seed: int = 0) -> list
     part_of = np.empty(len(values), dtype=np.intp)
     left = len(values)
     for group in np.concatenate([shuffled[sizeable], shuffled[~sizeable]]):
+        # The last groups go to parts that are still empty.
         empty = filled == 0
         candidates = np.flatnonzero(empty) if empty.sum() >= left else np.arange(parts)
         part = candidates[np.argmax(((sizes - filled) / sizes)[candidates])]
@@ -139,8 +137,8 @@ def split_groups(groups: Any, shares: Sequence[float], *, seed: int = 0) -> list
 class FurtherVectors:
     """Vectors of texts that the attacker has made or collected, and labelled itself.
 
-    They are no rows of a split: no figure is measured on them. They must be vectors of the kind that the attack
-    learns from: clean ones where there is a release oracle.
+    No figure is measured on them. They must be vectors of the kind that the attack learns from: clean ones where
+    there is a release oracle.
 
     Attributes:
         X: (F, n) float32 or float64, finite.
@@ -176,6 +174,7 @@ class FurtherVectors:
         return len(self.X)
 
     def apart_from(self, groups: npt.NDArray[Any] | None) -> FurtherVectors | None:
+        """Return the rows made from no text of ``groups``; None if no row is left."""
         """Return the rows that were made from no text of ``groups``; None if none is left."""
         if self.groups is None or groups is None:
             return self
@@ -240,13 +239,16 @@ def _hash_fields(hashed: Any, record: Any) -> None:
     for each in fields(record):
         value = getattr(record, each.name)
         hashed.update(each.name.encode())
+        # Name, dtype and shape delimit the bytes, so that other arrays cannot hash alike.
         if isinstance(value, np.ndarray):
             hashed.update(f"{value.dtype}{value.shape}".encode())
+            # The bytes of an object array are addresses, which differ from run to run.
             plain = value.dtype != object
             hashed.update(value.tobytes() if plain else repr(value.tolist()).encode())
         elif is_dataclass(value):
             _hash_fields(hashed, value)
         else:
+            # Texts may hold lone surrogates, which UTF-8 refuses.
             hashed.update(repr(value).encode("utf-8", "surrogatepass"))
 
 
@@ -266,9 +268,7 @@ class LabelledVectors(Evidence):
     """Vectors with the tokens that each text holds.
 
     Attributes:
-        X: (N, n) float32 or float64, finite.
         L: (N, V) 0/1 token labels, kept as booleans. A probe has V = 1: does the text hold the concept?
-        groups: (N,) group ids; None if every text stands alone.
         without: (N, n) vectors of the same texts with the concept removed, or None.
         further: Texts that the attacker has made or collected, or None; `take` keeps all of them.
     """
@@ -304,13 +304,7 @@ class LabelledVectors(Evidence):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TextVectors(Evidence):
-    """Vectors and their texts, for attacks that reconstruct texts.
-
-    Attributes:
-        X: (N, n) float32 or float64, finite.
-        texts: N texts.
-        groups: (N,) group ids; None if every text stands alone.
-    """
+    """Vectors and their N ``texts``, for attacks that reconstruct texts."""
 
     X: Embeddings
     texts: Sequence[str]
@@ -336,7 +330,6 @@ class PairedVectors(Evidence):
     Attributes:
         X: (N, m) released vectors; clean ones, (N, n), where there is a release oracle.
         clean: (N, n) clean vectors of the same texts.
-        groups: (N,) group ids; None if every text stands alone.
     """
 
     X: Embeddings
@@ -365,7 +358,6 @@ class CandidateVectors(Evidence):
         pool: (P, n) clean vectors of all candidate texts.
         truth: (M,) the true candidate of each vector, an index into its options.
         options: (M, C) the candidates of each vector, indices into ``pool``; None: the whole pool.
-        groups: (M,) group ids; None if every text stands alone.
     """
 
     X: Embeddings
@@ -444,16 +436,12 @@ class Knowledge:
 
     def repeats(self, X: Embeddings, rng: np.random.Generator) -> bool:
         """Return whether two releases of the first rows of ``X`` are equal, as keyed noise makes them."""
+        # Without an oracle `draw` returns `X`, which repeats as well.
         some = X[:64]
         return np.array_equal(self.draw(some, rng), self.draw(some, rng))
 
     def check(self, train: Evidence, *, owner: str) -> None:
-        """Refuse training vectors or a covariance that do not fit the released vectors.
-
-        Raises:
-            InvalidInputError: without an oracle the training vectors have another dimension than the
-                released ones, or the covariance has another shape.
-        """
+        """Raise `InvalidInputError` if training vectors or the covariance do not fit the released vectors."""
         if self.release is None and train.dimension != self.dimension:
             raise InvalidInputError.of(owner, "train", f"of the released dimension {self.dimension}",
                                        f"dimension {train.dimension}",
@@ -464,6 +452,7 @@ class Knowledge:
         size = (self.dimension, self.dimension)
         if S.shape != size or not np.isfinite(S).all():
             raise wrong_shape(owner, "noise_covariance", f"{size}, finite", S.shape)
+        # A computed covariance is symmetric and positive up to rounding only.
         values = np.linalg.eigvalsh((S + S.T) / 2)
         slack = 1e-6 * float(np.abs(values).max(initial=0.0))
         if float(np.abs(S - S.T).max(initial=0.0)) > slack or values.min(initial=0.0) < -slack:

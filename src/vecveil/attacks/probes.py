@@ -31,8 +31,8 @@ __all__ = ["KernelProbe", "LinearProbe", "MLPProbe", "ProbeAttack", "validation_
 Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float64]
 
-_PILOT_ROWS = 2000
-_COPIES = 3
+_PILOT_ROWS = 2000  # training texts that settings are chosen with
+_COPIES = 3  # fresh releases of each training text at most
 
 
 class ProbeAttack(Attack[LabelledVectors, LabelledVectors]):
@@ -79,25 +79,27 @@ class ProbeAttack(Attack[LabelledVectors, LabelledVectors]):
             seed = int(session.rng.integers(2**31))
             train, validation = self._split_again(train, validation, seed)
         model = self._learn(train, validation, knowledge, session)
-        held = knowledge.draw(
-            validation.X, session.rng
-        )  # other releases than settings were chosen on
+        # Settings were chosen on other releases, so these scores do not flatter the model.
+        held = knowledge.draw(validation.X, session.rng)
         scores = np.asarray(self._scores(model, held), dtype=np.float64)
         return self.state_type(model, scores, validation.L[:, 0])
 
     def _split_again(
         self, train: LabelledVectors, validation: LabelledVectors, seed: int
     ) -> tuple[LabelledVectors, LabelledVectors]:
+        """Return another split in which both parts hold both classes: few positives can all fall on one side."""
         """Return another split in which both parts hold both classes: a few positives can all fall on one side."""
         X, L = (np.concatenate([getattr(train, k), getattr(validation, k)]) for k in ("X", "L"))
         groups = np.arange(len(X))
         if train.groups is not None and validation.groups is not None:
             groups = np.concatenate([train.groups, validation.groups])
         everything = LabelledVectors(X, L, groups)
+        # Groups with the concept and groups without it are split apart, so both parts get both.
         holds = np.isin(groups, groups[L[:, 0]])
         parts: tuple[list[Array], list[Array]] = ([], [])
         shares = (1 - self.validation_share, self.validation_share)
         for rows in (np.flatnonzero(holds), np.flatnonzero(~holds)):
+            # A single group cannot be divided: it stays in the training part.
             if len(np.unique(groups[rows])) < 2:
                 parts[0].append(rows)
                 continue
@@ -122,6 +124,7 @@ class ProbeAttack(Attack[LabelledVectors, LabelledVectors]):
         knowledge: Knowledge,
         rng: np.random.Generator,
     ) -> AttackFinding:
+        # The fields of `state_type` have a fixed order; their types depend on the probe.
         model, known_scores, known_labels = (getattr(state, f) for f in state.__dataclass_fields__)
         scores = np.asarray(self._scores(model, test.X), dtype=np.float64)
         labels, groups = test.L[:, 0], test.groups
@@ -199,6 +202,7 @@ class LinearProbe(ProbeAttack):
         values, vectors = spectrum(moments.covariance)
         target = vectors.T @ moments.cross[:, 0]
         trials = TRIALS if knowledge.adaptive else 1
+        # Several releases of each validation text make the choice of the penalty less noisy.
         held = np.concatenate([knowledge.draw(validation.X, rng) for _ in range(trials)])
         inputs = (held.astype(np.float64) - moments.mean) @ vectors
         labels = np.tile(validation.L, (trials, 1))
@@ -251,6 +255,7 @@ class KernelProbe(ProbeAttack):
         session: Session,
     ) -> KernelModel:
         rng = session.rng
+        # Choosing on a part of the rows saves most of the cubic cost.
         pilot = train.take(np.sort(rng.permutation(len(train))[:_PILOT_ROWS]))
         held, labels = held_out(validation, knowledge, rng)
 
@@ -260,6 +265,7 @@ class KernelProbe(ProbeAttack):
         S = knowledge.noise_covariance
         setting = choose_setting(knowledge.draw(pilot.X, rng), pilot.L, held, judge, S)
         copies = 1
+        # Releases that repeat would only duplicate rows.
         if not knowledge.repeats(train.X, rng):
             copies = min(_COPIES, -(-self.rows // len(train)))
         rows = np.concatenate([rng.permutation(len(train)) for _ in range(copies)])[: self.rows]

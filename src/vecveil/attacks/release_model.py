@@ -103,8 +103,6 @@ def release_moments(
     Args:
         X: (N, n) training vectors: clean with an oracle, released without.
         target: (N, T).
-        knowledge: Oracle and noise covariance.
-        rng: For the oracle.
         draws: R; 1 is used without an oracle.
     """
     count = draws if knowledge.adaptive else 1
@@ -211,12 +209,11 @@ def fit_release_model(
 ) -> ReleaseModel:
     """Return the model under which the releases of the validation texts are likeliest.
 
-    Two kinds of expectation are tried: an affine map, by ridge regression on the training texts, and,
-    with an oracle, the mean of ``draws`` releases, which handles any non-linear release but keeps
-    1/draws of the noise. The covariance is the declared one, or that of repeated releases, or, without an oracle,
-    of the map's residuals on training texts outside its fit; a floor keeps directions without noise finite.
-    Map, penalty and floor are chosen by the Gaussian likelihood of validation releases, without the directions
-    in which releases do not vary.
+    An affine map, by ridge regression on the training texts, is tried, and, with an oracle, the mean of ``draws``
+    releases, which handles any non-linear release but keeps 1/draws of the noise. The covariance is the declared
+    one, or that of repeated releases, or, without an oracle, of the map's cross-validated residuals; a floor keeps
+    directions without noise finite. Map, penalty and floor are chosen by the Gaussian likelihood of validation
+    releases, in the directions in which releases vary.
     """
     if knowledge.adaptive:
         average, noise = _repeated(train.clean, knowledge, rng, draws)

@@ -688,7 +688,7 @@ class _Training:
                     setattr(self, key, value)
                 if self.fit.best_epoch:
                     self.best = load_tensors(self._path("best"))
-        except Exception as error:  # safetensors and torch raise exceptions of their own
+        except Exception as error:  # safetensors and torch raise their own exception types
             raise _folder_error("a training of this attack", "one that cannot be read") from error
         if not same:
             raise _folder_error("a training with the same recipe and sizes", "another one")

@@ -28,9 +28,9 @@ _GAIN = 1e-3
 class UnpairedAlignment(AlignmentAttack):
     """Align a store with the attacker's own vectors of other texts, in the manner of mini-vec2vec.
 
-    ``train.X`` are released vectors of the store and ``train.clean`` are clean vectors of the attacker's own
-    texts, as many, in an order that means nothing: row i of one has nothing to do with row i of the other.
-    A release oracle is of no use here: with one there are pairs.
+    ``train.X`` are released vectors of the store and ``train.clean`` as many clean vectors of the attacker's own
+    texts; row i of one has nothing to do with row i of the other. A release oracle is not used: with one there are
+    pairs.
 
     First guesses come from the principal axes of either side, their signs from third moments, and from
     matched k-means centres (mini-vec2vec). Each is refined for a few rounds: map some rows, take the mean of
@@ -49,13 +49,13 @@ class UnpairedAlignment(AlignmentAttack):
     def __init__(
         self, *, rows: int = 8000, clusters: int = 20, runs: int = 10, rounds: int = 30
     ) -> None:
-        """Keep the sizes of the search.
+        """Set the sizes of the search.
 
         Args:
-            rows: Vectors of either side to use at most; more align better and take longer.
-            clusters: Centres of a run; more are more specific and harder to match.
+            rows: Most vectors of either side; more align better and take longer.
+            clusters: Centres of a clustering; more are more specific and harder to match.
             runs: Clusterings; 0 leaves this kind of start out.
-            rounds: Rounds of refinement at most.
+            rounds: Most rounds of refinement.
         """
         owner = type(self).__name__
         self.rows = check_count(rows, owner=owner, param="rows", minimum=3)
@@ -125,15 +125,10 @@ class UnpairedAlignment(AlignmentAttack):
 
 
 def from_principal_axes(A: FloatArray, B: FloatArray, axes: int) -> FloatArray:
-    """Return the map (m, n) that takes the first principal axes of ``A`` to those of ``B``.
+    """Return the map (m, n) that takes the first principal axes of ``A`` to those of ``B``, both centred.
 
-    Texts of one domain have their variances in the same axes, in the same order. The sign of axis i is
-    that in which the third moments E[z_i z_j²], all j, agree.
-
-    Args:
-        A: (N, m) centred released rows.
-        B: (M, n) centred clean rows.
-        axes: How many; late axes have similar variances and may be mixed up.
+    Texts of one domain have their variances in the same axes, in the same order; late axes have similar variances
+    and may be mixed up. The sign of axis i is that in which the third moments E[z_i z_j²], all j, agree.
     """
     turned, moments = [], []
     for rows in (A, B):

@@ -468,7 +468,7 @@ def open_decoder(folder: Path, dimension: int, *, owner: str) -> Decoder:
     """
     try:
         decoder = Decoder.load(folder)
-    except Exception as error:  # safetensors, tokenizers and torch raise exceptions of their own
+    except Exception as error:  # safetensors, tokenizers and torch raise their own exception types
         raise DataFileError.of(owner, "decoder", "a folder that `GEIAAttack` has written",
                                "one that cannot be read as such") from error  # fmt: skip
     got = len(decoder.inputs.mean)

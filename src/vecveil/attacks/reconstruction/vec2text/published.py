@@ -113,7 +113,7 @@ def _read(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
                 weights |= torch.load(str(file), map_location="cpu", weights_only=True)
     except DataFileError:
         raise
-    except Exception as error:  # safetensors, pickle and torch raise exceptions of their own
+    except Exception as error:  # safetensors, pickle and torch raise their own exception types
         raise _refusal(kind, "files that cannot be read as one") from error
     # The hypothesiser's file holds the embedder's weights as well.
     return record, {k: w.float() for k, w in weights.items() if k.startswith(_KINDS)}

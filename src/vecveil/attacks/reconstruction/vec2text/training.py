@@ -215,7 +215,7 @@ class Vec2TextState:
             raise
         except (
             Exception
-        ) as error:  # safetensors, tokenizers and torch raise exceptions of their own
+        ) as error:  # safetensors, tokenizers and torch raise their own exception types
             fix = "For weights of the vec2text package give a PublishedCheckpoint."
             raise _state_error(f"{folder.name}, which cannot be read as one", fix) from error
 
