@@ -81,7 +81,6 @@ class AffineMap:
 
 def unit_rows(rows: FloatArray) -> FloatArray:
     """Return the rows divided by their norms; zero rows stay zero."""
-    """Return the rows over their norms; zeros stay."""
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     unit: FloatArray = np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0)
     return unit

@@ -63,7 +63,6 @@ class Checkpoint:
 
     def make(self) -> Path:
         """Create the folder if it does not exist and return it."""
-        """Return the folder; create it if it does not exist."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -308,7 +307,6 @@ class Session:
     @property
     def folder(self) -> Path | None:
         """Return the checkpoint's folder, created if needed; None without a checkpoint."""
-        """Return the folder of the checkpoint, created, or None."""
         return None if self.checkpoint is None else self.checkpoint.make()
 
 

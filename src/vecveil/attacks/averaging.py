@@ -299,7 +299,6 @@ def repeated_releases(
 
 def blocks(N: int, k: int, n: int) -> Iterator[slice]:
     """Yield slices of rows whose k releases fit into memory at once."""
-    """Yield the rows whose k releases are held at once."""
     step = max(1, _BLOCK // (k * n))
     for start in range(0, N, step):
         yield slice(start, start + step)
@@ -433,7 +432,6 @@ def _filter(S: FloatArray, cross: FloatArray, means: FloatArray, clean: FloatArr
 
 def _factor(covariance: FloatArray, error: float) -> FloatArray:
     """Return F such that F Fᵀ is the covariance, shrunk to isotropy by `_ROUND`, with the trace ``error``."""
-    """Return F of F Fᵀ: the covariance, in part without direction, with the trace that was measured."""
     values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
     values = np.maximum(values, 0.0)
     values = (1 - _ROUND) * values / max(float(values.mean()), _TINY) + _ROUND

@@ -175,7 +175,6 @@ class FurtherVectors:
 
     def apart_from(self, groups: npt.NDArray[Any] | None) -> FurtherVectors | None:
         """Return the rows made from no text of ``groups``; None if no row is left."""
-        """Return the rows that were made from no text of ``groups``; None if none is left."""
         if self.groups is None or groups is None:
             return self
         rows = np.flatnonzero(~np.isin(self.groups, groups))

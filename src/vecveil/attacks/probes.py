@@ -88,7 +88,6 @@ class ProbeAttack(Attack[LabelledVectors, LabelledVectors]):
         self, train: LabelledVectors, validation: LabelledVectors, seed: int
     ) -> tuple[LabelledVectors, LabelledVectors]:
         """Return another split in which both parts hold both classes: few positives can all fall on one side."""
-        """Return another split in which both parts hold both classes: a few positives can all fall on one side."""
         X, L = (np.concatenate([getattr(train, k), getattr(validation, k)]) for k in ("X", "L"))
         groups = np.arange(len(X))
         if train.groups is not None and validation.groups is not None:

@@ -48,10 +48,8 @@ _SCORED_ROWS = 4096  # rows that a perceptron scores at once
 _ALL_ROWS = 1 << 30  # rows of a piece of a batch, until the device runs out of memory
 _POSITION = ("seed", "epoch", "step", "loss", "count", "finished")
 
+# Torch's global generator belongs to the process: `seeded` admits one thread at a time.
 _generator_lock = threading.RLock()
-
-
-# Perceptrons
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +130,7 @@ class Network:
         """Return the network with the given weights and biases, for scoring."""
         torch = import_torch()
         layers: list[Any] = []
+        # Dropout is left out: a loaded network scores and is not trained further.
         for i in range(len(arrays) // 2):
             weight, bias = arrays[f"weight{i}"], arrays[f"bias{i}"]
             layer = torch.nn.utils.skip_init(torch.nn.Linear, weight.shape[1], weight.shape[0])
@@ -173,7 +172,6 @@ def train_network(
     Args:
         draw: Returns the inputs (N, r) of an epoch, freshly protected if there is an oracle.
         labels: (N, V) 0/1.
-        schedule: Shape and training.
         rng: Gives the order of the texts and the seed of a private torch generator.
     """
     torch = import_torch()
@@ -181,6 +179,7 @@ def train_network(
     target = torch.from_numpy(labels.astype(np.float32)).to(device)
     inputs = draw()
     rows = len(inputs)
+    # A private generator: other threads may use torch's global one meanwhile.
     generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
     module = _perceptron(torch, inputs.shape[1], labels.shape[1], schedule, generator).to(device)
     # Without weight decay AdamW is Adam, so one optimiser serves both.
@@ -247,12 +246,10 @@ def _perceptron(torch: Any, inputs: int, outputs: int, schedule: Schedule, gener
         if schedule.dropout:
             layers.append(Dropout())
         width = units
+    # Neither a ReLU nor dropout follows the output layer.
     while not hasattr(layers[-1], "weight"):
         layers.pop()
     return torch.nn.Sequential(*layers)
-
-
-# Language models
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +315,6 @@ class Fit:
         best_epoch: The epoch whose weights are kept, from 1.
         loss: Its validation loss, in nats a token.
         history: Training and validation loss of each epoch.
-        steps: Optimiser steps.
         tokens: Tokens that a loss was computed for.
         seconds: Wall-clock seconds, without interruptions.
         processor_seconds: The process's processor time in them.
@@ -342,6 +338,7 @@ def seeded(seed: int, device: str = "cpu") -> Iterator[None]:
     """
     torch = import_torch()
     kind = torch.device(device)
+    # fork_rng restores the generators of the CPU and of these devices only.
     devices = [kind.index or 0] if kind.type == "cuda" else []
     with _generator_lock, torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
@@ -354,11 +351,7 @@ def weights_of(model: Any) -> dict[str, Any]:
 
 
 def load_weights(model: Any, weights: Mapping[str, Any]) -> None:
-    """Copy ``weights`` into ``model``.
-
-    Raises:
-        ValueError: names or shapes differ.
-    """
+    """Copy ``weights`` into ``model``; raise `ValueError` if names or shapes differ."""
     own = dict(model.named_parameters())
     if {k: tuple(p.shape) for k, p in own.items()} != {
         k: tuple(t.shape) for k, t in weights.items()
@@ -432,16 +425,12 @@ class TextBatches(Sequence[Batch]):
 def rows_by_length(
     ids: Sequence[Ids], batch: int, rng: np.random.Generator, *, pool: int = 50
 ) -> list[npt.NDArray[np.intp]]:
-    """Return the rows of each batch: texts of similar length together, otherwise in random order.
-
-    Rows are shuffled, those of ``pool`` batches sorted by length, cut into batches, and these shuffled.
-    """
+    """Return the rows of each batch: texts of similar length together, otherwise in random order."""
     lengths = np.array([len(row) for row in ids])
     order = rng.permutation(len(lengths))
     batches = []
-    for i in range(
-        0, len(order), pool * batch
-    ):  # sorting within pools keeps most of the randomness
+    # Sorting within pools of batches saves padding and keeps most of the randomness.
+    for i in range(0, len(order), pool * batch):
         part = order[i : i + pool * batch]
         part = part[np.argsort(lengths[part], kind="stable")]
         batches += [part[j : j + batch] for j in range(0, len(part), batch)]
@@ -449,7 +438,7 @@ def rows_by_length(
 
 
 def mean_loss(model: Any, batches: Sequence[Batch], loss_of: LossOf) -> float:
-    """Return the loss of a token, in nats, over ``batches``."""
+    """Return the mean loss per token, in nats, over ``batches``."""
     device = next(model.parameters()).device
     total = count = 0.0
     pieces = Batches(_ALL_ROWS)
@@ -496,11 +485,8 @@ def fit_model(
             randomness must come from the given generator, or a resumed training differs.
         loss_of: See `LossOf`. A batch too large for the device is cut into pieces; the step stays the same.
         validate: Returns the validation loss of the model (evaluation mode, no gradients).
-        recipe: How to train.
         rng: Gives the seed, with one draw.
         folder: Folder of checkpoints, or None. An unfinished training of the same ``name`` there is resumed.
-        name: Of the files and of the progress bar.
-        show_progress: True or False; None shows a bar on a terminal only.
 
     Raises:
         DataFileError: the folder holds the training of another model or recipe, or a damaged one.
@@ -558,6 +544,7 @@ class _Training:
         self.clock = _now()
         saved = self.clock[0]
         while not self.finished:
+            # Seed and epoch alone determine the batches: a resumed run draws them again.
             batches = epoch_batches(self.epoch, np.random.default_rng([self.seed, self.epoch]))
             self.model.train()
             while self.step < len(batches):
@@ -568,6 +555,7 @@ class _Training:
                 self.step += 1
                 self._tick()
                 due = self.clock[0] - saved >= self.recipe.save_seconds
+                # The last step of an epoch is saved with the epoch's end.
                 if due and self.step < len(batches):
                     self.save()
                     saved = time.monotonic()
@@ -585,6 +573,7 @@ class _Training:
     def _done(self, share: float) -> float:
         done = (self.epoch + share) / self.recipe.epochs
         limit = self.recipe.seconds
+        # Under a time limit the clock drives the schedule, so the rate still falls to zero.
         return done if limit is None else max(done, self.fit.seconds / limit)
 
     def _learn(self, batch: Batch, rate: float) -> None:
@@ -605,6 +594,7 @@ class _Training:
             return self.pieces.run(rows_of(batch), work, undo=self.optimiser.zero_grad)
 
         if self.has_dropout:
+            # One seed for each step: a resumed run draws the same dropout. 7919 is a prime.
             with seeded((self.seed + 7919 * self.fit.steps + 1) % 2**62, str(self.device)):
                 results = run()
         else:  # without dropout nothing is drawn, and other threads need not wait
@@ -642,11 +632,8 @@ class _Training:
 
     def _identity(self) -> str:
         own = asdict(self.recipe)
-        for key in (
-            "device",
-            "save_seconds",
-            "seconds",
-        ):  # a run may resume elsewhere, with more time
+        # A run may resume elsewhere and with more time.
+        for key in ("device", "save_seconds", "seconds"):
             del own[key]
         shapes = {name: list(p.shape) for name, p in self.model.named_parameters()}
         return json.dumps([own, shapes], sort_keys=True)
@@ -700,6 +687,7 @@ class _Training:
             if kind == "optimiser":
                 i, _, name = rest.partition("/")
                 state.setdefault(int(i), {})[name] = tensor
+        # Parameter groups stay the optimiser's: the identity covers the recipe.
         self.optimiser.load_state_dict({**self.optimiser.state_dict(), "state": state})
 
 

@@ -91,11 +91,9 @@ class ALGENAttack(DecoderAttack):
             corpus: Texts to train it on, none of them a test text; None takes the training texts.
             encode: The attacker's own encoder, any dimension. None: the clean training vectors are its own,
                 which needs a release oracle.
-            beams: Texts that decoding keeps at once; 1 is greedy.
-            judge_encoder: Encodes originals and reconstructions for their cosine.
-            words_of: The concept's words in a text, for Leakage.
-            judged: At most so many test texts are reconstructed, for each number of pairs.
-            device: ``"auto"`` takes CUDA where there is one, else the CPU.
+            judged: Most test texts that are reconstructed, for each number of pairs.
+
+        `DecoderAttack` and `ReconstructionAttack` describe the others.
         """
         owner = "ALGENAttack"
         self.decoder = None if decoder is None else str(decoder)
@@ -133,6 +131,7 @@ class ALGENAttack(DecoderAttack):
         texts, held = train.texts, (self._own(validation), validation.texts)
         if self._corpus is not None and self._encode is not None:
             seed = int(session.rng.integers(2**31))
+            # The corpus replaces the training texts, so its own part must judge the losses.
             rows = split_groups(np.arange(len(self._corpus)), (0.95, 0.05), seed=seed)
             texts, held_texts = ([self._corpus[i] for i in part] for part in rows)
             X = np.asarray(self._encode(texts))

@@ -29,7 +29,7 @@ EncodeTexts = Callable[[Sequence[str]], npt.NDArray[Any]]
 WordsOf = Callable[[Sequence[str]], Sequence[set[str]]]
 """Returns the concept's words that each text holds."""
 
-EXAMPLES = 20
+EXAMPLES = 20  # pairs of texts kept for a report
 _KEYS = {
     "token_f1": "token F1",
     "bleu": "BLEU",
@@ -42,7 +42,7 @@ _KEYS = {
 class ReconstructionAttack(Attack[TextVectors, TextVectors]):
     """An attack that writes texts; subclasses implement `_fit` and `_reconstruct`.
 
-    Its estimates: ``token_f1`` (the main one), ``bleu``, ``rouge_l``, ``exact_match``, ``sentence_bleu``;
+    Estimates: ``token_f1`` (the main one), ``bleu``, ``rouge_l``, ``exact_match``, ``sentence_bleu``;
     ``leakage`` if `words_of` is given; ``cosine`` if `judge_encoder` is given; ``token_f1_of_NAME`` for each further
     variant of the attack, whose metric names its knowledge (``token F1 with 10 pairs``). Chance is the same figure for
     reconstructions assigned to other texts.
@@ -50,7 +50,7 @@ class ReconstructionAttack(Attack[TextVectors, TextVectors]):
     Attributes:
         judge_encoder: Encodes originals and reconstructions for their cosine; the attacker's own or another.
         words_of: The concept's words in a text, for Leakage (SPARSE Eq. 13).
-        judged: At most so many test texts are reconstructed: decoding is slow.
+        judged: Most test texts that are reconstructed: decoding is slow.
     """
 
     family = "reconstruction"
@@ -72,10 +72,7 @@ class ReconstructionAttack(Attack[TextVectors, TextVectors]):
     def _variants(
         self, state: Any, X: Embeddings, knowledge: Knowledge
     ) -> Iterator[tuple[str, str, list[str]]]:
-        """Yield name, name in words and texts of each further variant, such as one with less knowledge.
-
-        The words follow the metric's name (``with 10 pairs``); none by default.
-        """
+        """Yield name, suffix of the metric's name (``with 10 pairs``) and texts of each further variant."""
         yield from ()
 
     def _details(self, state: Any) -> Mapping[str, Any]:
@@ -83,6 +80,7 @@ class ReconstructionAttack(Attack[TextVectors, TextVectors]):
         return {}
 
     def _settings(self) -> Mapping[str, Any]:
+        # Judging changes no fitted state, so a checkpoint need not agree on it.
         own = {"judge_encoder", "words_of", "judged"}
         return {key: value for key, value in super()._settings().items() if key not in own}
 
@@ -106,6 +104,7 @@ class ReconstructionAttack(Attack[TextVectors, TextVectors]):
         estimates = {key: measured[metric] for key, metric in _KEYS.items()}
         if self.words_of is not None:
             held = self.words_of(test.texts)
+            # Leakage is a share of the concept's words and undefined where no text holds any.
             if any(held):
                 written = self.words_of(guesses)
                 estimates["leakage"] = reconstruction_leakage(held, written, groups, seed=seed)

@@ -48,9 +48,8 @@ Draw = Callable[[Embeddings, np.random.Generator], Embeddings]
 SCHEMA = "vecveil.decoder/1"
 _VALIDATION_ROWS = 2000
 _PENALTY = 1e-3  # of a row's weight: standardised coordinates have variance 1
-_VARIANCE_FLOOR = (
-    0.02  # added to the variances, which are about 1: dead directions must not be amplified
-)
+# Added to the variances, which are about 1: dead directions must not be amplified.
+_VARIANCE_FLOOR = 0.02
 _SHRINK = 10.0  # texts that a token's mean is shrunk to zero with
 _STEADY = 200.0  # texts from which a token has full weight when directions are chosen
 _NORM = 0.3  # mean norm of a token's row, that of a fresh embedding
@@ -154,6 +153,7 @@ class Decoder:
             prefix = _prefix(self.module, given)
             mask = torch.ones(prefix.shape[:2], dtype=torch.long, device=device)
             processors = []
+            # lm_head is linear: a hint in the hidden state is an addend of the logits.
             if "hint" in self.module:
                 processors.append(_adding(lm.lm_head(self.module["hint"](given)), beams))
             ids = lm.generate(
@@ -231,6 +231,7 @@ def _config(tokeniser: Tokeniser, shape: DecoderShape) -> dict[str, Any]:
         "activation_function": "gelu_pytorch_tanh",  # gelu_new as one operation
         "bos_token_id": tokeniser.end,
         "eos_token_id": tokeniser.end,
+        # No dropout: with an oracle the fresh releases of every epoch regularise.
         "resid_pdrop": 0.0,
         "embd_pdrop": 0.0,
         "attn_pdrop": 0.0,
@@ -298,6 +299,7 @@ def start_from_words(decoder: Decoder, x: Array, ids: Sequence[Ids]) -> None:
     holds = csr_array((np.ones(len(tokens), np.float32), tokens, bounds), shape=size)
     counts = np.asarray(holds.sum(axis=0)).reshape(-1)
     means = (holds.T @ (x @ whiten.astype(np.float32))) / (counts + _SHRINK)[:, None]
+    # Rare tokens have noisy means, which must not choose the directions.
     weight = np.sqrt(np.minimum(counts, _STEADY))[:, None]
     axes = np.linalg.svd(means * weight, full_matrices=False)[2][: lm.config.n_embd].T
     rows = np.zeros((size[1], lm.config.n_embd))
@@ -380,6 +382,7 @@ def plan(preset: str, options: Mapping[str, Any], *, owner: str) -> DecoderPlan:
         if key in given:
             check_count(given[key], owner=owner, param=key)
     base = PRESETS[preset]
+    # What remains must be a field of the shape or of the recipe.
     own = {key: given.pop(key) for key in ("vocabulary", "model") if key in given}
     sizes = {key: value for key, value in given.items() if key in DecoderShape.__slots__}
     training = {key: value for key, value in given.items() if key in TrainingRecipe.__slots__}
@@ -461,11 +464,7 @@ def train_decoder(
 
 
 def open_decoder(folder: Path, dimension: int, *, owner: str) -> Decoder:
-    """Return the decoder in ``folder``.
-
-    Raises:
-        DataFileError: the folder holds no decoder, a damaged one, or one for vectors of another dimension.
-    """
+    """Return the decoder in ``folder``; raise `DataFileError` if it holds none for this dimension."""
     try:
         decoder = Decoder.load(folder)
     except Exception as error:  # safetensors, tokenizers and torch raise their own exception types

@@ -47,21 +47,13 @@ class GEIAAttack(DecoderAttack):
         device: str = "auto",
         **options: Any,
     ) -> None:
-        """Keep the settings.
+        """Keep the settings; `DecoderAttack` and `ReconstructionAttack` describe those that are not listed.
 
         Args:
-            preset: ``"small"``, ``"medium"`` or ``"paper"``.
             start_from: Checkpoint folder of a finished attack, such as one on clean vectors of a large corpus:
                 training continues from its decoder. Without a release oracle both must read the same kind of vectors.
             corpus: Further texts to learn from, none of them a test text. Without a release oracle their vectors
                 count as released: that fits an attack on clean vectors only.
-            encode: Encodes the corpus.
-            beams: Texts that decoding keeps at once; 1 is greedy. More find a little more and take longer.
-            judge_encoder: Encodes originals and reconstructions for their cosine.
-            words_of: The concept's words in a text, for Leakage.
-            judged: At most so many test texts are reconstructed.
-            device: ``"auto"`` takes CUDA where there is one, else the CPU.
-            options: Any value of the preset; see `DecoderAttack`.
         """
         self.name = "geia" if preset == "small" else f"geia-{preset}"
         judging = (judge_encoder, words_of, judged)
@@ -72,6 +64,7 @@ class GEIAAttack(DecoderAttack):
         self, train: TextVectors, validation: TextVectors, knowledge: Knowledge, session: Session
     ) -> Decoder:
         X, texts = train.X, list(train.texts)
+        # `draw` releases the corpus together with the training texts, afresh in every epoch.
         if self._corpus is not None and self._encode is not None:
             further = np.asarray(self._encode(self._corpus), dtype=X.dtype)
             X, texts = np.concatenate([X, further]), [*texts, *self._corpus]

@@ -20,32 +20,27 @@ Ids = npt.NDArray[np.int64]
 
 
 class Tokeniser:
-    """A tokeniser of the `tokenizers` library, with the id of the token that ends a text.
-
-    Attributes:
-        end: Id of that token.
-    """
+    """A tokeniser of the `tokenizers` library; ``end`` is the id of the token that ends a text."""
 
     def __init__(self, backend: Any, end: int) -> None:
         self._backend = backend
+        # A pretrained tokeniser may carry limits that would cut or pad rows silently.
         self._backend.no_padding()
         self._backend.no_truncation()
         self.end = end
 
     @classmethod
     def train(cls, texts: Iterable[str], size: int) -> Tokeniser:
-        """Return a byte-level BPE of at most ``size`` tokens; decoding restores any text exactly.
+        """Return a byte-level BPE of at most ``size`` tokens; the same texts give the same tokeniser.
 
-        Args:
-            texts: Texts that pairs are counted in. The same texts give the same tokeniser.
-            size: Largest vocabulary, from 257: the bytes and the end. More tokens make shorter texts and a
-                larger output layer.
+        ``size`` is at least 257: the bytes and the end. More tokens make shorter texts and a larger output layer.
         """
         tokenizers = _import_tokenizers()
         check_count(size, owner="Tokeniser", param="size", minimum=257)
         backend = tokenizers.Tokenizer(tokenizers.models.BPE())
         backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
         backend.decoder = tokenizers.decoders.ByteLevel()
+        # All bytes are tokens, so that any text can be encoded and decoding restores it exactly.
         alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
         trainer = tokenizers.trainers.BpeTrainer(
             vocab_size=size, special_tokens=[END], initial_alphabet=alphabet, show_progress=False
@@ -55,11 +50,7 @@ class Tokeniser:
 
     @classmethod
     def pretrained(cls, model: str) -> Tokeniser:
-        """Return the tokeniser of a model of the Hugging Face hub, or of a folder.
-
-        Raises:
-            InvalidInputError: it has no token that ends a text.
-        """
+        """Return the tokeniser of a model of the Hugging Face hub, or of a folder; it must have an end token."""
         fast = import_transformers().AutoTokenizer.from_pretrained(model)
         if getattr(fast, "backend_tokenizer", None) is None or fast.eos_token_id is None:
             constraint = "a model with a fast tokeniser and an end token"
@@ -73,6 +64,7 @@ class Tokeniser:
 
     def encode(self, texts: Sequence[str], max_tokens: int) -> list[Ids]:
         """Return the ids of each text, at most ``max_tokens``, the end included where it fits."""
+        # The end is added here: special tokens differ from tokeniser to tokeniser.
         rows = self._backend.encode_batch(list(texts), add_special_tokens=False)
         return [np.array([*row.ids, self.end][:max_tokens], dtype=np.int64) for row in rows]
 

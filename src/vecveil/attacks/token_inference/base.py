@@ -31,7 +31,7 @@ FloatArray = npt.NDArray[np.float64]
 class TokenInferenceAttack(Attack[LabelledVectors, LabelledVectors]):
     """A token-inference attack; subclasses implement `_fit` and `_scores`.
 
-    Its estimates: ``r_precision`` (the main one), ``top_accuracy``, ``leakage``, ``confidence``, and ``auc``
+    Estimates: ``r_precision`` (the main one), ``top_accuracy``, ``leakage``, ``confidence``, and ``auc``
     (absent if no token has both classes).
     """
 
@@ -46,6 +46,7 @@ class TokenInferenceAttack(Attack[LabelledVectors, LabelledVectors]):
         """Return ``scores`` as probabilities: clipped, or the logistic function of logits."""
         if self.scores_are_probabilities:
             return np.clip(scores, 0.0, 1.0)
+        # The logistic function as tanh, which does not overflow for logits of large magnitude.
         probabilities: FloatArray = 0.5 * (1.0 + np.tanh(0.5 * scores))
         return probabilities
 

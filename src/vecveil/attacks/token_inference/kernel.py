@@ -88,14 +88,8 @@ def choose_setting(
 ) -> KernelSetting:
     """Return the setting with the best figure on held-out releases.
 
-    Inputs with and without the Wiener filter are compared first: a wrong declared covariance must not blind
-    the attack.
-
-    Args:
-        Y, L: Releases to learn from and their labels.
-        held: Releases to judge on.
-        judge: Returns the figure of estimated labels of ``held``.
-        noise_covariance: The declared covariance, or None.
+    Inputs with and without the Wiener filter are compared first: a wrong declared covariance must not blind the
+    attack. ``judge`` returns the figure of estimated labels of ``held``.
     """
     labels = L.astype(np.float32)
     label_mean = labels.mean(axis=0)
@@ -116,6 +110,7 @@ def choose_setting(
 
     if noise_covariance is None or not np.any(noise_covariance):
         return best(False, _SHARPNESS)[1]
+    # Trying the filter at one width, then the other widths, saves three of eight grids.
     tried = [best(filtered, (_FILTER_SHARPNESS,)) for filtered in (True, False)]
     first = max(tried, key=lambda each: each[0])  # the filter where both are equal
     others = [width for width in _SHARPNESS if width != _FILTER_SHARPNESS]
@@ -134,8 +129,6 @@ def fit_kernel_ridge(
 
     Args:
         weight: (N,) weight of each row; the penalty of a row is divided by it.
-        setting: Width, penalty and filter.
-        noise_covariance: The declared covariance, used if the setting has the filter.
         blocks: Parts of the rows that are fitted separately, their predictions averaged: k blocks cost 1/k² of
             one fit. None given: one block.
     """
@@ -147,9 +140,8 @@ def fit_kernel_ridge(
     parts = list(blocks) or [np.arange(len(Y))]
     for rows in parts:
         kernel = _kernel(centres[rows], centres[rows], setting.sharpness / scale)
-        penalty = (setting.penalty / weight[rows]).astype(
-            np.float32
-        )  # a low weight is a noisy label
+        # A low weight is a noisy label: it gets a larger penalty.
+        penalty = (setting.penalty / weight[rows]).astype(np.float32)
         weights[rows] = _solve(kernel, labels[rows] - label_mean, penalty) / len(parts)
     chosen = (setting.sharpness, setting.penalty, setting.filtered)
     return KernelModel(inputs, centres, weights, label_mean, scale, *chosen)
@@ -158,6 +150,7 @@ def fit_kernel_ridge(
 def _squared_distances(left: Array, right: Array) -> Array:
     squares = (left * left).sum(axis=1)[:, None] + (right * right).sum(axis=1)[None, :]
     squares -= 2 * (left @ right.T)
+    # Rounding can make the square of a short distance negative.
     distances: Array = np.maximum(squares, 0, out=squares)
     return distances
 
@@ -171,6 +164,7 @@ def _kernel(left: Array, right: Array, rate: float) -> Array:
 
 def _median_distance(inputs: Array) -> float:
     """Return the median squared distance between some rows of ``inputs``; 1 if that is 0."""
+    # 700 rows give 244,650 distances, enough for a median.
     part = inputs[:700]
     distances = _squared_distances(part, part)[np.triu_indices(len(part), k=1)]
     median = float(np.median(distances)) if distances.size else 0.0
@@ -238,7 +232,7 @@ class KernelAttack(TokenInferenceAttack):
         return self.learn([train, validation], setting, knowledge, session.rng)
 
     def require(self, train: LabelledVectors) -> None:
-        """Refuse evidence that lacks what this attack learns from."""
+        """Raise `InvalidInputError` if ``train`` lacks what this attack learns from."""
 
     def choose(
         self,
@@ -264,7 +258,7 @@ class KernelAttack(TokenInferenceAttack):
         knowledge: Knowledge,
         rng: np.random.Generator,
     ) -> KernelModel:
-        """Return the regression fitted on the texts of all parts."""
+        """Return the regression fitted on the texts of all ``parts``."""
         given = self._material(parts, knowledge, rng)
         Y = knowledge.draw(given.X, rng)
         S = knowledge.noise_covariance
@@ -276,9 +270,8 @@ class KernelAttack(TokenInferenceAttack):
         """Return the training rows."""
         X, L = _joined(parts)
         rows = rng.permutation(len(X))[: self.rows]
-        if not knowledge.repeats(
-            X, rng
-        ):  # only with fresh noise do further releases add information
+        # Further releases add information with fresh noise only.
+        if not knowledge.repeats(X, rng):
             copies = [rng.permutation(len(X)) for _ in range(min(_COPIES, -(-self.rows // len(X))))]
             rows = np.concatenate(copies)[: self.rows]
         return KernelRows(X[rows], L[rows], np.ones(len(rows), dtype=np.float32))
@@ -323,7 +316,7 @@ class TransplantAttack(KernelAttack):
     source = "Own: differences of pairs, moved to other texts."
 
     def require(self, train: LabelledVectors) -> None:
-        """Refuse evidence without `LabelledVectors.without`."""
+        """Raise `InvalidInputError` for evidence without `LabelledVectors.without`."""
         if train.without is None:
             raise InvalidInputError.of("TransplantAttack", "train",
                                        "labelled vectors with `without`, vectors of the texts without the concept",
@@ -371,7 +364,7 @@ class FurtherKernelAttack(KernelAttack):
         self.blocks = check_count(blocks, owner="FurtherKernelAttack", param="blocks")
 
     def require(self, train: LabelledVectors) -> None:
-        """Refuse evidence without `LabelledVectors.further`."""
+        """Raise `InvalidInputError` for evidence without `LabelledVectors.further`."""
         if train.further is None:
             raise InvalidInputError.of("FurtherKernelAttack", "train",
                                        "labelled vectors with `further`, vectors of texts made or found",
@@ -383,10 +376,12 @@ class FurtherKernelAttack(KernelAttack):
         further = parts[0].further
         assert further is not None  # `require` has checked
         X, L = _joined(parts)
+        # Each block keeps `own` rows for training texts and fills the rest with further ones.
         own = min(len(X), max(1, int(_SHARE_OWN * self.rows)))
         space = max(1, self.rows - own)
         count = min(self.blocks, -(-len(further) // space))
         dealt = np.array_split(rng.permutation(len(further))[: count * space], count)
+        # With several blocks each has another release of the training texts already.
         copies = 1
         if count == 1 and not knowledge.repeats(X, rng):
             copies = max(1, min(_OWN_COPIES, (self.rows - len(dealt[0])) // own))
@@ -461,6 +456,7 @@ class EnsembleAttack(TokenInferenceAttack):
             if spread > 0:
                 scored[name], spreads[name] = scores / spread, spread
         chosen = _choose_members(scored, labels)
+        # Members that are not chosen keep a constant model, so that a state always has three.
         label_mean = train.L.mean(axis=0, dtype=np.float32)
         models = dict.fromkeys(_MEMBERS, _constant_model(held.shape[1], label_mean))
         shares = np.zeros(len(_MEMBERS))
@@ -468,6 +464,7 @@ class EnsembleAttack(TokenInferenceAttack):
             if name in chosen:
                 models[name] = members[name].learn([train, validation], setting, knowledge, rng)
                 shares[i] = 1 / spreads[name]
+        # No member found anything: the constant model scores all texts alike.
         if not shares.any():
             shares[0] = 1.0
         return _EnsembleFit(shares=shares / shares.sum(), **models)

@@ -32,11 +32,7 @@ Tier = Literal["quick", "full"]
 
 @dataclass(frozen=True, eq=False)
 class LadderResult:
-    """Results of the attacks of the ladder.
-
-    Attributes:
-        results: One result per attack, in the order of the ladder.
-    """
+    """Results of the attacks, one each, in the order of the ladder."""
 
     results: tuple[AttackResult, ...]
 
@@ -58,12 +54,11 @@ class LadderResult:
     def to_record(self, clean: LadderResult | None = None) -> dict[str, Any]:
         """Return ``attacks``, ``worst`` and ``terms`` of an audit record (docs/formats.md).
 
-        Args:
-            clean: The same ladder's result on clean vectors. Its figures stand beside, those of
-                ``terms`` from the same attack as the worst one.
+        The figures of ``clean``, the same ladder's result on clean vectors, stand beside.
         """
         others = {} if clean is None else {result.name: result for result in clean.results}
         worst = self.worst
+        # The table of terms compares one attack: the worst on protected vectors.
         before = {}
         if worst.name in others:
             before = {term["token"]: term["value"] for term in _terms(others[worst.name])}
@@ -120,16 +115,14 @@ _own: dict[str, Callable[[], TokenInferenceAttack]] = {}
 def register_attack(make: Callable[[], TokenInferenceAttack]) -> None:
     """Register an attack of your own, so that experiments find it by its name.
 
-    Args:
-        make: Returns the attack, such as its class; called for each run.
-
-    Raises:
-        InvalidInputError: ``make`` returns no token-inference attack, or one with the name of an attack of the ladder.
+    ``make`` returns the attack and is called for each run; a class is enough. Raises `InvalidInputError` if it
+    returns no token-inference attack, or one with the name of an attack of the ladder.
     """
     attack = make()
     if not isinstance(attack, TokenInferenceAttack):
         expected = "a callable that returns a TokenInferenceAttack"
         raise InvalidInputError.of("register_attack", "make", expected, type(attack).__name__)
+    # Names identify attacks in records and must stay unique.
     if attack.name in {each.name for each in ladder_attacks("full", device="cpu")}:
         expected = "a callable that returns an attack with a new name"
         raise InvalidInputError.of("register_attack", "make", expected, repr(attack.name))
@@ -172,22 +165,21 @@ def token_inference_ladder(
         groups_test: (M,) text groups, for the intervals.
         release: The oracle ``release(X, rng) -> Y`` for attacks that draw fresh noise.
         noise_covariance: (m, m) declared covariance of the released noise.
-        without_train: Vectors of the training texts with the concept removed, in the space of ``X_train``,
-            for the transplant attack, the strongest on few texts; without them it is left out.
-        further_train: Vectors of texts that the attacker has made or collected, in the space of ``X_train``, for the
-            kernel attack with further texts; without them it is left out.
+        without_train: Vectors of the training texts with the concept removed, in the space of ``X_train``.
+            The transplant attack, the strongest on few texts, needs them.
+        further_train: Vectors of texts that the attacker has made or collected, in the space of ``X_train``.
+            The kernel attack with further texts needs them.
         tier: ``"quick"`` (about 20 s for 5,000 texts on one core) or ``"full"`` (about a minute).
         device: Of the networks: ``"auto"`` takes CUDA where there is one, else the CPU.
-        seed: Each attack's randomness; the same seed gives the same result.
-        show_progress: True or False; None shows bars on a terminal only.
+        seed: The same seed gives the same result.
 
     Raises:
-        InvalidInputError: lengths or vocabularies differ, labels other than 0 and 1, NaN.
         MissingDependencyError: torch is not installed.
     """
     seed = check_count(seed, owner="token_inference_ladder", param="seed", minimum=0)
     train = LabelledVectors(X_train, L_train, groups_train, without_train, further_train)
     test = LabelledVectors(X_test, L_test, groups_test)
+    # One seed for all attacks: leaving one out does not change the others.
     options: dict[str, Any] = {
         "release": release,
         "noise_covariance": noise_covariance,

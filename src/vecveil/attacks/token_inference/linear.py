@@ -68,12 +68,14 @@ class LinearAttack(TokenInferenceAttack):
         held = (held.astype(np.float64) - own.mean) @ vectors
         labels = np.tile(validation.L, (trials, 1))
         target = vectors.T @ own.cross
+        # In the eigenbasis a penalty is a division, so all of them are tried.
         best, penalty = -1.0, PENALTIES[0]
         for candidate in PENALTIES:
             scores = held @ ridge(target, values, candidate) + own.target_mean
             value = validation_r_precision(scores, labels)
             if value >= best:  # of equals the largest penalty
                 best, penalty = value, candidate
+        # With the penalty chosen, the final fit uses the validation texts as well.
         X = np.concatenate([train.X, validation.X])
         L = np.concatenate([train.L, validation.L])
         whole = release_moments(X, L, knowledge, rng, draws=self.draws)
@@ -126,6 +128,7 @@ class FaintDirectionsAttack(TokenInferenceAttack):
         mean, label_mean = Y.mean(axis=0), L.mean(axis=0)
         centred = Y - mean
         _, strengths, axes = np.linalg.svd(centred, full_matrices=False)
+        # Squared singular values are variances up to the number of rows.
         shown = strengths**2 > CUT_OFF * max(float(strengths[0]) ** 2, np.finfo(np.float64).tiny)
         strong = axes[shown].T
         faint = centred - (centred @ strong) @ strong.T
@@ -135,6 +138,7 @@ class FaintDirectionsAttack(TokenInferenceAttack):
         rest = rest - (rest @ strong) @ strong.T
         # A direction that is empty in the sample alone, for lack of rows, is not faint: other texts vary in it.
         live = (spread > 0) & (np.sqrt((rest**2).mean(axis=0)) <= _MOST_SPREAD * spread)
+        # Without faint directions every score is a label mean, which is chance.
         state = _FaintFit(mean, strong, np.zeros((Y.shape[1], L.shape[1])), label_mean)
         if not live.any():
             return state

@@ -23,23 +23,14 @@ Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float64]
 
 _NEIGHBOURS = (1, 10, 30, 100, 300)
-_VOTE_SHARPNESS = (
-    0.0,
-    5.0,
-    10.0,
-    15.0,
-    20.0,
-    30.0,
-    60.0,
-)  # weights exp(sharpness · cosine); 0: a plain vote
+# Weights exp(sharpness · cosine); 0 is a plain vote.
+_VOTE_SHARPNESS = (0.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0)
 _TEMPER = 0.25  # full whitening (0.5) amplifies the directions that say least
 _TOKEN_PENALTY = 1e-3
 _PRIOR = 1e-3  # weight of the base rates: orders the words that no near text holds
 _CELLS = 2**23  # numbers held at once
 _FLOORS = (1e-1, 1.0, 10.0)  # beside the likeliest; larger: closer to a Euclidean distance
-_POSTERIOR_SHARPNESS = tuple(
-    10.0 ** (e / 2) for e in range(-2, 6)
-)  # over the variance of expected releases
+_POSTERIOR_SHARPNESS = tuple(10.0 ** (e / 2) for e in range(-2, 6))  # over the places' variance
 _PILOT_ROWS = 500  # validation texts that settings are chosen on
 
 
@@ -92,11 +83,13 @@ class NearestNeighboursAttack(TokenInferenceAttack):
                 denoiser, mean_release(X, knowledge, rng, draws=self.draws) if adaptive else X
             )
 
+        # Auxiliary texts stand at their mean release; queries are one release, as in the test.
         known, added = located(train.X), located(validation.X)
         held = _denoised(denoiser, knowledge.draw(validation.X, rng))
         label_mean = train.L.mean(axis=0, dtype=np.float32)
         best = -1.0
         for name, projection in _metrics(known, train.L).items():
+            # One ranking of the nearest serves every k and every sharpness.
             ranked = _nearest(_unit(held @ projection), _unit(known @ projection), max(_NEIGHBOURS))
             for k in dict.fromkeys(min(k, len(known)) for k in _NEIGHBOURS):
                 for rate in _VOTE_SHARPNESS:
@@ -160,6 +153,7 @@ def _votes(
 ) -> Array:
     """Return the weighted share of the ``count`` nearest that hold each token, with a little of the prior."""
     near, closeness = indices[:, :count], cosines[:, :count]
+    # Relative to the nearest text, so that exp cannot overflow.
     weights = np.exp(rate * (closeness - closeness[:, :1]))
     weights /= weights.sum(axis=1, keepdims=True)
     votes = np.empty((len(near), labels.shape[1]), dtype=np.float32)
@@ -212,6 +206,7 @@ class BayesPosteriorAttack(TokenInferenceAttack):
         session: Session,
     ) -> _PosteriorFit:
         rng = session.rng
+        # Without an oracle the vectors are released ones: the pairs then teach the identity.
         pairs, other = (PairedVectors(part.X, part.X) for part in (train, validation))
         model = fit_release_model(pairs, other, knowledge, rng, draws=self.draws)
         pilot = validation.take(np.sort(rng.permutation(len(validation))[:_PILOT_ROWS]))
@@ -224,6 +219,7 @@ class BayesPosteriorAttack(TokenInferenceAttack):
             trial = replace(model, floor=floor)
             places, queries = (trial.whiten(Y).astype(np.float32) for Y in (known, held))
             logs = _logarithms(queries, places)
+            # Sharpness is tried in units of the places' variance, and at 1, which is Bayes' rule.
             scale = 1 / max(float(places.var(axis=0).mean()), 1e-12)
             for rate in (*(scale * factor for factor in _POSTERIOR_SHARPNESS), 1.0):
                 value = validation_r_precision(_share(logs, labels, label_mean, rate), pilot.L)
@@ -254,6 +250,7 @@ def _logarithms(queries: Array, places: Array) -> Array:
     """Return -½ of the squared distances, (M, A), up to a constant in each row."""
     logs: Array = queries @ places.T
     logs -= 0.5 * np.einsum("pr,pr->p", places, places)
+    # The greatest becomes 0, so that exp cannot overflow.
     logs -= logs.max(axis=1, keepdims=True)
     return logs
 

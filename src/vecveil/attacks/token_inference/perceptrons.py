@@ -22,6 +22,7 @@ __all__ = ["PUBLISHED", "MLCAttack", "MLPAttack"]
 
 Array = npt.NDArray[Any]
 
+# MLC as the SPARSE paper describes it.
 PUBLISHED = Schedule(hidden=(512, 256, 128), epochs=20, batch=64, learning_rate=1e-4)
 
 
@@ -82,6 +83,7 @@ class MLPAttack(TokenInferenceAttack):
         for epoch, (network, logits) in enumerate(epochs, start=1):
             last = validation_r_precision(logits, validation.L)
             if last > best:
+                # A copy: training goes on in the same network.
                 best, best_network, best_epoch = last, network.copy(), epoch
         # The standard error of a share of so many tokens.
         tokens = max(1, int(validation.L.sum()))
@@ -131,10 +133,12 @@ class MLCAttack(TokenInferenceAttack):
     ) -> _MLCFit:
         X = np.concatenate([train.X, validation.X])
         L = np.concatenate([train.L, validation.L])
+        # A single release, as published: the same vectors in every epoch.
         inputs = knowledge.draw(X, session.rng).astype(np.float32)
         schedule = replace(self.schedule, device=self.device)
         steps = train_network(lambda: inputs, L, schedule, session.rng)
         show, total = session.show_progress, schedule.epochs
+        # The iterator yields one network again and again; it must run to its end.
         *_, network = progress(steps, self.name, total=total, show=show, unit="epoch")
         return _MLCFit(network)
 

@@ -48,9 +48,8 @@ __all__ = ["PRESETS", "Preset", "Vec2TextAttack"]
 Array = npt.NDArray[Any]
 Start = str | os.PathLike[str] | PublishedCheckpoint | None
 
-_CHECKED = (
-    64  # training texts that are encoded to check whether their vectors are the encoder's own
-)
+# Training texts that are encoded to check whether their vectors are the encoder's own.
+_CHECKED = 64
 _RIDGE_ROWS = 20_000  # training texts that a ridge is fitted on
 
 
@@ -144,18 +143,17 @@ class Vec2TextAttack(ReconstructionAttack):
         Args:
             encode: The encoder that made the vectors: N texts in, (N, n) array out. None for ``rounds=0``.
             preset: ``"small"`` (trained from scratch), ``"paper"`` (T5-base), or your own `Preset`.
-            rounds: Rounds of correction at most; 0 is the hypothesiser alone, without a corrector. None
+            rounds: Most rounds of correction; 0 is the hypothesiser alone, without a corrector. None
                 takes the preset's. More rounds find a little more and take longer.
             beam: Guesses kept for each vector, and written for each guess; None takes the preset's.
             draws: Releases of a guess that are averaged; more make the comparison less noisy.
-            align: ``"auto"``, ``"ridge"`` or ``"none"``: what replaces the release without an oracle.
+            align: ``"auto"``, ``"ridge"`` or ``"none"``: the replacement of the release without an oracle.
             start_from: Folder of a finished attack (its checkpoint), or published weights. The networks
                 continue from there, with its tokens, inputs and sizes in place of the preset's.
             fine_tune: False uses ``start_from`` unchanged, and trains only a missing corrector.
             device: Overrides the device of the preset's recipe.
-            judge_encoder: See `ReconstructionAttack`.
-            words_of: See `ReconstructionAttack`.
-            judged: See `ReconstructionAttack`.
+
+        `ReconstructionAttack` describes ``judge_encoder``, ``words_of`` and ``judged``.
         """
         owner = "Vec2TextAttack"
         if isinstance(preset, str):
@@ -189,6 +187,7 @@ class Vec2TextAttack(ReconstructionAttack):
 
     def _settings(self) -> Mapping[str, Any]:
         own = dict(super()._settings())
+        # A callable cannot be compared between runs, and the preset is compared in parts below.
         for key in ("encode", "preset", "cost"):
             own.pop(key, None)
         preset = asdict(self.preset)
@@ -231,6 +230,7 @@ class Vec2TextAttack(ReconstructionAttack):
     def _fit(
         self, train: TextVectors, validation: TextVectors, knowledge: Knowledge, session: Session
     ) -> Vec2TextState:
+        # All seeds are drawn at once: a step that is left out does not change the others.
         seeds = [int(seed) for seed in session.rng.integers(2**62, size=8)]
         space = self._space(train, validation, knowledge) if self.preset.rounds else None
         released = knowledge.draw(train.X, np.random.default_rng(seeds[0]))
@@ -305,6 +305,7 @@ class Vec2TextAttack(ReconstructionAttack):
         if second is None or not self.preset.rounds or self.encode is None:
             return [some[0] for some in guesses]
         space = Space(self.encode, knowledge, state.ridge, self.draws, state.clean)
+        # The same seed each time: judging a fitted state twice gives the same texts.
         rng = np.random.default_rng(state.seed)
         texts, rounds = correct(
             X,
@@ -343,11 +344,7 @@ def _numbers(fits: Mapping[str, Fit], *writers: Writer | None) -> dict[str, Any]
 def _begin_from(
     start: Start, preset: Preset, texts: Sequence[str], released: Array, seed: int
 ) -> tuple[Writer, Writer | None]:
-    """Return the hypothesiser and, if ``start`` has one, the corrector.
-
-    Raises:
-        DataFileError: ``start`` was trained for vectors of another dimension.
-    """
+    """Return the hypothesiser and, if ``start`` has one, the corrector."""
     dimension, limit = released.shape[1], preset.recipe.max_tokens
     if isinstance(start, PublishedCheckpoint):
         tokeniser, networks = read_published(start)

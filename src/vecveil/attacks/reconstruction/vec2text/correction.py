@@ -49,6 +49,7 @@ def fit_ridge(X: Array, Y: Array, held_X: Array, held_Y: Array) -> RidgeMap:
     """Return the ridge regression of ``Y`` on ``X`` whose penalty has the least error on held-out rows."""
     source, target = X.mean(axis=0, dtype=np.float64), Y.mean(axis=0, dtype=np.float64)
     x, y = X - source, Y - target
+    # One eigendecomposition serves every penalty.
     values, axes = np.linalg.eigh(x.T @ x)
     values, turned = np.maximum(values, 0.0), axes.T @ (x.T @ y)
     scale = max(float(values.mean()), np.finfo(np.float64).tiny)
@@ -79,11 +80,7 @@ def _over(products: FloatArray, norms: Array) -> FloatArray:
 def encode_checked(
     encode: EncodeTexts, texts: Sequence[str], dimension: int | None = None
 ) -> Array:
-    """Return the vectors of ``texts``, checked.
-
-    Raises:
-        InvalidInputError: no finite (N, n) array, or n is not ``dimension``.
-    """
+    """Return the vectors of ``texts``; raise `InvalidInputError` unless they are finite and of ``dimension``."""
     owner = "Vec2TextAttack"
     given = [text if text.strip() else _BLANK for text in texts]
     vectors = check_embeddings(np.asarray(encode(given)), owner=owner, param="encode")
@@ -124,7 +121,7 @@ class Space:
 
 @dataclass(eq=False)
 class _Pool:
-    """The best texts for one target so far, with their scores."""
+    """The best texts for one target so far, with their scores, best first."""
 
     scores: dict[str, float] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
@@ -150,17 +147,14 @@ def correct(
     Args:
         targets: (N, m).
         first: For each target its first guesses, at least one.
-        propose: The corrector.
-        place: The encoder and the release of its vectors. A text is placed once.
-        rounds: Rounds at most.
+        rounds: Most rounds.
         beam: Texts that are kept for each target.
     """
     pools = [_Pool() for _ in targets]
     vectors: dict[str, Array] = {}
     _add(targets, pools, first, vectors, place, beam)
-    for done in progress(
-        range(rounds), "correction", show=False
-    ):  # a loop that other threads can stop
+    # `progress` without a bar: a loop that other threads can stop.
+    for done in progress(range(rounds), "correction", show=False):
         pending = [(i, t) for i, p in enumerate(pools) for t in p.scores if t not in p.corrected]
         if not pending:
             return _best(pools), done

@@ -63,14 +63,7 @@ def t5_config(vocabulary: int, *, width: int, layers: int, heads: int, end: int,
 
 
 def build(shape: T5Shape, *, seed: int, config: Any = None, model: str | None = None) -> Any:
-    """Return an untrained network around a T5.
-
-    Args:
-        shape: Its projections.
-        seed: Of the first weights.
-        config: The T5's configuration, for random weights.
-        model: Name at a hub, or folder, of the T5 to start from instead.
-    """
+    """Return an untrained network around a T5: of random weights by ``config``, or the pretrained ``model``."""
     nn, T5 = import_torch().nn, import_transformers().T5ForConditionalGeneration
     with seeded(seed):
         t5 = T5(config) if model is None else T5.from_pretrained(model).float()
@@ -171,13 +164,7 @@ def _project(module: Any, name: str, vectors: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Language:
-    """Texts as the networks read them.
-
-    Attributes:
-        tokeniser: Splits texts into tokens.
-        pad: Id that starts a text and pads it.
-        max_tokens: Longest text.
-    """
+    """Texts as the networks read them; ``pad`` is the id that starts a text and pads it."""
 
     tokeniser: Tokeniser
     pad: int
@@ -198,14 +185,7 @@ class Language:
 
 @dataclass(frozen=True, eq=False)
 class Writer:
-    """A hypothesiser or a corrector.
-
-    Attributes:
-        module: The network.
-        shape: Its projections.
-        language: Its tokens.
-        inputs: Map from released vectors to the network's inputs.
-    """
+    """A hypothesiser or a corrector; ``inputs`` maps released vectors to the network's inputs."""
 
     module: Any
     shape: T5Shape

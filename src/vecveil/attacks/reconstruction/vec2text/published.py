@@ -53,11 +53,7 @@ class PublishedCheckpoint:
 
 
 def read_published(given: PublishedCheckpoint) -> tuple[Tokeniser, dict[str, tuple[Any, T5Shape]]]:
-    """Return the tokeniser, and network and shape by kind.
-
-    Raises:
-        DataFileError: a folder does not hold such a checkpoint.
-    """
+    """Return the tokeniser, and network and shape by kind; raise `DataFileError` for another folder."""
     folders = {HYPOTHESISER: given.hypothesiser, CORRECTOR: given.corrector}
     networks: dict[str, tuple[Any, T5Shape]] = {}
     name: str | None = None
@@ -81,6 +77,7 @@ def _network(
     tables = [
         w for t in _TABLES if (w := weights.pop(f"encoder_decoder.{t}.weight", None)) is not None
     ]
+    # The tables may be padded beyond the tokens of the T5's configuration.
     weights["encoder_decoder.shared.weight"] = tables[0]
     if len(tables[0]) != config.vocab_size:
         config.vocab_size = len(tables[0])
@@ -133,6 +130,7 @@ def _files(folder: Path) -> list[Path]:
         index = folder / f"{name}.index.json"
         if index.is_file():
             listed = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+            # File names only: an index must not point outside of the folder.
             return [folder / Path(name).name for name in sorted(set(listed))]
     raise FileNotFoundError("model.safetensors")
 

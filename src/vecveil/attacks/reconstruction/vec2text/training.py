@@ -52,12 +52,7 @@ _FILE = "vec2text.json"
 
 @dataclass(frozen=True, eq=False)
 class Guesses:
-    """The hypothesiser's guess for each text, as its corrector reads it.
-
-    Attributes:
-        ids: Tokens.
-        clean: (N, n) clean vectors.
-    """
+    """The hypothesiser's guess for each text: its tokens, and the (N, n) clean vectors of the guesses."""
 
     ids: list[Ids]
     clean: Array
@@ -78,15 +73,11 @@ def train_writer(
     """Train the writer's network in place.
 
     Args:
-        writer: Hypothesiser or corrector.
         inputs_of: Returns the inputs of an epoch: ``target`` and, for a corrector, ``guess``.
         texts: Tokens of the training and of the validation texts.
         held: Inputs of the validation texts.
-        recipe: How to train.
         guesses: Of the training and of the validation texts, for a corrector.
         seed: Of all randomness.
-        folder: Folder of checkpoints, or None.
-        show_progress: See `fit_model`.
     """
     own = others = None
     if guesses is not None:
@@ -96,6 +87,7 @@ def train_writer(
         inputs = inputs_of(rng)
         return TextBatches(rows_by_length(texts[0], recipe.batch, rng), texts[0], inputs, own)
 
+    # Validation batches and inputs are fixed, so that losses of epochs can be compared.
     rows = np.split(np.arange(len(texts[1])), range(recipe.batch, len(texts[1]), recipe.batch))
     validation = TextBatches(rows, texts[1], held, others)
     return fit_model(
@@ -118,6 +110,7 @@ def write_guesses(
     from safetensors import SafetensorError
     from safetensors.numpy import load_file, save_file
 
+    # Decoding every training text is slow: an interrupted fit keeps the guesses.
     file = None if folder is None else folder / f"guesses-{name}.safetensors"
     if file is not None and file.is_file():
         try:
@@ -142,8 +135,6 @@ class Vec2TextState:
     """A fitted attack, saved as safetensors, JSON and ``tokenizer.json``.
 
     Attributes:
-        hypothesiser: Writes the first guess.
-        corrector: Improves it, or None.
         ridge: From the encoder's vectors to released ones, if there was no oracle.
         clean: Dimension of the encoder's vectors.
         seed: Of the releases drawn while correcting.
@@ -192,6 +183,7 @@ class Vec2TextState:
             config = writer.module["encoder_decoder"].config.to_dict()
             record["networks"][kind] = {"shape": asdict(writer.shape), "t5": config}
         language.tokeniser.save(folder)
+        # The record last: only a complete state may replace the files of the training.
         write_text(folder / _FILE, json.dumps(record, indent=1) + "\n")
         for kind in (HYPOTHESISER, CORRECTOR):
             forget_training(folder, kind)
@@ -200,11 +192,7 @@ class Vec2TextState:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Vec2TextState:
-        """Return what `save` wrote.
-
-        Raises:
-            DataFileError: the folder does not hold it, or it is damaged.
-        """
+        """Return the state that `save` wrote; raise `DataFileError` if the folder holds none."""
         folder = Path(folder)
         try:
             record = json.loads((folder / _FILE).read_text(encoding="utf-8"))
@@ -213,9 +201,7 @@ class Vec2TextState:
             return cls._of(record, folder)
         except MissingDependencyError:
             raise
-        except (
-            Exception
-        ) as error:  # safetensors, tokenizers and torch raise their own exception types
+        except Exception as error:  # torch and others raise their own types
             fix = "For weights of the vec2text package give a PublishedCheckpoint."
             raise _state_error(f"{folder.name}, which cannot be read as one", fix) from error
 
@@ -233,9 +219,9 @@ class Vec2TextState:
             shape = T5Shape(**network["shape"])
             config = dict(network["t5"])
             if config.get("scale_decoder_outputs") is False:
-                config["tie_word_embeddings"] = (
-                    False  # transformers 5 reads the scaling off this value
-                )
+                # transformers 5 reads the scaling off this value.
+                config["tie_word_embeddings"] = False
+            # The weights follow from the file, so the seed of the first ones is irrelevant.
             config = import_transformers().T5Config.from_dict(config)
             module = build(shape, seed=0, config=config)
             load_weights(module, load_tensors(folder / f"{kind}.safetensors"))
