@@ -1,7 +1,4 @@
-"""Reports drawn from saved records alone: of an audit, of the training of a policy, of an experiment.
-
-Reports measure nothing: all that they say is in the record (``docs/formats.md``).
-"""
+"""Reports of audits, of trainings and of experiments, written from saved records alone (``docs/formats.md``)."""
 
 from __future__ import annotations
 

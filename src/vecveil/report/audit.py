@@ -1,6 +1,6 @@
-"""The report of an audit: one HTML page, Markdown, a CSV table and a short table for a terminal.
+"""Report an audit as an HTML page, Markdown, a CSV table and a short table for a terminal.
 
-All four say the same: this module puts the figures and the verdict (`vecveil.records.verdict`) into words once.
+The formats share one wording of the figures and of the verdict (`vecveil.records.verdict`).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ FAMILY_WORDS = {
 }
 """Title and question of each family."""
 COUNTS_WORDS = ("token-inference", "averaging", "held-out-terms")
-"""Families whose main figure is a share of word occurrences; those of the others are of texts."""
+"""Families whose ``n`` counts word occurrences; that of the others counts texts."""
 SIDES = {"both": "both sides protected", "documents": "documents protected, queries through the map"}
 HOLDS_TEXTS = (
     "This page now contains texts: originals of the audit and what attackers wrote. Keep it where "
@@ -97,8 +97,8 @@ TERM_CHANCE = (
     "Chance of a term is what naming the most frequent terms in every text would recover of it: much of a "
     "frequent term, nothing of a rare one."
 )
-TERMS_SHOWN = 20
-ABOVE_NAMED = 3
+TERMS_SHOWN = 20  # the others are folded away
+ABOVE_NAMED = 3  # further figures above chance are counted, not named
 COLUMNS = (
     "family", "attack", "metric", "value", "low", "high", "chance", "over_chance", "clean", "clean_low", "clean_high",
     "n", "adaptive", "seconds", "cost",
@@ -127,7 +127,7 @@ CAVEATS = {
     "seeded": "The release that was attacked has seeded noise, made for this audit so that it can be repeated; "
     "vectors to store need fresh noise, which is what `protect` draws unless given a seed.",
 }
-"""The reservations of `vecveil.records.verdict.caveats` in words."""
+"""Sentences for the codes of `vecveil.records.verdict.caveats`."""
 STORE_CAVEATS = {
     "overlaps-clean": "This audit does not show that the stored vectors leak less than clean ones: the two "
     "intervals overlap.",
@@ -147,24 +147,19 @@ def render_audit(record: Mapping[str, Any]) -> str:
     """Return the audit record as one HTML page that loads nothing and runs nothing.
 
     Args:
-        record: the content of ``audit.json`` (`AuditResult.to_record`), schema ``vecveil.audit/2``. Terms and texts
-            appear on the page only where the record holds them.
+        record: the content of ``audit.json``, schema ``vecveil.audit/2``. Terms and texts appear on the page only if
+            the record holds them.
 
     Raises:
-        InvalidInputError: the schema is another one, or a key is missing or has a wrong value; the
-            message names the key.
+        InvalidInputError: another schema, or a key is missing or has a wrong value.
     """
     return _html(AuditRecord.read(record, owner="render_audit"))
 
 
 def render_audit_markdown(record: Mapping[str, Any]) -> str:
-    """Return the audit record as GitHub-flavoured Markdown, with the content of the page and without drawings.
+    """Return the audit record as GitHub-flavoured Markdown: the page without its charts.
 
-    Args:
-        record: as for `render_audit`; nothing in it can become a link, a mention or other markup.
-
-    Raises:
-        InvalidInputError: as for `render_audit`.
+    No text of the record can become a link, a mention or other markup.
     """
     return _markdown(AuditRecord.read(record, owner="render_audit_markdown"))
 
@@ -172,55 +167,38 @@ def render_audit_markdown(record: Mapping[str, Any]) -> str:
 def render_audit_csv(record: Mapping[str, Any]) -> str:
     """Return a CSV table (RFC 4180) with one row for each attack and metric, the main metric first.
 
-    Numbers are written as they are in the record; what was not measured is empty. A text that a spreadsheet would take
-    for a formula gets an apostrophe in front; numbers never do. ``n`` is that of the attack's main metric.
-
-    Args:
-        record: as for `render_audit`.
-
-    Raises:
-        InvalidInputError: as for `render_audit`.
+    Missing figures are empty. A text that a spreadsheet would take for a formula gets an apostrophe in front. ``n`` is
+    that of the attack's main metric.
     """
     return _csv(AuditRecord.read(record, owner="render_audit_csv"))
 
 
 def write_audit_html(record_or_path: Source, target: str | os.PathLike[str]) -> Path:
-    """Write the audit page to ``target``, whole or not at all, and return its path.
-
-    Args:
-        record_or_path: the record, or the path of an ``audit.json``.
-        target: the HTML file to write; its folder is made if it does not exist.
+    """Write `render_audit` of a record, or of the ``audit.json`` at a path, to ``target`` atomically.
 
     Raises:
         InvalidInputError: a record with another schema, or with a missing or wrong key.
-        DataFileError: the same for a file, or a file that cannot be read or is not JSON.
+        DataFileError: the same for a file, or the file cannot be read or is not JSON.
     """
     write_text(target, _html(AuditRecord.load(record_or_path, owner="write_audit_html")))
     return Path(target)
 
 
 def write_audit_markdown(record_or_path: Source, target: str | os.PathLike[str]) -> Path:
-    """Write `render_audit_markdown` to ``target``, whole or not at all, and return its path.
-
-    Raises:
-        InvalidInputError, DataFileError: as for `write_audit_html`.
-    """
+    """Write `render_audit_markdown` to ``target`` atomically; as `write_audit_html`."""
     write_text(target, _markdown(AuditRecord.load(record_or_path, owner="write_audit_markdown")))
     return Path(target)
 
 
 def write_audit_csv(record_or_path: Source, target: str | os.PathLike[str]) -> Path:
-    """Write `render_audit_csv` to ``target``, whole or not at all, and return its path.
-
-    Raises:
-        InvalidInputError, DataFileError: as for `write_audit_html`.
-    """
+    """Write `render_audit_csv` to ``target`` atomically; as `write_audit_html`."""
     write_text(target, _csv(AuditRecord.load(record_or_path, owner="write_audit_csv")))
     return Path(target)
 
 
 def _html(audit: AuditRecord) -> str:
     present = {
+        # Only a store has no utility section: an audit of a protector states that utility was not measured.
         "lint": audit.lint, "utility": audit.utility or not audit.is_store, "guarantee": audit.guarantee,
         "reconstructions": audit.reconstructions, "frameworks": audit.frameworks, "skipped": audit.skipped,
     }  # fmt: skip
@@ -258,7 +236,7 @@ def _csv(audit: AuditRecord) -> str:
 
 
 def _context(audit: AuditRecord) -> dict[str, Any]:
-    """Return the words that page and Markdown share."""
+    """Return the template variables that HTML and Markdown share."""
     verdict, side = decide(audit), _side(audit)
     encoder = None if audit.encoder is None else audit.encoder.name
     about = (
@@ -275,6 +253,7 @@ def _context(audit: AuditRecord) -> dict[str, Any]:
         }
         for each in verdict.others
     ]
+    # A store's attacks run on clean vectors only if its encoder is known.
     both = "" if audit.is_store else "Each attack ran on clean and on protected vectors with the same split. "
     given = audit.guarantee
     return {
@@ -340,13 +319,12 @@ def _standing(attack: AttackRecord) -> str:
     return " · ".join(part for part in (status(attack), over) if part)
 
 
-# The verdict in words. -------------------------------------------------------------------------------------
 
 
 def sentence(audit: AuditRecord, verdict: Verdict) -> list[tuple[str, str]]:
-    """Return the verdict, one sentence, in parts: kind and words.
+    """Return the verdict, one sentence, as (kind, words) parts.
 
-    A part of the kind ``strong`` is a key figure; one of the kind ``whole`` should stay on one line.
+    Kind ``strong`` marks a key figure, ``whole`` words to keep on one line.
     """
     worst = verdict.worst
     tried = sum(attack.family == "token-inference" for attack in audit.attacks)
@@ -404,10 +382,11 @@ def _guarantee_words(guarantee: GuaranteeRecord) -> str:
 
 
 def caveat_words(audit: AuditRecord, verdict: Verdict) -> list[str]:
-    """Return the reservations to read the verdict with, as sentences."""
+    """Return the reservations about the verdict, as sentences."""
     names = skipped_without_encoder(audit)
     words = CAVEATS | (STORE_CAVEATS if audit.is_store else {})
     return [
+        # Every sentence gets all values: `format` ignores those that it does not name.
         words[code].format(
             besides=_named(verdict.besides),
             side=_side(audit),
@@ -420,7 +399,7 @@ def caveat_words(audit: AuditRecord, verdict: Verdict) -> list[str]:
 
 
 def _named(figures: Sequence[tuple[AttackRecord, LeakageFigure]]) -> str:
-    """Return the first of the figures above chance by name, and the number of the others."""
+    """Return the first figures by name, and the number of the others."""
     named = [
         f"{figure.metric} of {attack.name} ({percent(figure.value)}, chance {percent(figure.chance)})"
         for attack, figure in figures[:ABOVE_NAMED]
@@ -434,7 +413,7 @@ def _besides(family: FamilyVerdict) -> list[str]:
 
 
 def _key_figures(audit: AuditRecord, verdict: Verdict) -> list[tuple[str, str, str]]:
-    """Return the figures of the verdict: name, figure, and the words below it."""
+    """Return the figures of the verdict: name, figure, note."""
     worst, kept, before = verdict.worst, verdict.utility, verdict.worst.clean_over_chance
     bounds = interval(worst.low, worst.high)
     tiles = [
@@ -474,6 +453,7 @@ def _terms(audit: AuditRecord, side: str) -> dict[str, Any]:
     has_names = any(term.term is not None for term in audit.terms)
     number = len(audit.terms)
     what = "all" if number <= TERMS_SHOWN else f"the {TERMS_SHOWN} most frequent of"
+    # `{}` stays in the f-string: one caption serves the terms shown, the other the whole list.
     caption = (
         f"Share of a term’s test occurrences that {audit.worst} ranked among the k best of the text, {{}} {number} "
         "terms."
@@ -493,17 +473,16 @@ def _terms(audit: AuditRecord, side: str) -> dict[str, Any]:
     }
 
 
-# A family's own figures. -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class LeakageSeries:
-    """Figures of one attack, or of several, that differ in the number of releases or known pairs alone.
+    """Figures that differ only in the number of releases or of known pairs.
 
     Attributes:
         label: ``fresh noise``, ``keyed noise`` or the attack's name.
-        unit: what is counted.
-        points: by count, the most last; None: the most that were tried.
+        unit: of the number.
+        points: by rising number; None stands for the greatest number tried, where the record does not state it.
     """
 
     label: str
@@ -513,11 +492,11 @@ class LeakageSeries:
 
 @dataclass(frozen=True)
 class FamilyGroup:
-    """The attacks of a family, its strongest first, with the family's own figures.
+    """The attacks of a family, its strongest first, with further figures.
 
     Attributes:
         rows: the figures to show beside the bars, each with its attack.
-        series: leakage against the number of releases or known pairs, where the record holds it.
+        series: leakage against the number of releases or known pairs, if the record holds it.
     """
 
     title: str
@@ -529,7 +508,7 @@ class FamilyGroup:
 
     @property
     def lines(self) -> list[tuple[str, list[LeakageFigure | None], float | None]]:
-        """Each number of the series: the number, a figure for each series, chance."""
+        """Lines of the table: the number, a figure for each series, chance."""
         lines = []
         for number in sorted({n for each in self.series for n in each.points}, key=_by_count):
             figures = [each.points.get(number) for each in self.series]
@@ -539,23 +518,26 @@ class FamilyGroup:
 
 
 def family_group(audit: AuditRecord, family: str) -> FamilyGroup:
-    """Return the attacks of a family with the family's own figures; token inference has bars alone."""
+    """Return the attacks of a family with the figures to show beside its bars."""
     strongest, members = audit.strongest[family], audit.members(family)
     series = leakage_series(members)
+    # By identity: two figures with equal values are different figures.
     drawn = {id(figure) for each in series for figure in each.points.values()}
     shown = members if family in ("candidates", "held-out-terms") else (strongest,)
     rows = [(attack, figure) for attack in shown for figure in attack.figures if id(figure) not in drawn]
-    if family == "held-out-terms":  # listed against unlisted terms, in one metric
+    if family == "held-out-terms":
+        # Listed against unlisted terms can be compared in one metric only.
         metric = _stem(strongest.metric)
         rows = [(attack, figure) for attack, figure in rows if _stem(figure.metric) == metric]
-    if family in ("token-inference", "averaging"):  # of averaging, the number of releases is what matters
+    # The bars of token inference show all; of averaging, the series shows how the number of releases matters.
+    if family in ("token-inference", "averaging"):
         rows = []
     return FamilyGroup(*FAMILY_WORDS[family], strongest, members, rows, series)
 
 
 UNITS = {"averaging": "releases", "alignment": "known pairs"}
-# An attack says the number in the metric's name ("top-1 with 200 pairs", "R-precision over 16 releases",
-# "R-precision, k = 16") or, for averaging, in its own ("averaging-16").
+# Records have no key for the number. It stands in the metric's name ("top-1 with 200 pairs", "R-precision over 16
+# releases", "R-precision, k = 16") or, for averaging, in the attack's ("averaging-16").
 _IN_METRIC = re.compile(
     r"\bk\s*=\s*(\d[\d,]*)"
     r"|(?<![\w.-])(\d[\d,]*)\s+(?:fresh |keyed |known |averaged )*(?:releases?|pairs?)\b"
@@ -564,7 +546,7 @@ _IN_NAME = re.compile(r"(?:^|[-_ ])(\d+)(?=$|[-_ ])")
 
 
 def leakage_series(attacks: Sequence[AttackRecord]) -> list[LeakageSeries]:
-    """Return the series of averaging or alignment attacks, unless there is one point in all."""
+    """Return the series of averaging or alignment attacks; none for a single point."""
     points: dict[str, dict[int | None, LeakageFigure]] = {}
     for attack in attacks:
         for number, figure in _counted(attack) if attack.family in UNITS else ():
@@ -573,8 +555,9 @@ def leakage_series(attacks: Sequence[AttackRecord]) -> list[LeakageSeries]:
                 keyed = "keyed" in f"{attack.name} {figure.metric}".lower()
                 label = "keyed noise" if keyed else "fresh noise"
             line = points.setdefault(label, {})
+            # Several attacks may use one number of releases: the line shows the strongest.
             if number not in line or (figure.value or 0.0) > (line[number].value or 0.0):
-                line[number] = figure  # the stronger one
+                line[number] = figure
     if sum(map(len, points.values())) < 2:
         return []
     unit = UNITS[attacks[0].family]
@@ -585,7 +568,7 @@ def leakage_series(attacks: Sequence[AttackRecord]) -> list[LeakageSeries]:
 
 
 def _counted(attack: AttackRecord) -> list[tuple[int | None, LeakageFigure]]:
-    """Return the figures in the main metric that name a number; a main figure without one is that of the most."""
+    """Return (number, figure) for the figures in the main metric; None for a main figure that names no number."""
     found: list[tuple[int | None, LeakageFigure]] = []
     for figure in attack.figures:
         number = _number(_IN_METRIC.search(figure.metric))
@@ -593,6 +576,7 @@ def _counted(attack: AttackRecord) -> list[tuple[int | None, LeakageFigure]]:
             number = _number(_IN_NAME.search(attack.name))
         if number is not None and _stem(figure.metric) == _stem(attack.metric):
             found.append((number, figure))
+    # An alignment attack's main figure uses all known pairs, and its metric does not say how many.
     if found and all(figure is not attack for _, figure in found):
         found.append((None, attack))
     return found
@@ -601,20 +585,20 @@ def _counted(attack: AttackRecord) -> list[tuple[int | None, LeakageFigure]]:
 def _number(match: re.Match[str] | None) -> int | None:
     digits = "" if match is None else next(group for group in match.groups() if group)
     digits = digits.replace(",", "")
+    # At most nine digits: a longer one is no count, and would make int() slow.
     return int(digits) if 0 < len(digits) <= 9 else None
 
 
 def _stem(metric: str) -> str:
-    """Return the metric without what comes after its first word: ``R-precision``, ``top-1``."""
+    """Return the first word of a metric: ``R-precision``, ``top-1``."""
     return re.split(r"[\s,(]", metric, maxsplit=1)[0]
 
 
 def _by_count(number: int | None) -> tuple[bool, int]:
-    """Return the key that puts counts in order, the most last."""
+    """Return the sort key of a number; None sorts last."""
     return (number is None, number or 0)
 
 
-# Provenance. -----------------------------------------------------------------------------------------------
 
 
 def _parameters(audit: AuditRecord) -> list[str]:
@@ -622,9 +606,9 @@ def _parameters(audit: AuditRecord) -> list[str]:
 
 
 def _provenance(audit: AuditRecord) -> list[tuple[str, str | None]]:
-    """Return split, seeds, parameters and versions: name and value."""
+    """Return method, texts, split, seed and versions, as names and values."""
     texts, split, encoder = audit.texts, audit.split, audit.encoder
-    # Texts that removing the concept empties. Not every record has the count.
+    # `emptied` counts texts of which nothing remains without the concept; earlier records lack it.
     alone = f", and {count(texts.emptied)} consist of it alone" if texts.emptied else ""
     known = "not recorded: the audit was given vectors"
     if encoder is not None:
@@ -661,7 +645,6 @@ def _provenance(audit: AuditRecord) -> list[tuple[str, str | None]]:
     ]
 
 
-# The short table for a terminal, at most 80 columns wide. --------------------------------------------------
 
 WIDTH = 80
 BAR = 28
@@ -674,14 +657,7 @@ LARGER = (
 
 
 def summary_table(record: Mapping[str, Any]) -> str:
-    """Return warnings, leakage, chance, other families, utility and guarantee, for a terminal.
-
-    Args:
-        record: as for `render_audit`.
-
-    Raises:
-        InvalidInputError: as for `render_audit`.
-    """
+    """Return the figures and reservations of an audit record as a table of at most 80 terminal columns."""
     audit = AuditRecord.read(record, owner="summary_table")
     verdict = decide(audit)
     of = "a store" if audit.is_store else f"method {audit.method}"
@@ -699,13 +675,14 @@ def summary_table(record: Mapping[str, Any]) -> str:
 
 
 def _columns(character: str) -> int:
+    # Terminals draw combining marks over the letter before, and East Asian wide characters over two columns.
     if unicodedata.combining(character):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def _fit(text: str, width: int) -> str:
-    """Return ``text`` on one line, filled or cut to ``width`` terminal columns."""
+    """Return ``text`` on one line, padded or cut to ``width`` terminal columns."""
     text = " ".join(clean_text(text).split())
     used, kept = 0, []
     total = sum(map(_columns, text))
@@ -720,14 +697,17 @@ def _fit(text: str, width: int) -> str:
 
 
 def _wrapped(text: str, indent: str = "  ", first: str | None = None) -> list[str]:
-    """Return ``text`` as lines; a figure and its percent sign stay on one line."""
+    """Return ``text`` as lines of at most 80 terminal columns."""
+    # A no-break space survives until after wrapping, so that a figure and its percent sign stay together.
     text = re.sub(r"[^\S\xa0]+", " ", clean_text(text))
+    # textwrap counts characters: half the width is enough even if every one takes two columns.
     width = WIDTH // 2 if any(_columns(character) == 2 for character in text) else WIDTH
     lead = indent if first is None else first
     lines = textwrap.wrap(text, width, initial_indent=lead, subsequent_indent=indent)
     return [line.replace(NBSP, " ") for line in lines]
 
 
+# Terminals with another encoding than UTF-8 would fail on these characters, or show others.
 def _ascii(share: float | None) -> str:
     return percent(share).replace(NBSP, " ").replace("\u2212", "-").replace(MISSING, "-")
 
@@ -751,8 +731,10 @@ def _leakage_lines(audit: AuditRecord, verdict: Verdict) -> list[str]:
     lines = ["How many of the concept's words an attacker reads from the vectors"]
     lines += _wrapped(f"({which}: {worst.name}{bare}; brackets: 95{NBSP}% interval)")
     for name, share, low, high in rows[worst.clean is None :]:
+        # Clipped: a figure outside [0, 1] must not push the bar over the line.
         bar = "#" * round(BAR * min(max(share or 0.0, 0.0), 1.0))
         lines.append(f"  {name:<19}{_ascii(share):>7} {_bounds(low, high):<15} {bar}".rstrip())
+    # "x % of the way from chance to certainty" would read as leakage where the interval holds chance.
     if verdict.chance != ABOVE_CHANCE:
         where = "From the stored vectors" if audit.is_store else "With protection"
         lines.append(f"  {where} the attack is {verdict.chance}.")
@@ -774,6 +756,7 @@ def _family_lines(audit: AuditRecord, verdict: Verdict) -> list[str]:
             f"  {name}{_ascii(attack.value):>8} {_bounds(attack.low, attack.high):<15}"
             f"{_ascii(attack.chance):>9}{_ascii(attack.clean):>9}"
         )
+        # The usual case is left unsaid, so that exceptions stand out.
         for note in [*([f"{each.words}."] if each.words != EXPECTED else []), *_besides(each)]:
             lines += _wrapped(note, "    ")
     adaptive = sum(attack.adaptive for attack in audit.attacks)

@@ -1,8 +1,8 @@
 """Draw inline SVG: bars with intervals, curves with bands, heat maps.
 
-Across, lengths are per cent of the width, so that a bar's ``width`` is the figure itself; down, they are pixels. There
-is no ``viewBox``: a drawing is as wide as its place on the page, and text, strokes and bar heights keep their size on a
-phone. Colours come from the page's style sheet. Each drawing says its figures in its description, for screen readers.
+Horizontal lengths are per cent of the width, vertical ones pixels. Without a ``viewBox`` a drawing fills the width of
+its place, and text, strokes and bar heights keep their size on a phone. Colours come from the page's style sheet. The
+description of each drawing states its figures, for screen readers.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ __all__ = [
     "term_chart",
 ]
 
-GRID = (0, 25, 50, 75, 100)
+GRID = (0, 25, 50, 75, 100)  # per cent
 BAR, GAP, TOP = 13, 9, 5  # pixels: an attack's bar, the gap between bars, the edge above
 EDGE = 8  # pixels above and below a curve
 MOST_MARKS = 30  # points: more of them would hide the line
-COLOURS = 8
-MARKS = (
+COLOURS = 8  # of the style sheet: ``series-0`` to ``series-7``
+MARKS = (  # of about equal area, centred on the origin: readers who see no colours tell series by them
     ("circle", {"r": "3.6"}),
     ("rect", {"x": "-3.4", "y": "-3.4", "width": "6.8", "height": "6.8"}),
     ("path", {"d": "M0 -4.4 L4.2 3.4 L-4.2 3.4 Z"}),
@@ -50,10 +50,10 @@ MOST_TICKS = 7
 LEAST_GAP = 9  # per cent of the width: closer numbers would run into each other on a phone
 CELL = 22  # pixels: a row of a heat map
 LETTER = 6.3  # pixels: a little more than the mean width of a letter of 11 pixels
-DARK = 0.55  # from this strength on, words on a cell have the colour of the paper
+DARK = 0.55  # opacity from which on text on a cell has the colour of the paper
 
 Ticks = Sequence[tuple[float, str]]
-"""Numbers of a scale and how each is written."""
+"""Numbers of a scale, each with its label."""
 
 
 def tag(name: str, /, *children: str, **attributes: object) -> Markup:
@@ -63,6 +63,7 @@ def tag(name: str, /, *children: str, **attributes: object) -> Markup:
         for key, value in attributes.items()
     )
     inner = "".join(
+        # Only what `tag` built itself is `Markup`: names and titles of a record are always escaped.
         each if isinstance(each, Markup) else escape(clean_text(each)) for each in children
     )
     return Markup(f"<{name}{listed}>{inner}</{name}>")
@@ -86,7 +87,7 @@ def _drawing(
 
 
 def _numbers(kind: str, height: float, *words: str, **attributes: object) -> Markup:
-    """Return the numbers of a scale, hidden from screen readers, to which the description says them."""
+    """Return the numbers of a scale, hidden from screen readers, which read the description."""
     return tag(
         "svg", *words, class_=f"chart {kind}", **attributes, width="100%", height=f"{height:g}",
         aria_hidden="true",
@@ -101,17 +102,16 @@ def _level(x1: str, x2: str, y: str, kind: str) -> Markup:
     return tag("line", x1=x1, x2=x2, y1=y, y2=y, class_=kind)
 
 
-# Charts of an audit: shares from 0 to 100 %. ---------------------------------------------------------------
 
 
 def _share(share: float) -> str:
-    """Return a share as a coordinate, cut at the ends of the axis."""
+    """Return a share as a coordinate, clipped to the axis."""
     return f"{100 * min(max(share, 0.0), 1.0):.4g}%"
 
 
 def percent_axis(name: str) -> Markup:
     """Return the scale above the bars of attacks."""
-    anchors = {0: "start", 100: "end"}
+    anchors = {0: "start", 100: "end"}  # centred, the outer numbers would stick out
     words = [
         tag("text", f"{tick}{'' if tick < 100 else ' %'}", x=f"{tick}%", y="11",
             text_anchor=anchors.get(tick, "middle"))
@@ -123,12 +123,13 @@ def percent_axis(name: str) -> Markup:
 def _attack_bar(
     share: float | None, low: float | None, high: float | None, top: float, kind: str
 ) -> tuple[list[Markup], list[Markup]]:
-    """Return a bar, and its interval with end caps, over a halo that parts it from the bar below."""
+    """Return a bar, and its interval with end caps over a halo."""
     if share is None:
         return [], []
     bar = tag("rect", x="0", y=f"{top:g}", width=_share(share), height=BAR, class_=f"bar {kind}")
     if low is None or high is None:
         return [bar], []
+    # SVG paints in document order: the halo, in the colour of the paper, parts the interval from its bar.
     y, ends = top + BAR / 2, (_share(low), _share(high))
     return [bar], [
         _level(*ends, f"{y:g}", "halo"),
@@ -142,7 +143,7 @@ def attack_chart(attack: AttackRecord, name: str, side: str) -> Markup:
     """Return the bars of an attack, clean above protected, with intervals and chance.
 
     Args:
-        name: of the drawing; unique on the page.
+        name: id of the drawing, unique on the page.
         side: ``protected`` or ``stored``.
     """
     second = TOP if attack.clean is None else TOP + BAR + GAP
@@ -152,6 +153,7 @@ def attack_chart(attack: AttackRecord, name: str, side: str) -> Markup:
     clean = (attack.clean, attack.clean_low, attack.clean_high)
     bars, intervals = _attack_bar(*audited, second, "protected")
     clean_bars, clean_intervals = _attack_bar(*clean, TOP, "clean")
+    # Back to front: grid, bars, chance, intervals. An interval must stay visible where it crosses chance.
     shapes += [*bars, *clean_bars]
     words = [
         f"on {of} vectors {percent(share)} ({interval(low, high)})"
@@ -168,7 +170,7 @@ def attack_chart(attack: AttackRecord, name: str, side: str) -> Markup:
 
 
 def kept_bar(utility: UtilityRecord, name: str) -> Markup | None:
-    """Return a bar of the share of clean utility that is kept, if it was recorded."""
+    """Return a bar of the share of clean utility that is kept; None if it is not recorded."""
     if utility.relative is None:
         return None
     words = f"{percent(utility.relative)} of the clean value."
@@ -180,7 +182,7 @@ def kept_bar(utility: UtilityRecord, name: str) -> Markup | None:
 
 
 def term_chart(term: TermRecord, label: str, name: str, side: str) -> Markup:
-    """Return a line with a ring at the clean share, a dot at the protected one, a mark at chance."""
+    """Return a line with a ring at the clean share, a dot at the protected share and a mark at chance."""
     shapes = [_level("0", "100%", "8", "track")]
     if term.clean is not None and term.value is not None:
         shapes.append(_level(_share(term.value), _share(term.clean), "8", "change"))
@@ -194,18 +196,16 @@ def term_chart(term: TermRecord, label: str, name: str, side: str) -> Markup:
     return _drawing(name, f"{label}: share recovered", words, 16, *shapes, kind="term")
 
 
-# Scales. ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Across:
-    """A scale from left to right.
+    """A horizontal scale, linear or logarithmic.
 
     Attributes:
         low, high: the numbers at its ends.
-        log: whether equal ratios are equally far apart.
         inset: per cent of the width on each side, for the marks at the ends.
-        ticks: numbers that are written below.
+        ticks: the numbers below it.
     """
 
     low: float
@@ -219,20 +219,22 @@ class Across:
         low, high, at = (
             math.log(each) if self.log else each for each in (self.low, self.high, number)
         )
+        # A scale of one number has no length: the number stands in the middle.
         share = 0.5 if high == low else (at - low) / (high - low)
         return self.inset + (100 - 2 * self.inset) * share
 
     def at(self, number: float) -> str:
-        """Return a coordinate across."""
+        """Return the position of a number as an SVG coordinate."""
         return f"{self.place(number):.6g}%"
 
 
 def across(numbers: Sequence[float], log: bool) -> Across:
-    """Return the scale of these numbers, with the numbers themselves written where they are few and far apart."""
+    """Return the scale of ``numbers``; its ticks are the numbers if they are few and far apart."""
     distinct = sorted(set(numbers))
     bare = Across(distinct[0], distinct[-1], log)
     places = [bare.place(number) for number in distinct]
     gaps = [b - a for a, b in itertools.pairwise(places)]
+    # Measured settings, such as ε = 5, 10, 20, say more than round numbers between them.
     if len(distinct) <= MOST_TICKS and min(gaps, default=100.0) >= LEAST_GAP:
         ticks = distinct
     else:
@@ -241,8 +243,10 @@ def across(numbers: Sequence[float], log: bool) -> Across:
 
 
 def _linear_ticks(bare: Across) -> list[float]:
-    """Return round numbers between the ends, three to nine of them."""
+    """Return three to nine round numbers between the ends."""
     rough = (bare.high - bare.low) / 4
+    # The largest step of 1, 2 or 5 times a power of ten that fits four times. 1e-9 absorbs rounding: log10 of
+    # 1000 may fall short of 3.
     power = 10.0 ** math.floor(math.log10(rough) + 1e-9)
     step = next(s for s in (5, 2, 1) if s * power <= rough * (1 + 1e-9)) * power
     first, last = math.ceil(bare.low / step - 1e-9), math.floor(bare.high / step + 1e-9)
@@ -258,17 +262,14 @@ def _log_ticks(bare: Across) -> list[float]:
         ]
         if 2 <= len(inside) <= MOST_TICKS:
             return inside
-    # Less than a decade between 1, 2 and 5, or very many of them: the ends say enough.
+    # Fewer than two round numbers, or more decades than fit: the ends say enough.
     return list(dict.fromkeys((bare.low, bare.high)))
 
 
 def scale_ticks(
     values: Sequence[float], bounds: tuple[float, float] | None = None
 ) -> list[tuple[float, str]]:
-    """Return three to seven round numbers that hold all values, rising, and how each is written.
-
-    Within ``bounds``, where the values are, the scale is that of the bounds.
-    """
+    """Return three to seven round numbers, rising, that enclose all values and ``bounds``, each with its label."""
     low, high = min(values), max(values)
     if bounds is not None:
         low, high = min(low, bounds[0]), max(high, bounds[1])
@@ -276,10 +277,12 @@ def scale_ticks(
     least = 0.01 * max(abs(low), abs(high)) or 1.0
     if high - low < least:
         low, high = (low + high - least) / 2, (low + high + least) / 2
+    # The smallest round step of which three cover the span; ends are then moved out to multiples of it.
     rough = (high - low) / 3
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(s for s in (1, 2, 5, 10) if s * power >= rough * 0.999) * power
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    # As many decimals as the step needs: 0.5 takes one, 20 none.
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
     return [
         (i * step, f"{i * step:,.{decimals}f}".replace("-", "\u2212"))
@@ -288,7 +291,7 @@ def scale_ticks(
 
 
 def _figure_ticks(figure: Figure) -> list[tuple[float, str]]:
-    """Return the scale of a figure's values, intervals and chance; that of bars holds 0."""
+    """Return the scale of a figure's values, intervals and chance; for bars it includes 0."""
     values = [0.0] if figure.kind == "bars" else []
     for _, *heights in _points(figure):
         values += [height for height in heights if height is not None]
@@ -308,13 +311,12 @@ def _bottom_scale(scale: Across) -> Markup:
 
 
 def _named(name: str, longest: int) -> list[str]:
-    """Return a name, cut if it has more letters than these; a cut one shows itself whole under the mouse."""
+    """Return a name, cut to ``longest`` letters; a title element shows a cut name in full under the mouse."""
     if len(name) <= longest:
         return [name]
     return [f"{name[: longest - 1]}…", tag("title", name)]
 
 
-# Curves. ---------------------------------------------------------------------------------------------------
 
 
 def _plot(
@@ -327,21 +329,24 @@ def _plot(
     below: Markup,
     chance: float | None = None,
 ) -> Markup:
-    """Return curves with a scale beside them and one below.
+    """Return curves with a scale on the left and one below.
 
     Args:
-        draw: takes the function from values to pixels; returns lines in per cent and pixels, and marks.
+        draw: takes the function from values to pixels; returns lines and marks.
     """
     bottom, top = ticks[0][0], ticks[-1][0]
 
     def down(value: float) -> float:
         return EDGE + (height - 2 * EDGE) * (top - value) / (top - bottom)
 
+    # Pixels grow downwards: the greatest value is at the top.
     shapes = [_level("0", "100%", f"{down(at):.2f}", "grid") for at, _ in ticks]
     if chance is not None:
         shapes.append(_level("0", "100%", f"{down(chance):.2f}", "chance"))
     lines, marks = draw(down)
-    if lines:  # stretched to the width of the place; strokes keep their width
+    # `points` of a polyline take no per cent: an inner drawing 100 units wide is stretched to the full width. Marks
+    # stay outside, as stretching would distort them; `vector-effect` in the style sheet keeps the strokes.
+    if lines:
         shapes.append(
             tag("svg", *lines, viewBox=f"0 0 100 {height:g}", preserveAspectRatio="none", width="100%",
                 height=f"{height:g}")
@@ -365,11 +370,11 @@ def measure_chart(
     curves: Sequence[tuple[str, str, Sequence[float | None]]],
     bounds: tuple[float, float] | None = None,
 ) -> Markup:
-    """Return measures over the epochs of a training; a gap in the values parts a line.
+    """Return the curves of measures over the epochs of a training.
 
     Args:
-        curves: class, name and a value for each epoch; the first is drawn last, over the others.
-        bounds: of the scale, where the measure has bounds of its own.
+        curves: CSS class, name and a value for each epoch; the first is drawn on top.
+        bounds: of the scale, for measures with natural bounds.
     """
     known = [value for *_, values in curves for value in values if value is not None]
     scale = Across(epochs[0], epochs[-1], inset=2.0)
@@ -381,10 +386,12 @@ def measure_chart(
                 None if value is None else (scale.place(epoch), down(value))
                 for epoch, value in zip(epochs, values, strict=True)
             ]
+            # Runs of measured epochs: a line across a gap would show values that nobody measured.
             for _, group in itertools.groupby(points, lambda point: point is None):
                 run = [point for point in group if point is not None]
                 if len(run) > 1:
                     lines.append(tag("polyline", points=_corners(run), class_=f"curve {kind}"))
+                # A run of one point has no line: without a dot it would be invisible.
                 if len(run) == 1 or len(points) <= MOST_MARKS:
                     dots += [
                         tag("circle", cx=f"{x:.6g}%", cy=f"{y:.2f}", r="2.5", class_=f"point {kind}")
@@ -406,14 +413,11 @@ def measure_chart(
 
 
 def curve_chart(figure: Figure, name: str) -> Markup:
-    """Return the curves of a figure with their intervals as bands.
-
-    The bands lie below the lines, and the first series is drawn last, over the others. A line runs through all points
-    of its series, by rising x.
+    """Return the curves of a figure with their intervals as bands; the first series is drawn on top.
 
     Args:
-        figure: of kind ``curve``, with a point or more.
-        name: of the drawing; unique on the page.
+        figure: of kind ``curve``, with at least one point.
+        name: id of the drawing, unique on the page.
     """
     scale = across([x for x, *_ in _points(figure)], figure.log)
     series = list(enumerate(figure.series))
@@ -427,6 +431,7 @@ def curve_chart(figure: Figure, name: str) -> Markup:
                 lines.append(tag("polyline", points=corners, class_=_line_class(i, each.dashed)))
             if len(each.points) <= MOST_MARKS:
                 marks += [_mark(i, scale.at(x), f"{down(y):.2f}") for x, y, *_ in each.points]
+        # All bands before all lines: no band may cover the line of another series.
         return [*bands, *lines], marks
 
     def ends(each: Series) -> str:
@@ -446,7 +451,7 @@ def curve_chart(figure: Figure, name: str) -> Markup:
 def _bands(
     series: Series, index: int, scale: Across, down: Callable[[float], float]
 ) -> list[Markup]:
-    """Return the intervals of a series as bands, and as upright lines where a point stands alone."""
+    """Return the intervals of a series as bands, and that of a lone point as a vertical line."""
     shapes = []
     for has_interval, group in itertools.groupby(series.points, lambda point: point[2] is not None):
         if not has_interval:
@@ -461,6 +466,7 @@ def _bands(
             points = _corners([(x, low), (x, high)])
             shapes.append(tag("polyline", points=points, class_=_line_class(index)))
         else:
+            # Along the lower ends and back along the upper ones: a closed outline.
             outline = [(x, low) for x, low, _ in run] + [(x, high) for x, _, high in reversed(run)]
             points = _corners(outline)
             shapes.append(tag("polygon", points=points, class_=f"band {_colour(index)}"))
@@ -482,7 +488,7 @@ def _mark(index: int, x: str, y: str) -> Markup:
 
 
 def key(figure: Figure) -> Markup | None:
-    """Return a key with the mark of each series, and of chance; None where the figure has neither."""
+    """Return a key with the mark of each series, and of chance; None if the figure has neither."""
     keys = []
     for i, series in enumerate(figure.series):
         if figure.kind == "bars":
@@ -496,20 +502,19 @@ def key(figure: Figure) -> Markup | None:
     return tag("p", *keys, class_="legend") if keys else None
 
 
-# Bars and heat maps. ---------------------------------------------------------------------------------------
 
 
 def bar_name(figure: Figure, x: float) -> str:
-    """Return the name of a group of bars: the column of that number, or the number."""
+    """Return the name of a group of bars: column ``x`` of the figure, or the number itself."""
     return figure.columns[int(x)] if figure.columns else scale(x)
 
 
 def bar_chart(figure: Figure, name: str) -> Markup:
-    """Return a group of bars for each x, a bar for each series that has it; bars start at 0.
+    """Return a group of horizontal bars for each x, one for each series; bars start at 0.
 
     Args:
-        figure: of kind ``bars``, with a point or more.
-        name: of the drawing; unique on the page.
+        figure: of kind ``bars``, with at least one point.
+        name: id of the drawing, unique on the page.
     """
     ticks = _figure_ticks(figure)
     scale = Across(ticks[0][0], ticks[-1][0], ticks=ticks)
@@ -528,6 +533,7 @@ def bar_chart(figure: Figure, name: str) -> Markup:
                 top += 15
         words.append(f"{group}: {', '.join(values)}")
         top += 10
+    # Only now, as the height is known after the last group; they are still painted first.
     lines = [_upright(scale.at(at), 0, top, "grid") for at, _ in ticks]
     if figure.chance is not None:
         lines.append(_upright(scale.at(figure.chance), 0, top, "chance"))
@@ -540,6 +546,7 @@ def bar_chart(figure: Figure, name: str) -> Markup:
 def _bar(
     y: float, low: float | None, high: float | None, top: float, index: int, scale: Across
 ) -> list[Markup]:
+    # Negative bars run to the left of 0; a rect takes no negative width.
     start, end = sorted((scale.place(0.0), scale.place(y)))
     box = {"x": f"{start:.6g}%", "y": f"{top:g}", "width": f"{end - start:.6g}%", "height": 12}
     shapes = [tag("rect", **box, class_=f"fill {_colour(index)}")]
@@ -558,14 +565,11 @@ def _strongest(figure: Figure) -> float:
 
 
 def heat_chart(figure: Figure, name: str) -> Markup:
-    """Return a cell for each value, stronger the farther from 0 and in another colour below it.
-
-    Names of rows stand beside, those of columns upright below. Of many columns every second, third ... is named; the
-    numbers stand in the table below the figure.
+    """Return a cell for each value, stronger the farther it is from 0, with another colour below 0.
 
     Args:
-        figure: of kind ``heat``, with a row and a column or more.
-        name: of the drawing; unique on the page.
+        figure: of kind ``heat``, with at least one row and column.
+        name: id of the drawing, unique on the page.
     """
     strongest, columns = _strongest(figure), len(figure.columns)
     width, height = 100 / columns, CELL * len(figure.rows)
@@ -576,6 +580,7 @@ def heat_chart(figure: Figure, name: str) -> Markup:
             if value is None:
                 shapes.append(tag("text", MISSING, **middle))
                 continue
+            # Both signs share one scale, so that equal strength means equal size.
             strength = abs(value) / strongest
             box = {"x": f"{j * width:.6g}%", "y": f"{i * CELL}", "width": f"{width:.6g}%", "height": CELL}
             kind = f"cell {'below' if value < 0 else 'above'}"
@@ -593,6 +598,7 @@ def heat_chart(figure: Figure, name: str) -> Markup:
         tag("text", *_named(row, 18), x="100%", y=f"{i * CELL + 15}", text_anchor="end")
         for i, row in enumerate(figure.rows)
     ]
+    # Rounded up: at most 20 names fit; of more columns every second, third ... is named.
     step = -(-columns // 20)
     names = [(j, column) for j, column in enumerate(figure.columns) if j % step == 0]
     turned = {"transform": "rotate(-90)", "x": "-4", "y": "4", "text_anchor": "end"}
@@ -600,13 +606,14 @@ def heat_chart(figure: Figure, name: str) -> Markup:
         tag("svg", tag("text", *_named(words, 18), **turned), x=f"{(j + 0.5) * width:.6g}%")
         for j, words in names
     ]
+    # SVG cannot measure text: room for the longest turned name is estimated from its letters.
     deep = round(8 + LETTER * max(min(len(words), 18) for _, words in names))
     under = tag("div", _numbers("axis", deep, *below), class_="below")
     return tag("div", _numbers("scale", height, *beside), drawing, under, class_="plot heat")
 
 
 def heat_key(figure: Figure) -> Markup:
-    """Return the colours from 0 to the strongest, on the sides of 0 that the figure has."""
+    """Return the key of a heat map: the colours from 0 to the strongest value, for each sign that occurs."""
     strongest, known = _strongest(figure), _heat_values(figure)
     sides = [("below", -1)] if min(known, default=0.0) < 0 else []
     if max(known, default=0.0) > 0 or not sides:

@@ -1,4 +1,4 @@
-"""The report of an experiment: an HTML page, Markdown, CSV, and LaTeX tables, with the papers' figures beside ours."""
+"""Report an experiment as HTML, Markdown, CSV and LaTeX, with the papers' figures beside ours."""
 
 from __future__ import annotations
 
@@ -52,15 +52,13 @@ COLUMNS = ("table", "row", "column", "value", "low", "high", "sd", "n", "publish
 def experiment_to_html(record: Mapping[str, Any]) -> str:
     """Return the record of an experiment as one HTML page that loads nothing and runs nothing.
 
-    Findings that disagree with a claim come first, each with the command that measures it; then the setting, the
-    figures with their numbers folded away, and the tables with the papers' figures below ours.
+    Findings that disagree with a claim come first, each with the command that measures it.
 
     Args:
         record: schema ``vecveil.experiment/1``.
 
     Raises:
-        InvalidInputError: the schema is another one, or a key is missing, unknown or has a wrong value; the message
-            names the key.
+        InvalidInputError: another schema, or a key is missing, unknown or has a wrong value.
     """
     experiment = read_experiment(record, owner="experiment_to_html")
     counts = {verdict: 0 for verdict in VERDICTS}
@@ -84,13 +82,7 @@ def experiment_to_html(record: Mapping[str, Any]) -> str:
 def experiment_to_markdown(record: Mapping[str, Any]) -> str:
     """Return the record of an experiment as Markdown, in which no text of the record can become markup.
 
-    A column in which the paper has figures is followed by one with them. Figures that are drawn are named, not drawn.
-
-    Args:
-        record: as for `experiment_to_html`.
-
-    Raises:
-        InvalidInputError: as for `experiment_to_html`.
+    The paper's figures follow ours in a column of their own. Charts are named, not drawn.
     """
     experiment = read_experiment(record, owner="experiment_to_markdown")
     return render("experiment.md", beside=table_cells, **_context(experiment))
@@ -99,15 +91,8 @@ def experiment_to_markdown(record: Mapping[str, Any]) -> str:
 def experiment_to_csv(record: Mapping[str, Any]) -> str:
     """Return a CSV table (RFC 4180) with one row for each cell of each table.
 
-    Rows are numbered from 1 in each table. Numbers are those of the record, shares as fractions; words stand in the
-    column ``text``; both are empty where nothing was measured. A text that a spreadsheet would take for a formula has
-    an apostrophe in front.
-
-    Args:
-        record: as for `experiment_to_html`.
-
-    Raises:
-        InvalidInputError: as for `experiment_to_html`.
+    Rows are numbered from 1 in each table. Shares are fractions; words stand in the column ``text``. A text that a
+    spreadsheet would take for a formula has an apostrophe in front.
     """
     experiment = read_experiment(record, owner="experiment_to_csv")
     return csv_table(
@@ -124,15 +109,10 @@ def experiment_to_csv(record: Mapping[str, Any]) -> str:
 def experiment_to_latex(record: Mapping[str, Any]) -> str:
     """Return each table of an experiment as a ``table`` float; the preamble needs ``\\usepackage{booktabs,textcomp}``.
 
-    A column in which the paper has figures is followed by one with them. No text of the record is a command.
-
-    Args:
-        record: as for `experiment_to_html`.
-
-    Raises:
-        InvalidInputError: as for `experiment_to_html`.
+    The paper's figures follow ours in a column of their own. No text of the record can become a command.
     """
     experiment = read_experiment(record, owner="experiment_to_latex")
+    # Labels are ASCII letters and hyphens: LaTeX engines disagree on other characters in them.
     name = unicodedata.normalize("NFKD", experiment.name).encode("ascii", "ignore").decode("ascii")
     label = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "experiment"
     origin = f"vecveil {experiment.vecveil}, experiment {experiment.name}: {experiment.command}"
@@ -140,7 +120,7 @@ def experiment_to_latex(record: Mapping[str, Any]) -> str:
 
 
 def _context(experiment: ExperimentRecord) -> dict[str, Any]:
-    """Return the words that all formats share."""
+    """Return the template variables that all formats share."""
     return {
         "experiment": experiment,
         "generator": "",
@@ -152,7 +132,7 @@ def _context(experiment: ExperimentRecord) -> dict[str, Any]:
 
 
 def _about(experiment: ExperimentRecord) -> list[tuple[str, str]]:
-    """Return how the figures came about, as names and values; the command is left to the template."""
+    """Return the provenance of the figures, as names and values."""
     commits = ", ".join(experiment.commits) or "not recorded"
     cells = experiment.cells
     facts = [
@@ -167,7 +147,7 @@ def _about(experiment: ExperimentRecord) -> list[tuple[str, str]]:
 
 
 def _warnings(experiment: ExperimentRecord) -> list[str]:
-    """Return the sentences that come before any figure."""
+    """Return the warnings to place before any figure."""
     cells, warnings = experiment.cells, []
     if experiment.quick:
         warnings.append(
@@ -185,19 +165,18 @@ def _notes(table: Table) -> list[str]:
     return [*table.notes, *([NOT_MEASURED] if missing else [])]
 
 
-# Cells. ----------------------------------------------------------------------------------------------------
 
 
 def _scaled(number: float, cell: Number) -> str:
     words = f"{100 * number if cell.percent else number:,.{cell.digits}f}"
-    # What rounds to 0 has no sign.
+    # −0.04 with one decimal is "-0.0": a number that rounds to 0 loses its sign.
     if not any(digit in "123456789" for digit in words):
         words = words.lstrip("-")
     return words.replace("-", "\u2212")
 
 
 def _with_unit(number: float, cell: Number, column: Column) -> str:
-    """Return a number of a cell, with the per cent sign unless the head of the column has it."""
+    """Return a number of a cell, with a per cent sign unless the head of the column has one."""
     return _scaled(number, cell) + (f"{NBSP}%" if cell.percent and column.unit != "%" else "")
 
 
@@ -207,7 +186,7 @@ def head(column: Column) -> str:
 
 
 def shown(cell: Cell, column: Column) -> str:
-    """Return a cell: words, or the number with the standard deviation over seeds."""
+    """Return the text of a cell: words, or the number with its standard deviation over seeds."""
     if not isinstance(cell, Number):
         return MISSING if cell is None else cell
     deviation = "" if cell.sd is None else f" ± {_scaled(cell.sd, cell)}"
@@ -215,21 +194,21 @@ def shown(cell: Cell, column: Column) -> str:
 
 
 def interval(cell: Cell) -> str:
-    """Return the interval of a number, empty where there is none."""
+    """Return the interval of a number, or ``""``."""
     if not isinstance(cell, Number) or cell.low is None or cell.high is None:
         return ""
     return f"[{_scaled(cell.low, cell)}, {_scaled(cell.high, cell)}]"
 
 
 def published(cell: Cell, column: Column) -> str:
-    """Return the paper's number, empty where there is none."""
+    """Return the paper's number, or ``""``."""
     if not isinstance(cell, Number) or cell.published is None:
         return ""
     return _with_unit(cell.published, cell, column)
 
 
 def published_columns(table: Table) -> list[int]:
-    """Return the columns in which the paper has a number beside ours."""
+    """Return the indices of the columns for which the paper has a number."""
     return [
         i
         for i, column in enumerate(table.columns)
@@ -239,7 +218,7 @@ def published_columns(table: Table) -> list[int]:
 
 @dataclass(frozen=True)
 class TableCells:
-    """A table as words: heads, rows, and the columns of words; papers' numbers have columns of their own."""
+    """A table as text; ``words`` are the indices of its text columns."""
 
     heads: list[str]
     rows: list[list[str]]
@@ -247,18 +226,20 @@ class TableCells:
 
 
 def table_cells(table: Table) -> TableCells:
-    """Return a table as words, each column with the paper's numbers followed by one with them."""
+    """Return a table as text, with the paper's numbers in a column after ours."""
     with_published = published_columns(table)
     heads: list[str] = []
     words: list[int] = []
     for i, column in enumerate(table.columns):
         if column.text:
+            # The position among the columns so far: inserted columns shift those behind them.
             words.append(len(heads))
         heads += [head(column), *(["published"] if i in with_published else [])]
     rows = []
     for row in table.rows:
         cells = []
         for i, (cell, column) in enumerate(zip(row, table.columns, strict=True)):
+            # Never both: a deviation over seeds takes the place of one seed's interval.
             spread = interval(cell) if isinstance(cell, Number) and cell.sd is None else ""
             cells.append(f"{shown(cell, column)} {spread}".strip())
             if i in with_published:
@@ -274,14 +255,12 @@ def _csv_cell(cell: Cell) -> list[Any]:
 
 
 def _numbers(figure: Figure) -> list[tuple[float, list[tuple[str, str]]]]:
-    """Return the numbers of a figure by position: a value and its interval for each series.
-
-    A series may have several points at one position, or none.
-    """
+    """Return the numbers of a figure by x: for each series a value and its interval, as text."""
     rows = []
     for x in sorted({point[0] for series in figure.series for point in series.points}):
         cells = []
         for series in figure.series:
+            # A series may have several points at one x, or none: its cell holds them all.
             points = [point for point in series.points if point[0] == x]
             values = "; ".join(rounded(y) for _, y, _, _ in points) or MISSING
             ends = [f"{rounded(low)} to {rounded(high)}" for *_, low, high in points if low is not None]

@@ -20,7 +20,7 @@ __all__ = ["render"]
 
 
 def render(template: str, **context: Any) -> str:
-    """Return a template of ``report/templates`` with ``context`` filled in; its suffix names the format."""
+    """Return the document of a template in ``report/templates``, whose suffix names the format."""
     return environment(template.rpartition(".")[2]).get_template(template).render(context)
 
 
@@ -30,7 +30,7 @@ def _source(name: str) -> str:
 
 @functools.cache
 def environment(form: str) -> Environment:
-    """Return the templates of a format: ``html``, ``md`` or ``tex``."""
+    """Return the Jinja2 environment of a format: ``html``, ``md`` or ``tex``."""
     try:
         from jinja2 import Environment, FunctionLoader, StrictUndefined
         from markupsafe import Markup, escape
@@ -47,20 +47,22 @@ def environment(form: str) -> Environment:
     }[form]
 
     def escaped(value: Any) -> Any:
-        """Return what stands in the document for a value: markup as it is, all else escaped for the format."""
+        """Return markup unchanged, and any other value escaped for the format."""
         return value if isinstance(value, Markup) else Markup(plain(str(value)))
 
     def marked(function: Callable[[str], str]) -> Callable[[str], Markup]:
         return lambda words: Markup(function(words))
 
-    # With autoescape, macros and blocks return markup; `finalize` escapes for the format before Jinja would for HTML.
+    # With autoescape, macros and blocks return markup, which passes `finalize` unchanged. All else `finalize` escapes
+    # for the format and marks, so that Jinja does not escape it again for HTML.
     env = Environment(
         loader=FunctionLoader(_source),
         autoescape=True,
-        undefined=StrictUndefined,
+        undefined=StrictUndefined,  # a misspelt name fails instead of leaving a figure out
         finalize=escaped,
         trim_blocks=True,
         lstrip_blocks=True,
+        # Markdown and LaTeX files end with a newline, as text files do.
         keep_trailing_newline=form != "html",
     )
     env.filters |= {
@@ -74,7 +76,7 @@ def environment(form: str) -> Environment:
     )
     env.filters["block"] = marked(text.markdown_block)
     env.filters["raw"] = Markup
-    # A comment ends with its line: no text may begin another.
+    # A LaTeX comment ends with its line: a line break in a text would turn the rest into commands.
     env.filters["comment"] = marked(lambda words: " ".join(text.clean_text(words).split()))
     env.globals |= {
         "interval": text.interval,
@@ -84,9 +86,10 @@ def environment(form: str) -> Environment:
         "version": __version__,
     }
     if form == "html":
-        # The project's own style sheet needs no escaping; the policy of the page names it by its hash.
         from vecveil.report import charts  # needs markupsafe, as Jinja2 does
 
+        # The page's content security policy allows this style sheet by its hash, and no script at all: a text of
+        # the record that slipped through the escaping could not run.
         style = Markup(_source("style.css"))
         digest = base64.b64encode(hashlib.sha256(style.encode("utf-8")).digest()).decode("ascii")
         env.globals |= {"charts": charts, "style": style, "digest": digest}

@@ -1,6 +1,6 @@
-"""Write numbers and texts in every format: shares and intervals, HTML, Markdown, LaTeX and spreadsheet cells.
+"""Format numbers and escape texts for HTML, Markdown, LaTeX and CSV.
 
-No text of a record can become markup, a command or a formula.
+No text of a record can become markup, a command or a spreadsheet formula.
 """
 
 from __future__ import annotations
@@ -45,11 +45,13 @@ _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
 _IN_BACKTICKS = re.compile("`([^`\\n]+)`")
-_FORMULA = ("=", "+", "-", "@")
+_FORMULA = ("=", "+", "-", "@")  # first characters by which spreadsheets know a formula (CSV injection)
 
 JOINER = "\u2060"  # breaks what GitHub links without any markup: addresses, mentions, numbers of issues
+# Besides CommonMark: `~` strikes through and `$` begins a formula on GitHub, `|` ends a table cell.
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|~&!$])")
 _LINKED = re.compile(r"(?i)(:(?=//)|\bwww(?=\.)|\b(?:mailto|xmpp)(?=:)|@|#(?=\d)|\bGH(?=-\d))")
+# Marks that mean a list, a heading or an underline at the start of a line only.
 _LINE_START = re.compile(r"^(\d{1,9})([.)])(?=\s|$)|^([-+=#])")
 
 _LATEX = {
@@ -67,11 +69,12 @@ _LATEX = {
 
 
 def percent(share: float | None) -> str:
-    """Return a share in percent with one decimal; a number beyond [-1, 1] is no share and stays."""
+    """Return a share in percent with one decimal, and a number beyond [-1, 1], which is no share, as it is."""
     if share is None:
         return MISSING
     if abs(share) > 1 + 1e-9:
         return f"{share:.4g}"
+    # Rounded to 0.0 % a small leak would read as none.
     if 0 < share < 0.0005:
         return f"<0.1{NBSP}%"
     return f"{_minus(f'{100 * share:.1f}')}{NBSP}%"
@@ -92,6 +95,7 @@ def decimal(value: float | None) -> str:
     """Return a score, such as a correlation or nDCG, with three decimals."""
     if value is None:
         return MISSING
+    # Three decimals suit correlations; of a perplexity or a count they would be noise.
     return _minus(f"{value:.3f}" if abs(value) < 100 else f"{value:.6g}")
 
 
@@ -102,7 +106,7 @@ def plain_interval(low: float | None, high: float | None) -> str:
 
 def rounded(value: float | None) -> str:
     """Return a measure with four significant digits."""
-    # + 0.0: what is written as 0 has no sign.
+    # + 0.0 turns −0.0 into 0.0, which has no sign.
     return MISSING if value is None else _minus(f"{value + 0.0:.4g}")
 
 
@@ -112,7 +116,7 @@ def count(number: int | None) -> str:
 
 
 def scale(value: float) -> str:
-    """Return a number without a natural number of decimals, such as a privacy parameter or a tick."""
+    """Return a number with up to four significant digits, such as a privacy parameter or a tick."""
     return _minus(f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}")
 
 
@@ -158,12 +162,13 @@ def _minus(text: str) -> str:
 
 
 def clean_text(text: str) -> str:
-    """Return ``text`` with characters that must not be printed replaced by U+FFFD."""
+    """Return ``text`` with unprintable characters replaced by U+FFFD."""
     return _UNPRINTABLE.sub("\ufffd", text)
 
 
 def prose(words: str, code: Callable[[str], str], plain: Callable[[str], str]) -> str:
-    """Return a sentence in which `names between backticks` are code; both kinds of parts escaped."""
+    """Return a sentence with `names between backticks` as code, both escaped for the format."""
+    # Split by a pattern with one group: every second part is what stood between backticks.
     parts = enumerate(_IN_BACKTICKS.split(words))
     return "".join(code(part) if i % 2 else plain(part) for i, part in parts if part)
 
@@ -173,7 +178,7 @@ def _one_line(words: str) -> str:
 
 
 def markdown(words: str) -> str:
-    """Return ``words`` on one line of GitHub-flavoured Markdown, escaped; blanks at the ends stay as one."""
+    """Return ``words`` on one escaped line of GitHub-flavoured Markdown; blanks at an end become one."""
     line = _LINKED.sub(rf"\1{JOINER}", _MARKDOWN.sub(r"\\\1", _one_line(words)))
     line = _LINE_START.sub(lambda m: f"\\{m[3]}" if m[3] else f"{m[1]}\\{m[2]}", line)
     start = " " * words[:1].isspace()
@@ -183,10 +188,12 @@ def markdown(words: str) -> str:
 def markdown_code(words: str) -> str:
     """Return ``words`` as a code span that nothing inside can end; usable in a table cell."""
     line = _one_line(words)
+    # CommonMark: a span ends at a run of as many backticks as began it, so use one more than any run inside.
     fence = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
+    # One blank is stripped at each end; without it a backtick at the edge would join the fence.
     pad = " " if not line or line[0] in "` " or line[-1] in "` " else ""
-    # In a table cell a bar ends the cell even inside a code span, unless a backslash is before it. A bar after a
-    # backslash would still end it: such names are shown with the bar's full-width form.
+    # In a table cell a bar ends the cell even inside a code span, unless a backslash is before it. A bar that
+    # follows a backslash cannot be escaped so: its full-width form stands for it.
     line = line.replace("\\|", "\\\uff5c").replace("|", "\\|")
     return f"{fence}{pad}{line}{pad}{fence}"
 
@@ -199,23 +206,25 @@ def markdown_block(words: str) -> str:
 
 
 def latex(words: str) -> str:
-    """Return ``words`` on one line with every character that LaTeX would act on escaped."""
-    # U+00B5 is the micro sign that keyboards give; the Greek letter stands in the table above.
+    """Return ``words`` on one line, escaped for LaTeX."""
+    # An empty line would end a paragraph, which is an error in a caption. U+00B5 is the micro sign of keyboards.
     line = re.sub(r"[ \t\r\n]+", " ", clean_text(words)).strip().replace("\u00b5", "μ")
-    # Between hyphens, as two of them would be set as a dash.
+    # Split between hyphens and join with {}: two in a row would be set as a dash.
     parts = re.split("(?<=-)(?=-)", line)
     return "{}".join("".join(_LATEX.get(letter, letter) for letter in part) for part in parts)
 
 
 def spreadsheet(value: Any) -> str:
-    """Return a cell of a CSV table: numbers as they are, and texts that no spreadsheet takes for a formula."""
+    """Return a cell of a CSV table; a text that could be a formula gets an apostrophe in front."""
     if value is None:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, str):
+        # The shortest form that reads back as the same float.
         return repr(value)
     text = clean_text(value)
+    # After blanks too, which some spreadsheets drop; a leading tab or line break is another known way in.
     starts_formula = text.lstrip().startswith(_FORMULA) or text[:1] in ("\t", "\r", "\n")
     return f"'{text}" if starts_formula else text
 

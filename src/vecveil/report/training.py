@@ -1,4 +1,4 @@
-"""The report of a training: learning curves as an HTML page, CSV, and a table for a terminal."""
+"""Report a training: learning curves as an HTML page, as CSV and as a table for a terminal."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ SIDES = {"protected": "protected", "clean": "clean", "training": "while training
 
 @dataclass(frozen=True)
 class Panel:
-    """Measures that are drawn together.
+    """Measures that share a chart.
 
     Attributes:
         measures: keys of the record, each with its side (`SIDES`) and its label in a table of all measures.
-        bounds: of the scale, where a measure has bounds of its own.
+        bounds: of the scale, for measures with natural bounds.
     """
 
     name: str
@@ -106,12 +106,10 @@ def training_page(record: Mapping[str, Any]) -> str:
     """Return the learning curves of a training as one HTML page that loads nothing and runs nothing.
 
     Args:
-        record: ``report["training"]`` of a protector, schema ``vecveil.training/1``. Keys that are not known are left
-            out, and so are measures that the record does not hold.
+        record: ``report["training"]`` of a protector, schema ``vecveil.training/1``.
 
     Raises:
-        InvalidInputError: the schema is another one, there are no epochs, or a key has a wrong value, such as NaN;
-            the message names the key.
+        InvalidInputError: another schema, no epochs, or a key with a wrong value.
     """
     training = read_training(record, owner="training_page")
     drawn = [(panel, curves) for panel in PANELS if (curves := _curves(training, panel))]
@@ -143,17 +141,13 @@ def training_page(record: Mapping[str, Any]) -> str:
 
 
 def write_training_html(record: Mapping[str, Any], target: str | os.PathLike[str]) -> Path:
-    """Write the page of `training_page` to ``target``, whole or not at all, and return its path."""
+    """Write `training_page` to ``target`` atomically, and return its path."""
     write_text(target, training_page(record))
     return Path(target)
 
 
 def training_csv(record: Mapping[str, Any]) -> str:
-    """Return a CSV table (RFC 4180), one row for each epoch; what was not measured is empty.
-
-    Raises:
-        InvalidInputError: as `training_page`.
-    """
+    """Return a CSV table (RFC 4180) with a row for each epoch; missing measures are empty."""
     training = read_training(record, owner="training_csv")
     keys = [key for key in MEASURES if training.measure(key) is not None]
     keys += ["seconds"] if training.elapsed is not None else []
@@ -164,13 +158,7 @@ def training_csv(record: Mapping[str, Any]) -> str:
 
 
 def training_lines(record: Mapping[str, Any]) -> list[str]:
-    """Return a table of the measures of protected vectors, and the clean figures.
-
-    Below them stand what p(PII) does not say and what is promised.
-
-    Raises:
-        InvalidInputError: as `training_page`.
-    """
+    """Return the lines of a table for a terminal, with the clean figures and the limits of p(PII) below."""
     training = read_training(record, owner="training_lines")
     values = {key: held for key in MEASURES if (held := training.measure(key)) is not None}
     drawn = [key for key in values if MEASURES[key][0] == "protected"]
@@ -184,6 +172,7 @@ def training_lines(record: Mapping[str, Any]) -> list[str]:
         "  ".join(word.rjust(width) for word, width in zip(row, widths, strict=True))
         for row in (header, *rows)
     ]
+    # Clean vectors do not change with the epochs: one figure stands for a column.
     clean = [
         f"{MEASURES[key][1]} {rounded(values[key][-1])}"
         for key in values
@@ -195,7 +184,6 @@ def training_lines(record: Mapping[str, Any]) -> list[str]:
 
 
 def _curves(training: TrainingRecord, panel: Panel) -> list[Curve]:
-    """Return the measures of a panel that the record holds."""
     return [
         (side, SIDES[side], values)
         for key, (side, _) in panel.measures.items()
@@ -205,6 +193,7 @@ def _curves(training: TrainingRecord, panel: Panel) -> list[Curve]:
 
 def _about(training: TrainingRecord) -> str:
     first, last = training.epochs[0].epoch, training.epochs[-1].epoch
+    # Epoch 0 is measured before the first step: it is no epoch of training.
     trained = last if first == 0 else len(training.epochs)
     parts = [
         PROMISE,
@@ -217,8 +206,9 @@ def _about(training: TrainingRecord) -> str:
 
 
 def _outcome(training: TrainingRecord, drawn: list[tuple[Panel, list[Curve]]]) -> dict[str, Any]:
-    """Return the table of the first and the last epoch, with clean figures beside."""
+    """Return caption, heads and rows of the table that compares clean vectors, first and last epoch."""
     first, last = training.epochs[0].epoch, training.epochs[-1].epoch
+    # A record of one epoch has no development to show.
     ends = [0, -1] if last > first else [0]
     rows = []
     for panel, curves in drawn:
@@ -241,6 +231,7 @@ def _settings(training: TrainingRecord) -> list[tuple[str, str]]:
         *(
             (name.replace("_", " "), parameter(value))
             for name, value in training.settings.items()
+            # Nested settings would not fit a line; the record has them.
             if value is None or isinstance(value, bool | int | float | str)
         ),
     ]
