@@ -1,4 +1,4 @@
-"""Protectors in other programs: one module for each framework or database."""
+"""Adapters for frameworks and databases, one module each."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ class Integration(NamedTuple):
     """One framework or database.
 
     Attributes:
-        name: as its documentation writes it.
-        module: in `vecveil.integrations`.
-        public: name that the module offers first.
-        extra: that installs it: ``pip install vecveil[extra]``.
+        name: name as its documentation writes it.
+        module: module in `vecveil.integrations`.
+        public: main public name of the module.
+        extra: extra that installs it: ``pip install vecveil[extra]``.
         component: distribution whose version the tests report.
-        what: description in a few words.
+        what: short description.
     """
 
     name: str

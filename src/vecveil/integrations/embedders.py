@@ -1,4 +1,4 @@
-"""Protect the vectors of embedders that vecveil does not own: a framework's, or a function of the user."""
+"""Protect the vectors of foreign embedders: a framework's, or a user's function."""
 
 from __future__ import annotations
 
@@ -22,33 +22,34 @@ Embed = Callable[[list[str]], Awaitable[Any]]
 
 
 class WrappedEmbedder:
-    """A policy around an embedder that only shows its vectors.
+    """A release policy around an embedder.
 
-    Before its first use the embedder embeds fixed sentences, which tell it apart from other models. A protector
-    that was fitted on vectors alone has no such sentences: then only the dimension is compared.
+    Before its first use the embedder embeds fixed sentences, whose vectors must match the protector's probe. For a
+    protector that was fitted on vectors alone, only the dimension is verified.
 
     Args:
-        policy: how documents and queries are released.
-        owner: class that errors name.
+        owner: class name for errors.
     """
 
     def __init__(self, policy: ReleasePolicy, *, owner: str) -> None:
         self.policy = policy
         self._owner = owner
+        # Fitted on vectors alone: no probe to compare with.
         self._verified = not policy.protector.encoder_info.probe
 
     def probe(self) -> list[str]:
-        """Return the sentences whose vectors `compare` needs; none once the embedder is verified."""
+        """Return the sentences for `compare`, or an empty list once the embedder is verified."""
         return [] if self._verified else list(PROBE_SENTENCES)
 
     def compare(self, vectors: Any) -> None:
-        """Verify the embedder by its vectors of `probe`.
+        """Verify the embedder by its vectors of the probe sentences.
 
         Raises:
-            InvalidInputError: not one finite vector for each sentence.
+            InvalidInputError: not one finite vector per sentence.
             IncompatibleError: the protector was fitted for another embedder.
         """
         array = checked_vectors(vectors, rows=len(PROBE_SENTENCES), owner=self._owner)
+        # First: vectors of another dimension have no distance to the probe.
         self._check_dimension(array)
         info = self.policy.protector.encoder_info
         if not matches_probe(array, info.probe, owner=self._owner):
@@ -61,15 +62,16 @@ class WrappedEmbedder:
     def embed(
         self, texts: Sequence[str], embed: Encode | None, *, query: bool = False, verify: Encode | None = None
     ) -> Embeddings:
-        """Return the released vectors of ``texts``, float32 (N, m), after the embedder was verified.
+        """Verify the embedder and return the released vectors of ``texts``, float32 (N, m).
 
         Args:
-            embed: of the embedder; None takes the protector's own encoder.
-            query: whether the texts are queries.
-            verify: that embeds the fixed sentences, where ``embed`` is for queries.
+            embed: the embedder's function; None uses the protector's encoder.
+            query: release as queries.
+            verify: function for the probe sentences, where ``embed`` is for queries.
         """
         if embed is None:
             return (self.policy.embed_queries if query else self.policy.embed_documents)(texts)
+        # The probe was recorded from documents: some models embed queries with another prompt.
         if sentences := self.probe():
             self.compare((verify or embed)(sentences))
         return self._released(embed(self.seen(texts)), texts, None, query=query)
@@ -77,7 +79,7 @@ class WrappedEmbedder:
     async def aembed(
         self, texts: Sequence[str], embed: Embed | None, *, query: bool = False, verify: Embed | None = None
     ) -> Embeddings:
-        """Do as `embed` with awaited functions; rewriting and releasing run on a thread."""
+        """Asynchronous `embed`; rewriting and releasing run on a thread."""
         if embed is None:
             return await asyncio.to_thread(self.embed, texts, None, query=query)
         if sentences := self.probe():
@@ -86,22 +88,22 @@ class WrappedEmbedder:
         return await asyncio.to_thread(self._released, vectors, texts, None, query=query)
 
     def seen(self, texts: Texts) -> list[str]:
-        """Return the texts that the embedder may see: rewritten, if the method rewrites texts."""
+        """Return the texts that the embedder may see: rewritten for a text-level method."""
         return self.policy.protector.rewrite(texts) if self.policy.rewrites_texts else list(texts)
 
     def documents(
         self, vectors: Any, texts: Sequence[str], ids: Sequence[ItemId] | None = None
     ) -> Embeddings:
-        """Return the embedder's ``vectors`` of ``texts`` as they are stored, float32 (N, m).
+        """Return ``vectors`` of ``texts`` released as documents, float32 (N, m).
 
         Raises:
-            InvalidInputError: not one finite vector for each text.
-            IncompatibleError: another dimension than the protector's.
+            InvalidInputError: not one finite vector per text.
+            IncompatibleError: the dimension differs from the protector's.
         """
         return self._released(vectors, texts, ids, query=False)
 
     def queries(self, vectors: Any, texts: Sequence[str]) -> Embeddings:
-        """Return the embedder's ``vectors`` of queries as they are compared; raises as `documents`."""
+        """Return ``vectors`` of ``texts`` released as queries; raises as `documents`."""
         return self._released(vectors, texts, None, query=True)
 
     def _released(
@@ -112,7 +114,7 @@ class WrappedEmbedder:
         array = checked_vectors(vectors, rows=len(texts), owner=self._owner)
         self._check_dimension(array)
         if self.policy.rewrites_texts:
-            return array
+            return array  # vectors of the rewritten texts: the rewriting was the protection
         release = self.policy.queries if query else self.policy.documents
         return release(array, ids=ids, texts=texts)
 

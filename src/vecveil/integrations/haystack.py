@@ -1,8 +1,8 @@
-"""Haystack: components that protect what an embedder gives, before a writer or a retriever takes it.
+"""Haystack: components that protect embeddings between embedder and writer or retriever.
 
     embedder ─► DocumentProtector ─► DocumentWriter          text embedder ─► QueryProtector ─► retriever
 
-A method that rewrites texts stands in front of the embedder instead: `DocumentProtector`, and `QueryRewriter`.
+Text-level methods go before the embedder: `DocumentProtector` for documents, `QueryRewriter` for queries.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ _CLEAR = "Drop it with keep_content=False, or guard the store as you guard the t
 
 
 class _Saved:
-    """Write a component down by the names of files, never by what is in them."""
+    """Serialise a component by names of files and variables, never by their content."""
 
     _options: dict[str, Any]
     """Arguments of the policy."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the arguments that make it anew; raises InvalidInputError for objects in memory."""
+        """Return the constructor arguments; raise InvalidInputError for objects in memory."""
+        # Defaults for the options that this component lacks; they are left out again below.
         options = {"query_protection": "same", "query_noise": STRONGER, "key": None, "ledger": None, **self._options}
         config = policy_config(**options, owner=type(self).__name__)
         saved: dict[str, Any] = default_to_dict(
@@ -53,26 +54,24 @@ class _Saved:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Return the component that `to_dict` wrote down."""
         loaded: Self = default_from_dict(cls, data)
         return loaded
 
 
 @component
 class DocumentProtector(_Saved):
-    """Returns documents whose embeddings are protected; put it between embedder and writer.
+    """Protects the embeddings of documents, between embedder and writer.
 
-    With a method that rewrites texts it returns documents whose content is rewritten; put it before the embedder.
+    With a text-level method it rewrites their content instead, before the embedder.
 
     Args:
-        protector: or the path of its file.
-        keep_content: whether documents keep what the embedding was made of. Then the store holds it beside the
-            vector, and the first documents give a warning. False drops content, blob and sparse embedding; the id
-            and meta stay.
-        key: keys, the path of a key file, or ``env:NAME``. Documents are named by their ids.
-        ledger: or the path of its file.
+        protector: protector or path of its file.
+        keep_content: keep content, blob and sparse embedding, with one warning: the store then holds them beside the
+            vector. False drops them; id and meta stay.
+        key: noise keys, path of a key file, or ``env:NAME``. Item ids are the documents' ids.
+        ledger: ledger or path of its file.
 
-    A pipeline that is written down holds names of files, never what is in them; objects in memory are refused.
+    A serialised pipeline holds names of files, never their content; objects in memory are refused.
     """
 
     def __init__(
@@ -96,12 +95,12 @@ class DocumentProtector(_Saved):
 
     @component.output_types(documents=list[Document])
     def run(self, documents: list[Document]) -> dict[str, list[Document]]:
-        """Return ``documents`` protected; those that came in stay as they are.
+        """Return protected copies of ``documents``.
 
         Raises:
-            InvalidInputError: a document without embedding, or with NaN in it; for a method that rewrites texts one
-                without content or with an embedding. Nothing is returned.
-            IncompatibleError: another dimension than the protector's.
+            InvalidInputError: a document without a finite embedding; for a text-level method, a document without
+                content or with an embedding.
+            IncompatibleError: the dimension differs from the protector's.
         """
         if not documents:
             return {"documents": []}
@@ -127,7 +126,8 @@ class DocumentProtector(_Saved):
         }
 
     def _released(self, documents: list[Document], vectors: Embeddings) -> Embeddings:
-        """Return the released rows: those with content apart, as keyed noise must not depend on a row's neighbours."""
+        # A call of the policy takes texts for all rows or none, and the texts enter keyed noise. In two calls the
+        # noise of a document does not depend on whether its neighbours have content.
         released = np.empty(
             (len(vectors), self._policy.protector.released_dimension), vectors.dtype
         )
@@ -159,6 +159,7 @@ class DocumentProtector(_Saved):
             if any(one.content or one.blob or one.sparse_embedding for one in documents):
                 self._warned = True
                 warn_plaintext("the documents that Haystack writes", _CLEAR, stacklevel=4)
+        # keep_content=False, but the default id is an unsalted hash of the content: guessed texts can be confirmed.
         elif any(one.content and one.id == _own_id(one) for one in documents):
             self._warned = True
             warn_plaintext(
@@ -170,14 +171,14 @@ class DocumentProtector(_Saved):
 
 @component
 class QueryProtector(_Saved):
-    """Returns the embedding of a query as it is compared with protected ones; put it before the retriever.
+    """Protects the embedding of a query, before the retriever.
 
     Args:
-        protector: or the path of its file; no method that rewrites texts, which needs a `QueryRewriter`.
+        protector: protector or path of its file; text-level methods need a `QueryRewriter`.
         query_protection: ``same``, ``stronger`` or ``map-only``; see `vecveil.protector.policy`.
-        query_noise: times the documents' noise, for ``stronger``.
-        key: keys, the path of a key file, or ``env:NAME``; queries are named by their embedding.
-        ledger: or the path of its file.
+        query_noise: noise scale of queries for ``stronger``, relative to documents.
+        key: noise keys, path of a key file, or ``env:NAME``; item ids come from the embeddings.
+        ledger: ledger or path of its file.
     """
 
     def __init__(
@@ -198,22 +199,17 @@ class QueryProtector(_Saved):
                                        "Put a QueryRewriter before the text embedder.")  # fmt: skip
     @component.output_types(embedding=list[float])
     def run(self, embedding: list[float]) -> dict[str, list[float]]:
-        """Return the clean ``embedding`` of a query protected.
-
-        Raises:
-            InvalidInputError: no finite vector.
-            IncompatibleError: another dimension than the protector's.
-        """
+        """Return the protected ``embedding`` of a query."""
         vectors = checked_vectors([embedding], rows=1, owner="QueryProtector.run")
         return {"embedding": self._policy.queries(vectors)[0].tolist()}
 
 
 @component
 class QueryRewriter(_Saved):
-    """Returns a query's text rewritten by a method that rewrites texts; put it before the text embedder.
+    """Rewrites the text of a query with a text-level method, before the text embedder.
 
     Args:
-        protector: or the path of its file.
+        protector: protector or path of its file.
     """
 
     def __init__(self, protector: Protector | str | os.PathLike[str]) -> None:
@@ -225,11 +221,11 @@ class QueryRewriter(_Saved):
                                        fix="Put a QueryProtector behind the text embedder.")  # fmt: skip
     @component.output_types(text=str)
     def run(self, text: str) -> dict[str, str]:
-        """Return ``text`` rewritten."""
         return {"text": self._policy.protector.rewrite([text])[0]}
 
 
 def _own_id(document: Document) -> str:
-    """Return the id that Haystack gives by itself before a document is embedded: a hash of what it holds."""
+    """Return Haystack's default id of a document before embedding: a hash of its fields."""
+    # Haystack computes the default id for an empty one, when neither vectors nor score are set yet.
     hashed: str = replace(document, id="", embedding=None, sparse_embedding=None, score=None).id
     return hashed

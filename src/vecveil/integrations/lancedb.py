@@ -2,8 +2,8 @@
 
     function = get_registry().get("vecveil").create(protector="drug.vecveil", key="env:VECVEIL_KEY")
 
-A table saves the arguments of ``create``: names of files and variables, never their content. LanceDB stores the texts
-of the source column beside the vectors.
+A table saves the arguments of ``create``: names of files and variables, never their content. LanceDB stores the source
+column's texts beside the vectors.
 """
 
 from __future__ import annotations
@@ -13,4 +13,5 @@ from vecveil.databases.lancedb import register
 
 __all__ = ["ProtectedEmbeddingFunction"]
 
+# LanceDB reopens a table by the function's registered name.
 register()

@@ -3,7 +3,7 @@
     embeddings = ProtectedEmbeddings("drug.vecveil", OpenAIEmbeddings())
     store = Chroma(embedding_function=embeddings)
 
-LangChain's stores keep `page_content` beside the vector whatever the embeddings do. One warning says so.
+LangChain's stores keep `page_content` beside the vector; the class warns of this once.
 """
 
 from __future__ import annotations
@@ -33,23 +33,19 @@ _OWNER = "ProtectedEmbeddings"
 
 
 class ProtectedEmbeddings(Embeddings):
-    """Embeddings whose documents and queries leave protected.
+    """LangChain embeddings with protected documents and queries.
 
     Args:
-        protector: or the path of its file.
-        embeddings: any LangChain embeddings; None takes the protector's own encoder. Before its first use it embeds
-            a dozen fixed sentences, to see that the protector was fitted for it.
+        protector: protector or path of its file.
+        embeddings: any LangChain embeddings; None uses the protector's encoder. The first call embeds a dozen fixed
+            sentences to verify that the protector was fitted for them.
         query_protection: ``same``, ``stronger`` or ``map-only``; see `vecveil.protector.policy`.
-        query_noise: times the documents' noise, for ``stronger``.
-        key: keys, the path of a key file, or ``env:NAME``. With keyed noise a text gets the same vector every time.
-        ledger: or the path of its file; items are named by their text.
-        text_stored: whether the store keeps texts beside the vectors, as LangChain's stores do; then the first
-            documents give a warning.
+        query_noise: noise scale of queries for ``stronger``, relative to documents.
+        key: noise keys, path of a key file, or ``env:NAME``. With keyed noise equal texts get equal vectors.
+        ledger: ledger or path of its file; item ids are the texts.
+        text_stored: warn once that the store keeps texts beside the vectors.
 
-    A pickle or a copy holds names of files alone; one made of objects in memory is refused.
-
-    Raises:
-        InvalidInputError: embeddings of another kind, or what `open_policy` refuses.
+    A pickle or copy holds names of files alone; objects in memory are refused.
     """
 
     def __init__(
@@ -80,7 +76,8 @@ class ProtectedEmbeddings(Embeddings):
         return f"ProtectedEmbeddings({self._policy.protector.method!r}, {inner})"
 
     def __reduce__(self) -> tuple[Callable[..., ProtectedEmbeddings], tuple[Any, ...]]:
-        """Return the arguments that make it anew: names of files, never their content."""
+        """Return the constructor arguments: names of files, never their content."""
+        # Opened keys refuse to be pickled; another process opens key and ledger again by name.
         config = policy_config(
             **self._given,
             query_protection=self._policy.query_protection,
@@ -91,7 +88,7 @@ class ProtectedEmbeddings(Embeddings):
 
     @property
     def policy(self) -> ReleasePolicy:
-        """How documents and queries are released."""
+        """Release policy."""
         return self._policy
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
@@ -101,9 +98,9 @@ class ProtectedEmbeddings(Embeddings):
         return _lists(self._wrapped.embed(texts, embed))
 
     def embed_query(self, text: str) -> list[float]:
-        """Return the vector of a query, protected as `query_protection` says."""
+        """Return the protected vector of a query."""
         inner = self.embeddings
-        # The probe consists of documents: some models embed a query differently.
+        # Verified with embed_documents: the probe was recorded from documents, and a query may get a prompt.
         if inner is None:
             return _lists(self._wrapped.embed([text], None, query=True))[0]
 
@@ -113,13 +110,11 @@ class ProtectedEmbeddings(Embeddings):
         return _lists(self._wrapped.embed([text], embed, query=True, verify=inner.embed_documents))[0]
 
     async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
-        """Return the protected vectors of documents; the embeddings are awaited."""
         texts = self._documents(texts)
         embed = None if self.embeddings is None else self.embeddings.aembed_documents
         return _lists(await self._wrapped.aembed(texts, embed))
 
     async def aembed_query(self, text: str) -> list[float]:
-        """Return the vector of a query; the embeddings are awaited."""
         inner = self.embeddings
         if inner is None:
             return _lists(await self._wrapped.aembed([text], None, query=True))[0]

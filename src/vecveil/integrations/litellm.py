@@ -1,10 +1,10 @@
-"""LiteLLM: a callback that protects the answers of asynchronous embedding calls, and functions for both kinds.
+"""LiteLLM: a callback for asynchronous embedding calls, and protecting functions for both kinds.
 
     litellm.callbacks = [ProtectEmbeddings("drug.vecveil")]
     await litellm.aembedding(model="text-embedding-3-small", input=texts)
 
-LiteLLM calls no callback before `litellm.embedding`, the synchronous function, returns: it stays clean. Call
-`ProtectEmbeddings.embedding` in its place.
+LiteLLM runs no callback before the synchronous `litellm.embedding` returns, so its vectors stay clean. Call
+`ProtectEmbeddings.embedding` instead.
 """
 
 from __future__ import annotations
@@ -44,18 +44,19 @@ _OWNER = "ProtectEmbeddings"
 _MARK = "vecveil_protected"
 _REWRITTEN = "vecveil_rewritten"
 _SIDE = "vecveil_side"
+# A cached answer would bypass protection, or repeat one release for several calls.
 _NO_CACHE = {"no-cache": True, "no-store": True}
-# Under one name another server, account or width may give other vectors.
+# Besides the model's name, these decide which server and account answer, and with which dimension.
 _IDENTIFYING_OPTIONS = (
     "custom_llm_provider", "litellm_credential_name", "api_base", "base_url", "api_version", "deployment_id",
     "organization", "region_name", "aws_region_name", "vertex_project", "vertex_location", "dimensions",
 )  # fmt: skip
-# Arguments that LiteLLM hands to a callback and that belong to one call alone.
+# Arguments of one call in a callback's `kwargs`, which the probe call must not repeat.
 _CALL_OPTIONS = frozenset(
     {"input", "user", "metadata", "litellm_metadata", "proxy_server_request", "litellm_call_id",
      "litellm_logging_obj", "fallbacks", "cache", "model"}
 )  # fmt: skip
-# How providers write that a text is a query, and a document: the probe was taken of documents.
+# Providers' options for queries, with their document counterparts: the probe was recorded from documents.
 _AS_DOCUMENT = {
     "input_type": {"search_query": "search_document", "query": "document"},
     "task_type": {"RETRIEVAL_QUERY": "RETRIEVAL_DOCUMENT"},
@@ -64,8 +65,9 @@ _AS_DOCUMENT = {
 
 
 class _Bypass:
-    """Whether a `_bypassing` block is still open: tasks started in it keep its context after it."""
+    """State of one `_bypassing` block."""
 
+    # A flag besides the context variable: tasks started in the block keep a copy of its context after it ends.
     active = True
 
 
@@ -74,7 +76,7 @@ _bypass: ContextVar[_Bypass | None] = ContextVar("vecveil_bypass", default=None)
 
 @contextmanager
 def _bypassing() -> Iterator[None]:
-    """Keep the callback away from calls in the block: the block needs their clean vectors."""
+    """Disable the callback for calls in the block, which needs their clean vectors."""
     bypass = _Bypass()
     token = _bypass.set(bypass)
     try:
@@ -90,21 +92,22 @@ def _is_bypassed() -> bool:
 
 
 class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
-    """A callback of ``litellm.aembedding``, the Router and the proxy; `embedding` and `aembedding` need no callback.
+    """Callback for ``litellm.aembedding``, the Router and the proxy; `embedding` and `aembedding` work without it.
 
-    It is a guardrail because LiteLLM swallows the errors of a plain ``CustomLogger``. A call whose answer cannot be
-    protected fails, and the answer is emptied first, for a version of LiteLLM that goes on.
+    A call whose answer cannot be protected fails, with its vectors removed.
 
-    A call is a query with ``metadata={"vecveil_side": "query"}`` or an ``input_type`` of queries, else a document.
-    Every caller of a proxy may choose: use ``map-only`` only where all callers are trusted.
+    A call with ``metadata={"vecveil_side": "query"}`` or an ``input_type`` of queries is a query, any other a document.
+    Every caller of a proxy may choose the side: use ``map-only`` only where all callers are trusted.
 
     Args:
-        protector: or the path of its file; of the one model that is called.
+        protector: protector or path of its file; all calls must use its model.
         query_protection: ``same``, ``stronger`` or ``map-only``; see `vecveil.protector.policy`.
-        query_noise: times the documents' noise, for ``stronger``.
-        key: keys, the path of a key file, or ``env:NAME``. Items are named by their inputs.
-        ledger: or the path of its file.
+        query_noise: noise scale of queries for ``stronger``, relative to documents.
+        key: noise keys, path of a key file, or ``env:NAME``. Item ids are the inputs.
+        ledger: ledger or path of its file.
     """
+
+    # A guardrail, because LiteLLM swallows the exceptions of a plain CustomLogger.
 
     def __init__(
         self,
@@ -119,7 +122,7 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
             protector, query_protection=query_protection, query_noise=query_noise, key=key, ledger=ledger
         )  # fmt: skip
         self._verification = UpstreamVerification()
-        # A mark of this object: an answer that another callback protected does not count as protected.
+        # Random: neither a caller nor another callback can mark an answer or a request as ours.
         self._mark = secrets.token_hex(8)
         super().__init__(guardrail_name="vecveil", default_on=True)
 
@@ -128,32 +131,32 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
 
     @property
     def policy(self) -> ReleasePolicy:
-        """How documents and queries are released."""
+        """Release policy."""
         return self._policy
 
-    # Called by LiteLLM -------------------------------------------------------------------------
-
     def should_run_guardrail(self, data: Any, event_type: Any) -> bool:
-        """Return True after a call: no request switches protection off."""
+        """Return True for ``post_call``, whatever the request says."""
+        # The base class lets a request disable guardrails.
         return str(getattr(event_type, "value", event_type)) == "post_call"
 
     async def async_pre_call_deployment_hook(
         self, kwargs: dict[str, Any], call_type: Any
     ) -> dict[str, Any] | None:
-        """Verify the model, and return ``kwargs`` with rewritten input if the method rewrites texts.
+        """Verify the model; for a text-level method return ``kwargs`` with rewritten input.
 
         Raises:
-            IncompatibleError: the protector was fitted for another model. No text of the caller has left.
+            IncompatibleError: the protector was fitted for another model. No text was sent to it.
         """
         if _is_bypassed() or not _is_embedding(call_type):
             return None
-        # Routers name the model in the logging object.
+        # The Router passes the model in the logging object only.
         model = kwargs.get("model") or getattr(kwargs.get("litellm_logging_obj"), "model", None)
         if not isinstance(model, str):
             raise ReleaseError(f"{_OWNER}: the call names no model, so nothing was sent.")
         await self._verify_async(model, kwargs)
         if not self._policy.rewrites_texts:
             return None
+        # The answer's hook releases vectors of a text-level method only with this mark.
         marked = {**(kwargs.get("metadata") or {}), _REWRITTEN: self._mark}
         return {**kwargs, "input": self._sent(kwargs.get("input")), "metadata": marked}
 
@@ -166,6 +169,7 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
             InvalidInputError, IncompatibleError, LedgerCapError: raised by `ReleasePolicy`; the vectors are dropped.
             ReleaseError: any other failure.
         """
+        # Versions of LiteLLM differ in the call type they pass: the type of the answer decides as well.
         if _is_bypassed() or not (
             _is_embedding(call_type) or isinstance(response, EmbeddingResponse)
         ):
@@ -176,7 +180,7 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
     async def async_post_call_success_hook(
         self, data: dict[str, Any], user_api_key_dict: Any, response: Any
     ) -> Any:
-        """Refuse an answer of the proxy that did not pass this callback, such as one from a cache."""
+        """Raise `ReleaseError` for a proxy answer that did not pass this callback, such as a cached one."""
         if isinstance(response, EmbeddingResponse) and not self._is_marked(response):
             response.data = []
             raise ReleaseError(
@@ -185,10 +189,8 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
             )
         return response
 
-    # Called by users ---------------------------------------------------------------------------
-
     def embedding(self, model: str, input: Any, **options: Any) -> Any:
-        """Return what ``litellm.embedding`` answers, protected; ``options`` are its arguments.
+        """Return the protected answer of ``litellm.embedding``; ``options`` are its arguments.
 
         The first call of a model embeds a dozen fixed sentences to verify it. LiteLLM's cache is not used.
         """
@@ -199,7 +201,7 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
         return self._answer(answer, {**options, "input": input}, rewritten=True)
 
     async def aembedding(self, model: str, input: Any, **options: Any) -> Any:
-        """Return what ``litellm.aembedding`` answers, protected; see `embedding`."""
+        """Return the protected answer of ``litellm.aembedding``; see `embedding`."""
         options["cache"] = _NO_CACHE
         await self._verify_async(model, options)
         with _bypassing():
@@ -210,8 +212,8 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
         """Verify that ``model``, called with ``options``, is the protector's encoder.
 
         Raises:
-            IncompatibleError: it is another one.
-            Exception: LiteLLM's own, where the model does not answer.
+            IncompatibleError: it is another encoder.
+            Exception: raised by LiteLLM if the model does not answer.
         """
         wrapped = WrappedEmbedder(self._policy, owner=_OWNER)
         sentences = wrapped.probe()
@@ -224,16 +226,16 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
             with _bypassing():
                 try:
                     vectors = embed(sentences)
-                except BadRequestError:  # some servers take one text at a time
+                except BadRequestError:  # some servers accept one text per request
                     vectors = [vector for text in sentences for vector in embed([text])]
             wrapped.compare(vectors)
 
-        # A mocked answer comes from LiteLLM itself: there is no model to verify.
+        # LiteLLM itself makes a mocked answer: there is no model to verify.
         if sentences and options.get("mock_response") is None:
             self._verification.ensure(_identity(model, options), verify)
 
     async def _verify_async(self, model: str, options: dict[str, Any]) -> None:
-        """Do as `_verify`; concurrent calls share one verification."""
+        """Asynchronous `_verify`; concurrent calls share one verification."""
         wrapped = WrappedEmbedder(self._policy, owner=_OWNER)
         sentences = wrapped.probe()
         sent = _probe_options(model, options)
@@ -255,7 +257,7 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
             await self._verification.ensure_async(identity, verify, credential=credential)
 
     def _sent(self, given: Any) -> Any:
-        """Return the part of the caller's input that may be sent: rewritten texts, if the method rewrites."""
+        """Return the input to send: rewritten texts for a text-level method."""
         if not self._policy.rewrites_texts:
             return given
         texts = [given] if isinstance(given, str) else given
@@ -293,7 +295,7 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
         return response
 
     def _released(self, vectors: list[Any], request: dict[str, Any], *, rewritten: bool) -> Any:
-        # LiteLLM hands positional arguments to no callback.
+        # LiteLLM passes positional arguments to no callback: then the inputs, and so the item ids, are unknown.
         names = _input_names(request.get("input"))
         if names is None and (self._policy.key is not None or self._policy.ledger is not None):
             raise InvalidInputError.of(_OWNER, "input", "given by name, as in aembedding(model=..., input=...)",
@@ -305,7 +307,7 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
                 raise ReleaseError(
                     f"{_OWNER}: the texts were not rewritten before they were embedded."
                 )
-            return wrapped.documents(vectors, [""] * rows)
+            return wrapped.documents(vectors, [""] * rows)  # checks the vectors; uses no texts
         X = checked_vectors(vectors, rows=rows, owner=_OWNER)
         return (self._policy.queries if _is_query(request) else self._policy.documents)(
             X, texts=names
@@ -327,7 +329,7 @@ def _identity(model: str, options: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _probe_options(model: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call for the probe sentences: those of ``options``, for documents, uncached."""
+    """Return the arguments of the probe call: ``options`` for documents, without cache."""
     sent = {name: value for name, value in options.items() if name not in _CALL_OPTIONS}
     # NVIDIA writes "passage" where others write "document".
     nvidia = model.startswith("nvidia_nim/") or sent.get("custom_llm_provider") == "nvidia_nim"
@@ -338,12 +340,12 @@ def _probe_options(model: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _input_names(given: Any) -> list[str] | None:
-    """Return a name for each input, for a key or a ledger: the text itself, or its token ids as words."""
+    """Return an item id per input, the text or its token ids; None if the inputs are unknown."""
     if isinstance(given, str):
         return [given]
     if not isinstance(given, list) or not given:
         return None
-    if all(isinstance(item, int) for item in given):
+    if all(isinstance(item, int) for item in given):  # the token ids of one input
         given = [given]
     return [item if isinstance(item, str) else " ".join(map(str, item)) for item in given]
 
@@ -352,8 +354,9 @@ def _ordered(response: Any) -> list[Any]:
     """Return the items of an answer in the order of the inputs.
 
     Raises:
-        InvalidInputError: they are not numbered from 0 on.
+        InvalidInputError: the indices are not 0 to N - 1.
     """
+    # Noise is keyed by the input: a vector in another place would get the noise of another item.
     items = list(response.data)
     numbers = [item.get("index") for item in items]
     numbers = [i if number is None else number for i, number in enumerate(numbers)]
@@ -365,7 +368,7 @@ def _ordered(response: Any) -> list[Any]:
 
 
 def _vectors(items: list[Any]) -> list[Any]:
-    """Return the vectors of an answer's items, which are lists or base64 of float32."""
+    """Return the items' vectors, given as lists or as base64 of float32."""
     return [
         np.frombuffer(base64.b64decode(item["embedding"], validate=True), dtype="<f4")
         if isinstance(item["embedding"], str)
@@ -375,7 +378,7 @@ def _vectors(items: list[Any]) -> list[Any]:
 
 
 def _encoded_like(row: Any, embedding: Any) -> Any:
-    """Return a released row in the encoding of the clean vector: base64 or a list."""
+    """Return a released row in the encoding of the clean vector."""
     if isinstance(embedding, str):
         return base64.b64encode(row.astype("<f4").tobytes()).decode()
     return row.tolist()

@@ -1,8 +1,8 @@
-"""LlamaIndex: a `BaseEmbedding` whose vectors are protected, around any other or the protector's own encoder.
+"""LlamaIndex: a protecting `BaseEmbedding`, around any other or the protector's encoder.
 
     Settings.embed_model = ProtectedEmbedding("drug.vecveil", OpenAIEmbedding())
 
-What it wraps is called below its public methods: those report every vector, clean, to whoever listens to events.
+It calls the private methods of the embedding that it wraps: the public ones emit events with clean vectors.
 """
 
 from __future__ import annotations
@@ -30,31 +30,30 @@ if TYPE_CHECKING:
 __all__ = ["ProtectedEmbedding"]
 
 _OWNER = "ProtectedEmbedding"
+# Stands for an argument that was an object; `from_dict` asks for it again.
 _IN_MEMORY = "(in memory)"
 
 
 class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
-    """An embedding model whose documents and queries leave protected.
+    """LlamaIndex embedding with protected documents and queries.
 
     Args:
-        protector: or the path of its file.
-        embed_model: any LlamaIndex embedding; None takes the protector's own encoder. Before its first use it embeds
-            a dozen fixed sentences, to see that the protector was fitted for it.
+        protector: protector or path of its file.
+        embed_model: any LlamaIndex embedding; None uses the protector's encoder. The first call embeds a dozen fixed
+            sentences to verify that the protector was fitted for it.
         query_protection: ``same``, ``stronger`` or ``map-only``; see `vecveil.protector.policy`.
-        query_noise: times the documents' noise, for ``stronger``.
-        key: keys, the path of a key file, or ``env:NAME``. With keyed noise a text gets the same vector every time.
-        ledger: or the path of its file; items are named by their text.
-        text_stored: whether the index keeps texts beside the vectors, as LlamaIndex's do; then the first documents
-            give a warning.
-        options: of `BaseEmbedding`, such as ``embed_batch_size``.
+        query_noise: noise scale of queries for ``stronger``, relative to documents.
+        key: noise keys, path of a key file, or ``env:NAME``. With keyed noise equal texts get equal vectors.
+        ledger: ledger or path of its file; item ids are the texts.
+        text_stored: warn once that the index keeps texts beside the vectors.
+        options: fields of `BaseEmbedding`, such as ``embed_batch_size``.
 
-    `to_dict`, `to_json` and a pickle hold names of files, never what is in them. `from_dict` needs those files and,
-    where an embedding was wrapped, ``embed_model=`` again.
+    `to_dict`, `to_json` and a pickle hold names of files, never their content. `from_dict` needs those files, and
+    ``embed_model=`` again if an embedding was wrapped.
 
     Raises:
-        InvalidInputError: an embedding of another kind, a cache that would answer queries with documents' vectors, or
-            what `open_policy` refuses.
-        IncompatibleError: `from_dict` finds another protector in the file than the one that was named.
+        InvalidInputError: a cache that would answer queries with documents' vectors, or raised by `open_policy`.
+        IncompatibleError: `from_dict` finds another protector in the file.
     """
 
     protector: str = Field(frozen=True)
@@ -88,6 +87,7 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
             raise InvalidInputError.of(
                 _OWNER, "embed_model", "a LlamaIndex embedding or None", type(embed_model).__name__
             )
+        # Only `from_dict` passes these two: fields of the saved configuration, not options of BaseEmbedding.
         wraps, fingerprint = options.pop("wraps", None), options.pop("protector_fingerprint", None)
         given = {"protector": protector, "key": key, "ledger": ledger}
         missing = [name for name, value in given.items() if isinstance(value, str) and value == _IN_MEMORY]
@@ -111,7 +111,7 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
         if options.get("embeddings_cache") is not None and query_protection != "same":
             raise InvalidInputError.of(_OWNER, "embeddings_cache", "left out with another protection for queries",
                                        "a cache", "It gives a query the vector of a document.")  # fmt: skip
-        # The name appears in events and in LlamaIndex's cache keys.
+        # LlamaIndex shows the name in events and uses it in cache keys, where it must differ from the clean model.
         encoder = (
             policy.protector.encoder_info.name if embed_model is None else embed_model.model_name
         )
@@ -133,11 +133,10 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
 
     @classmethod
     def class_name(cls) -> str:
-        """Return the name under which LlamaIndex writes it down."""
         return _OWNER
 
     def __reduce__(self) -> tuple[Callable[..., ProtectedEmbedding], tuple[Any, ...]]:
-        """Return the arguments that make it anew: names of files, never their content."""
+        """Return the constructor arguments: names of files, never their content."""
         config = policy_config(
             **self._given,
             query_protection=self.query_protection,
@@ -149,7 +148,7 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
 
     @property
     def policy(self) -> ReleasePolicy:
-        """How documents and queries are released."""
+        """Release policy."""
         return self._policy
 
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
@@ -205,7 +204,7 @@ def _reopened(embed_model: Any, config: dict[str, Any]) -> ProtectedEmbedding:
 
 
 def _name(value: Any) -> str | None:
-    """Return what may be written down of an argument of `open_policy`: the name of a file or variable."""
+    """Return the serialised form of an argument of `open_policy`: the name of a file or variable."""
     if value is None:
         return None
     if not isinstance(value, str | os.PathLike):

@@ -1,10 +1,10 @@
-"""MTEB on protected vectors: a model for ``mteb.evaluate``.
+"""MTEB: a protector and its encoder as a model for ``mteb.evaluate``.
 
     model = ProtectedEncoder(protector, seed=0)
     results = mteb.evaluate(model, tasks)
 
-MTEB caches results under the model's name and revision. Both hold a hash of protector, encoder, noise, and treatment of
-queries and documents, so that no two of them share a result.
+MTEB caches results by the model's name and revision. Both hold a hash of protector, encoder, noise, and treatment of
+queries and documents.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["ProtectedEncoder"]
 
 Treatment = Literal["protected", "map", "clean"]
 _TREATMENTS = ("protected", "map", "clean")
-# Of how the noise of a call is derived; another derivation is another policy.
+# Version of the noise derivation; increase it with any change, so that cached results are not reused.
 _VERSION = 1
 
 
@@ -39,16 +39,15 @@ class ProtectedEncoder:
     Args:
         protector: protector of any method.
         encoder: the protector's encoder, by name or object; None loads it.
-        seed: None draws fresh noise, and no cached result is reused. A seed makes results repeatable: the noise of a
-            call depends on it, the task, the side and the texts, and not on earlier calls.
-        queries: ``protected``; ``map``: the deterministic part alone, for queries on the trusted side; or ``clean``:
-            the encoder's vectors. With both sides ``clean`` it is the plain encoder, for comparison.
-        documents: the same for documents, and for the texts of tasks without queries.
+        seed: None draws fresh noise, and no cached result is reused. With a seed, the noise of a call depends on
+            seed, task, side and texts, and not on earlier calls.
+        queries: ``protected``; ``map`` (the deterministic map alone, for queries on the trusted side); or ``clean``
+            (the encoder's vectors, for comparison).
+        documents: treatment of documents, and of the texts of tasks without queries.
 
     Raises:
-        InvalidInputError: an unknown treatment, one that the protector does not have, or treatments that leave queries
-            and documents in spaces of different dimension.
-        IncompatibleError: another encoder than the protector's.
+        InvalidInputError: an unknown or inapplicable treatment, or treatments with vectors of different dimension.
+        IncompatibleError: ``encoder`` is not the protector's.
         MissingDependencyError: mteb is not installed.
     """
 
@@ -62,7 +61,7 @@ class ProtectedEncoder:
         documents: Treatment = "protected",
     ) -> None:
         owner = "ProtectedEncoder"
-        _models()  # refuse before anything is encoded
+        _models()  # fail before the encoder loads
         self.protector = protector
         self.seed = seed if seed is None else check_count(seed, owner=owner, param="seed", minimum=0)
         self.queries, self.documents = queries, documents
@@ -73,6 +72,7 @@ class ProtectedEncoder:
                 raise InvalidInputError.of(owner, param,
                                            "'protected' or 'clean' for a method that rewrites texts", "'map'",
                                            "It has no noise to leave out.")  # fmt: skip
+        # Protected and mapped vectors share a space; clean ones only if the protector keeps the dimension.
         spaces = {value == "clean" for value in (queries, documents)}
         if len(spaces) == 2 and protector.released_dimension != protector.dimension:
             raise InvalidInputError.of(owner, "queries",
@@ -97,10 +97,10 @@ class ProtectedEncoder:
 
     @cached_property
     def policy(self) -> str:
-        """SHA-256 of everything that decides the vectors; unique to this object where the noise is fresh."""
+        """SHA-256 of all that decides the vectors; unique to this object for fresh noise."""
         known = getattr(self.encoder, "fingerprint", None)
         noisy = "protected" in (self.queries, self.documents)
-        # Fresh noise, or an encoder without a fingerprint, must match no cached result.
+        # No cached result applies to fresh noise, or to an encoder without a fingerprint.
         fresh = known is None or (noisy and self.seed is None)
         parts = {
             "version": _VERSION,
@@ -115,7 +115,7 @@ class ProtectedEncoder:
 
     @cached_property
     def mteb_model_meta(self) -> Any:
-        """The ``ModelMeta`` under which MTEB keeps results: name and revision hold `policy`."""
+        """MTEB's ``ModelMeta``, with `policy` in name and revision."""
         encoder = "".join(c if c.isalnum() or c in "-." else "-" for c in str(self._encoder_name))
         models = _models()
         return models.ModelMeta.create_empty(
@@ -142,17 +142,18 @@ class ProtectedEncoder:
         prompt_type: Any = None,
         **kwargs: Any,
     ) -> Embeddings:
-        """Return the vectors (N, m) of the texts of a loader's batches; called by MTEB.
+        """Return the vectors (N, m) of the texts in a loader's batches; called by MTEB.
 
         Args:
-            inputs: batches, each with the texts under ``text``.
-            prompt_type: ``query`` for queries; everything else counts as documents.
-            kwargs: of MTEB's ``encode_kwargs``; the encoder has its own batches.
+            inputs: batches, each with texts under ``text``.
+            prompt_type: ``query`` for queries; any other value for documents.
+            kwargs: MTEB's ``encode_kwargs``; its batch size is ignored.
 
         Raises:
-            InvalidInputError: batches without texts, or a precision that would be kept under a name that it is not.
+            InvalidInputError: batches without texts, or a precision other than float32.
         """
         owner = "ProtectedEncoder.encode"
+        # MTEB would cache quantised results under the name of the unquantised model.
         if kwargs.get("precision") not in (None, "float32"):
             raise InvalidInputError.of(owner, "precision", "left out of encode_kwargs",
                                        repr(kwargs["precision"])[:40],
@@ -176,23 +177,21 @@ class ProtectedEncoder:
         return self.protector.protect(X, rng)
 
     def _noise(self, call: list[str], texts: Texts) -> np.random.Generator | None:
-        """Return the generator of one call, None for fresh noise.
-
-        It depends on the texts, so that no other list of texts gets the same draws in any order of calls.
-        """
+        """Return the generator of one call, or None for fresh noise."""
         if self.seed is None:
             return None
+        # The texts enter the seed: with equal draws, the difference of two releases would be free of noise.
         digest = hashlib.sha256(json.dumps([self.policy, call, list(texts)]).encode())
         return np.random.default_rng(np.frombuffer(digest.digest(), dtype=np.uint32))
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Return the cosines of all pairs."""
+        """Return the cosine similarity of all pairs."""
         from mteb.similarity_functions import cos_sim
 
         return cos_sim(embeddings1, embeddings2)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Return the cosine of each row with the same row of the other."""
+        """Return the cosine similarity of corresponding rows."""
         from mteb.similarity_functions import pairwise_cos_sim
 
         return pairwise_cos_sim(embeddings1, embeddings2)

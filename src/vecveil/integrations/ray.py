@@ -1,4 +1,4 @@
-"""Ray: parts of many files on a cluster, and datasets of Ray Data protected batch by batch.
+"""Ray: protect many files on a cluster, and datasets of Ray Data batch by batch.
 
 vecveil protect 's3://bucket/notes/*.parquet' -p drug.vecveil --engine ray -o s3://bucket/protected
 protect_dataset(ray.data.read_parquet("notes"), "drug.vecveil").write_parquet("protected")
@@ -41,7 +41,7 @@ except ImportError:
 __all__ = ["protect_dataset", "run_on_ray"]
 
 _OWNER = "protect_dataset"
-# Ray keeps a little of each task in memory.
+# Ray keeps metadata of each task in memory.
 _MOST_TASKS = 10_000
 
 
@@ -54,28 +54,26 @@ def protect_dataset(
     batch_size: int = 4096,
     **options: Any,
 ) -> Any:
-    """Return the ``ray.data.Dataset`` of the protected rows of ``ds``: other columns, then ``embedding``.
+    """Return a ``ray.data.Dataset`` of the protected rows of ``ds``: the kept columns, then ``embedding``.
 
-    Batches are Arrow tables in Ray's object store. Each worker loads protector, key and encoder once.
-
-    A dataset is lazy: Ray computes it at each use, and again where a node was lost. With fresh noise each time is a
-    further release of every row, and several releases of a row reveal more than one. Write the dataset once and read
-    the files, keep it with ``materialize()``, or use keyed noise, which repeats a row's release.
+    A dataset is lazy: Ray computes it at each use, and again after the loss of a node. With fresh noise each
+    computation is a further release of every row, and several releases of a row reveal more than one. Write the
+    dataset once and read the files, keep it with ``materialize()``, or use keyed noise, which repeats a row's release.
 
     Args:
-        ds: of vectors (lists or tensors of floats), or of texts, which are encoded.
-        protector: or the path of its file on this machine.
-        concurrency: workers, or the least and the most of them; None lets Ray decide.
-        num_gpus: of each worker; None is 1 where texts are known to be encoded and Ray has GPUs, and 0 elsewhere.
-        batch_size: rows that are protected at once.
-        options: those of `vecveil.bulk.BulkJob` that are not about files. ``key`` is the path of a key file, or
-            ``env:NAME``, as each worker finds it.
+        ds: dataset of vectors (lists or tensors of floats), or of texts to encode.
+        protector: protector or path of its file on this machine.
+        concurrency: number of workers, or (minimum, maximum); None lets Ray decide.
+        num_gpus: GPUs per worker; None uses 1 if texts are known to be encoded and Ray has GPUs, else 0.
+        batch_size: rows per batch.
+        options: options of `vecveil.bulk.BulkJob`, except those of files. ``key`` is the path of a key file or
+            ``env:NAME`` on each worker.
 
     Raises:
-        InvalidInputError: an option that is not one, or a key in place of its name.
-        ProtectorFileError, KeyFileError: no such protector or key.
+        InvalidInputError: an unknown option, or a key instead of its source.
+        ProtectorFileError, KeyFileError: the protector or key cannot be read.
 
-    Errors of the rows, such as `DataFileError` for NaN, are raised where the dataset is used, inside an error of Ray.
+    Errors in rows, such as `DataFileError` for NaN, are raised when the dataset is used, inside an error of Ray.
     """
     if not isinstance(ds, ray.data.Dataset):
         raise InvalidInputError.of(_OWNER, "ds", "a ray.data.Dataset", type(ds).__name__)
@@ -89,14 +87,12 @@ def protect_dataset(
         batch_format="pyarrow",
         batch_size=batch_size,
         zero_copy_batch=True,
-        compute=_workers(concurrency),  # actors, which keep protector and encoder from batch to batch
+        compute=_workers(concurrency),  # actors keep protector and encoder between batches
         num_gpus=num_gpus or None,
     )
 
 
 class _BatchTask:
-    """Protects batches in a worker."""
-
     def __init__(self, sealed: Sealed) -> None:
         self._job: BulkJob = sealed.open()
 
@@ -105,10 +101,10 @@ class _BatchTask:
 
 
 def _known_texts(ds: Any, job: BulkJob) -> bool:
-    """Return whether ``ds`` is known to have no vectors, without computing it."""
+    """Return whether ``ds`` is known to hold texts and no vectors."""
     if job.embedding_column is not None:
         return False
-    schema = ds.schema(fetch_if_missing=False)
+    schema = ds.schema(fetch_if_missing=False)  # fetching would compute a part of the dataset
     return schema is not None and "embedding" not in schema.names
 
 
@@ -126,14 +122,13 @@ def _workers(concurrency: int | tuple[int, int] | None) -> Any:
 
 
 def run_on_ray(run: Run, parts: Sequence[Part]) -> Iterator[PartResult | PartFailure]:
-    """Protect parts on Ray: an engine of `protect_files`.
+    """Protect parts on Ray; an engine of `protect_files`.
 
-    Workers read the inputs and write the outputs themselves; Ray carries the parts' names and results. Vectors are
-    protected in tasks; texts are encoded and protected in a pool of actors, each with a GPU if Ray has some. Each
-    process loads protector, key and encoder once. A part whose worker died is done again, unless its file exists.
+    Workers read inputs and write outputs themselves; Ray carries the parts' names and results. The part of a worker
+    that died is repeated, unless its file exists.
 
     Raises:
-        VecveilError: what a part raises beyond a DataFileError; ReleaseError for what Ray itself raises.
+        VecveilError: raised by a part, except DataFileError; ReleaseError for errors of Ray.
     """
     if run.ledger is not None:
         raise InvalidInputError.of(
@@ -143,12 +138,13 @@ def run_on_ray(run: Run, parts: Sequence[Part]) -> Iterator[PartResult | PartFai
         return
     local = run.out.local
     out = run.out if local is None else Folder(os.path.abspath(local))
-    sent = Sealed(replace(run, job=anywhere(run.job), out=out))  # workers have another current folder
+    sent = Sealed(replace(run, job=anywhere(run.job), out=out))  # workers have another working directory
     with _quiet(), _connected():
         dataset: Any = ray.data.from_items(
             [{"part": pickle.dumps(part)} for part in parts],
             override_num_blocks=min(len(parts), _MOST_TASKS),
         )
+        # Texts: actors, which keep the encoder and its GPU. Vectors: stateless tasks, on any free core.
         if _encodes(run, parts[0]):
             dataset = dataset.map(
                 _PartTask,
@@ -162,8 +158,6 @@ def run_on_ray(run: Run, parts: Sequence[Part]) -> Iterator[PartResult | PartFai
 
 
 class _PartTask:
-    """Protects parts in an actor, which keeps its encoder and its GPU."""
-
     def __init__(self, sent: Sealed) -> None:
         self._sent = sent
 
@@ -172,7 +166,8 @@ class _PartTask:
 
 
 def _do(row: dict[str, Any], sent: Sealed) -> dict[str, bytes]:
-    """Protect a part in a worker. Errors come back as values: Ray would show their stacks and messages."""
+    """Protect a part in a worker and return its outcome, errors included."""
+    # Errors are returned as values: Ray would log their messages and stacks, which may hold data.
     outcome: PartResult | PartFailure | tuple[str, str]
     try:
         outcome = attempt(_worker(sent), pickle.loads(row["part"]))
@@ -186,7 +181,7 @@ def _do(row: dict[str, Any], sent: Sealed) -> dict[str, bytes]:
 
 @lru_cache(maxsize=1)
 def _worker(sent: Sealed) -> PartWorker:
-    """Return the worker of this process, which Ray uses for many tasks of a run."""
+    """Return this process's worker, shared by the tasks of a run."""
     run: Run = sent.open()
     return PartWorker(run.job, run.out, run.name, run.inputs)
 
@@ -208,26 +203,27 @@ def _outcomes(dataset: Any) -> Iterator[PartResult | PartFailure]:
                 raise _raised(*outcome)
             yield outcome
     finally:
+        # Stops the execution if the caller abandons the generator; not every version of Ray has it.
         close = getattr(rows, "close", None)
         if close is not None:
             close()
 
 
 def _raised(name: str, text: str) -> VecveilError:
-    """Return the error of that class and text."""
+    # Not the constructor: it may require other arguments than the finished message.
     kind = getattr(errors, name, ReleaseError)
     error: VecveilError = kind.__new__(kind, text)
     return error
 
 
 def _encodes(run: Run, part: Part) -> bool:
-    """Return whether a part has texts to encode; an unreadable part is its worker's error."""
+    """Return whether a part has texts to encode; False for an unreadable part."""
     if part.stop is None:
         return True
     try:
         return reader_of(run.job, part, run.inputs).embedding_column is None
     except VecveilError:
-        return False
+        return False  # its worker reports the error
 
 
 def _gpus() -> float:
@@ -239,10 +235,11 @@ def _gpus() -> float:
 
 @contextlib.contextmanager
 def _connected() -> Iterator[None]:
-    """Use the Ray of this process, the cluster that RAY_ADDRESS names, or a new Ray of this machine."""
+    """Connect to this process's Ray, the cluster in RAY_ADDRESS, or a new local Ray."""
     if ray.is_initialized():
         yield
         return
+    # Ray reports usage statistics to its makers unless told not to; the user's own choice stays.
     usage = "RAY_USAGE_STATS_ENABLED"
     with inherited_variables({usage: os.environ.get(usage, "0")}):
         try:
@@ -259,7 +256,7 @@ def _connected() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep progress and stacks of Ray Data off the terminal; its log files stay."""
+    """Keep Ray Data's progress and stack traces off the terminal; its log files stay."""
     loggers = [logging.getLogger(name) for name in ("ray", "ray.data")]
     levels = [logger.level for logger in loggers]
     context = ray.data.DataContext.get_current()

@@ -1,11 +1,11 @@
-"""sentence-transformers: a last module that protects the vectors of a model, and is saved with it.
+"""sentence-transformers: a final module that protects a model's vectors and is saved with it.
 
     model = SentenceTransformer("all-MiniLM-L6-v2")
     protect_model(model, "drug.vecveil")
     model.save("protected-model")
     SentenceTransformer("protected-model", trust_remote_code=True)
 
-The library imports no module class of another package without ``trust_remote_code=True``.
+Without ``trust_remote_code=True`` the library imports no module class of other packages.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ _LOADING_OPTIONS = ("token", "cache_folder", "revision", "local_files_only")
 def protect_model(
     model: Any, protector: Protector | str | os.PathLike[str], **options: Any
 ) -> ProtectionModule:
-    """Append a `ProtectionModule` to ``model`` and return it, after the model was verified.
+    """Verify ``model``, append a `ProtectionModule` and return it.
 
     Args:
         model: a ``SentenceTransformer``; it embeds a dozen fixed sentences.
-        protector: or the path of its file.
-        options: of `ProtectionModule`.
+        protector: protector or path of its file.
+        options: keyword arguments of `ProtectionModule`.
 
     Raises:
         IncompatibleError: the protector was fitted for another model.
-        InvalidInputError: the model is protected already, or raised by `ProtectionModule`.
+        InvalidInputError: the model is already protected, or raised by `ProtectionModule`.
     """
     module = ProtectionModule(protector, **options)
     module.on_model_ready(model)
@@ -71,21 +71,18 @@ def protect_model(
 
 
 class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
-    """The last module of a SentenceTransformer: it gives a protected ``sentence_embedding`` and nothing else.
+    """Final module of a SentenceTransformer, which outputs a protected ``sentence_embedding`` and nothing else.
 
-    ``encode`` and ``encode_document`` protect texts as documents, ``encode_query`` as queries. The module holds back
-    token embeddings and token ids. It follows every module that the protector was fitted on, such as ``Normalize``.
+    ``encode`` and ``encode_document`` protect texts as documents, ``encode_query`` as queries. The module drops token
+    embeddings and token ids. It follows all modules that the protector was fitted on, such as ``Normalize``.
 
     Args:
-        protector: or the path of its file; no method that rewrites texts: a module of vectors comes too late for it.
+        protector: protector or path of its file; not of a text-level method.
         query_protection: ``same``, ``stronger`` or ``map-only``; see `vecveil.protector.policy`.
-        query_noise: times the documents' noise, for ``stronger``.
-        key: keys, the path of a key file, or ``env:NAME``. A saved model holds the name alone, and is not loaded
+        query_noise: noise scale of queries for ``stronger``, relative to documents.
+        key: noise keys, path of a key file, or ``env:NAME``. A saved model holds the name alone, and does not load
             without the key; keys in memory are not saved.
-        ledger: or the path of its file. With a key or a ledger a text is named by its token ids.
-
-    Raises:
-        InvalidInputError: a method that rewrites texts, or what `open_policy` refuses.
+        ledger: ledger or path of its file. With a key or a ledger, item ids are the token ids of the texts.
     """
 
     forward_kwargs = {"task"}  # noqa: RUF012 - the library's name and type
@@ -116,26 +113,26 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
 
     @property
     def policy(self) -> ReleasePolicy:
-        """How documents and queries are released."""
+        """Release policy."""
         return self._policy
 
     def extra_repr(self) -> str:
-        """Return what torch shows of the module."""
         return f"{self._policy.protector.method!r}, query_protection={self._policy.query_protection!r}"
 
     def get_embedding_dimension(self) -> int:
-        """Return the dimension of what comes out."""
+        """Return the dimension of the released vectors."""
         return self._policy.protector.released_dimension
 
     get_sentence_embedding_dimension = get_embedding_dimension
 
     def on_model_ready(self, model: Any) -> None:
-        """Compare the vectors of the modules before this one with the protector's encoder; called by the library.
+        """Verify that the preceding modules are the protector's encoder; called by the library.
 
         Raises:
             IncompatibleError: the protector was fitted for another model.
-            InvalidInputError: another module of this kind stands before this one.
+            InvalidInputError: the model is already protected.
         """
+        # The module is not appended yet, or it is the last one.
         before = list(takewhile(lambda module: module is not self, model.children()))
         if any(isinstance(module, ProtectionModule) for module in before):
             raise InvalidInputError.of(_OWNER, "model", "one that is not protected yet",
@@ -143,7 +140,7 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
         wrapped = WrappedEmbedder(self._policy, owner=_OWNER)
         if not (sentences := wrapped.probe()):
             return
-        model.eval()
+        model.eval()  # dropout would change the vectors of the probe
         with torch.inference_mode():
             features = {
                 name: value.to(model.device) if isinstance(value, torch.Tensor) else value
@@ -162,31 +159,32 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
         return clean
 
     def forward(self, features: dict[str, Any], task: str | None = None) -> dict[str, Any]:
-        """Return ``sentence_embedding`` of ``features`` protected, as a query where ``task`` says so.
+        """Return the protected ``sentence_embedding``, released as a query for the task ``query``.
 
         Raises:
-            InvalidInputError: the model is being trained, or vectors with NaN.
-            IncompatibleError: another dimension than the protector's.
+            InvalidInputError: the model is in training, or a vector has NaN.
+            IncompatibleError: the dimension differs from the protector's.
         """
         clean = self._clean(features)
-        # Vectors leave torch's graph here: training through them would change nothing.
+        # The release detaches from torch's graph: training would run and change nothing.
         if self.training and clean.requires_grad:
             raise InvalidInputError.of(_OWNER, "model", "in evaluation mode", "a model in training",
                                        "No gradient passes the protection.",
                                        "Train the model first, then protect it.")  # fmt: skip
         X = clean.detach().to("cpu", torch.float32).numpy()
-        # Only keyed noise and ledgers need to name the texts.
+        # Only keyed noise and ledgers need item ids; token ids are all that is left of the texts here.
         named = self._policy.key is not None or self._policy.ledger is not None
         texts = _token_names(features, len(X)) if named else None
         release = self._policy.queries if task == "query" else self._policy.documents
         released = release(np.ascontiguousarray(X), texts=texts)
+        # A new dictionary: token embeddings and token ids in `features` would reveal the text.
         return {"sentence_embedding": torch.from_numpy(released).to(clean.device, clean.dtype)}
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
-        """Write the protector and the names of key and ledger into ``output_path``.
+        """Save the protector and the names of key and ledger in ``output_path``.
 
         Raises:
-            InvalidInputError: key or ledger are objects, which are not written.
+            InvalidInputError: key or ledger are objects.
         """
         config = policy_config(None, owner=_OWNER, **self._named)
         folder = Path(output_path)
@@ -195,10 +193,10 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> ProtectionModule:
-        """Return the module in a saved model; called by the library.
+        """Load the module of a saved model; called by the library.
 
         Raises:
-            KeyFileError: the key that the model was saved with is not where its name says.
+            KeyFileError: the model was saved with a key that is not found.
             IncompatibleError: the folder lacks a file.
         """
         options = {name: kwargs[name] for name in _LOADING_OPTIONS if name in kwargs}
@@ -212,24 +210,21 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
         return cls(files[_FILE], **config)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for another process: the protector and names of keys. Keys in memory are refused."""
+        """Return the state for another process: the protector and names of keys."""
+        # Keys in memory refuse to be pickled; the loaded encoder is no part of the module.
         state = {**self.__dict__, "_protector": replace(self._policy.protector, encoder=None)}
         del state["_policy"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Open the policy again."""
         protector = state.pop("_protector")
         super().__setstate__(state)
         self._policy = open_policy(protector, **self._named)
 
 
 def _token_names(features: dict[str, Any], rows: int) -> list[str]:
-    """Return a name for each text: its token ids without padding.
-
-    Raises:
-        InvalidInputError: the model has no token ids for each text.
-    """
+    """Return an item id per text: its token ids."""
+    # Without padding, which depends on the longest text of the batch.
     ids: Any = features.get("input_ids")
     mask: Any = features.get("attention_mask")
     tensors = isinstance(ids, torch.Tensor) and isinstance(mask, torch.Tensor)

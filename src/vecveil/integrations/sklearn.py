@@ -1,4 +1,4 @@
-"""scikit-learn: a transformer that protects embeddings in a pipeline, with a given or a fitted protector.
+"""scikit-learn: a transformer that protects embeddings with a given or fitted protector.
 
 make_pipeline(ProtectorTransformer("drug.vecveil"), LogisticRegression())
 ProtectorTransformer(method="subspace", target_utility=0.9).fit(X, labels)
@@ -42,23 +42,23 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     """Protects embeddings: `transform` as documents, `transform_queries` as queries.
 
     Args:
-        protector: or the path of its file; `fit` then learns nothing. With a method that rewrites texts, `transform`
-            takes texts and returns them rewritten, for a vectoriser behind it. None fits a protector.
-        method: what to fit: ``laplace`` with ``epsilon`` and ``gaussian`` with ``sigma`` learn nothing and need no
-            labels; every other method and scale hides what ``y`` says, see `vecveil.fit_labels`.
-        epsilon, sigma, noise_to_signal, target_utility: the scale, one of them.
+        protector: protector or path of its file; `fit` then learns nothing. With a text-level method `transform` maps
+            texts to rewritten texts. None fits a protector.
+        method: method to fit: ``laplace`` with ``epsilon`` and ``gaussian`` with ``sigma`` learn nothing and need no
+            labels; every other method and scale hides the labels ``y``, see `vecveil.fit_labels`.
+        epsilon, sigma, noise_to_signal, target_utility: the scale, exactly one.
         output: ``full``, or ``reduced`` for the kept coordinates alone.
         options: further arguments of `vecveil.fit_labels`.
         query_protection: ``same``, ``stronger`` or ``map-only``; see `vecveil.protector.policy`.
-        query_noise: times the documents' noise, for ``stronger``.
-        key: the path of a key file, or ``env:NAME``: a row gets the same release every time. Keys in memory work,
-            but such a transformer is neither cloned nor pickled.
-        ledger: or the path of its file; rows are named by their values.
+        query_noise: noise scale of queries for ``stronger``, relative to documents.
+        key: path of a key file, or ``env:NAME``: equal rows get equal releases. A transformer with keys in memory
+            can be neither cloned nor pickled.
+        ledger: ledger or path of its file; item ids come from the rows' values.
         random_state: None draws from a cryptographic generator. An int is repeatable and insecure, for experiments:
             the noise of a call then depends on it and on all rows of the call.
 
     Attributes:
-        protector_: the protector; a pickle holds it, and never a key.
+        protector_: fitted or given protector; a pickle holds it, but no key.
     """
 
     def __init__(
@@ -78,6 +78,7 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         ledger: Ledger | str | os.PathLike[str] | None = None,
         random_state: Any = None,
     ) -> None:
+        # scikit-learn's convention: store arguments unchanged and validate them in `fit`, so that clones are equal.
         self.protector = protector
         self.method = method
         self.epsilon = epsilon
@@ -100,23 +101,24 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         return tags
 
     def _learns_nothing(self) -> bool:
+        # Isotropic noise of a given scale depends on the dimension alone.
         names = ("epsilon", "sigma", "noise_to_signal", "target_utility")
         scales = [name for name in names if getattr(self, name) is not None]
         plain = (("laplace", ["epsilon"]), ("gaussian", ["sigma"]))
         return (self.method, scales) in plain and not self.options and self.output == "full"
 
     def fit(self, X: Any, y: Any = None) -> ProtectorTransformer:
-        """Fit the protector if none was given, and return self.
+        """Fit the protector unless one was given; return self.
 
         Args:
-            X: (N, n) clean embeddings, or texts for a method that rewrites them.
-            y: labels to hide, ten rows each at least.
+            X: (N, n) clean embeddings, or texts for a text-level method.
+            y: labels to hide, with at least ten rows each.
 
         Raises:
-            InvalidInputError: labels that are missing or do not fit, and what `vecveil.fit_labels` refuses.
-            IncompatibleError: another dimension than the protector's.
+            InvalidInputError: missing or invalid labels, or raised by `vecveil.fit_labels`.
+            IncompatibleError: the dimension differs from the protector's.
         """
-        self.__dict__.pop("_opened", None)  # of an earlier fit
+        self.__dict__.pop("_opened", None)  # the policy of an earlier fit
         if self.protector is not None:
             self.protector_ = replace(open_protector(self.protector), encoder=None)
             if self.protector_.rewriter is not None:
@@ -154,8 +156,8 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
                                        "Pass labels, or give protector=.")  # fmt: skip
         labels = np.asarray(y)
         if labels.dtype.kind == "f" and np.array_equal(labels, labels.round()):
-            labels = labels.astype(np.int64)  # classes that a pipeline has made numbers of
-        # Without a seed fit_labels draws its own.
+            labels = labels.astype(np.int64)  # class labels that a pipeline has converted to floats
+        # Without a random_state, fit_labels uses its default seed.
         seed = {} if self.random_state is None else {"seed": int(self._draw().integers(2**31))}
         return fit_labels(
             X,
@@ -171,11 +173,11 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         )
 
     def transform(self, X: Any) -> Any:
-        """Return ``X`` (N, n) protected as documents, (N, m); texts rewritten for a method that does so."""
+        """Return ``X`` (N, n) protected as documents, (N, m); rewritten texts for a text-level method."""
         return self._released(X, query=False)
 
     def transform_queries(self, X: Any) -> Any:
-        """Return ``X`` (N, n) protected as queries that are compared with transformed rows."""
+        """Return ``X`` (N, n) protected as queries, (N, m)."""
         return self._released(X, query=True)
 
     def _released(self, X: Any, *, query: bool) -> Any:
@@ -188,7 +190,8 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         return (policy.queries if query else policy.documents)(X, rng)
 
     def _draw(self, X: Any = None) -> np.random.Generator:
-        """Return the generator of one call, whose noise no other call repeats."""
+        """Return the generator of one call."""
+        # The rows enter the seed: with equal draws for two matrices, the difference of their releases has no noise.
         words = check_random_state(self.random_state).randint(2**32, size=4, dtype=np.uint32)
         digest = hashlib.sha256(words.tobytes() + (b"" if X is None else X.tobytes())).digest()
         return np.random.default_rng(np.frombuffer(digest, dtype=np.uint32))
@@ -205,7 +208,7 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         return self._opened
 
     def __getstate__(self) -> Any:
-        """Return the state without the opened key and ledger; their names stay."""
+        """Return the state with the names of key and ledger, without the opened ones."""
         state = dict(super().__getstate__())
         state.pop("_opened", None)
         return state

@@ -1,4 +1,4 @@
-"""Spark: DataFrames of vectors or texts protected batch by batch.
+"""Spark: protect DataFrames of vectors or texts batch by batch.
 
 protect_dataframe(spark.read.parquet("notes"), "drug.vecveil").write.parquet("protected")
 """
@@ -30,32 +30,30 @@ _EMBEDDING = "embedding"
 def protect_dataframe(
     df: Any, protector: Protector | str | os.PathLike[str], **options: Any
 ) -> Any:
-    """Return the DataFrame of the protected rows of ``df``: other columns, then ``embedding``, an array of floats.
+    """Return a DataFrame of the protected rows of ``df``: the kept columns, then ``embedding``, an array of floats.
 
-    Batches are Arrow tables (``mapInArrow``). Each worker of Spark loads protector, key and encoder once.
-
-    A DataFrame is lazy: Spark computes it at each action, and again where a task was lost or runs twice. With fresh
-    noise each time is a further release of every row, and several releases of a row reveal more than one. Write the
-    DataFrame once and read the files (``cache`` may evict and compute again), or use keyed noise, which repeats a
+    A DataFrame is lazy: Spark computes it at each action, and again for a task that is lost or runs twice. With fresh
+    noise each computation is a further release of every row, and several releases of a row reveal more than one. Write
+    the DataFrame once and read the files (``cache`` may evict and compute again), or use keyed noise, which repeats a
     row's release.
 
     Args:
-        df: of vectors (arrays of floats or doubles), or of texts, which are encoded.
-        protector: or the path of its file on this machine.
-        options: those of `vecveil.bulk.BulkJob` that are not about files. ``key`` is the path of a key file, or
-            ``env:NAME``, as each worker finds it.
+        df: DataFrame of vectors (arrays of floats or doubles), or of texts to encode.
+        protector: protector or path of its file on this machine.
+        options: options of `vecveil.bulk.BulkJob`, except those of files. ``key`` is the path of a key file or
+            ``env:NAME`` on each worker.
 
     Raises:
-        InvalidInputError: not a DataFrame, an option that is not one, or a key in place of its name.
-        ProtectorFileError, KeyFileError: no such protector or key.
+        InvalidInputError: an unknown option, or a key instead of its source.
+        ProtectorFileError, KeyFileError: the protector or key cannot be read.
         DataFileError: a column is missing, or may hold clean vectors.
 
-    Errors of the rows, such as `DataFileError` for NaN, are raised at the action, inside a ``PythonException``.
+    Errors in rows, such as `DataFileError` for NaN, are raised at the action, inside a ``PythonException``.
     """
     if not hasattr(df, "mapInArrow") or not hasattr(df, "schema"):
         raise InvalidInputError.of(_OWNER, "df", "a DataFrame of pyspark.sql", type(df).__name__)
     job = batch_job(protector, options, owner=_OWNER)
-    # No row is computed for this: Spark knows that there are none.
+    # The output schema follows from an empty batch; limit(0) computes no row.
     released = ArrowProtection(job).schema(df.limit(0).toArrow().schema)
     kept = {field.name: field for field in df.schema.fields}
     value = released.field(_EMBEDDING).type.value_type
@@ -68,11 +66,10 @@ def protect_dataframe(
 
 
 def _protected(job: BulkJob, batches: Iterable[Any]) -> Iterator[Any]:
-    """Protect the batches of one task."""
     pa = import_pyarrow()
     for batch in batches:
         table = protect_batch(job, batch)
         at = table.schema.get_field_index(_EMBEDDING)
-        # Spark knows no lists of fixed size.
+        # Spark has no fixed-size lists.
         flexible = table.column(at).cast(pa.list_(table.schema.field(at).type.value_type))
         yield from table.set_column(at, _EMBEDDING, flexible).to_batches()

@@ -1,4 +1,4 @@
-"""Arguments for the workers of Ray and Spark: a protector and names of keys, and nothing secret."""
+"""Job arguments for the workers of Ray and Spark: a protector and names of keys, no secrets."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["BATCH_OPTIONS", "Sealed", "anywhere", "batch_job", "protect_batch"]
 _ENVIRONMENT = "env:"
 _OF_FILES = {"protector", "format", "encoding", "delimiter"}
 BATCH_OPTIONS = tuple(field.name for field in fields(BulkJob) if field.name not in _OF_FILES)
-"""Options of `BulkJob` for batches."""
+"""Options of `BulkJob` that apply to batches."""
 
 
 class Sealed:
-    """A pickled argument whose repr is empty: engines write the arguments of their operators into logs."""
+    """A pickled argument with an empty repr: engines log the arguments of their operators."""
 
     __slots__ = ("_packed",)
 
@@ -29,7 +29,6 @@ class Sealed:
         self._packed = pickle.dumps(what)
 
     def open(self) -> Any:
-        """Return a copy of the argument."""
         return pickle.loads(self._packed)
 
     def __repr__(self) -> str:
@@ -48,8 +47,8 @@ def batch_job(
     """Return a job that every worker can open.
 
     Raises:
-        InvalidInputError: an unknown option, a key in place of its name, or raised by `BulkJob`.
-        ProtectorFileError, KeyFileError: no such protector or key.
+        InvalidInputError: an unknown option, a key instead of its source, or raised by `BulkJob`.
+        ProtectorFileError, KeyFileError: the protector or key cannot be read.
     """
     for name in options:
         if name not in BATCH_OPTIONS:
@@ -63,16 +62,14 @@ def batch_job(
     if key is not None:
         given["key"] = os.fspath(key)
     if given.get("carry") is not None:
+        # Hashable, for the cache of `_protection`.
         given["carry"] = tuple(given["carry"])
     return anywhere(BulkJob.of(protector, **given))
 
 
 def anywhere(job: BulkJob) -> BulkJob:
-    """Return ``job`` with absolute paths and the id of the current key.
-
-    Raises:
-        KeyFileError: no such key.
-    """
+    """Return ``job`` with absolute paths and the id of the current key."""
+    # Opened here for its errors and for the key id: all workers then use one key, even if the file gets a newer one.
     opened = job.opened()
     encoder = job.encoder or opened.protector.encoder_info.name
     if encoder is not None and os.path.exists(encoder):
@@ -86,7 +83,7 @@ def anywhere(job: BulkJob) -> BulkJob:
 
 @lru_cache(maxsize=1)
 def _protection(job: BulkJob) -> ArrowProtection:
-    """Return the protection of this process: protector, key and encoder are loaded once, not for every task."""
+    """Return this process's protection, which loads protector, key and encoder once."""
     return ArrowProtection(job)
 
 
@@ -94,13 +91,12 @@ def protect_batch(job: BulkJob, rows: Any) -> Any:
     """Return the protected rows of a ``pyarrow.Table`` or ``RecordBatch`` as a table.
 
     Raises:
-        VecveilError: raised by `ArrowProtection`. Other errors become a ReleaseError: engines write them into logs, and
-            messages of libraries may quote values.
+        VecveilError: raised by `ArrowProtection`; ReleaseError for any other error.
     """
     try:
         return _protection(job)(rows)
     except VecveilError as error:
         raise error.with_traceback(None) from None
-    except Exception as error:
+    except Exception as error:  # engines log errors, and messages of libraries may quote values
         raise ReleaseError.of("protect", "rows", "protected", f"the error {type(error).__name__}",
                               "Nothing of this batch was released.") from None  # fmt: skip

@@ -1,9 +1,8 @@
-"""A server that protects: OpenAI's ``POST /v1/embeddings`` in front of any encoder.
+"""Serve OpenAI's ``POST /v1/embeddings`` with protected vectors, in front of any encoder.
 
     vecveil serve -p drug.vecveil --upstream minilm --port 8080
 
-A program that asks OpenAI's API for embeddings gets protected ones by changing its base URL. Importing this package
-loads neither Starlette nor uvicorn nor aiohttp; `create_app` and `run` do.
+A client of OpenAI's API gets protected embeddings by changing its base URL.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Limits", "ServeSettings", "ServedPolicySettings", "Service", "UpstreamSettings", "create_app", "run"]
 
+# Loaded on first use: the settings alone need neither Starlette nor uvicorn nor aiohttp.
 _MODULES = {"create_app": "app", "run": "server", "Service": "service"}
 
 

@@ -1,4 +1,4 @@
-"""Read the keys that the configuration names: of clients, for the upstream, and of keyed noise."""
+"""Read the keys that the configuration names: client keys, the upstream's key, and noise keys."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from vecveil.randomness import NoiseKeys
 __all__ = ["ApiKeys", "read_noise_keys", "read_secret"]
 
 ENVIRONMENT = "env:"
+# 16 random characters hold at least 64 bits (hexadecimal), beyond guessing over a network.
 _MIN_CHARACTERS = 16
 _MAX_FILE_BYTES = 2**20
 
 
 class ApiKeys:
-    """The keys of which a client must show one; only their digests are kept in memory.
+    """API keys that clients may present; memory holds only their digests.
 
     Args:
-        source: ``env:NAME``, or a file that its owner alone can read, with one key a line; lines with # are comments.
+        source: ``env:NAME``, or a file with mode 600; one key a line, # starts a comment line.
 
     Raises:
-        KeyFileError: no key, a short one, or a file that others can read.
+        KeyFileError: no key, a short key, or a file that others can read.
     """
 
     def __init__(self, source: str) -> None:
@@ -35,22 +36,23 @@ class ApiKeys:
             constraint = f"keys of at least {_MIN_CHARACTERS} characters, one a line"
             fix = "Make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
             raise KeyFileError.of("serve", "api_keys", constraint, "others", fix=fix)
+        # Random keys need no salt and no slow hash; digests give `compare_digest` equal lengths.
         self._digests = [hashlib.sha256(key.encode()).digest() for key in keys]
 
     def __repr__(self) -> str:
         return f"ApiKeys({len(self._digests)})"
 
     def allow(self, authorization: bytes | None) -> bool:
-        """Return whether the header holds a key; its duration tells nothing about the keys."""
+        """Return whether the header holds a valid key, in time that does not depend on the keys."""
         scheme, _, given = (authorization or b"").partition(b" ")
         shown = hashlib.sha256(given.strip()).digest()
-        # Compare with every key, whichever fits.
+        # No early exit: the duration must not show which key matched.
         known = sum(hmac.compare_digest(digest, shown) for digest in self._digests) > 0
         return known and scheme.lower() == b"bearer"
 
 
 def read_noise_keys(source: str | None) -> NoiseKeys | None:
-    """Return the keys of keyed noise in a file, or in ``env:NAME``."""
+    """Return the noise keys in a file or in ``env:NAME``."""
     if source is None:
         return None
     if source.startswith(ENVIRONMENT):
@@ -62,12 +64,13 @@ def read_secret(source: str, param: str) -> str:
     """Return the content of ``env:NAME`` or of a file, stripped.
 
     Raises:
-        KeyFileError: nothing there, or a file that others can read. The message holds neither value nor source: a
-            secret may have been passed in place of its name.
+        KeyFileError: no value, or a file that others can read. The message quotes neither value nor source: the
+            source may be a secret passed in place of its name.
     """
     owner = "serve"
     if source.startswith(ENVIRONMENT):
         name = source.removeprefix(ENVIRONMENT)
+        # Only a plausible variable name is quoted in the error below.
         valid = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,60}", name)
         value = os.environ.get(name, "").strip() if valid else ""
         if not value:
@@ -77,6 +80,7 @@ def read_secret(source: str, param: str) -> str:
     path = Path(source)
     try:
         found = path.stat()
+        # Windows has no mode bits; access control lists are not checked.
         others = found.st_mode & 0o077 if os.name == "posix" else 0
         if others:
             raise KeyFileError.of(owner, param, "a file readable by its owner alone", f"mode {others:o} for others",

@@ -35,7 +35,7 @@ __all__ = ["create_app", "unless_gone"]
 T = TypeVar("T")
 
 _ROUTES = ("/v1/embeddings", "/v1/models", "/health", "/metrics")
-_CLIENT_GONE = 499
+_CLIENT_GONE = 499  # nginx's status for a client that closed the connection; appears in logs only
 
 
 def create_app(
@@ -49,11 +49,11 @@ def create_app(
     """Return the ASGI application.
 
     Args:
-        service: answers the requests; it is closed with the application.
-        keys: of which a client must show one as a bearer token; None admits everybody.
+        service: service behind the routes; closed with the application.
+        keys: accepted bearer tokens; None admits everybody.
         routers: further routes, such as a page at ``/``. They must not answer with clean vectors.
-        open_paths: paths that need no key, besides ``/health``: a page that a browser opens cannot show one.
-        hosts: names that the header Host may have; None takes any, see `Admission`.
+        open_paths: further paths that need no key, such as a page that a browser opens.
+        hosts: accepted values of the header Host; see `Admission`.
     """
 
     @asynccontextmanager
@@ -73,7 +73,7 @@ def create_app(
             Route("/metrics", routes.metrics, methods=["GET"]),
             *(route for router in routers for route in router.routes),
         ],
-        # Starlette runs it inside its own error page, which would show a traceback, and outside of routing.
+        # Starlette puts this inside its own error page, which could show a traceback, and outside routing.
         middleware=[Middleware(_Guard, service, admission)],
         exception_handlers={HTTPException: _as_api_error},
         lifespan=lifespan,
@@ -81,7 +81,7 @@ def create_app(
 
 
 def _as_api_error(request: Request, error: Exception) -> Response:
-    """Raise the framework's errors in our words: theirs may repeat what was sent."""
+    """Raise the framework's error as an `ApiError`: its own text may repeat the request."""
     status = getattr(error, "status_code", 400)
     texts = {
         404: ("There is no such path; embeddings are at POST /v1/embeddings.", "unknown_path"),
@@ -92,22 +92,20 @@ def _as_api_error(request: Request, error: Exception) -> Response:
 
 
 class _Guard:
-    """Middleware around every request: admission, a request id, error answers, metrics and one log line.
-
-    Whatever goes wrong inside is answered in OpenAI's shape, without details.
-    """
+    """Middleware: admission, request id, error answers in OpenAI's shape, metrics, one log line."""
 
     def __init__(self, app: ASGIApp, service: Service, admission: Admission) -> None:
         self._app, self._service, self._admission = app, service, admission
         self._running = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        if scope["type"] != "http":
+        if scope["type"] != "http":  # lifespan events; uvicorn runs with ws="none"
             await self._app(scope, receive, send)
             return
         started = time.perf_counter()
+        # A fixed set: a client must not create metric labels, nor write its path into the log.
         route = scope["path"] if scope["path"] in _ROUTES else "other"
+        # Never taken from a client's header, which could inject text into the log.
         request_id = f"req-{secrets.token_hex(12)}"
         metrics = self._service.metrics
         status = 0
@@ -120,7 +118,7 @@ class _Guard:
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
             await send(message)
 
-        self._running += 1  # per process: the gauge adds up all processes
+        self._running += 1  # the limit counts this process, the gauge all processes
         metrics.running.inc()
         try:
             self._admission.check(scope, running=self._running)
@@ -136,7 +134,8 @@ class _Guard:
             if shown.status >= 500 and not isinstance(error, ApiError):
                 name = type(error).__name__
                 event("failed", level=logging.ERROR, id=request_id, code=shown.code, exception=name)
-            if status:  # half an answer is out: close the connection, which the client sees
+            # The head of the answer is out: only a closed connection can still show the failure.
+            if status:
                 raise ConnectionAbortedError from None
             await _send(answer, shown.status, shown.headers(), shown.body())
         finally:
@@ -165,7 +164,7 @@ class _Routes:
         headers = headers_of(request.scope)
         body = await read_body(request.receive, headers, limits)
         parsed = parse_request(body, headers, max_inputs=limits.inputs, client_ids=service.client_ids)
-        # The body is read: the next message can only be the end of the connection.
+        # The body is read: the next message can only be a disconnect.
         answer = await unless_gone(request.receive, service.answer(parsed, headers))
         return Response(answer, media_type="application/json")
 
@@ -203,10 +202,10 @@ class _Routes:
 
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of ``work``, or cancel it once the client has closed the connection.
+    """Return the result of ``work``; cancel it when the client disconnects.
 
     Raises:
-        ClientGone: the client closed the connection.
+        ClientGone: the client disconnected.
     """
 
     async def disconnected() -> None:
@@ -219,7 +218,8 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
         if not working.done():
             raise ClientGone
         return working.result()
-    finally:  # also where the server ends and cancels this task
+    finally:  # also when a shutdown cancels this task
         gone.cancel()
         working.cancel()
+        # Wait for the cancellation: the work must not outlive the request it belongs to.
         await asyncio.wait({working})

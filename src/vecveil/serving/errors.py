@@ -1,6 +1,6 @@
-"""Errors in the shape that OpenAI's clients expect: ``{"error": {"message", "type", "param", "code"}}``.
+"""API errors in OpenAI's shape: ``{"error": {"message", "type", "param", "code"}}``.
 
-No message holds a text, a vector, a key, a header, or a word that an upstream said.
+No message holds a text, a vector, a key, a header, or a word of an upstream's answer.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ __all__ = ["INVALID", "SERVER", "ApiError", "ClientGone", "UpstreamError", "api_
 INVALID = "invalid_request_error"
 SERVER = "server_error"
 RATE_LIMIT = "rate_limit_error"
-# Codes of an upstream that a client may read; any other one could hold what was sent.
+# Upstream codes passed on to clients; any other string could quote the request.
 _UPSTREAM_CODES = frozenset({"context_length_exceeded", "model_not_found", "insufficient_quota", "invalid_api_key"})
 
 
 class ClientGone(Exception):
-    """The client closed the connection before there was an answer."""
+    """Raised when the client disconnects before the answer is ready."""
 
 
 class ApiError(Exception):
-    """An error that a client gets as its answer.
+    """Error that is sent to the client.
 
     Args:
         status: HTTP status code.
-        text: sentence for people.
+        text: message.
         kind: OpenAI's ``type``.
-        code: for programs; also the label of the error's count in the metrics.
+        code: stable code; also a label of the metric ``vecveil_errors``.
         param: field of the request at fault.
         retry_after: seconds after which a retry may succeed.
     """
@@ -56,27 +56,26 @@ class ApiError(Exception):
         self.code, self.param, self.retry_after = code, param, retry_after
 
     def body(self) -> bytes:
-        """Return the JSON."""
         error = {"message": self.text, "type": self.kind, "param": self.param, "code": self.code}
         return json.dumps({"error": error}).encode()
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Return the response headers."""
         headers = [(b"content-type", b"application/json")]
         if self.retry_after is not None:
+            # At least 1: HTTP has whole seconds, and 0 invites a busy loop.
             headers.append((b"retry-after", str(max(1, round(self.retry_after))).encode()))
-        if self.status == 401:
+        if self.status == 401:  # required by RFC 9110, section 15.5.2
             headers.append((b"www-authenticate", b"Bearer"))
         return headers
 
 
 class UpstreamError(ApiError):
-    """The upstream did not answer, or not with vectors.
+    """Raised when the upstream does not answer, or not with vectors.
 
     Args:
-        lost: whether the upstream could not be reached, so that another server may answer next time.
-        refused: HTTP status with which the upstream refused the request.
-        options: of `ApiError`.
+        lost: whether the connection failed, after which another server may answer.
+        refused: HTTP status of the upstream's refusal.
+        options: keyword arguments of `ApiError`.
     """
 
     def __init__(
@@ -87,12 +86,13 @@ class UpstreamError(ApiError):
 
 
 def api_error_of(error: Exception) -> ApiError:
-    """Return the answer for ``error``; everything unexpected is a 500 without details."""
+    """Return the answer for ``error``: a 500 without details for unexpected exceptions."""
+    # Subclasses first: LedgerCapError is a LedgerError, and every class here but ApiError a VecveilError.
     match error:
         case ApiError():
             return error
         case LedgerCapError():
-            # Not 429: clients retry that by themselves, and the cap stays.
+            # Not 429: clients retry it automatically, and the cap does not recover.
             text = f"Releases of {error.items} of the inputs would exceed the cap of the ledger; nothing was released."
             return ApiError(403, text, kind="permission_error", code="release_cap_reached")
         case LedgerError():
@@ -112,11 +112,9 @@ def api_error_of(error: Exception) -> ApiError:
 
 
 def upstream_refusal(status: int, content: bytes, retry_after: str | None) -> UpstreamError:
-    """Return the error for an upstream's answer that is not 200; of the answer it shows the status and a known code.
+    """Return the error for an upstream's answer that is not 200.
 
-    Args:
-        content: body of the answer, or its beginning.
-        retry_after: header of that name.
+    The error shows the status and a known code, nothing else of ``content``, which may be cut off.
     """
     code = _upstream_code(content)
     named = f" ({code})" if code else ""
@@ -124,6 +122,7 @@ def upstream_refusal(status: int, content: bytes, retry_after: str | None) -> Up
         text = f"The upstream takes no more requests at the moment{named}."
         return UpstreamError(429, text, code="upstream_rate_limited", kind=RATE_LIMIT,
                              retry_after=_seconds(retry_after), refused=status)  # fmt: skip
+    # Always 401: OpenAI's clients map it to AuthenticationError.
     if status in (401, 403):
         text = f"The upstream refused the key{named}."
         return UpstreamError(401, text, code="upstream_authentication", kind=INVALID, refused=status)
@@ -131,6 +130,7 @@ def upstream_refusal(status: int, content: bytes, retry_after: str | None) -> Up
         text = (f"The upstream refused the request with HTTP {status}{named}: is a text too long for it, or does it "
                 "not know the model?")  # fmt: skip
         return UpstreamError(404 if status == 404 else 400, text, code="upstream_refused", kind=INVALID, refused=status)
+    # What remains is the upstream's own failure, a gateway error for our client.
     wait = _seconds(retry_after) if retry_after else None
     text = f"The upstream answered with HTTP {status}."
     return UpstreamError(502, text, code="upstream_failed", retry_after=wait, refused=status)
@@ -146,6 +146,7 @@ def _upstream_code(content: bytes) -> str | None:
 
 def _seconds(retry_after: str | None) -> float:
     try:
+        # Bounded: the header comes from the upstream and reaches the client.
         return min(3600.0, max(0.0, float(retry_after or 1.0)))
-    except ValueError:  # a date
+    except ValueError:  # RFC 9110 also allows a date
         return 1.0

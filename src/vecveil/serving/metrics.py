@@ -1,4 +1,4 @@
-"""Metrics for Prometheus. Labels come from the configuration and from our own code, never from a client."""
+"""Prometheus metrics of the server. Labels never hold client input."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ except ImportError:
 __all__ = ["MULTIPROCESS_FOLDER", "Metrics", "drop_ended_processes"]
 
 MULTIPROCESS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-"""Variable by which prometheus_client keeps metrics in files, which the worker processes share."""
+"""Environment variable: folder of the metric files that worker processes share."""
+# Buckets: a short text through a local encoder takes milliseconds, a full batch through a slow API up to a minute.
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 
 class Metrics:
-    """The metrics of one server; of all its processes where `MULTIPROCESS_FOLDER` is set.
+    """Metrics of one server, over all its processes where `MULTIPROCESS_FOLDER` is set.
 
     Raises:
         InvalidInputError: `MULTIPROCESS_FOLDER` names no folder that can be written to.
@@ -31,6 +32,7 @@ class Metrics:
 
     def __init__(self) -> None:
         _check_folder(_folder())
+        # Not the global registry: a second service in one process would register the names twice.
         self._registry = registry = prometheus_client.CollectorRegistry()
         timed: Any = {"registry": registry, "buckets": _SECONDS}
         self.requests = Counter("vecveil_requests", "Requests answered.", ["route", "status"], registry=registry)
@@ -47,12 +49,13 @@ class Metrics:
 
     @property
     def content_type(self) -> str:
-        """Media type of `text`."""
+        """Media type of the text format."""
         return prometheus_client.CONTENT_TYPE_LATEST
 
     def text(self) -> bytes:
         """Return the metrics in Prometheus' format."""
         registry = self._registry
+        # A fresh registry reads the files of all processes, whichever process answers the scrape.
         if (folder := _folder()) is not None:
             registry = prometheus_client.CollectorRegistry()
             multiprocess.MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]
@@ -60,12 +63,12 @@ class Metrics:
 
 
 def drop_ended_processes() -> None:
-    """Drop the requests in progress of workers that have ended; what they counted stays."""
+    """Drop the gauges of ended workers; their counters stay."""
     folder = _folder()
     for path in Path(folder).glob("gauge_live*_*.db") if folder is not None else ():
         pid = path.stem.rpartition("_")[2]
         try:
-            os.kill(int(pid), 0)
+            os.kill(int(pid), 0)  # signal 0 tests for existence
         except ProcessLookupError:
             multiprocess.mark_process_dead(pid, folder)  # type: ignore[no-untyped-call]
         except (ValueError, PermissionError):
@@ -73,10 +76,12 @@ def drop_ended_processes() -> None:
 
 
 def _folder() -> str | None:
+    # prometheus_client still reads its older lower-case name.
     return os.environ.get(MULTIPROCESS_FOLDER, os.environ.get(MULTIPROCESS_FOLDER.lower()))
 
 
 def _check_folder(folder: str | None) -> None:
+    # prometheus_client would raise a bare OSError when it opens its first file.
     if folder is not None and not (os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)):
         raise InvalidInputError.of("serve", MULTIPROCESS_FOLDER, "unset, or a folder that can be written to",
                                    "something else", "prometheus-client keeps metrics there.",

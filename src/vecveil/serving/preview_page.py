@@ -1,7 +1,7 @@
-"""The page at ``/``: people see what an attacker reads of a few texts, before and after protection.
+"""The page at ``/``: show what an attack recovers from a few texts, before and after protection.
 
-Its HTML, CSS and JavaScript lie in the folder ``page`` beside this module. The command passes in the function that
-attacks: serving knows no attacks. The page keeps protectors that visitors load and one job, in memory alone.
+The folder ``page`` holds its HTML, CSS and JavaScript. The CLI passes in the attack, which this package must not
+import. Loaded protectors and the one job stay in memory.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ __all__ = ["PAGE_OPEN_PATHS", "PageLimits", "PageTexts", "PreviewFunction", "Pre
 
 Encode = Callable[[Sequence[str]], Embeddings]
 Report = Callable[[float, str], None]
-"""Called between the steps of a job with its progress; raises to end the job."""
+"""``report(share, what)``: called between the steps of a job; raises to end it."""
 PreviewFunction = Callable[..., dict[str, Any]]
-"""``preview(protector, texts, words, *, encode, encoder, report)``: attack the texts; return JSON without them."""
+"""``preview(protector, texts, words, *, encode, encoder, report)``: return the attack's result as JSON."""
 
 _FILES = {
     "/": ("index.html", "text/html"),
@@ -55,7 +55,8 @@ _FILES = {
     "/page/page.js": ("page.js", "text/javascript"),
 }
 PAGE_OPEN_PATHS = tuple(_FILES)
-"""Paths that a browser must get before its user can type a key; they hold nothing of the server."""
+"""Static files, served without a key: the user enters the key on the page."""
+# No inline or foreign script may run: injected text could otherwise read the key and the texts.
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
@@ -66,7 +67,7 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-store",
+    "Cache-Control": "no-store",  # keep results out of the browser's disk cache
 }
 _ENCODING_SECONDS = 120.0
 
@@ -76,9 +77,9 @@ class PageTexts:
     """Initial content of the page.
 
     Attributes:
-        words: to guess.
+        words: candidate words.
         samples: texts to attack.
-        background: description of the attacker's training texts: "400 of ...".
+        background: description of the attacker's training texts.
     """
 
     words: Sequence[str]
@@ -91,10 +92,9 @@ class PageLimits:
     """Limits of the page.
 
     Attributes:
-        texts, words: number in one job.
-        text_characters, word_characters: length of each.
+        texts, words: number per job.
         file_bytes: size of a protector's file.
-        files: loaded protectors that are kept in memory.
+        files: loaded protectors kept in memory.
     """
 
     texts: int = 20
@@ -110,13 +110,14 @@ class PageLimits:
 
     @property
     def job_bytes(self) -> int:
-        """The largest body of a job: each character at its longest in JSON."""
+        """Largest body of a job."""
+        # JSON escapes a character beyond the BMP as two \uXXXX: 12 bytes. 4,096 for the syntax.
         return 12 * (self.texts * self.text_characters + self.words * self.word_characters) + 4096
 
 
 @dataclass(frozen=True, repr=False)
 class JobRequest:
-    """A protector, texts to attack, and words to guess from."""
+    """Protector id, texts to attack, candidate words."""
 
     protector: str
     texts: tuple[str, ...]
@@ -124,16 +125,13 @@ class JobRequest:
 
 
 def parse_job(body: bytes, limits: PageLimits) -> JobRequest:
-    """Return the job in a body.
-
-    Raises:
-        ApiError: 400, with the field at fault.
-    """
+    """Return the job in a body."""
     content = parse_object(body)
     protector = content.get("protector")
     if not isinstance(protector, str) or not 0 < len(protector) <= 200:
         raise ApiError(400, "Choose a protector.", code="no_protector", param="protector")
     texts = _lines(content, "texts", 1, limits.texts, limits.text_characters)
+    # At least two words: a guess among one is always right.
     return JobRequest(protector, texts, _lines(content, "words", 2, limits.words, limits.word_characters))
 
 
@@ -156,12 +154,12 @@ def _lines(content: dict[str, Any], name: str, fewest: int, most: int, longest: 
 
 
 class _StoppedError(Exception):
-    """Raised by a report of progress to end the job's work."""
+    """Raised inside a job's work to end it."""
 
 
 @dataclass(eq=False, repr=False)
 class PreviewJob:
-    """A preview that runs or has ended."""
+    """A running or ended preview."""
 
     id: str
     state: Literal["running", "done", "failed", "cancelled"] = "running"
@@ -174,20 +172,21 @@ class PreviewJob:
     stop: bool = False
 
     def describe(self) -> dict[str, Any]:
-        """Return what the page polls."""
+        """Return the job's state as JSON."""
         shown = ("id", "state", "share", "what", "error", "code", "result")
         return {name: getattr(self, name) for name in shown}
 
 
 class PreviewJobs:
-    """Runs one job at a time on a thread; keeps its result until it is fetched or too old.
+    """Runs one job at a time on a thread and keeps its result until it is fetched or expires.
 
     Args:
-        abandoned: seconds without a poll after which a job is stopped; browsers let a hidden page poll once a minute.
-        kept: seconds that a result waits to be fetched.
+        abandoned: seconds without a poll after which a job is stopped.
+        kept: seconds after which an unfetched result is dropped.
     """
 
     def __init__(self, *, abandoned: float = 150.0, kept: float = 300.0) -> None:
+        # The default for `abandoned` exceeds 60 s: browsers throttle the timers of hidden pages to one a minute.
         self._abandoned, self._kept = abandoned, kept
         self._lock = threading.Lock()
         self._job: PreviewJob | None = None
@@ -200,6 +199,7 @@ class PreviewJobs:
             ApiError: 429, another job is running.
         """
         with self._lock:
+            # The thread, not the job's state: a cancelled job works on until its next report.
             if self._thread is not None and self._thread.is_alive():
                 raise _busy("Another preview is running on this server, which does one at a time.")
             job = self._job = PreviewJob(secrets.token_urlsafe(16))
@@ -208,10 +208,10 @@ class PreviewJobs:
         return job
 
     def poll(self, id: str) -> dict[str, Any]:
-        """Return the state of a job; the end of a job is returned once.
+        """Return a job's state; drop an ended job.
 
         Raises:
-            ApiError: 404, no job of that id (any more).
+            ApiError: 404, no such job.
         """
         with self._lock:
             job = self._find(id)
@@ -221,7 +221,7 @@ class PreviewJobs:
             return job.describe()
 
     def cancel(self, id: str) -> None:
-        """Stop a job at its next step and drop its result; raises as `poll`."""
+        """Stop a job at its next report and drop its result; raises as `poll`."""
         with self._lock:
             job = self._find(id)
             job.stop = True
@@ -241,17 +241,18 @@ class PreviewJobs:
 
         try:
             result = work(report)
-            report(1.0, "done")  # a job that was stopped in its last step has no result
-            job.result, job.state = result, "done"
+            report(1.0, "done")  # raises if the job was cancelled in its last step
+            job.result, job.state = result, "done"  # state last: `poll` reads without waiting for this thread
         except _StoppedError:
             job.state = "cancelled"
         except ApiError as error:
             job.error, job.code, job.state = error.text, error.code, "failed"
         except VecveilError as error:
             job.error, job.state = str(error), "failed"
-        except Exception as error:  # its message may hold a text
+        except Exception as error:  # the message may quote a text
             job.error, job.state = "Something unexpected failed.", "failed"
             event("preview failed", level=logging.ERROR, exception=type(error).__name__)
+        # A result holds recovered words: do not keep it for a visitor who has left.
         timer = threading.Timer(self._kept, self._drop, (job,))
         timer.daemon = True
         timer.start()
@@ -268,11 +269,11 @@ def _busy(text: str) -> ApiError:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PageProtector:
-    """A protector on the page, and the upstream of its clean vectors.
+    """A protector on the page and the upstream of its clean vectors.
 
     Attributes:
-        id: of a served one its name; of a loaded one a random word that only its visitor knows.
-        model: name under which the upstream is asked.
+        id: policy name of a served protector; random and secret for a loaded one.
+        model: model name for the upstream.
     """
 
     id: str
@@ -283,7 +284,7 @@ class PageProtector:
     served: bool
 
     def describe(self) -> dict[str, Any]:
-        """Return what the page shows of it."""
+        """Return the page's description of the protector."""
         protector, guarantee = self.protector, self.protector.guarantee
         return {
             "id": self.id,
@@ -301,19 +302,19 @@ class PageProtector:
 
 
 class _Shelf:
-    """Served protectors, and the latest ``most`` that visitors have loaded, which are listed to nobody."""
+    """Served protectors, and the last ``most`` loaded by visitors, which are not listed."""
 
     def __init__(self, served: Mapping[str, tuple[Protector, Upstream]], most: int) -> None:
         self.served = {}
         for name, (protector, upstream) in served.items():
-            # An upstream that lets clients choose is asked for the model of the fit, if it is known.
+            # For an upstream that takes models: the fitted model, from an encoder name "URL#MODEL".
             _, _, model = str(protector.encoder_info.name or "").partition("#")
             self.served[name] = PageProtector(name, name, protector, upstream, model or name, served=True)
         self._loaded: OrderedDict[str, PageProtector] = OrderedDict()
         self._most = most
 
     def get(self, id: str) -> PageProtector:
-        """Return the protector of that id; raises ApiError 404."""
+        """Return a protector; raise ApiError 404 for an unknown id."""
         found = self._loaded.get(id) or self.served.get(id)
         if found is None:
             text = "There is no such protector here (any more): load the file again."
@@ -321,29 +322,30 @@ class _Shelf:
         return found
 
     def add(self, content: bytes, name: str) -> PageProtector:
-        """Return the protector in a file; nothing in the file is run.
+        """Load and return the protector in ``content``; nothing in it is executed.
 
         Raises:
-            ApiError: no protector, or one for another encoder.
+            ApiError: no protector, or a protector for another encoder.
         """
         protector = _read(content)
         partner = self._partner(protector)
-        id = secrets.token_urlsafe(16)
+        id = secrets.token_urlsafe(16)  # unguessable: whoever knows it may use the protector
         added = PageProtector(id, name, protector, partner.upstream, partner.model, served=False)
         self._loaded[id] = added
-        while len(self._loaded) > self._most:  # drop the oldest
+        while len(self._loaded) > self._most:
             self._loaded.popitem(last=False)
         return added
 
     def remove(self, id: str) -> None:
-        """Drop a loaded protector."""
         self._loaded.pop(id, None)
 
     def _partner(self, protector: Protector) -> PageProtector:
-        """Return a served protector of the same encoder: an encoder that a file names is never loaded."""
+        """Return a served protector with the same encoder."""
+        # Never load an encoder by the name in an uploaded file: it may be any folder or URL.
         info = protector.encoder_info
         for served in self.served.values():
             own = served.protector.encoder_info.fingerprint
+            # Without fingerprints the dimension decides here; the probe still verifies before encoding.
             same = None in (info.fingerprint, own) or info.fingerprint == own
             if same and served.protector.dimension == protector.dimension:
                 return served
@@ -354,7 +356,7 @@ class _Shelf:
 
 
 def _read(content: bytes) -> Protector:
-    # The reader needs a file: it is removed before the answer.
+    # The reader needs a path; the file is readable by this user alone and removed before the answer.
     with tempfile.TemporaryDirectory(prefix="vecveil-page-") as folder:
         path = Path(folder) / "protector.vecveil"
         path.touch(mode=0o600)
@@ -376,14 +378,13 @@ def page_router(
     limits: PageLimits | None = None,
     server_limits: Limits | None = None,
 ) -> Router:
-    """Return the routes of the page: ``/``, and its requests under ``/page/``.
+    """Return the routes of the page: ``/``, and its API under ``/page/``.
 
     Args:
-        served: protectors by the names of their policies, with their upstreams.
-        preview: attack.
+        served: protectors and their upstreams by policy name.
+        preview: the attack.
         texts: initial content.
-        limits: of texts, words and files.
-        server_limits: of the time that a body may take.
+        server_limits: source of the time limit for bodies.
     """
     page = _Page(served, preview, texts, limits or PageLimits(), server_limits or Limits())
     return Router(
@@ -434,15 +435,15 @@ class _Page:
         )
 
     async def load(self, request: Request) -> Response:
-        """Load a protector's file; nothing in it is run, and its encoder is never loaded."""
-        if self._loading:  # each takes memory, and a large one a processor for a while
+        if self._loading:  # one at a time bounds memory and processor use
             raise _busy("Another file is being loaded.")
-        self._loading = True  # no await since the check: both run on the loop's thread
+        self._loading = True  # no await since the check, so no other request comes between
         try:
             content = await self._body(request, "application/octet-stream", self._limits.file_bytes)
+            # Shown on the page: reduced to harmless characters.
             given = request.headers.get("x-file-name", "")[:80]
             name = "".join(c for c in given if c.isascii() and (c.isalnum() or c in " ._-")) or "file"
-            # Its description is computed from n × n numbers: not on the thread that serves.
+            # On a thread: the guarantee is computed from n × n matrices.
             described = await asyncio.to_thread(lambda: self._shelf.add(content, name).describe())
             return _json(described, status=201)
         finally:
@@ -476,10 +477,11 @@ class _Page:
         upstream = VerifiedUpstream("page", chosen.protector, chosen.upstream)
 
         def encode(texts: Sequence[str]) -> Embeddings:
-            # Through the upstream, in turn with the requests that are served.
+            # Called on the job's thread; the upstream belongs to the event loop, where it also batches requests.
             work = upstream.embed(list(texts), model=chosen.model, headers=headers)
             return asyncio.run_coroutine_threadsafe(work, loop).result(timeout=_ENCODING_SECONDS).vectors
 
+        # Identifies the encoder to the preview, which may reuse vectors of its background texts.
         encoder = f"{chosen.upstream.name} {chosen.model} {chosen.protector.encoder_info.fingerprint}"
         return lambda report: self._preview(
             chosen.protector, parsed.texts, parsed.words, encode=encode, encoder=encoder, report=report
@@ -492,7 +494,8 @@ class _Page:
 
 
 def _refuse_other_sites(request: Request) -> None:
-    """Refuse what another site's page requests through the user's browser."""
+    """Raise ApiError 403 for a request that another site's page makes through the user's browser."""
+    # Browsers set Sec-Fetch-Site and pages cannot change it; programs do not send it.
     if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
         raise ApiError(403, "The request comes from another site.", code="other_site")
 

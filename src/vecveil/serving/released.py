@@ -1,7 +1,6 @@
-"""Release vectors: the one gate through which they leave the server.
+"""Release vectors: the only path by which vectors leave the server.
 
-What a client gets is written from a `Released`, which `release` alone can make: a clean vector cannot get into an
-answer by a slip elsewhere.
+An answer is serialised from a `Released`, which only `release` creates. A mistake elsewhere cannot send a clean vector.
 """
 
 from __future__ import annotations
@@ -19,19 +18,21 @@ from vecveil.types import Embeddings
 
 __all__ = ["Released", "release"]
 
+# Private token of `release`: an accidental constructor call raises. It guards against mistakes, not attacks.
 _GATE = object()
 
 
 class Released:
-    """Vectors that a policy returned and `release` checked."""
+    """Released vectors, checked by `release`."""
 
     __slots__ = ("_vectors",)
 
     def __init__(self, vectors: Embeddings, gate: object = None) -> None:
         if gate is not _GATE:
             raise TypeError("Released: made by release() alone, from what a policy returned.")
+        # OpenAI's base64 encoding is little-endian float32, on every host.
         self._vectors = np.ascontiguousarray(vectors, dtype="<f4")
-        self._vectors.setflags(write=False)  # what was checked stays as it is
+        self._vectors.setflags(write=False)  # no change after the checks
 
     def __len__(self) -> int:
         return len(self._vectors)
@@ -40,7 +41,7 @@ class Released:
         return f"Released{self._vectors.shape}"
 
     def to_json(self, *, model: str, as_base64: bool, tokens: int) -> bytes:
-        """Return the answer to ``POST /v1/embeddings``."""
+        """Return the JSON answer to ``POST /v1/embeddings``."""
         if as_base64:
             rows = [b2a_base64(row, newline=False).decode() for row in self._vectors]
         else:
@@ -62,33 +63,31 @@ def release(
     """Return the clean vectors (N, n) of ``texts`` as the policy releases them.
 
     Args:
-        clean: of the encoder; of the rewritten texts, for a method that rewrites texts.
-        side: ``document`` or ``query``.
-        texts: as the client sent them.
-        ids: names of the items; None names them by their texts.
+        clean: vectors of the texts, or of the rewritten texts for a text-level method.
+        texts: texts as the client sent them.
+        ids: item ids; None uses the texts.
 
     Raises:
-        ReleaseError: the policy returned no finite vectors of its dimension, or a clean one; nothing leaves.
-        VecveilError: raised by the policy.
+        ReleaseError: the policy returned vectors of another shape, NaN, infinity, or a clean vector.
     """
     if len(clean) != len(texts):
         raise _refused("one for each text", f"{len(clean)} for {len(texts)}")
     if policy.rewrites_texts:
-        # The rewriting was the protection: these are vectors of other texts than the client's.
+        # Rewriting was the protection: these are the vectors of the rewritten texts.
         vectors, may_be_clean = clean, True
     else:
         protect = policy.queries if side == "query" else policy.documents
         vectors = protect(clean, ids=ids, texts=list(texts))
-        # A map leaves a vector as it is that holds nothing of what the map erases.
+        # The map leaves a vector unchanged if it has no component in the erased directions.
         may_be_clean = side == "query" and policy.query_protection == "map-only"
     expected = (len(texts), policy.protector.released_dimension)
     if not isinstance(vectors, np.ndarray) or vectors.shape != expected:
         raise _refused("of the shape that the protector releases", "another shape")
-    with np.errstate(over="ignore"):  # beyond float32 is infinite, and refused next
+    with np.errstate(over="ignore"):  # overflow gives infinity, refused below
         vectors = vectors.astype(np.float32)
     if not np.isfinite(vectors).all():
         raise _refused("finite", "NaN or infinity")
-    # Noise changes every row: an equal row means that protection did not run.
+    # A method leaves a row unchanged with negligible probability: an equal row shows that it did not run.
     if not may_be_clean and vectors.shape == clean.shape:
         equal = (vectors == np.asarray(clean, dtype=np.float32)).all(axis=1)
         if equal.any():

@@ -1,6 +1,6 @@
-"""Refuse or parse a request: host, client key, load, body, and every field of ``POST /v1/embeddings``.
+"""Admit and parse requests: host, API key, load, body, and the fields of ``POST /v1/embeddings``.
 
-Every refusal of a client's request is an `ApiError` raised here, or by `Service.choose` for an unknown policy.
+Every rejection is an `ApiError` raised here, or by `Service.choose` for an unknown policy.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ ID_FIELD = "vecveil_ids"
 
 _MAX_NAME = 256
 _MAX_ID = 512
-# A busy server must still answer its supervisor and Prometheus.
+# A busy server must still answer health checks and Prometheus.
 _UNLIMITED = ("/health", "/metrics")
+# Values of `input_type` in the APIs of Cohere ("search_"), Voyage and NVIDIA ("passage").
 _SIDES: dict[str, Side] = {
     "query": "query",
     "search_query": "query",
@@ -44,14 +45,12 @@ _TOKENS = (
 
 @dataclass(frozen=True)
 class Admission:
-    """Refuse requests by their host, key and number, before their body is read.
+    """Admission control by host, API key and load, before a body is read.
 
     Attributes:
-        limits: holds the number of concurrent requests.
-        keys: of which a client must show one; None admits everybody.
+        keys: accepted API keys; None admits everybody.
         open_paths: paths that need no key.
-        hosts: names that the header Host may have, lower case and without port; None takes any. Otherwise a web page
-            whose name is made to resolve to this machine could reach a server that asks for no key.
+        hosts: accepted values of the header Host, lower case and without port; None accepts any.
     """
 
     limits: Limits
@@ -60,18 +59,20 @@ class Admission:
     hosts: frozenset[str] | None = None
 
     def check(self, scope: Scope, *, running: int) -> None:
-        """Raise ApiError 421 for another host, 401 for no key, 429 for too many requests.
+        """Raise `ApiError` 421 for another host, 401 for no valid key, 429 for too many requests.
 
         Args:
-            running: requests that are being answered, with this one.
+            running: concurrent requests, including this one.
         """
+        # DNS rebinding: a web page whose name resolves to 127.0.0.1 is same-origin with a local server.
         if self.hosts is not None:
             hosts = [value for name, value in scope["headers"] if name == b"host"]
-            # Two Host headers: a proxy in front may have checked the other one.
+            # With two Host headers, a proxy in front may have checked the other one.
             if len(hosts) != 1 or _host_name(hosts[0]) not in self.hosts:
                 raise ApiError(421, "This server does not go by that name.", code="another_host", param="Host")
         if self.keys is not None and scope["path"] not in self.open_paths:
             shown = [value for name, value in scope["headers"] if name == b"authorization"]
+            # The same holds for Authorization: none of several is trusted.
             if not self.keys.allow(shown[0] if len(shown) == 1 else None):
                 raise ApiError(401, "Incorrect API key provided.", code="invalid_api_key")
         if running > self.limits.concurrent and scope["path"] not in _UNLIMITED:
@@ -79,20 +80,21 @@ class Admission:
 
 
 def _host_name(host: bytes) -> str:
-    """Return the name in a header Host, without its port."""
     text = host.decode("latin-1").strip().lower()
+    # An IPv6 address has colons itself, so it stands in brackets: [::1]:8080.
     return text.partition("]")[0] + "]" if text.startswith("[") else text.partition(":")[0]
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
-    """Return the headers by lower-case name.
+    """Return the headers by lower-case name; of a repeated header the last value.
 
     Raises:
-        ApiError: a header of ours is given twice; a gateway in front may have checked the other value.
+        ApiError: the header of the policy or of the side is given twice.
     """
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
         key = name.decode("latin-1")
+        # These two decide the protection; a gateway in front may have checked the other value.
         if key in headers and key in (POLICY_HEADER, SIDE_HEADER):
             raise ApiError(400, "The headers X-Vecveil-Policy and X-Vecveil-Input must be given once.",
                            code="invalid_header")  # fmt: skip
@@ -103,20 +105,22 @@ def headers_of(scope: Scope) -> dict[str, str]:
 async def read_body(
     receive: Receive, headers: Mapping[str, str], limits: Limits, *, kind: str = "application/json"
 ) -> bytes:
-    """Return the body of a request; more than the limit is never held.
+    """Return the body of a request; memory use is bounded by the limit.
 
     Args:
-        kind: media type that the request must have. It also keeps web pages of other sites from sending requests.
+        kind: required media type.
 
     Raises:
         ApiError: 415 another media type, 413 too large, 408 too slow.
-        ClientGone: the client closed the connection.
+        ClientGone: the client disconnected.
     """
+    # Neither type is "simple" in CORS: a browser sends a preflight first, which this server does not grant.
     if headers.get("content-type", "").partition(";")[0].strip().lower() != kind:
         raise ApiError(415, f"The header Content-Type must be {kind}.", code="invalid_content_type")
     too_large = ApiError(413, f"The body must have at most {limits.body_bytes:,} bytes.", code="body_too_large")
     length = headers.get("content-length", "")
-    # Refused before it arrives where the client announces its length, else while it arrives.
+    # Reject an announced length at once; a false or missing announcement is caught while reading.
+    # The slice bounds int(): Python rejects numbers of more than 4,300 digits.
     if length.isdecimal() and int(length[:20]) > limits.body_bytes:
         raise too_large
     body = bytearray()
@@ -137,17 +141,16 @@ async def read_body(
 
 @dataclass(frozen=True, repr=False)
 class EmbeddingRequest:
-    """One request for embeddings.
+    """A parsed request for embeddings.
 
     Attributes:
         texts: at least one, none empty.
-        model: name that the client gave, without the suffix of the side.
-        named: name that the client gave.
-        policy: name in the header, or None.
-        side: ``document`` or ``query``.
-        base64: whether vectors are answered as base64 of little-endian float32, else as lists of numbers.
-        dimensions: dimension that the vectors must have, or None.
-        ids: one for each text, or None.
+        model: model name without the suffix of the side.
+        named: model name as the client sent it.
+        policy: policy name in the header, or None.
+        base64: encode vectors as base64 of little-endian float32 instead of lists.
+        dimensions: required dimension, or None.
+        ids: one item id per text, or None.
     """
 
     texts: list[str]
@@ -161,7 +164,8 @@ class EmbeddingRequest:
 
 
 def split_side(model: str) -> tuple[str, Side | None]:
-    """Return the model's name without ``:query`` or ``:document``, and the side that the suffix names."""
+    """Split a suffix ``:query`` or ``:document`` off a model name; return name and side."""
+    # Other suffixes belong to the name: Ollama's models have tags such as ":latest".
     name, _, suffix = model.rpartition(":")
     return (name, cast(Side, suffix)) if name and suffix in ("query", "document") else (model, None)
 
@@ -169,13 +173,13 @@ def split_side(model: str) -> tuple[str, Side | None]:
 def parse_request(
     body: bytes, headers: Mapping[str, str], *, max_inputs: int, client_ids: bool = False
 ) -> EmbeddingRequest:
-    """Return the request; unknown fields are ignored, as OpenAI ignores most.
+    """Return the parsed request; unknown fields are ignored.
 
     Args:
-        client_ids: whether clients may name the items (field ``vecveil_ids``).
+        client_ids: accept item ids from clients (field ``vecveil_ids``).
 
     Raises:
-        ApiError: 400, with the field at fault and nothing of what was sent.
+        ApiError: 400, with the invalid field but not its value.
     """
     content = parse_object(body)
     named = content.get("model")
@@ -201,10 +205,9 @@ def parse_request(
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
-    """Return the JSON object in a body."""
     try:
         content = json.loads(body)
-    except (ValueError, RecursionError):  # ValueError: also not UTF-8, and numbers of too many digits
+    except (ValueError, RecursionError):  # ValueError includes bad UTF-8 and too many digits
         raise ApiError(400, "The body must be JSON in UTF-8.", code="invalid_json") from None
     if not isinstance(content, dict):
         raise ApiError(400, "The body must be a JSON object.", code="invalid_json")
@@ -212,7 +215,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
 
 
 def is_unicode(text: str) -> bool:
-    """Return whether ``text`` has no lone surrogate, which JSON can write and UTF-8 cannot."""
+    """Return whether ``text`` has no lone surrogates: JSON can escape them, UTF-8 cannot encode them."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -225,7 +228,7 @@ def _invalid(param: str, text: str, code: str = "") -> ApiError:
 
 
 def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, int) and not isinstance(value, bool)  # JSON's true is an int to Python
 
 
 def _texts(value: Any, most: int) -> list[str]:
@@ -237,6 +240,7 @@ def _texts(value: Any, most: int) -> list[str]:
     if len(texts) > most:
         raise _invalid("input", f"must hold at most {most:,} texts.", "too_many_inputs")
     for i, text in enumerate(texts):
+        # Token ids cannot be rewritten or checked, and their tokeniser is unknown here.
         if _is_integer(text) or (isinstance(text, list) and text and all(map(_is_integer, text))):
             raise ApiError(400, _TOKENS, code="token_ids_not_supported", param="input")
         if not isinstance(text, str):
@@ -249,7 +253,7 @@ def _texts(value: Any, most: int) -> list[str]:
 
 
 def _side(suffix: Side | None, header: str | None, field: Any) -> Side:
-    # A query that passes as a document gets other noise; the other way round it may get none.
+    # Fail on contradictions: a document taken for a query may be released without noise (map-only).
     sides: set[Side] = set() if suffix is None else {suffix}
     if header is not None:
         if header not in ("query", "document"):
@@ -269,7 +273,7 @@ def _ids(value: Any, rows: int, *, allowed: bool) -> list[str] | None:
     if value is None:
         return None
     if not allowed:
-        # A client that names items as it likes gets fresh noise for one text as often as it likes.
+        # Noise is keyed by item id: a client that chooses ids can collect fresh draws for one text and average.
         raise _invalid(ID_FIELD, "is switched off (client_ids): items are named by their texts.", "ids_not_allowed")
     valid = isinstance(value, list) and len(value) == rows
     if not valid or not all(isinstance(id, str) and 0 < len(id) <= _MAX_ID and is_unicode(id) for id in value):

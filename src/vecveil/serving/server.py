@@ -48,12 +48,12 @@ if TYPE_CHECKING:
 
 __all__ = ["listen", "run"]
 
-# Longer than clients keep a connection, so that no client writes into one that is being closed.
+# Longer than clients keep idle connections (60 s is common), so that the client closes first.
 _KEEP_ALIVE_SECONDS = 65
 _BACKLOG = 2048
-# A worker that loads an encoder on a busy machine takes long to answer its supervisor.
+# A worker that loads an encoder on a busy machine answers health checks late.
 _HEALTHCHECK_SECONDS = 15
-# uvicorn starts a worker again at once; this is the pause between attempts of one that cannot start.
+# Pause of a worker that cannot start: uvicorn replaces an ended worker at once.
 _RESTART_SECONDS = 5
 
 
@@ -64,19 +64,17 @@ def run(
     open_paths: Iterable[str] = (),
     on_listening: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until a signal ends the server; requests that are being answered then get their answer.
+    """Serve until a signal ends the server; running requests are completed.
 
-    With ``settings.workers`` above 1 a program calls this below ``if __name__ == "__main__":``, as the worker
-    processes import that program's file.
+    With several workers, call this below ``if __name__ == "__main__":``: worker processes import the main module.
 
     Args:
-        settings: see `ServeSettings`.
-        routers: gives further routes once the service is open. They need one worker: they keep state in one process.
+        routers: returns further routes for the open service; allowed with one worker only.
         open_paths: see `create_app`.
-        on_listening: called with the base URL once the server takes requests.
+        on_listening: called with the base URL once the server accepts requests.
 
     Raises:
-        VecveilError: something that cannot be used; nothing was served.
+        VecveilError: a setting, file, key, encoder or address is unusable; nothing was served.
     """
     if settings.workers > 1 and sys.platform == "win32":
         raise InvalidInputError.of("serve", "workers", "1 on Windows", settings.workers)
@@ -84,9 +82,10 @@ def run(
         raise InvalidInputError.of("serve", "routers", "left out with several workers", "some",
                                    "They keep state in one process.")  # fmt: skip
     if settings.api_keys is not None:
-        ApiKeys(settings.api_keys)  # refused before an encoder is loaded
+        ApiKeys(settings.api_keys)  # fail before the slow loading of encoders
     configure_logging(access=settings.access_log)
     with listen(settings.host, settings.port) as listening:
+        # A warning, not an error: a gateway in front may check keys.
         if settings.api_keys is None and not _is_local(settings):
             event("warning", level=logging.WARNING, message="Reachable from other machines without a key: set "
                   "api_keys, and put TLS in front.")  # fmt: skip
@@ -106,13 +105,12 @@ def run(
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket: a port in use is refused before an encoder is loaded.
-
-    Clients that connect meanwhile wait until the server is ready.
+    """Return a listening socket.
 
     Raises:
-        InvalidInputError: the address cannot be listened on.
+        InvalidInputError: the address is in use or invalid.
     """
+    # Opened before encoders load: a port in use fails at once, and early clients wait in the backlog.
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = found[0]
@@ -131,19 +129,19 @@ def _run_here(
     routers: Routers | None,
     open_paths: Iterable[str],
 ) -> None:
-    """Serve in this process."""
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            announce()  # from here on signals end the server in order
+            announce()  # uvicorn has installed its signal handlers: a stop is orderly from now on
 
     service = open_service(settings)
     app = _application(service, settings, () if routers is None else routers(service), open_paths)
     config = _uvicorn_config(settings, app)
 
     async def serve() -> None:
-        await _start(service)  # here, where what it raises reaches the caller
+        # Not left to the lifespan event: uvicorn would log the error and exit instead of raising it.
+        await _start(service)
         await Server(config).serve(sockets=[listening])
 
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
@@ -154,27 +152,28 @@ def _run_here(
 
 
 def _run_workers(settings: ServeSettings, listening: socket.socket, announce: Callable[[], None]) -> None:
-    """Serve in several processes that accept from one socket; uvicorn replaces those that end."""
+    """Serve in several processes that share one socket; uvicorn replaces ended ones."""
+    # Verify in the parent: an unusable setting would otherwise restart workers for ever.
     identity = _verified_identity(settings)
     with tempfile.TemporaryDirectory(prefix="vecveil-metrics-", ignore_cleanup_errors=True) as folder:
         variables = {MULTIPROCESS_FOLDER: folder}
-        if "OMP_NUM_THREADS" not in os.environ:  # the encoder of each worker would take all cores
+        if "OMP_NUM_THREADS" not in os.environ:  # otherwise each worker's encoder uses all cores
             variables["OMP_NUM_THREADS"] = str(max(1, thread_count() // settings.workers))
         with inherited_variables(variables):
             config = _uvicorn_config(settings, partial(_worker_app, settings, identity), factory=True)
             given: dict[str, Any] = {"sockets": [listening]}
-            if "target" in inspect.signature(Multiprocess).parameters:  # an older uvicorn
+            if "target" in inspect.signature(Multiprocess).parameters:  # required by older versions of uvicorn
                 given["target"] = uvicorn.Server(config).run
-            supervisor = Multiprocess(config, **given)  # takes over the signals
-            announce()  # the socket listens: connections wait for the first worker
+            supervisor = Multiprocess(config, **given)  # installs the signal handlers
+            announce()  # the socket already listens; connections wait for the first worker
             supervisor.run()
             event("stopped")
 
 
 def _verified_identity(settings: ServeSettings) -> str:
-    """Verify everything once, so that it is refused with one error, and return the identity of the service."""
+    """Open and verify the service once and return its identity."""
     service = open_service(settings)
-    _application(service, settings, (), ())
+    _application(service, settings, (), ())  # for its checks alone
 
     async def verify() -> None:
         await _start(service)
@@ -193,14 +192,14 @@ async def _start(service: Service) -> None:
 
 
 def _worker_app(settings: ServeSettings, identity: str) -> Starlette:
-    """Return the application of one worker process."""
     configure_logging(access=settings.access_log)
-    warnings.simplefilter("ignore")  # the parent has shown ours; those of libraries may hold data
+    warnings.simplefilter("ignore")  # the parent has shown ours; a library's may hold data
     try:
         drop_ended_processes()
         service = open_service(settings)
         if _identity(service) != identity:
-            # Another protector or key on the same port: equal texts would no longer get equal vectors.
+            # Files changed since the start. Mixed workers would give equal texts different vectors, and a second
+            # key or protector would give a further, independent release of the same text.
             raise IncompatibleError(
                 "serve: a protector, key or upstream is no longer what the server was started with. Restart the "
                 "server to take the new one, or put the old one back."
@@ -208,14 +207,14 @@ def _worker_app(settings: ServeSettings, identity: str) -> Starlette:
         return _application(service, settings, (), ())
     except VecveilError as error:
         event("worker not started", level=logging.ERROR, message=str(error))
-    except Exception as error:  # its message and traceback may hold data
+    except Exception as error:  # message and traceback may hold data
         event("worker not started", level=logging.ERROR, exception=type(error).__name__)
     time.sleep(_RESTART_SECONDS)
-    os._exit(1)  # without finalisation, during which the supervisor would wait for an answer to its health check
+    os._exit(1)  # skip finalisation, during which the supervisor would wait for a health check
 
 
 def _identity(service: Service) -> str:
-    """Return a digest of what decides the released vectors: protectors, their use, keys and upstreams; no secret."""
+    """Return a digest of protectors, query settings, key ids and upstreams: all that decides the vectors."""
     policies = []
     for name, served in sorted(service.policies.items()):
         policy, protector = served.policy, served.policy.protector
@@ -228,7 +227,7 @@ def _identity(service: Service) -> str:
                 policy.query_protection,
                 policy.query_noise,
                 served.upstream.name,
-                key and [key.key_id, key.check_value],
+                key and [key.key_id, key.check_value],  # the check value shows a changed key under an old id
             ]
         )
     return hashlib.sha256(json.dumps(policies).encode()).hexdigest()
@@ -247,11 +246,11 @@ def _uvicorn_config(settings: ServeSettings, app: Any, *, factory: bool = False)
         factory=factory,
         workers=settings.workers,
         log_config=None,
-        access_log=False,  # its lines hold paths and queries as clients wrote them
+        access_log=False,  # its lines quote paths and query strings of clients
         lifespan="on",
         ws="none",
         server_header=False,
-        proxy_headers=False,
+        proxy_headers=False,  # client addresses are not used; forwarded ones can be forged
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=math.ceil(settings.limits.shutdown_seconds),
         timeout_worker_healthcheck=_HEALTHCHECK_SECONDS,
@@ -266,8 +265,9 @@ def _is_local(settings: ServeSettings) -> bool:
 
 
 def _host_names(settings: ServeSettings) -> frozenset[str] | None:
-    """Return the names that the header Host may have, or None for any."""
+    """Return the accepted values of the header Host, or None for any."""
     own = {"127.0.0.1", "localhost", "[::1]", settings.host.lower()}
     if settings.host_names is not None:
         return frozenset(own | {name.strip().lower() for name in settings.host_names.split(",")})
+    # The check guards keyless local servers against DNS rebinding; with keys, a web page lacks the key.
     return frozenset(own) if _is_local(settings) and settings.api_keys is None else None

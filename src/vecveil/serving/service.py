@@ -1,4 +1,4 @@
-"""Answer requests for embeddings: choose the policy, get clean vectors, and release them protected."""
+"""Service behind the routes: select a policy, encode the texts, release protected vectors."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ __all__ = ["ServedPolicy", "Service", "open_service", "upstream_key"]
 
 _OWNER = "serve"
 _OPENAI_KEY = "OPENAI_API_KEY"
-# Errors of an upstream that may go by themselves: the server starts, and the first request verifies it.
+# Upstream errors that may pass: the server starts, and the first request verifies the upstream.
 _TRANSIENT = frozenset({"upstream_timeout", "upstream_rate_limited", "upstream_failed", "upstream_authentication"})
 
 
 @dataclass(frozen=True, eq=False)
 class ServedPolicy:
-    """A policy under its name, and the upstream of its clean vectors."""
+    """A named policy and the upstream of its clean vectors."""
 
     name: str
     policy: ReleasePolicy
@@ -47,12 +47,11 @@ class ServedPolicy:
 
 
 class Service:
-    """Answers the requests of one server.
+    """Policies and verified upstreams of one server.
 
     Args:
-        policies: at least one, under different names.
-        limits: of requests.
-        client_ids: whether clients may name items.
+        policies: at least one, with distinct names.
+        client_ids: accept item ids from clients.
     """
 
     def __init__(
@@ -75,13 +74,11 @@ class Service:
 
     @property
     def checked(self) -> int:
-        """Number of policies whose upstream is verified."""
+        """Number of policies with a verified upstream."""
         return sum(upstream.verified for upstream in self._upstreams.values())
 
     async def start(self) -> None:
-        """Verify the upstreams that can be verified now.
-
-        An upstream that is not there yet, or that wants a client's key, is verified with the first request.
+        """Verify the upstreams that are reachable without a client's key; the first request verifies the others.
 
         Raises:
             IncompatibleError: an upstream is another encoder.
@@ -92,7 +89,7 @@ class Service:
         for name, served in self.policies.items():
             _warn(served)
             if served.upstream.takes_models:
-                # Nobody has named a model yet.
+                # The model, and so the encoder, is known only from a request.
                 event("encoder is checked for each model that clients name", policy=name)
                 continue
             try:
@@ -106,16 +103,18 @@ class Service:
 
     async def aclose(self) -> None:
         """Release threads and connections."""
+        # Verifications first: a pending one would use an upstream that is being closed.
         for verified in self._upstreams.values():
             verified.close()
+        # Policies may share an upstream, which is closed once.
         for upstream in {id(served.upstream): served.upstream for served in self.policies.values()}.values():
             await upstream.aclose()
 
     def choose(self, request: EmbeddingRequest) -> ServedPolicy:
-        """Return the policy: by header, by the model's name, or the only one.
+        """Return the policy named in the header, else by the model name, else the only policy.
 
         Raises:
-            ApiError: 404, no policy of that name.
+            ApiError: 404 for an unknown name.
         """
         if request.policy is not None:
             if request.policy in self.policies:
@@ -124,16 +123,14 @@ class Service:
             raise ApiError(404, text, code="policy_not_found")
         if request.model in self.policies:
             return self.policies[request.model]
+        # Clients keep their model name, such as text-embedding-3-small; one policy needs no name.
         if len(self.policies) == 1:
             return next(iter(self.policies.values()))
         text = "`model` names no policy; GET /v1/models lists them. Or name one in the header X-Vecveil-Policy."
         raise ApiError(404, text, code="model_not_found", param="model")
 
     async def answer(self, request: EmbeddingRequest, headers: Mapping[str, str]) -> bytes:
-        """Return the JSON answer to a request, in which every vector has passed `release`.
-
-        Args:
-            headers: of the client, by lower-case name.
+        """Return the JSON answer to a request; every vector in it has passed `release`.
 
         Raises:
             ApiError, VecveilError: see `vecveil.serving.errors.api_error_of`.
@@ -141,16 +138,17 @@ class Service:
         served = self.choose(request)
         protector = served.policy.protector
         dimension = protector.released_dimension
+        # Not shortened: the leading coordinates of a protected vector do not form an embedding.
         if request.dimensions not in (None, dimension):
             text = f"`dimensions` must be {dimension} or left out: that is what the protector releases."
             raise ApiError(400, text, code="invalid_dimensions", param="dimensions")
         texts = request.texts
-        # Rewriting protects the texts themselves, so it comes before the upstream sees them.
+        # Rewriting comes before encoding, so that the upstream sees no original text.
         if served.policy.rewrites_texts:
             texts = await asyncio.to_thread(protector.rewrite, texts)
         with self.metrics.upstream.time():
             encoded = await self._upstreams[served.name].embed(texts, model=request.model, headers=headers)
-        # On a thread: protecting many vectors would hold up every other request.
+        # On a thread: protecting and serialising many vectors would block the event loop.
         body = await asyncio.to_thread(self._release, served, request, encoded)
         self.metrics.vectors.labels(served.name, request.side).inc(len(request.texts))
         return body
@@ -162,7 +160,7 @@ class Service:
                     served.policy, encoded.vectors, side=request.side, texts=request.texts, ids=request.ids
                 )
         except VecveilError as error:
-            # Our own sentence; it holds neither text nor vector nor key.
+            # Messages of VecveilError hold no text, vector or key.
             event("not released", level=logging.ERROR, policy=served.name, message=str(error))
             raise
         return released.to_json(model=request.named, as_base64=request.base64, tokens=encoded.tokens)
@@ -184,17 +182,17 @@ def _warn(served: ServedPolicy) -> None:
 
 
 def open_service(settings: ServeSettings) -> Service:
-    """Return the service that ``settings`` describe; its upstreams are not verified yet.
+    """Return the service of ``settings``, with upstreams still to be verified.
 
     Raises:
-        VecveilError: a file, key or encoder that cannot be used.
+        VecveilError: an unusable file, key or encoder.
     """
     upstreams: dict[str, Upstream] = {}  # policies of one encoder share it
     served = []
     for name, given in settings.policies.items():
         policy = _open_policy(given)
         encoder = given.upstream or settings.upstream.encoder or _fitted_encoder(policy.protector)
-        # The precision that the protector was fitted with, where it is one of the package's encoders.
+        # The fitted precision: bf16 vectors differ from fp32 ones. "auto" for encoders without this option.
         precision = policy.protector.encoder_info.precision or ""
         precision = precision if precision in ("fp32", "bf16") else "auto"
         shared = encoder if is_endpoint(encoder) else f"{encoder} {precision}"
@@ -203,7 +201,7 @@ def open_service(settings: ServeSettings) -> Service:
                 authenticated = settings.api_keys is not None
                 upstreams[shared] = _http_upstream(encoder, settings.upstream, authenticated)
             else:
-                # No cache: it would keep the clean vectors of every request on disk.
+                # The cache would store clean vectors on disk.
                 loaded = load_encoder(encoder, precision=precision, cache=None, show_progress=False)
                 upstreams[shared] = LocalUpstream(loaded)
         served.append(ServedPolicy(name, policy, upstreams[shared]))
@@ -218,6 +216,7 @@ def _open_policy(given: ServedPolicySettings) -> ReleasePolicy:
         query_protection=given.query_protection,
         query_noise=given.query_noise,
         key=read_noise_keys(given.key),
+        # Not created: a mistyped path would start an empty ledger and forget all earlier releases.
         ledger=None if given.ledger is None else Ledger(given.ledger, create=False),
     )
 
@@ -234,6 +233,7 @@ def _fitted_encoder(protector: Protector) -> str:
 def _http_upstream(encoder: str, settings: UpstreamSettings, authenticated: bool) -> HttpUpstream:
     named = "#" in encoder
     url, model = split_endpoint(encoder if named else f"{encoder}#any", owner=_OWNER)
+    # Without a model in the configuration, the client's model name goes to the upstream.
     key, forward = upstream_key(settings.key, authenticated=authenticated, environment=os.environ)
     if forward:
         event("clients' keys are sent to the upstream", upstream=url)
@@ -243,16 +243,15 @@ def _http_upstream(encoder: str, settings: UpstreamSettings, authenticated: bool
 def upstream_key(
     given: str | None, *, authenticated: bool, environment: Mapping[str, str]
 ) -> tuple[str | None, bool]:
-    """Return the server's own key for its upstream, and whether clients' keys are sent on instead.
+    """Return the key for the upstream, and whether clients' keys are forwarded instead.
 
     Args:
         given: ``forward``, ``none``, ``env:NAME``, a file, or None for the default.
-        authenticated: whether clients show a key of this server, which the upstream must not see.
-        environment: of the process.
+        authenticated: clients present keys of this server, which the upstream must not see.
 
     Raises:
-        InvalidInputError: keys of this server would be sent on.
-        KeyFileError: no key where one was named.
+        InvalidInputError: keys of this server would be forwarded.
+        KeyFileError: the source holds no key.
     """
     if given == "forward" and authenticated:
         raise InvalidInputError.of(_OWNER, "upstream.key", "env:NAME, a file or none beside api_keys", "'forward'",

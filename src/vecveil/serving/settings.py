@@ -26,21 +26,22 @@ _MAX_NAME = 100
 _MAX_WORKERS = 128
 _MAX_FILE_BYTES = 2**20
 _FILE = "serve --config"
+# Options whose values are paths, and options whose values may be folders, relative to the file's folder.
 _PATHS = ("protector", "key", "ledger", "api_keys")
 _FOLDERS = ("encoder", "upstream")
 
 
 @dataclass(frozen=True)
 class ServedPolicySettings:
-    """One policy.
+    """Configuration of one policy.
 
     Attributes:
         protector: path of the protector's file.
         query_protection: ``same``, ``stronger`` or ``map-only``.
-        query_noise: noise of a query for ``stronger``, as a multiple of a document's.
-        key: of keyed noise: the path of a key file, or ``env:NAME``.
-        ledger: path of a ledger, which must exist.
-        upstream: upstream of this policy; None takes the server's.
+        query_noise: noise scale of a query for ``stronger``, relative to a document's.
+        key: source of the noise keys: a key file, or ``env:NAME``.
+        ledger: path of an existing ledger.
+        upstream: None uses the server's upstream.
     """
 
     protector: str
@@ -53,19 +54,19 @@ class ServedPolicySettings:
 
 @dataclass(frozen=True)
 class UpstreamSettings:
-    """The upstream that gives clean vectors.
+    """Configuration of the upstream, the source of clean vectors.
 
     Attributes:
-        encoder: name or folder of an encoder, ``URL#MODEL``, or ``URL``; None takes each protector's own encoder.
-        key: for a URL: ``forward`` sends the client's key on, ``none`` sends none, else ``env:NAME`` or a file.
-            None forwards, or where the server has API keys takes ``OPENAI_API_KEY`` if it is set.
-        timeout: seconds for one request.
+        encoder: name or folder of an encoder, ``URL#MODEL``, or ``URL``; None uses each protector's encoder.
+        key: for a URL: ``forward`` (the client's key), ``none``, ``env:NAME``, or a file. None forwards; on a
+            server with API keys it uses ``OPENAI_API_KEY`` if set.
+        timeout: seconds per request.
         connect_timeout: seconds to connect.
-        retries: attempts after no connection, 408, 409, 429 or 5xx.
+        retries: retries after a lost connection, 408, 409, 429 or 5xx.
         connections: size of the connection pool.
-        dimensions: sent with every request, for models that can shorten their vectors.
-        encoding_format: of the vectors; base64 is smaller and exact.
-        max_response_bytes: a larger answer is refused.
+        dimensions: value sent with every request, for models that can shorten their vectors.
+        encoding_format: base64 is smaller and exact.
+        max_response_bytes: limit of an answer's size.
     """
 
     encoder: str | None = None
@@ -93,18 +94,17 @@ class UpstreamSettings:
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one request, and of all concurrent ones.
+    """Limits of requests, per process.
 
     Attributes:
-        body_bytes: bytes of a request's body.
-        inputs: texts of a request.
-        concurrent: concurrent requests; more are answered with 429.
+        inputs: texts per request.
+        concurrent: concurrent requests; further ones get 429.
         body_seconds: time for a client to send its body.
-        shutdown_seconds: time for requests that are being answered when the server ends.
+        shutdown_seconds: time for running requests when the server ends.
     """
 
     body_bytes: int = 8 * 2**20
-    inputs: int = 2048
+    inputs: int = 2048  # OpenAI's limit
     concurrent: int = 256
     body_seconds: float = 30.0
     shutdown_seconds: float = 30.0
@@ -121,19 +121,17 @@ class ServeSettings:
     """Configuration of a server.
 
     Attributes:
-        policies: by name, at least one.
-        upstream: of the policies that name none.
-        limits: see `Limits`.
-        host: address to listen on; the default is reached from this machine alone.
-        port: 0 takes a free one.
-        api_keys: keys of which a client must show one: a file with one a line, or ``env:NAME``; None admits everybody.
-        client_ids: whether clients may name items (field ``vecveil_ids``). Such a client gets fresh noise for one text
-            as often as it likes.
-        access_log: whether to log one line for each request.
-        host_names: names, with commas, that the header Host may have besides this machine's. None takes any, but on a
-            loopback address without keys only this machine's: otherwise a web page whose name is made to resolve to
-            this machine could ask the server.
-        workers: processes on the one port, each with its own encoders, connections and limits.
+        policies: policies by name, at least one.
+        upstream: upstream of policies without one.
+        host: address to listen on; the default accepts connections from this machine alone.
+        port: 0 selects a free port.
+        api_keys: source of the accepted API keys: a file with one a line, or ``env:NAME``; None admits everybody.
+        client_ids: accept item ids from clients (field ``vecveil_ids``). A client can then collect independent
+            releases of one text and average them.
+        access_log: log one line per request.
+        host_names: comma-separated values of the header Host to accept besides this machine's. None accepts any;
+            on a loopback address without API keys it accepts this machine's alone, against DNS rebinding.
+        workers: processes on one port, each with its own encoders, connections and limits.
     """
 
     policies: Mapping[str, ServedPolicySettings]
@@ -153,6 +151,7 @@ class ServeSettings:
             raise InvalidInputError.of(owner, "policies", "at least one", "none")
         for name in self.policies:
             usable = isinstance(name, str) and 0 < len(name) <= _MAX_NAME and name.isprintable()
+            # A client appends the side to the policy's name: "drug:query".
             if not usable or name.strip() != name or name.endswith((":query", ":document")):
                 raise InvalidInputError.of(owner, "policies", "named by printable words without :query or :document",
                                            "another name", "A model's suffix names the side.")  # fmt: skip
@@ -166,12 +165,11 @@ class ServeSettings:
 
 
 def read_config(path: str | os.PathLike[str]) -> ServeSettings:
-    """Return the settings in a YAML file; paths in it are relative to its folder.
+    """Return the settings in a YAML file; its relative paths start at its folder.
 
     Raises:
-        DataFileError: no readable YAML.
-        InvalidInputError: an unknown key, or a wrong value. Values are not shown: one may be a misplaced secret.
-        MissingDependencyError: PyYAML is not installed.
+        DataFileError: the file is unreadable or no plain YAML.
+        InvalidInputError: an unknown key or a wrong value. The message shows no value: it may be a misplaced secret.
     """
     path = Path(path)
     content = dict(_mapping(_read(path), "the file"))
@@ -188,6 +186,7 @@ def read_config(path: str | os.PathLike[str]) -> ServeSettings:
 
 
 def _section(kind: type[Any], value: Any, where: str, folder: Path) -> Any:
+    # "policies: {drug: drug.vecveil}" and "upstream: minilm" are written without a mapping.
     shorthand = {ServedPolicySettings: "protector", UpstreamSettings: "encoder"}.get(kind)
     if shorthand is not None and isinstance(value, str):
         value = {shorthand: value}
@@ -203,25 +202,27 @@ def _checked(kind: type[Any], given: Mapping[Any, Any], where: str, folder: Path
     checked: dict[str, Any] = {}
     for name, value in given.items():
         if name not in types:
+            # The unknown key is not shown either: wrong indentation can turn a value into a key.
             raise InvalidInputError.of(_FILE, where, f"of the keys {', '.join(types)}", "another key")
         if not _fits(value, hints[name]):
             raise wrong_type(_FILE, f"{where}.{name}", f"of the type {types[name]}", value)
         if name in _PATHS:
             value = _relative(value, folder)
         elif name in _FOLDERS and isinstance(value, str) and (folder / value).is_dir():
-            value = str(folder / value)  # otherwise the name of an encoder, or a URL
+            value = str(folder / value)  # else an encoder's name, or a URL
         checked[name] = value
     return checked
 
 
 def _fits(value: Any, hint: Any) -> bool:
+    # YAML's true is an int to Python: numbers exclude bool.
     if get_origin(hint) in (Union, UnionType):
         return any(_fits(value, part) for part in get_args(hint))
     if hint is type(None):
         return value is None
     if hint is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is int:  # YAML's true is an int to Python
+    if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
     if isinstance(hint, type):
         return isinstance(value, hint)
@@ -245,12 +246,13 @@ def _read(path: Path) -> Any:
         import yaml
     except ImportError:
         raise MissingDependencyError("Reading a configuration", "pyyaml", "serve") from None
-    # Refused outside the handlers: an exception of the parser holds parts of the file.
+    # Raised outside the handlers, without a chained exception: the parser's quotes parts of the file.
     try:
         if path.stat().st_size > _MAX_FILE_BYTES:
             raise DataFileError.of(_FILE, "path", f"a file of at most {_MAX_FILE_BYTES} bytes", path.name)
         text = path.read_text("utf-8")
         line = shared_line(yaml, text)
+        # Nested aliases expand exponentially ("billion laughs").
         if line is None:
             return yaml.safe_load(text)
         constraint, got = "a YAML file without anchors (&), aliases (*) and merge keys (<<)", f"one in line {line}"

@@ -1,4 +1,4 @@
-"""Upstream encoders: an encoder in this process, or a server that speaks OpenAI's API; both verified before use."""
+"""Upstream encoders, local or behind an OpenAI-compatible API, verified before use."""
 
 from __future__ import annotations
 
@@ -37,24 +37,26 @@ except ImportError:
 
 __all__ = ["Encoded", "HttpUpstream", "LocalUpstream", "Upstream", "VerifiedUpstream"]
 
+# As OpenAI's own clients retry.
 _RETRIED = frozenset({408, 409, 429, 500, 502, 503, 504})
 _FORWARDED = ("authorization", "openai-organization", "openai-project")
+# Seconds; a longer Retry-After goes to the client, which can wait without holding a connection.
 _MAX_PAUSE = 5.0
 _TOKENS = re.compile(rb'"prompt_tokens"\s*:\s*(\d{1,12})')
 _ERROR_BYTES = 65_536
-# After a longer pause a firewall on the way may have dropped the connection without a word.
+# Firewalls may drop idle connections silently.
 _IDLE_SECONDS = 30.0
-# A server may be replaced between two requests without any of them failing.
+# A server behind a load balancer may be replaced without a failed request.
 _VERIFIED_SECONDS = 60.0
 
 
 @dataclass(frozen=True, repr=False)
 class Encoded:
-    """Clean vectors, never shown and never sent.
+    """Clean vectors, never logged and never sent to a client.
 
     Attributes:
         vectors: (N, n) float32, finite.
-        tokens: number that the upstream counted, 0 if it counted none.
+        tokens: token count of the upstream, or 0.
     """
 
     vectors: Embeddings
@@ -62,12 +64,12 @@ class Encoded:
 
 
 class Upstream(Protocol):
-    """Source of the clean vectors of texts.
+    """Source of clean vectors.
 
     Attributes:
-        name: for logs: a model's name, or a URL without secrets.
-        takes_models: whether the model that the client names decides which encoder answers.
-        losses: number of times that the upstream could not be reached, after which it may be another encoder.
+        name: name for logs: a model's name, or a URL without secrets.
+        takes_models: the client's model name selects the encoder.
+        losses: number of lost connections; after each, another encoder may answer.
     """
 
     name: str
@@ -80,12 +82,12 @@ class Upstream(Protocol):
         """Return the vectors of ``texts``.
 
         Args:
-            model: name that the client gave.
-            dimension: dimension that the vectors must have; None takes any.
-            headers: of the client, by lower-case name.
+            model: model name in the client's request.
+            dimension: required dimension; None accepts any.
+            headers: the client's headers, by lower-case name.
 
         Raises:
-            UpstreamError, EncoderError: no answer, or not one finite vector for each text.
+            UpstreamError, EncoderError: no answer, or not one finite vector per text.
         """
         ...
 
@@ -95,13 +97,13 @@ class Upstream(Protocol):
 
 
 class VerifiedUpstream:
-    """An upstream that is verified to be the protector's encoder before it encodes.
+    """An upstream that is verified to serve the protector's encoder before it encodes.
 
-    Each model is verified once; a server again after a minute, and after it could not be reached.
+    A local encoder is verified once; a server's model again after a minute and after a lost connection.
 
     Args:
         policy: name for logs and errors.
-        protector: protector whose encoder the upstream must be.
+        protector: protector whose encoder the upstream must match.
         upstream: upstream to verify.
     """
 
@@ -113,7 +115,7 @@ class VerifiedUpstream:
 
     @property
     def verified(self) -> bool:
-        """Whether a model was verified since the upstream was last lost."""
+        """True if a model was verified since the last lost connection."""
         return self._verification.verified
 
     async def embed(
@@ -124,7 +126,7 @@ class VerifiedUpstream:
         encoded = await self._upstream.embed(
             texts, model=model, dimension=self._protector.dimension, headers=headers
         )
-        await self.ensure(model, headers)  # a retry may have reached another server
+        await self.ensure(model, headers)  # a retry may have reached another server; free otherwise
         return encoded
 
     async def ensure(self, model: str, headers: Mapping[str, str]) -> None:
@@ -134,10 +136,11 @@ class VerifiedUpstream:
             IncompatibleError: the model is another encoder.
             UpstreamError, EncoderError: the upstream did not answer.
         """
-        # Policies may share an upstream: each sees by its own count that it was lost.
+        # Policies may share an upstream, so each compares the count with the one it saw last.
         if self._losses != self._upstream.losses:
             self._losses = self._upstream.losses
             self._verification.invalidate()
+        # The credential separates clients: one with a bad key must not fail the verification of others.
         await self._verification.ensure_async(
             model if self._upstream.takes_models else "",
             partial(self._verify, model, headers),
@@ -156,7 +159,7 @@ class VerifiedUpstream:
             raise
 
     async def _compare(self, model: str, headers: Mapping[str, str]) -> None:
-        """Compare the fingerprint of an encoder in this process, the probe of a server, or the dimension alone."""
+        """Compare fingerprints, else vectors of the probe sentences, else the dimension alone."""
         protector, upstream = self._protector, self._upstream
         info = protector.encoder_info
         compared = "dimension"
@@ -186,7 +189,7 @@ class VerifiedUpstream:
             base64 = isinstance(upstream, HttpUpstream) and upstream.encoding_format == "base64"
             if not base64 or error.refused not in (400, 422):
                 raise
-        # The server may know no base64.
+        # Some servers reject base64. Try lists, and keep base64 if they fail as well.
         assert isinstance(upstream, HttpUpstream)
         upstream.encoding_format = "float"
         try:
@@ -211,13 +214,13 @@ class _Waiting:
 
 
 class LocalUpstream:
-    """Encode on one thread; requests that wait meanwhile are encoded together in the next batch.
+    """Encodes on one thread and batches the requests that wait meanwhile.
 
     Args:
-        encoder: anything with ``encode``.
-        name: for logs.
-        max_texts: texts of several requests in one call of the encoder. Larger gives more throughput under load and
-            lets a small request wait longer for a large one.
+        encoder: any object with ``encode``.
+        name: name for logs.
+        max_texts: texts per call of the encoder, unless one request has more. Larger values raise throughput under
+            load and the latency of small requests.
     """
 
     takes_models = False
@@ -227,7 +230,7 @@ class LocalUpstream:
         self.encoder = encoder
         self.name = str(name or getattr(encoder, "name", None) or type(encoder).__name__)
         self._max_texts = max_texts
-        # One thread: encoders are not safe to call from several, and use all cores by themselves.
+        # One thread: encoders are not thread-safe, and use all cores themselves.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="vecveil-encoder")
         self._queue: deque[_Waiting] = deque()
         self._runner: asyncio.Task[None] | None = None
@@ -235,19 +238,19 @@ class LocalUpstream:
     async def embed(
         self, texts: Sequence[str], *, model: str, dimension: int | None, headers: Mapping[str, str]
     ) -> Encoded:
-        """Return the vectors of ``texts``; see `Upstream`."""
         waiting = _Waiting(list(texts), asyncio.get_running_loop().create_future())
         self._queue.append(waiting)
+        # No lock: the queue and the runner are touched on the event loop's thread alone, without an await between.
         if self._runner is None or self._runner.done():
             self._runner = asyncio.create_task(self._run())
-        vectors = await waiting.vectors  # cancelled with the request: then it is not encoded
+        vectors = await waiting.vectors  # cancelled with the request, which `_next_batch` then skips
         if dimension is not None and vectors.shape[1] != dimension:
             got = vectors.shape[1]
             raise IncompatibleError.of("LocalUpstream", "encoder", f"one of {dimension} dimensions", got)
         return Encoded(vectors)
 
     async def aclose(self) -> None:
-        """Stop the thread; waiting requests are cancelled."""
+        """Stop the thread and cancel waiting requests."""
         if self._runner is not None:
             self._runner.cancel()
         for waiting in self._queue:
@@ -271,9 +274,10 @@ class LocalUpstream:
     def _next_batch(self) -> list[_Waiting]:
         batch: list[_Waiting] = []
         rows = 0
+        # The first request always fits: one with more than max_texts is a batch alone.
         while self._queue and (not batch or rows + len(self._queue[0].texts) <= self._max_texts):
             waiting = self._queue.popleft()
-            if not waiting.vectors.done():  # else the client went away
+            if not waiting.vectors.done():  # done: the client disconnected
                 batch.append(waiting)
                 rows += len(waiting.texts)
         return batch
@@ -284,12 +288,12 @@ class LocalUpstream:
             X = await asyncio.get_running_loop().run_in_executor(self._thread, self._vectors, texts)
         except Exception:
             X = None
-        if X is None:  # raised here, so that no chain keeps the encoder's exception: its message may hold a text
+        if X is None:  # raised outside the handler: a chained exception of the encoder may quote a text
             raise UpstreamError(502, "The encoder failed; nothing was released.", code="upstream_failed")
         start = 0
         for waiting in batch:
             stop = start + len(waiting.texts)
-            if not waiting.vectors.done():
+            if not waiting.vectors.done():  # the client may disconnect while its batch is encoded
                 waiting.vectors.set_result(X[start:stop])
             start = stop
 
@@ -303,17 +307,16 @@ def _fail(waiting: _Waiting, error: UpstreamError) -> None:
 
 
 class HttpUpstream:
-    """One model of an OpenAI-compatible server, or any that a client names.
+    """One model of an OpenAI-compatible server, or the model that a client names.
 
-    The server gets the texts and is trusted with nothing else: its answer is checked as a whole, bounded in size, and
-    never shown to a client. Redirects are not followed.
+    The server sees the texts and is trusted with nothing else: its answer is validated, bounded in size, and never
+    quoted to a client. Redirects are not followed.
 
     Args:
         url: base URL, such as ``https://api.openai.com/v1``.
-        model: None passes on the client's.
-        settings: timeouts, retries, limits.
-        key: sent as a bearer token; None sends none.
-        forward_key: send the client's own ``Authorization`` on.
+        model: None uses the client's model name.
+        key: bearer token; None sends none.
+        forward_key: forward the client's ``Authorization`` if there is no key.
     """
 
     def __init__(
@@ -337,7 +340,7 @@ class HttpUpstream:
         self._headers = {
             "Content-Type": "application/json",
             "Accept": "application/json",
-            "Accept-Encoding": "identity",  # a small answer must not unpack to a huge one
+            "Accept-Encoding": "identity",  # against decompression bombs
             "User-Agent": f"vecveil/{__version__}",
         }
         if key is not None:
@@ -350,7 +353,6 @@ class HttpUpstream:
     async def embed(
         self, texts: Sequence[str], *, model: str, dimension: int | None, headers: Mapping[str, str]
     ) -> Encoded:
-        """Return the vectors of ``texts``; see `Upstream`."""
         content: dict[str, Any] = {"model": self._model or model, "input": list(texts)}
         if self.encoding_format == "base64":
             content["encoding_format"] = "base64"
@@ -360,20 +362,20 @@ class HttpUpstream:
         forwarded = {}
         if self._forward:
             given = ((name, headers.get(name, "")) for name in _FORWARDED)
+            # Headers are read as Latin-1 and written as UTF-8: other characters would arrive changed.
             forwarded = {name: value for name, value in given if value and value.isascii()}
         answer = await self._post(body, forwarded)
-        # On a thread: decoding many vectors would hold up every other request.
+        # On a thread: decoding many vectors would block the event loop.
         parse = partial(parse_embeddings, rows=len(texts), dimension=dimension, owner="upstream")
         return Encoded(await asyncio.to_thread(parse, answer), _tokens(answer))
 
     async def aclose(self) -> None:
-        """Close the connections."""
         if self._session is not None:
             await self._session.close()
             self._session = None
 
     def _opened(self) -> aiohttp.ClientSession:
-        if self._session is None:
+        if self._session is None:  # created here: aiohttp needs the running event loop
             settings = self._settings
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=settings.connections, keepalive_timeout=_IDLE_SECONDS),
@@ -390,9 +392,10 @@ class HttpUpstream:
                 return await self._post_once(body, headers)
             except UpstreamError as error:
                 self.losses += error.lost
+                # Exponential with jitter, so that failed requests do not return all at once.
                 backoff = min(_MAX_PAUSE, 0.1 * 2**attempt * (1 + random.random()))
                 pause = max(backoff, error.retry_after or 0.0)
-                # A timeout is not retried: the client would wait as long again.
+                # Not after a timeout: the client would wait as long again.
                 retried = error.lost or error.refused in _RETRIED
                 if not retried or pause > _MAX_PAUSE or attempt == self._settings.retries:
                     raise
@@ -400,7 +403,7 @@ class HttpUpstream:
             await asyncio.sleep(pause)
 
     async def _post_once(self, body: bytes, headers: dict[str, str]) -> bytes:
-        # The errors are raised outside the handlers: an exception of aiohttp holds the headers, and so the key.
+        # Raised outside the handlers, without a chained exception: aiohttp's holds the headers and so the key.
         try:
             return await self._exchange(body, headers)
         except aiohttp.ClientError as error:
@@ -412,7 +415,7 @@ class HttpUpstream:
         raise failure
 
     async def _exchange(self, body: bytes, headers: dict[str, str]) -> bytes:
-        # A key and texts must not follow a redirect to another host.
+        # A redirect would send the key and the texts to another host.
         async with self._opened().post(
             self._url, data=body, headers={**self._headers, **headers}, allow_redirects=False, proxy=self._proxy
         ) as answer:
@@ -420,6 +423,7 @@ class HttpUpstream:
                 text = "The upstream's answer is compressed, against the request."
                 raise UpstreamError(502, text, code="upstream_invalid")
             limit = self._settings.max_response_bytes if answer.status == 200 else _ERROR_BYTES
+            # Counted while reading: the announced length may be missing or false.
             content = bytearray()
             async for chunk in answer.content.iter_any():
                 content += chunk
@@ -434,8 +438,8 @@ class HttpUpstream:
 
 
 def _proxy(url: str) -> str | None:
-    """Return the proxy that the environment names for ``url`` (HTTPS_PROXY, NO_PROXY, ...)."""
-    # Not aiohttp's trust_env, which also sends passwords of ~/.netrc.
+    """Return the proxy for ``url`` from the environment (HTTPS_PROXY, NO_PROXY, ...)."""
+    # Instead of aiohttp's trust_env, which would also send passwords from ~/.netrc.
     parts = urlsplit(url)
     if proxy_bypass(parts.hostname or ""):
         return None
@@ -444,7 +448,8 @@ def _proxy(url: str) -> str | None:
 
 
 def _tokens(content: bytes) -> int:
-    """Return the tokens that the upstream counted, found from the end without parsing the vectors again."""
+    """Return the upstream's token count, or 0."""
+    # "usage" follows the vectors: search from the end instead of parsing megabytes of JSON a second time.
     start = content.rfind(b'"prompt_tokens"')
     match = _TOKENS.match(content, start) if start >= 0 else None
     return int(match[1]) if match else 0
