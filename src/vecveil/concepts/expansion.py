@@ -1,8 +1,8 @@
-"""Concept expansion: members that the user did not list, put into the user's own sentences.
+"""Concept expansion: put members that the user did not list into the user's own sentences.
 
-A fit hides what it has seen. Sources propose further members of a concept (`WordListSource`, `FakerSource`,
-`CorpusNeighbourSource`, `DetectorSource`, or any object with ``members(context)``); `Concept.expand` puts them in
-the place of listed terms, so that `vecveil.fit` sees thousands of pairs with words that the texts lack.
+A fit hides only what it has seen. Sources propose further members of a concept (`WordListSource`, `FakerSource`,
+`CorpusNeighbourSource`, `DetectorSource`, or any object with ``members(context)``); `Concept.expand` substitutes
+them for listed terms, so that `vecveil.fit` sees thousands of pairs with words that the texts lack.
 """
 
 from __future__ import annotations
@@ -57,15 +57,16 @@ __all__ = [
 ]
 
 _VOWEL_SOUND = re.compile(r"[aeiou]", re.IGNORECASE)
+# the article at the end of what precedes a term
 _ARTICLE = re.compile(r"(?<![^\W_])(an?|An?|AN)(\s+)\Z")
 _SIBILANT = ("s", "x", "z", "ch", "sh")
 _POSSESSIVES = ("'s", "’s")
 
 
 def is_plural(term: str, known: frozenset[str]) -> bool:
-    """Return whether ``term`` is the plural of another known term: *Americans* beside *American*.
+    """Return whether ``term`` is the English plural of another known term: *Americans* beside *American*.
 
-    English endings; without the singular nothing says that a final s is one (*Paris*).
+    Without the known singular a final s may belong to the word (*Paris*).
     """
     folded = term.casefold()
     singulars = []
@@ -79,24 +80,21 @@ def is_plural(term: str, known: frozenset[str]) -> bool:
 
 
 def written_like(member: str, original: str, *, plural: bool) -> str:
-    """Return ``member`` as it stands where ``original`` stood.
+    """Return ``member`` with the case, plural and possessive form of ``original``.
 
-    Capitals throughout, or at the beginning, are taken over; a small letter is not: names keep their capital.
-    ``plural`` adds an English plural to a member of one word that has none. A possessive *'s* stays.
-
-    Args:
-        original: what stood in the text.
+    All capitals and an initial capital are copied; an initial small letter is not, since names keep
+    their capital. ``plural`` adds an English plural to a member of one word that has none.
     """
     ending = next((end for end in _POSSESSIVES if original.endswith(end)), "")
     if ending and not member.endswith(_POSSESSIVES):
         original = original[: -len(ending)]
     else:
-        ending = ""
+        ending = ""  # the member brings its own possessive, or none was there
     # Only single plain words take an English plural safely.
     if plural and " " not in member and member.isalpha() and not member.endswith("s"):
         member = _plural(member)
     letters = [char for char in original if char.isalpha()]
-    # One capital letter alone does not make a word in capitals.
+    # One capital letter alone ("I", "A") does not make a word in capitals.
     if len(letters) > 1 and all(char.isupper() for char in letters):
         member = member.upper()
     elif letters and original[0].isupper():
@@ -105,12 +103,13 @@ def written_like(member: str, original: str, *, plural: bool) -> str:
 
 
 def substituted(text: str, start: int, end: int, member: str) -> str:
-    """Return ``text`` with ``member`` in place of ``text[start:end]``; an article before it is adapted."""
+    """Return ``text`` with ``member`` for ``text[start:end]``; *a* or *an* before it is adapted."""
     head = text[:start]
     article = _ARTICLE.search(head)
     if article is not None and text[start:end][:1].isascii() and member[:1].isalpha():
         old, new = (bool(_VOWEL_SOUND.match(word)) for word in (text[start:end], member))
-        if old == (article[1].lower() == "an") and old != new:  # a rule that held before
+        # Adapt only an article that fitted before: "an hour" breaks the vowel rule and stays.
+        if old == (article[1].lower() == "an") and old != new:
             letter = article[1][0]
             n = "N" if article[1] == "AN" else "n"
             head = head[: article.start()] + letter + (n if new else "") + article[2]
@@ -131,9 +130,9 @@ class MemberPool:
     """Members by group. It holds text: keep it in memory.
 
     Attributes:
-        groups: members of each group; no member is listed, none comes twice.
-        places: for each member of each group the group of listed terms that it takes the place of.
-        by_source: for each source its name, and how many members it gave and kept.
+        groups: members of each group; no member is listed, none occurs twice.
+        places: for each member of each group the group of listed terms that it replaces.
+        by_source: name of each source, and the numbers of members it proposed and kept.
     """
 
     groups: tuple[tuple[str, ...], ...]
@@ -148,7 +147,7 @@ def gather(sources: Sequence[MemberSource], context: ExpansionContext, *, most: 
     """Return the members of every source that are neither listed nor known from an earlier source.
 
     Args:
-        most: members at most; groups are cut to the same size first, so that a long list of names
+        most: largest number of members. Groups are cut to one size first, so that a long list of names
             does not crowd out a short one of numbers.
     """
     seen: set[str] = set()
@@ -156,7 +155,7 @@ def gather(sources: Sequence[MemberSource], context: ExpansionContext, *, most: 
     owners: list[int] = []
     named: list[bool] = []
     proposed: list[int] = []
-    rng = np.random.default_rng([context.seed, 1])
+    rng = np.random.default_rng([context.seed, 1])  # its own stream: other draws do not shift it
     for s, source in enumerate(sources):
         proposals = checked_members(source, source.members(context))
         proposed.append(sum(map(len, proposals.values())))
@@ -177,6 +176,7 @@ def gather(sources: Sequence[MemberSource], context: ExpansionContext, *, most: 
     flat = [member for group in groups for member in group]
     places = np.zeros(len(flat), dtype=np.intp)
     if context.centroids is not None and flat:
+        # One encoding call for all members of all sources.
         vectors = unit_vectors(context.encoder, flat)
         places = nearest(vectors, context.centroids)[0]
     split: list[tuple[str, ...]] = []
@@ -187,7 +187,7 @@ def gather(sources: Sequence[MemberSource], context: ExpansionContext, *, most: 
         own = places[start : start + len(drawn)].tolist()
         start += len(drawn)
         counts[owner] += len(drawn)
-        # Without a name the place is the group.
+        # A group without a name is split by the listed terms that its members are nearest to.
         parts = [set(own)] if has_name else [{place} for place in sorted(set(own))]
         for part in parts:
             rows = [i for i, place in enumerate(own) if place in part]
@@ -201,7 +201,7 @@ def gather(sources: Sequence[MemberSource], context: ExpansionContext, *, most: 
 
 
 def _fair_size(sizes: Sequence[int], most: int) -> int:
-    """Return the largest size that groups may have so that together they hold at most ``most``."""
+    """Return the largest group size at which all groups together hold at most ``most`` members."""
     low, high = 1, max([*sizes, 1])
     while low < high:
         middle = (low + high + 1) // 2
@@ -215,6 +215,7 @@ def _fair_size(sizes: Sequence[int], most: int) -> int:
 def _drawn(group: list[str], size: int, rng: np.random.Generator) -> list[str]:
     if len(group) <= size:
         return group
+    # Sorted rows keep the source's order within the sample.
     rows = np.sort(rng.choice(len(group), size=size, replace=False))
     return [group[i] for i in rows]
 
@@ -225,9 +226,9 @@ class ExpandedText:
 
     Attributes:
         text: with a member.
-        original: the user's text that it was made of; the same where the text holds the member as it is.
+        original: the user's text that it was made of; equal to ``text`` for an occurrence.
         negative: the text without the concept.
-        members: canonical, those that are not listed.
+        members: canonical, not listed.
         tokens: words of the concept in the text, listed ones and members.
     """
 
@@ -244,12 +245,12 @@ class ExpandedText:
 def occurrences_of(
     matches: ConceptMatches, pool: MemberPool, most: int, seed: int
 ) -> list[ExpandedText]:
-    """Return the user's texts that hold members as they are, at most ``most``, drawn at random.
+    """Return at most ``most`` of the user's texts that already hold members, drawn at random.
 
-    A member with a capital counts only with it (*Mark*, not *mark*).
+    A member with a capital matches only with it (*Mark*, not *mark*).
     """
     flat = [member for group in pool.groups for member in group]
-    # A name in lower case is often another word.
+    # A name in lower case is often another word, so case decides for capitalised members.
     capital = [member for member in flat if member != member.lower()]
     small = [member for member in flat if member == member.lower()]
     detectors = [
@@ -258,6 +259,7 @@ def occurrences_of(
         if members
     ]
     rows: list[ExpandedText] = []
+    # A random order, since the loop ends at `most`: the first texts of a corpus are often alike.
     order = np.random.default_rng([seed, 3]).permutation(len(matches.texts))
     for i in order:
         text = matches.texts[i]
@@ -266,6 +268,7 @@ def occurrences_of(
             span
             for detector in detectors
             for span in detector.detect([text])[0]
+            # Listed terms take precedence where both match.
             if not any(span.start < own.end and own.start < span.end for own in listed)
         ]
         if not member_spans:
@@ -283,11 +286,11 @@ def occurrences_of(
 def substitutions_of(
     matches: ConceptMatches, context: ExpansionContext, pool: MemberPool, count: int, seed: int
 ) -> list[ExpandedText]:
-    """Return texts in which a member stands in the place of a listed term.
+    """Return texts in which a member replaces a listed term.
 
-    A group is drawn as often as the root of its size says: a long list of names does not outweigh a short
-    one of numbers by as much as it is longer, and its members still come. Within a group members come in
-    turn, and so do places: every member is seen before any is seen twice.
+    Each group is drawn in proportion to the square root of its size, so that a long list of names does not
+    drown a short one of numbers. Within a group members take turns, and so do places: every member is used
+    before any is used twice.
     """
     rng = np.random.default_rng([seed, 2])
     places = _places(matches, context, rng)
@@ -310,11 +313,11 @@ def substitutions_of(
         plural = is_plural(span.term, known)
         new = written_like(member, text[span.start : span.end], plural=plural)
         made = substituted(text, span.start, span.end, new)
-        # Two substitutions can give the same text; a copy teaches nothing.
+        # Two substitutions can give the same text; copies would weigh it twice.
         if made in seen:
             continue
         seen.add(made)
-        # Only label and term of this span are read below.
+        # _tokens reads only the term of this span, so its offsets are arbitrary.
         put = Span(0, 1, span.label, canonical(new))
         tokens = _tokens([put, *(s for k, s in enumerate(spans) if k != position)])
         rows.append(ExpandedText(made, text, negatives[holding], (canonical(member),), tokens))
@@ -326,8 +329,9 @@ def _tokens(spans: list[Span]) -> tuple[str, ...]:
 
 
 def _shares(sizes: list[int], count: int, rng: np.random.Generator) -> list[int]:
-    """Return ``count`` groups, shuffled, each as often as the root of its size says."""
+    """Return ``count`` group numbers, shuffled, in proportion to the roots of the sizes."""
     weights = np.sqrt(np.asarray(sizes, dtype=np.float64))
+    # rounding the sums, not the shares: exactly `count`
     upto = np.round(np.cumsum(weights) / weights.sum() * count).astype(int)
     drawn = np.repeat(np.arange(len(sizes)), np.diff(upto, prepend=0))
     return [int(g) for g in rng.permutation(drawn)]
@@ -336,7 +340,7 @@ def _shares(sizes: list[int], count: int, rng: np.random.Generator) -> list[int]
 def _places(
     matches: ConceptMatches, context: ExpansionContext, rng: np.random.Generator
 ) -> list[list[tuple[int, int]]]:
-    """Return for each group of listed terms where they stand: (text with the concept, span), shuffled."""
+    """Return the places of each group of listed terms, shuffled: (row of D+, span)."""
     group_of = dict(zip(context.listed, context.clusters.tolist(), strict=True))
     places: list[list[tuple[int, int]]] = [[] for _ in range(int(context.clusters.max()) + 1)]
     for row, i in enumerate(matches.with_concept):
@@ -354,8 +358,8 @@ class Expansion:
     """Substituted texts of a concept. It holds texts: keep it in memory, never save it.
 
     Attributes:
-        concept: the name of the concept.
-        rows: the texts, each with its original, the same without the concept, and its members.
+        concept: name of the concept.
+        rows: the texts with their originals, negatives and members.
     """
 
     concept: str
@@ -369,7 +373,7 @@ class Expansion:
 
     @property
     def negatives(self) -> list[str]:
-        """The same texts without the concept, listed or not."""
+        """The same texts without the concept, listed terms and members removed."""
         return [row.negative for row in self.rows]
 
     def __len__(self) -> int:
@@ -382,10 +386,10 @@ class Expansion:
     def token_labels(
         self, vocabulary: TokenVocabulary | None = None, min_count: int = 3
     ) -> tuple[npt.NDArray[np.uint8], TokenVocabulary]:
-        """Return which words of the concept each text holds, listed ones and those of members.
+        """Return the concept's words in each text, listed ones and those of members.
 
         Args:
-            vocabulary: the columns; None makes one of the words that at least ``min_count`` texts hold.
+            vocabulary: the columns; None takes the words in at least ``min_count`` texts.
 
         Returns:
             A 0/1 array of shape (N, V), dtype uint8, and the vocabulary.
@@ -397,11 +401,11 @@ class Expansion:
         return vocabulary.labels(tokens), vocabulary
 
     def report(self) -> dict[str, Any]:
-        """Return counts and cost, JSON-able, without any text.
+        """Return counts and cost as JSON-ready values, without any text.
 
-        ``listed``, ``members`` and ``groups``; ``texts``, of which ``found`` are the user's as they are;
-        ``sources``, for each how many members it proposed and how many of them were new; ``seconds``; and
-        ``encodings``: texts encoded to find and place members, and texts that a fit encodes on top.
+        ``listed``, ``members`` and ``groups``; ``texts``, of which ``found`` are the user's own; ``sources``
+        with the numbers of members proposed and kept; ``seconds``; and ``encodings``: texts encoded to place
+        members, and texts that a fit encodes in addition.
         """
         return {**self._report, "sources": [dict(row) for row in self._report.get("sources", [])]}
 
@@ -417,10 +421,10 @@ def expand(
     seed: int = 0,
     show_progress: bool | None = None,
 ) -> Expansion:
-    """Return the expansion of what a concept found; `Concept.expand` says what the arguments are.
+    """Return the expansion of a concept's matches; see `Concept.expand` for the arguments.
 
     Raises:
-        ConceptError: the sources propose nothing that is not listed, or no text holds a member and none is made.
+        ConceptError: no source proposes a new member, or no text holds a member and none is made.
         InvalidInputError: a wrong argument, or neither substitutions nor occurrences.
     """
     owner = "Concept.expand"
@@ -475,7 +479,7 @@ class _CountingEncoder:
 
     def __init__(self, encoder: Any, show_progress: bool | None) -> None:
         self._encoder = encoder
-        # The package's own have a bar; others need not know of one.
+        # The package's encoders have a progress bar; others may not accept the argument.
         own = hasattr(encoder, "encode_chunks")
         self._options = {"show_progress": show_progress} if own else {}
         self.texts = 0
@@ -508,6 +512,7 @@ def _context(
         for span in matches.spans[i]:
             counts[span.term] += 1
             labels.setdefault(span.term, span.label)
+    # Most frequent first; ties alphabetical, so that one seed gives one result.
     listed = tuple(sorted(counts, key=lambda term: (-counts[term], term)))
     names = tuple(labels[term] for term in listed)
     clusters = np.zeros(len(listed), dtype=np.intp)
