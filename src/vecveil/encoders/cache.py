@@ -1,15 +1,12 @@
 """Cache embeddings on disk: one SQLite file per encoder fingerprint.
 
-The file holds no text. A text is looked up by a keyed digest whose key, random per file, lies in
-the same file: whoever has only a copy of the rows cannot test for texts, whoever has the file can.
-And clean vectors give their texts away (that is what this package is about), so treat the cache as
-you treat the texts: it is written with mode 0600, and ``load_encoder(..., cache=None)`` does
-without it.
+The file holds no text. A text is looked up by a keyed digest; the key is random per file and stored in
+it. A reader of the rows alone cannot test for texts, a reader of the file can. Clean vectors reveal their
+texts, so treat the cache as the texts: it has mode 0600, and ``load_encoder(..., cache=None)`` disables it.
 
-Several processes may use one cache at a time, and any of them may be killed at any moment. A
-damaged file is set aside with a warning and started afresh; a row that fails its checksum counts as
-damage. Where the cache cannot be used (read-only folder, full disk, locked for long) a warning says
-so and encoding goes on without it.
+Several processes may use one cache at a time, and any of them may be killed at any moment. A damaged file
+is renamed with a warning and a new one begun; a row that fails its checksum counts as damage. If the cache
+cannot be used (read-only folder, full disk, long lock), encoding continues without it after a warning.
 """
 
 from __future__ import annotations
@@ -35,6 +32,7 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL);
 """
+# Codes that mean a wrong file; all others (locks, full disk) leave the file in place.
 _DAMAGE = {
     sqlite3.SQLITE_ERROR,
     sqlite3.SQLITE_CORRUPT,
@@ -45,16 +43,16 @@ _DAMAGE = {
     sqlite3.SQLITE_TOOBIG,
 }
 _LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
-_KEYS_PER_QUERY = 500
-_TAG_BYTES = 8
+_KEYS_PER_QUERY = 500  # below SQLite's smallest limit of 999 parameters
+_TAG_BYTES = 8  # detects damage, not forgery: the key lies in the same file
 
 
 class CacheWarning(UserWarning):
-    """The embedding cache was set aside or is not used; vectors are right all the same."""
+    """Warning that the embedding cache was renamed or is not in use; the vectors are still correct."""
 
 
 class _DamagedError(Exception):
-    """Raised for content that this class did not write."""
+    """Raised for content that `EmbeddingCache` did not write."""
 
 
 def default_cache_folder() -> Path:
@@ -69,8 +67,8 @@ class EmbeddingCache:
     """The cached vectors of one encoder.
 
     Args:
-        folder: where the file lies; made, readable by its owner only, at the first write.
-        fingerprint: the encoder's; another fingerprint is another file.
+        folder: created, readable by its owner only, at the first write.
+        fingerprint: of the encoder; each fingerprint has its file.
         patience: seconds to wait for another process that is writing.
     """
 
@@ -82,7 +80,7 @@ class EmbeddingCache:
         self._patience = patience
 
     def get(self, texts: Sequence[str], dimension: int | None) -> tuple[list[int], Vectors]:
-        """Return the positions of the texts found and their vectors, shape (found, n)."""
+        """Return the positions of the cached texts and their vectors, shape (found, n)."""
         nothing: tuple[list[int], Vectors] = ([], np.empty((0, dimension or 0), np.float32))
         if not texts or not self.usable:
             return nothing
@@ -93,7 +91,7 @@ class EmbeddingCache:
                 blobs = self._read(connection, [_key(salt, text) for text in texts])
                 expected = self._dimension(connection)
             hits = [i for i, blob in enumerate(blobs) if blob is not None]
-            # An encoder of another dimension under this fingerprint: do not mix.
+            # Another dimension under this fingerprint: the encoder has changed, so use nothing.
             if not hits or expected is None or (dimension or expected) != expected:
                 return nothing
             vectors = np.empty((len(hits), expected), np.float32)
@@ -103,7 +101,7 @@ class EmbeddingCache:
         return nothing
 
     def put(self, texts: Sequence[str], vectors: Vectors) -> None:
-        """Write the vectors of ``texts`` in one transaction; those already there stay."""
+        """Write the vectors of ``texts`` in one transaction; existing rows stay."""
         if not len(texts) or not self.usable:
             return
         with self._guarded(), self._connection(create=True) as (connection, salt):
@@ -112,7 +110,7 @@ class EmbeddingCache:
             rows = [
                 (key, _seal(salt, key, vector)) for key, vector in zip(keys, vectors, strict=True)
             ]
-            # Take the write lock before reading the dimension.
+            # The lock comes before the read: another process may write another dimension.
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("INSERT OR IGNORE INTO meta VALUES ('dimension', ?)", (width,))
             if self._dimension(connection) == vectors.shape[1]:
@@ -146,8 +144,8 @@ class EmbeddingCache:
 
     @contextlib.contextmanager
     def _connection(self, *, create: bool = False) -> Iterator[tuple[sqlite3.Connection, bytes]]:
-        """Open the file for one operation: nothing stays open across a fork, a kill or a rename."""
-        # O_EXCL with mode 0600: the file is never readable by others, not even briefly.
+        """Open the file for one operation: no connection survives a fork, a kill or a rename."""
+        # O_EXCL with mode 0600: at no moment can others read the file.
         if create:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with contextlib.suppress(FileExistsError):
@@ -164,7 +162,7 @@ class EmbeddingCache:
 
     def _set_up(self, connection: sqlite3.Connection) -> None:
         deadline = time.monotonic() + self._patience
-        while True:  # switching to the write-ahead log does not wait for locks by itself
+        while True:  # SQLite's timeout does not cover the switch to the write-ahead log
             try:
                 connection.execute("PRAGMA journal_mode=WAL")
                 connection.execute("PRAGMA synchronous=NORMAL")
@@ -179,6 +177,7 @@ class EmbeddingCache:
         }
         if {"meta", "vectors"} <= tables:
             return
+        # Two processes may both see no tables; IF NOT EXISTS and OR IGNORE let the first one win.
         connection.execute("BEGIN IMMEDIATE")
         for statement in _SCHEMA.strip().split(";\n"):
             connection.execute(statement)
@@ -189,7 +188,7 @@ class EmbeddingCache:
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
-        """Turn every failure of the cache into a warning."""
+        """Turn every failure of the cache into a warning: the vectors can always be computed."""
         seen = self._inode()
         try:
             yield
@@ -211,12 +210,12 @@ class EmbeddingCache:
 
     def _set_aside(self, seen: int | None) -> None:
         if seen is None or self._inode() != seen:
-            return  # another process has replaced the damaged file meanwhile
+            return  # another process has already replaced the damaged file
         label = f"damaged-{secrets.token_hex(4)}"
         try:
             for suffix in ("-shm", "-wal", ""):
                 with contextlib.suppress(FileNotFoundError):
-                    # The write-ahead log goes with the file; the file itself goes last.
+                    # The log moves first: a new file must not meet an old log.
                     part = self.path.with_name(self.path.name + suffix)
                     part.rename(self.path.with_name(f"{self.path.name}.{label}{suffix}"))
         except OSError as error:

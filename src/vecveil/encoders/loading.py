@@ -14,7 +14,7 @@ from vecveil.errors import InvalidInputError, MissingDependencyError
 __all__ = ["load_model"]
 
 _OWNER = "load_encoder"
-_HUB_SECONDS = 15.0
+_HUB_SECONDS = 15.0  # for the hub's first answer
 _FOR_LIBRARY = {"truncate_dim", "revision", "token", "cache_folder", "trust_remote_code"}
 _FOR_BACKEND = {"prompt", "normalize", "fingerprint"}
 
@@ -29,7 +29,7 @@ def load_model(
     max_seq_length: int | None = None,
     **options: Any,
 ) -> SentenceTransformerBackend:
-    """Return the backend for a folder, or for a name of the hub, which is asked only if need be."""
+    """Return the backend of a folder or hub name; the hub is contacted only for an incomplete cache."""
     if unknown := sorted(set(options) - _FOR_LIBRARY - _FOR_BACKEND):
         known = ", ".join(sorted(_FOR_LIBRARY | _FOR_BACKEND | {"max_seq_length"}))
         raise InvalidInputError.of(_OWNER, "options", f"among: {known}", ", ".join(unknown))
@@ -49,7 +49,7 @@ def load_model(
             model, folder = _from_hub(library, name, arguments)
     if max_seq_length is not None:
         model.max_seq_length = max_seq_length
-    model = model.float()  # transformers may have loaded the weights in half precision
+    model = model.float()  # transformers may load the weights in half precision
     for_backend = {key: value for key, value in options.items() if key in _FOR_BACKEND}
     return SentenceTransformerBackend(
         model, name=name, folder=folder, precision=precision, batch_size=batch_size, **for_backend
@@ -57,6 +57,7 @@ def load_model(
 
 
 def _looks_like_path(name: str) -> bool:
+    # a hub name has one slash at most
     return name.startswith((".", "/", "~")) or "\\" in name or name.count("/") > 1 or not name
 
 
@@ -70,6 +71,7 @@ def _from_folder(library: Any, folder: Path, arguments: dict[str, Any]) -> Any:
             "It has neither modules.json nor config.json.",
         )
     try:
+        # a folder never needs the network
         return library.SentenceTransformer(str(folder), local_files_only=True, **arguments)
     except Exception as error:
         raise InvalidInputError.of(_OWNER, "name", "a folder of a sentence-transformers model",
@@ -78,10 +80,10 @@ def _from_folder(library: Any, folder: Path, arguments: dict[str, Any]) -> Any:
 
 
 def _from_hub(library: Any, name: str, arguments: dict[str, Any]) -> tuple[Any, Path | None]:
-    """Load from the local hub cache if the model is there whole, else from the network."""
+    """Load from the local hub cache if the model is complete there, else from the network."""
     from huggingface_hub import constants
 
-    # A complete local copy needs no network and no waiting.
+    # A complete local copy needs no network; if it fails to load, the network is tried next.
     attempts = [] if constants.HF_HUB_OFFLINE else [False]
     if _cached_folder(name, arguments) is not None:
         attempts.insert(0, True)
@@ -109,7 +111,7 @@ def _from_hub(library: Any, name: str, arguments: dict[str, Any]) -> tuple[Any, 
 
 
 def _ask_hub(name: str, arguments: dict[str, Any]) -> None:
-    """Raise at once if the hub cannot be reached or has no such model: the library retries."""
+    """Raise at once if the hub is unreachable or has no such model; the library would retry."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import RepositoryNotFoundError
 
@@ -127,10 +129,10 @@ def _repositories(name: str) -> list[str]:
 
 
 def _cached_folder(name: str, arguments: dict[str, Any]) -> Path | None:
-    """Return the folder of the model in the local hub cache, or None if it is not there whole.
+    """Return the model's folder in the local hub cache, or None if it is incomplete.
 
-    A model without modules.json gets mean pooling from the library. So the absence of that file
-    counts only where the hub itself has said that there is none, not where it was never asked for.
+    For a model without modules.json the library uses mean pooling. So a missing file counts only if the
+    hub reported its absence, not if it was never requested.
     """
     from huggingface_hub import _CACHED_NO_EXIST, try_to_load_from_cache
 
@@ -162,7 +164,7 @@ def _remote_code_hint(error: Exception | None) -> str:
 
 
 def _import_library() -> Any:
-    """Return the library, or raise the error that names the extra."""
+    """Return sentence_transformers, or raise the error with the extra's name."""
     try:
         import sentence_transformers
     except ImportError as error:
@@ -173,7 +175,7 @@ def _import_library() -> Any:
 
 
 def _device(device: str) -> str:
-    """Return ``device``; for ``"auto"`` the first of cuda, mps, cpu that is there."""
+    """Return ``device``; for ``"auto"`` the first available of cuda, mps and cpu."""
     import torch
 
     if device == "auto":
@@ -190,7 +192,7 @@ def _device(device: str) -> str:
 
 @contextlib.contextmanager
 def _quiet_loading() -> Iterator[None]:
-    """Keep the bar that transformers draws while it reads weights off the terminal."""
+    """Hide the progress bar that transformers draws while it reads weights."""
     from transformers.utils import logging as loaded
 
     logging: Any = loaded

@@ -1,7 +1,7 @@
-"""Latent semantic analysis: an encoder fitted on the user's own texts, without a model and without a network.
+"""Latent semantic analysis: an encoder fitted on the user's texts, without a model or a network.
 
 A text is its TF-IDF vector (1 + log of a term's count, times log((1 + N)/(1 + df)) + 1, norm 1), projected on
-the leading right singular vectors of the fitted texts (Deerwester et al. 1990), norm 1 again.
+the leading right singular vectors of the fitted texts (Deerwester et al. 1990), scaled to norm 1.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LSA_FILE = "lsa.json"
 SCHEMA = "vecveil.lsa/1"
 _ARRAYS = "lsa.safetensors"
 _OWNER = "LsaEncoder"
-_LARGEST_FILE = 2**31
+_LARGEST_FILE = 2**31  # 2 GiB
 _WORD = re.compile(r"\w+")
 
 Floats = npt.NDArray[np.float32]
@@ -40,15 +40,15 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LsaEncoder:
-    """Texts to unit-norm vectors of the terms that they share with the fitted texts. Made by `fit` or `load`.
+    """Encoder by latent semantic analysis, made by `fit` or `load`; vectors have norm 1.
 
-    It holds the terms of the fitted texts, names among them: keep its folder as you keep the texts.
+    It holds the terms of the fitted texts, names among them: its folder is as sensitive as the texts.
 
     Attributes:
         terms: the V terms, sorted; with ``ngrams=2`` also two words with a space between.
-        idf: (V,) their weights.
+        idf: (V,) weights of the terms.
         components: (n, V) rows of norm 1, the leading right singular vectors.
-        centre: (n,) the mean direction of the fitted texts, which stands for a text without a known term.
+        centre: (n,) mean direction of the fitted texts, the vector of a text without a known term.
         ngrams: 1 for words, 2 for words and pairs of neighbours.
     """
 
@@ -74,21 +74,21 @@ class LsaEncoder:
         max_terms: int = 50_000,
         seed: int = 0,
     ) -> LsaEncoder:
-        """Return the encoder of ``texts``; the same texts and seed give the same encoder.
+        """Return the encoder of ``texts``; equal texts and seeds give equal encoders.
 
         Args:
             texts: N texts; words are runs of letters, digits and underscores, casefolded.
             dimension: n, fewer than the terms and than the texts. More keeps rarer words apart.
-            ngrams: 1, or 2 for pairs of neighbouring words as well.
-            min_texts: a term counts if so many texts hold it. 1 takes words that one text alone holds.
-            max_terms: of those, at most so many, the ones that most texts hold.
-            seed: of the vector that the iteration starts from.
+            ngrams: 1, or 2 to add pairs of neighbouring words.
+            min_texts: least number of texts with a term. 1 keeps words of a single text.
+            max_terms: largest number of terms; the most frequent ones.
+            seed: of the iteration's starting vector.
 
         Raises:
             InvalidInputError: too few texts or terms for the dimension.
 
         Cost:
-            A sparse singular value decomposition, exact: about a minute on one core for 20,000 texts and 300
+            An exact sparse singular value decomposition: about a minute on one core for 20,000 texts and 300
             dimensions. Encoding takes some 5,000 short texts a second.
         """
         owner = f"{_OWNER}.fit"
@@ -108,6 +108,7 @@ class LsaEncoder:
         terms = tuple(sorted(kept))
         counts = np.array([held[term] for term in terms], dtype=np.float64)
         idf = (np.log((1 + len(texts)) / (1 + counts)) + 1).astype(np.float32)
+        # A provisional encoder: weighting needs only terms and idf, not the components.
         plain = cls(
             terms, idf, np.zeros((n, len(terms)), np.float32), np.zeros(n, np.float32), ngrams
         )
@@ -116,18 +117,20 @@ class LsaEncoder:
         rows = _unit(np.asarray(weighted @ components.T))
         centre = rows.mean(axis=0)
         length = float(np.linalg.norm(centre))
+        # opposite rows cancel: any fixed direction will do
         centre = centre / length if length > 1e-6 else np.eye(1, n)[0]
         return cls(terms, idf, components, centre.astype(np.float32), ngrams)
 
     @property
     def dimension(self) -> int:
-        """Return n."""
+        """The dimension n."""
         return int(self.components.shape[0])
 
     @cached_property
     def fingerprint(self) -> str:
-        """``lsa1:`` and the SHA-256 of everything that decides the vectors."""
+        """``lsa1:`` and the SHA-256 of everything that determines the vectors."""
         digest = hashlib.sha256(json.dumps([self.ngrams, self.terms]).encode())
+        # JSON of a list: no two lists of terms collide
         for array in (self.idf, self.components, self.centre):
             digest.update(str(array.shape).encode() + np.ascontiguousarray(array, "<f4").tobytes())
         return f"lsa1:{digest.hexdigest()}"
@@ -136,6 +139,7 @@ class LsaEncoder:
         """Return (N, n) float32 vectors of norm 1; a text without a known term gets ``centre``."""
         checked = check_texts(texts, owner=f"{_OWNER}.encode", min_rows=0)
         rows = np.asarray(self._weighted(checked) @ self.components.T)
+        # No known term, or one outside the kept subspace: a zero vector would have no direction.
         rows[np.linalg.norm(rows, axis=1) < 1e-6] = self.centre
         return _unit(rows)
 
@@ -152,6 +156,7 @@ class LsaEncoder:
             "terms": self.terms,
         }
         own = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        # The arrays go first: `load` compares the fingerprint, so a crash between the two is noticed.
         write_bytes(target / _ARRAYS, to_bytes(own), mode=0o600)
         write_bytes(target / LSA_FILE, json.dumps(record).encode("utf-8"), mode=0o600)
 
@@ -160,7 +165,7 @@ class LsaEncoder:
         """Return the encoder saved in ``folder``.
 
         Raises:
-            DataFileError: missing, damaged, or parts of two encoders.
+            DataFileError: missing, damaged, or files of two different encoders.
         """
         from safetensors import SafetensorError
         from safetensors.numpy import load as from_bytes
@@ -193,7 +198,7 @@ class LsaEncoder:
         return encoder
 
     def _check(self) -> None:
-        """Raise ValueError unless the parts fit together."""
+        """Raise ValueError unless the shapes and types fit together."""
         V, n = len(self.terms), len(self.components)
         shapes = (self.idf.shape, self.components.shape, self.centre.shape)
         if shapes != ((V,), (n, V), (n,)) or self.ngrams not in (1, 2) or n < 1:
@@ -209,7 +214,7 @@ class LsaEncoder:
         return {term: j for j, term in enumerate(self.terms)}
 
     def _weighted(self, texts: Texts) -> Any:
-        """Return the TF-IDF rows of ``texts``, a sparse (N, V) float32 matrix."""
+        """Return the TF-IDF rows of ``texts`` as a sparse (N, V) float32 matrix."""
         from scipy.sparse import csr_array
 
         columns: list[int] = []
@@ -217,7 +222,7 @@ class LsaEncoder:
         starts = [0]
         for text in texts:
             known = [self._column[t] for t in _terms(text, self.ngrams) if t in self._column]
-            counts = sorted(Counter(known).items())
+            counts = sorted(Counter(known).items())  # CSR columns ascend, so equal texts give equal bits
             row = np.array([1 + np.log(count) for _, count in counts])
             row *= self.idf[[j for j, _ in counts]] if counts else 1.0
             length = float(np.linalg.norm(row))
@@ -233,19 +238,19 @@ class LsaEncoder:
 
 
 def _terms(text: str, ngrams: int) -> list[str]:
-    """Return the words of ``text`` in order, and behind them its pairs of neighbours."""
+    """Return the words of ``text`` in order, then its pairs of neighbours."""
     words = _WORD.findall(text.casefold())
     pairs = [f"{a} {b}" for a, b in itertools.pairwise(words)] if ngrams == 2 else []
     return words + pairs
 
 
 def _right_singular_vectors(matrix: Any, count: int, seed: int) -> Floats:
-    """Return the ``count`` leading ones, (count, V), each with its largest entry positive."""
+    """Return the leading right singular vectors, (count, V), each with its largest entry positive."""
     from scipy.sparse.linalg import svds
 
     start = np.random.default_rng(seed).standard_normal(min(matrix.shape))
     _, values, rows = svds(matrix.astype(np.float64), k=count, v0=start, solver="arpack")
-    # ARPACK returns no order and no sign; fix both, so that equal input gives equal bits.
+    # ARPACK returns no order and no sign; fixing both makes equal input give equal bits.
     rows = rows[np.argsort(-values, kind="stable")]
     largest = rows[np.arange(count), np.abs(rows).argmax(axis=1)]
     return np.ascontiguousarray(rows * np.sign(largest)[:, None], dtype=np.float32)

@@ -1,9 +1,9 @@
-"""Encoders behind an HTTP API that speaks OpenAI's ``POST /embeddings``.
+"""Encoders behind an HTTP API with OpenAI's ``POST /embeddings``.
 
     encoder = load_encoder("https://api.openai.com/v1#text-embedding-3-small")
 
-Everything that such a server can get wrong is one error here: no answer, HTML, another number of vectors, another
-dimension, NaN. The key is read from ``OPENAI_API_KEY`` unless given, sent as a header and kept nowhere.
+Every fault of such a server is one kind of error: no answer, HTML, another number of vectors, another dimension,
+NaN. The key is read from ``OPENAI_API_KEY`` unless given, sent as a header and stored nowhere.
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ from vecveil.validation import check_count, check_positive
 __all__ = ["OpenAICompatibleBackend", "is_endpoint", "parse_embeddings", "split_endpoint"]
 
 _OWNER = "load_encoder"
+# transient: timeout, conflict, rate limit, overload
 _RETRIED = frozenset({408, 409, 429, 500, 502, 503, 504})
 _LONGEST_WAIT = 30.0
-MAX_DIMENSION = 65_536
+MAX_DIMENSION = 65_536  # far above any model; bounds what an answer can allocate
 
 
 def is_endpoint(name: object) -> bool:
-    """Return whether ``name`` is a URL with a model behind ``#``."""
+    """Return whether ``name`` is an HTTP URL."""
     return isinstance(name, str) and name.startswith(("http://", "https://"))
 
 
 def split_endpoint(name: str, *, owner: str = _OWNER) -> tuple[str, str]:
-    """Return base URL and model of ``URL#MODEL``.
+    """Return the base URL and the model of ``URL#MODEL``.
 
     Raises:
-        InvalidInputError: no model, no host, or a URL that holds a password or a query.
+        InvalidInputError: no model, no host, or a URL with a password or a query.
     """
     from urllib.parse import urlsplit
 
@@ -50,6 +51,7 @@ def split_endpoint(name: str, *, owner: str = _OWNER) -> tuple[str, str]:
         well_formed = bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
         well_formed = False
+    # The URL becomes the encoder's name in records, so it must hold no secret.
     if not well_formed or not model.strip() or parts.query or parts.username or parts.password:
         raise InvalidInputError.of(owner, "name", "URL#MODEL without password or query", "another URL",
                                    fix="Write https://host/v1#model, and put a key into OPENAI_API_KEY.")  # fmt: skip
@@ -62,15 +64,11 @@ class OpenAICompatibleBackend:
     Args:
         endpoint: ``URL#MODEL``, such as ``http://localhost:8080/v1#minilm``.
         api_key: None reads ``OPENAI_API_KEY``; servers without keys ignore it.
-        dimensions: asked for in every request, for models that can shorten their vectors.
+        dimensions: sent with every request, for models that can shorten their vectors.
         batch_size: texts in one request.
         timeout: seconds for one request.
-        max_retries: how often a request is repeated after no answer or one of 408, 409, 429, 5xx.
-        fingerprint: what identifies the vectors; None takes model and dimensions, and for the cache the server too.
-
-    Raises:
-        InvalidInputError: an endpoint or option that cannot be.
-        MissingDependencyError: httpx is not installed.
+        max_retries: retries after no answer or one of 408, 409, 429, 5xx.
+        fingerprint: identifier of the vectors; None takes model and dimensions, and for the cache the server too.
     """
 
     precision = "api"
@@ -99,12 +97,12 @@ class OpenAICompatibleBackend:
         self._retries = check_count(max_retries, owner=_OWNER, param="max_retries", minimum=0)
         seconds = check_positive(timeout, owner=_OWNER, param="timeout")
         self.model_fingerprint = fingerprint or _digest(self.model, dimensions)
-        # Servers name what they like: the cache takes vectors of this one alone.
+        # Two servers may serve different models under one name, so their caches are separate.
         self.fingerprint = fingerprint or _digest(self._url, self.model, dimensions)
         self.dimension: int | None = dimensions
         key = os.environ.get("OPENAI_API_KEY") if api_key is None else api_key
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        # No redirects: a key must not follow one to another host.
+        # A redirect could carry the key to another host.
         self._client = httpx.Client(headers=headers, timeout=seconds, follow_redirects=False)
         weakref.finalize(self, self._client.close)
 
@@ -115,7 +113,7 @@ class OpenAICompatibleBackend:
         """Return the vectors of ``texts``, batch by batch.
 
         Raises:
-            EncoderError: the server did not answer, refused, or sent something else than one finite vector per text.
+            EncoderError: no answer, an error status, or not one finite vector per text.
         """
         return encode_in_batches(self._encode, texts, self._batch_size, advance)
 
@@ -130,12 +128,13 @@ class OpenAICompatibleBackend:
     def _post(self, batch: list[str]) -> bytes:
         import httpx
 
+        # base64 halves the answer and keeps all bits
         body: dict[str, Any] = {"model": self.model, "input": batch, "encoding_format": "base64"}
         if self._dimensions is not None:
             body["dimensions"] = self._dimensions
         outcome = "nothing"
         for attempt in range(self._retries + 1):
-            # Exponential backoff, unless the server names a time.
+            # Exponential backoff, unless the server states a time.
             wait = min(_LONGEST_WAIT, 0.5 * 2**attempt)
             try:
                 answer = self._client.post(f"{self._url}/embeddings", json=body)
@@ -161,11 +160,11 @@ def parse_embeddings(
     """Return the (rows, n) vectors of an answer to ``POST /embeddings``, in the order of the inputs.
 
     Args:
-        content: the answer's body; vectors as lists of numbers or as base64 of float32.
-        dimension: that they must have; None takes any.
+        content: body of the answer; vectors as lists of numbers or as base64 of float32.
+        dimension: expected dimension; None accepts any.
 
     Raises:
-        EncoderError: not JSON, no vectors, not one for each input, another dimension, or numbers that are not finite.
+        EncoderError: not JSON, not one vector per input, another dimension, or numbers that are not finite.
             The message holds no part of the answer.
     """
 
@@ -175,7 +174,7 @@ def parse_embeddings(
             constraint += f" of {dimension} dimensions"
         return EncoderError.of(owner, "endpoint", constraint, got)
 
-    # Raised outside the handlers: what is caught holds the answer, and with it clean vectors.
+    # Errors are raised outside the handlers: a chained cause would hold the answer's clean vectors.
     vectors: list[Any] | None = None
     array: npt.NDArray[np.float32] | None = None
     try:
@@ -207,10 +206,11 @@ def parse_embeddings(
 
 
 def _of_base64(vectors: list[Any]) -> npt.NDArray[np.float32]:
-    """Return the vectors of base64 of little-endian float32; raises ValueError or TypeError for anything else."""
+    """Return vectors from base64 of little-endian float32; raise ValueError or TypeError otherwise."""
     rows = [binascii.a2b_base64(each, strict_mode=True) for each in vectors]
     if len({len(row) for row in rows}) != 1:
         raise ValueError
+    # a bytearray, so that the array is writable
     return np.frombuffer(bytearray(b"".join(rows)), dtype="<f4").reshape(len(rows), -1)
 
 
@@ -219,7 +219,7 @@ def _digest(*parts: str | int | None) -> str:
 
 
 def _retry_after(given: str | None, default: float) -> float:
-    """Return the seconds that a server asked for, within reason."""
+    """Return the seconds of a Retry-After header, at most 30; ``default`` for a date or none."""
     try:
         return min(_LONGEST_WAIT, max(0.0, float(given))) if given is not None else default
     except ValueError:

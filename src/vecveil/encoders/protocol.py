@@ -1,4 +1,4 @@
-"""The encoder protocol, the check of returned vectors, and a probe that tells two encoders apart by their vectors."""
+"""The encoder protocol, the check of returned vectors, and a probe that distinguishes encoders."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 Advance = Callable[[int], None]
-"""Called with the number of texts that have just been encoded."""
+"""Callback that receives the number of texts just encoded."""
 
 
 @runtime_checkable
@@ -41,17 +41,17 @@ class Backend(Protocol):
 
     @property
     def name(self) -> str:
-        """The name for people and records; never a path of this machine."""
+        """Name in messages and records; never a path of this machine."""
         ...
 
     @property
     def precision(self) -> str:
-        """``"fp32"``, ``"bf16"``, or ``"native"`` where the encoder alone knows."""
+        """``"fp32"``, ``"bf16"``, or ``"native"`` for an encoder of unknown precision."""
         ...
 
     @property
     def fingerprint(self) -> str | None:
-        """Identifier of the vectors: equal fingerprints mean interchangeable caches."""
+        """Identifier of the vectors: equal fingerprints share a cache."""
         ...
 
     @property
@@ -61,7 +61,7 @@ class Backend(Protocol):
 
     @property
     def dimension(self) -> int | None:
-        """n, or None as long as nothing has been encoded."""
+        """n, or None until something has been encoded."""
         ...
 
     def run(self, texts: list[str], advance: Advance) -> npt.NDArray[np.float32]:
@@ -72,14 +72,13 @@ class Backend(Protocol):
 def checked_vectors(
     value: Any, *, rows: int, owner: str, dimension: int | None = None
 ) -> npt.NDArray[np.float32]:
-    """Return what an encoder gave for ``rows`` texts as a finite float32 array of shape (rows, n).
+    """Return an encoder's result for ``rows`` texts as a finite float32 array of shape (rows, n).
 
-    Takes NumPy arrays, torch tensors (on any device, any float type) and lists of either or of
-    numbers.
+    Accepts NumPy arrays, torch tensors (any device, any float type) and lists of either or of numbers.
 
     Raises:
-        InvalidInputError: other rows than texts, not two-dimensional, not numbers, not finite, or
-            another dimension than ``dimension``.
+        InvalidInputError: not two-dimensional, not numbers, not finite, or another number of rows or
+            dimension than expected.
     """
 
     def refuse(constraint: str, got: object, why: str = "") -> InvalidInputError:
@@ -90,7 +89,7 @@ def checked_vectors(
         array = np.asarray(_to_numpy(value))
         if array.dtype.kind not in "fiu":
             raise TypeError
-        # A float64 beyond the range of float32 becomes infinite, and is refused below.
+        # A float64 beyond float32's range becomes infinite and is rejected below.
         with np.errstate(over="ignore"):
             array = np.ascontiguousarray(array, dtype=np.float32)
     except (TypeError, ValueError):
@@ -108,7 +107,7 @@ def checked_vectors(
         )
     if not all_finite(array):
         finite = np.isfinite(array).all(axis=1)
-        if finite.all():  # all_finite goes by a sum, which may be too large
+        if finite.all():  # all_finite tests a sum, which can overflow for finite values
             return array
         raise refuse(
             "a function that returns finite vectors",
@@ -157,7 +156,7 @@ PROBE_SENTENCES = (
 )
 
 PROBE_TOLERANCE = 0.02
-"""Largest root mean square difference of cosines that one model shows between precisions and servers."""
+"""Largest root mean square difference of cosines of one model between precisions and servers."""
 
 
 def probe_cosines(encode: Callable[[Sequence[str]], Any], *, owner: str) -> tuple[float, ...]:
@@ -168,9 +167,6 @@ def probe_cosines(encode: Callable[[Sequence[str]], Any], *, owner: str) -> tupl
 
     Args:
         encode: called once, with a list of the sentences.
-
-    Raises:
-        InvalidInputError: what it returned are no vectors of as many texts.
     """
     texts = list(PROBE_SENTENCES)
     X = checked_vectors(encode(texts), rows=len(texts), owner=owner).astype(np.float64)
@@ -181,7 +177,7 @@ def probe_cosines(encode: Callable[[Sequence[str]], Any], *, owner: str) -> tupl
 
 
 def probe_distance(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return the root mean square difference of two probes; infinite if they are not comparable."""
+    """Return the root mean square difference of two probes; infinite if their lengths differ."""
     if len(first) != len(second):
         return float("inf")
     return float(np.sqrt(np.mean((np.asarray(first) - np.asarray(second)) ** 2)))

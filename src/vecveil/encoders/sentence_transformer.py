@@ -1,9 +1,8 @@
 """Run models of the sentence-transformers library: batches, precision and fingerprints.
 
-In fp32 the vectors equal the library's own ``encode`` to rounding. What is faster is the batching:
-a whole chunk is tokenised at once and run in batches of texts with the same number of tokens, so
-that nothing is spent on padding and attention masks; on a CPU in fp32 what remains is matrix
-products.
+In fp32 the vectors equal the library's ``encode`` to rounding. Batching makes the difference in speed: a whole
+chunk is tokenised at once and run in batches of texts with the same number of tokens, without padding and
+attention masks; on a CPU in fp32 matrix products then take nearly all the time.
 """
 
 from __future__ import annotations
@@ -38,8 +37,10 @@ __all__ = [
     "verify_bf16",
 ]
 
+# Files that decide the vectors; training logs and read-me files change without changing them.
 _SUFFIXES = {".json", ".safetensors", ".bin", ".pt", ".pth", ".model", ".py", ".jinja", ".npz"}
 _NAMES = {"vocab.txt", "merges.txt", "whitespacetokenizer_config.json"}
+# Redundant beside tokenizer.json, which the fast tokenizer reads alone.
 _WITH_TOKENIZER_JSON = {
     "vocab.txt",
     "vocab.json",
@@ -55,6 +56,7 @@ _IGNORED = {
     "train_script.py",
 }
 _OTHER_FORMATS = {"onnx", "openvino"}
+# Entries that record where a model came from, or which version of the library wrote it.
 _VOLATILE = {"_name_or_path", "name_or_path", "transformers_version", "__version__", "_commit_hash"}
 
 _digests: dict[tuple[str, int, int], bytes] = {}
@@ -63,9 +65,8 @@ _digests: dict[tuple[str, int, int], bytes] = {}
 def fingerprint_folder(folder: Path, settings: Mapping[str, Any]) -> str:
     """Return ``st1:`` and the SHA-256 of a sentence-transformers folder and of ``settings``.
 
-    Folders with the same content have the same fingerprint on every machine and under every version of the
-    libraries. Read-me files, other formats of the same weights (ONNX, TensorFlow) and entries that only
-    record where a model came from do not count.
+    Folders with equal content have equal fingerprints on every machine and under every version of the libraries.
+    Read-me files, other formats of the same weights (ONNX, TensorFlow) and entries about a model's origin do not count.
     """
     digest = hashlib.sha256()
     for path in sorted(_files(folder), key=lambda file: file.relative_to(folder).as_posix()):
@@ -74,11 +75,10 @@ def fingerprint_folder(folder: Path, settings: Mapping[str, Any]) -> str:
 
 
 def fingerprint_model(model: Any, settings: Mapping[str, Any]) -> str:
-    """Return the fingerprint of a SentenceTransformer that is in memory already.
+    """Return the fingerprint of a SentenceTransformer in memory: weights, vocabulary and module settings.
 
-    It covers weights, vocabulary and module settings. Where the model came from is unknown, so it
-    differs from the fingerprint of the folder, and it may change with the version of the library:
-    load by name or folder for one that the command line reproduces.
+    It differs from the fingerprint of the model's folder, and it may change with the version of the library: load
+    by name or folder for a fingerprint that the command line reproduces.
     """
     digest = hashlib.sha256(b"in memory\0")
     for name, tensor in sorted(model.state_dict().items()):
@@ -123,7 +123,7 @@ def _module_folders(folder: Path) -> list[Path]:
 
 def _chosen(paths: Iterator[Path]) -> Iterator[Path]:
     files = {path for path in paths if path.name in _NAMES or path.suffix in _SUFFIXES}
-    # Folders often hold the same weights in two formats.
+    # Folders often hold the same weights in two formats; the library prefers safetensors.
     with_safetensors = {path.parent for path in files if path.suffix == ".safetensors"}
     with_tokenizer = {path.parent for path in files if path.name == "tokenizer.json"}
     for path in files:
@@ -137,7 +137,7 @@ def _chosen(paths: Iterator[Path]) -> Iterator[Path]:
 
 def _file_digest(path: Path) -> bytes:
     stat = path.stat()
-    # Hashing gigabytes again is slow: trust size and time of modification.
+    # Hashing gigabytes again is slow: equal size and modification time count as unchanged.
     key = (str(path.resolve()), stat.st_size, stat.st_mtime_ns)
     if key not in _digests:
         if path.suffix == ".json":
@@ -164,9 +164,9 @@ def _canonical(value: Any) -> bytes:
 
 
 MIN_COSINE = 0.9999
-"""bf16 is taken only if every calibration text keeps at least this cosine to fp32."""
+"""Least cosine to fp32 that every calibration text must keep for bf16."""
 MIN_SPEEDUP = 1.2
-"""bf16 is taken only if it is at least this many times faster."""
+"""Least speedup for bf16."""
 
 CALIBRATION_TEXTS = (
     "",
@@ -197,7 +197,7 @@ EncodeWith = Callable[[list[str], str], "np.ndarray[Any, np.dtype[np.float32]]"]
 
 @dataclass(frozen=True)
 class PrecisionChoice:
-    """The precision in use and the reason; ``cosine`` and ``speedup`` only where bf16 was tried."""
+    """The precision in use and its reason; ``cosine`` and ``speedup`` only if bf16 was tried."""
 
     precision: str
     reason: str
@@ -205,7 +205,7 @@ class PrecisionChoice:
     speedup: float | None = None
 
     def to_record(self) -> dict[str, Any]:
-        """Return the fields as a JSON-ready dictionary."""
+        """Return the fields as JSON-ready values."""
         return asdict(self)
 
 
@@ -234,7 +234,7 @@ def cpu_has_bf16() -> bool:
 
 
 def lowest_cosine(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> float:
-    """Return the smallest cosine between equal rows of two (N, n) arrays; NaN counts as -1."""
+    """Return the smallest cosine between corresponding rows of two (N, n) arrays; NaN counts as -1."""
     a, b = first.astype(np.float64), second.astype(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
         cosines = (a * b).sum(axis=1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1))
@@ -242,21 +242,21 @@ def lowest_cosine(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> 
 
 
 def verify_bf16(encode_with: EncodeWith, *, repeats: int = 3) -> PrecisionChoice:
-    """Return bf16 if it keeps every calibration vector and saves time on this machine, else fp32.
+    """Return bf16 if it preserves every calibration vector and saves time on this machine, else fp32.
 
     bf16 means autocast: matrix products in bfloat16; residual stream, normalisation and pooling in float32.
     With MiniLM the lowest cosine to fp32 over 153 texts was .99995; with all weights in bfloat16 it was
-    .99986, which misses the bar.
+    .99986, below the limit.
 
     Args:
         encode_with: encodes texts in the named precision.
-        repeats: the best of so many alternating timings counts.
+        repeats: number of alternating timings; the best counts.
     """
     texts = list(CALIBRATION_TEXTS)
     cosine = lowest_cosine(encode_with(texts, "fp32"), encode_with(texts, "bf16"))
     if cosine < MIN_COSINE:
         return PrecisionChoice("fp32", f"bf16 keeps a cosine of {cosine:.5f} only", cosine)
-    # Alternate the timings, so that a busy moment hits both.
+    # Alternating timings: a busy moment of the machine hits both precisions.
     best = {"fp32": float("inf"), "bf16": float("inf")}
     for _ in range(repeats):
         for precision in best:
@@ -272,18 +272,17 @@ def verify_bf16(encode_with: EncodeWith, *, repeats: int = 3) -> PrecisionChoice
 def plan_batches(
     lengths: npt.NDArray[np.int64], *, max_tokens: int, max_texts: int, min_tokens: int
 ) -> list[npt.NDArray[np.int64]]:
-    """Return the rows of each batch, longest texts first; every row stands in exactly one batch.
+    """Return the rows of each batch, longest texts first; every row is in exactly one batch.
 
-    A batch holds texts of one length, hence no padding and no attention mask, unless that leaves it
-    under ``min_tokens``: then shorter texts join.
+    A batch holds texts of one length, without padding and attention mask, unless it would have fewer
+    than ``min_tokens``: then shorter texts join.
 
     Args:
-        lengths: tokens per text, shape (N,).
-        max_tokens: rows times the longest length of a batch stays at or below this (one text always
-            fits).
-        max_texts: at most so many texts in a batch.
-        min_tokens: batches smaller than this are filled up. 0 never pads; larger pads more and
-            calls the model less often.
+        lengths: (N,) tokens per text.
+        max_tokens: limit of rows times the longest length of a batch (one text always fits).
+        max_texts: limit of texts in a batch.
+        min_tokens: smaller batches are filled up. 0 never pads; larger pads more and calls the model
+            less often.
     """
     order = np.argsort(-lengths, kind="stable").astype(np.int64)
     batches = []
@@ -304,9 +303,9 @@ def plan_batches(
 Vectors = npt.NDArray[np.float32]
 
 _OWNER = "load_encoder"
-# Measured with MiniLM on a CPU: 2048 to 8192 tokens are alike, 512 is slow.
+# Measured with MiniLM on a CPU: 2048 to 8192 tokens perform alike, 512 is slow.
 _CPU_TOKENS, _CPU_MIN_TOKENS = 4096, 256
-# Not measured: larger batches, and rather padded than many small ones.
+# Not measured: a GPU gains more from large batches than it loses by padding.
 _GPU_TOKENS, _GPU_MIN_TOKENS = 32768, 8192
 _TOKENISED_AT_A_TIME = 256
 
@@ -315,17 +314,15 @@ class SentenceTransformerBackend:
     """One loaded model with its device, precision and fingerprint.
 
     Args:
-        model: a ``sentence_transformers.SentenceTransformer``. One whose weights are not float32 is
-            run as it is, and its precision called ``"native"``.
-        name: for people and records.
-        folder: where it was loaded from; its files are the fingerprint. None for an object in
-            memory.
-        precision: ``"fp32"``, ``"bf16"``, or ``"auto"``: bf16 on a CPU that has it in hardware, if
-            the vectors of built-in sentences keep a cosine of .9999 and time is gained; else fp32.
-        batch_size: at most so many texts in a batch. Smaller takes less memory and more time.
-        prompt: put before every text; None takes the model's own default prompt.
-        normalize: scale vectors to unit length also where the model does not.
-        fingerprint: the user's own, instead of the computed one.
+        model: a ``sentence_transformers.SentenceTransformer``. Weights that are not float32 stay as
+            they are; the precision is then ``"native"``.
+        name: in messages and records.
+        folder: origin of the model, whose files give the fingerprint. None for an object in memory.
+        precision: ``"fp32"``, ``"bf16"``, or ``"auto"``; see `verify_bf16`.
+        batch_size: largest number of texts in a batch. Smaller takes less memory and more time.
+        prompt: prefix of every text; None takes the model's default prompt.
+        normalize: scale vectors to unit length even if the model does not.
+        fingerprint: replaces the computed one.
     """
 
     def __init__(
@@ -353,6 +350,7 @@ class SentenceTransformerBackend:
             )
         self._prompt = prompt or None
         self._normalize = normalize
+        # A prompt or truncation needs steps of the library that the direct forward pass omits.
         self._sliceable = self._prompt is None and getattr(model, "truncate_dim", None) is None
         self.precision_choice = self._choose(precision)
         self.precision = self.precision_choice.precision
@@ -415,7 +413,7 @@ class SentenceTransformerBackend:
         return vectors
 
     def _in_equal_lengths(self, texts: list[str], advance: Advance) -> Vectors | None:
-        """Return the vectors, or None if the features are no plain (texts, tokens) tensors."""
+        """Return the vectors, or None if the features are not plain (texts, tokens) tensors."""
         import torch
 
         blocks = self._tokenised(texts)
@@ -436,7 +434,7 @@ class SentenceTransformerBackend:
             max_texts=self._batch_size,
         ):
             parts = []
-            batch = np.sort(batch)  # so that rows of one block stand together
+            batch = np.sort(batch)  # makes the rows of one block contiguous
             for index in np.unique(np.searchsorted(starts, batch, side="right") - 1):
                 inside = (
                     batch[(batch >= starts[index]) & (batch < starts[index + 1])] - starts[index]
@@ -457,11 +455,11 @@ class SentenceTransformerBackend:
     def _tokenised(
         self, texts: list[str]
     ) -> list[tuple[npt.NDArray[np.int64], dict[str, Any]]] | None:
-        """Return blocks of (rows of ``texts``, features), tokenised by the library, or None."""
+        """Return blocks of (rows of ``texts``, features) from the library's tokeniser, or None."""
         import torch
 
         tokenise = getattr(self._model, "preprocess", None) or self._model.tokenize
-        # Similar lengths together, so that a block pads little.
+        # Sorted by characters, a proxy for tokens, so that a block pads little.
         order = np.argsort([-len(text) for text in texts], kind="stable")
         blocks = []
         for start in range(0, len(order), _TOKENISED_AT_A_TIME):
@@ -471,7 +469,7 @@ class SentenceTransformerBackend:
             if not isinstance(mask, torch.Tensor) or mask.ndim != 2 or len(mask) != len(rows):
                 return None
             tensors = [value for value in features.values() if isinstance(value, torch.Tensor)]
-            # Padding must stand on the right, where it can be cut off.
+            # Only padding on the right can be cut off by slicing.
             aligned = bool((mask[:, :1] == 1).all()) and bool((mask[:, 1:] <= mask[:, :-1]).all())
             if not aligned or any(tensor.shape != mask.shape for tensor in tensors):
                 return None
@@ -479,7 +477,7 @@ class SentenceTransformerBackend:
         return blocks
 
     def _by_the_library(self, texts: list[str], advance: Advance) -> Vectors:
-        """Return what the library's own ``encode`` gives; it sorts by length too."""
+        """Return the vectors of the library's ``encode``, which sorts by length too."""
         vectors = self._model.encode(
             texts,
             batch_size=min(self._batch_size, 32),
@@ -492,7 +490,7 @@ class SentenceTransformerBackend:
 
 
 def _joined(parts: list[tuple[dict[str, Any], Any]], width: int) -> dict[str, Any]:
-    """Return the features of chosen rows of several blocks, cut or padded to ``width`` tokens."""
+    """Return the features of selected rows of several blocks, cut or padded to ``width`` tokens."""
     import torch
 
     joined: dict[str, Any] = {}
@@ -501,7 +499,7 @@ def _joined(parts: list[tuple[dict[str, Any], Any]], width: int) -> dict[str, An
             joined[key] = first
             continue
         pieces = [features[key][rows, :width] for features, rows in parts]
-        # A narrower block holds shorter texts; the mask covers what the padding says.
+        # A narrower block holds shorter texts; the zero of the mask hides the padding.
         joined[key] = torch.cat(
             [torch.nn.functional.pad(piece, (0, width - piece.shape[1])) for piece in pieces]
         )

@@ -1,4 +1,4 @@
-"""Encoders by name, folder or object: checked, deduplicated, in chunks, cached."""
+"""`TextEncoder`: an encoder with checks, deduplication, chunks, a cache and a progress bar."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = [
 Vectors = npt.NDArray[np.float32]
 
 CHUNK_SIZE = 2048
-"""Texts handled at a time: sorted by length together, written to the cache together."""
+"""Texts that are sorted by length and written to the cache together."""
 _OWNER = "TextEncoder"
 
 
@@ -46,8 +46,7 @@ class TextEncoder:
 
     Args:
         backend: the model.
-        cache: vectors of texts seen before, or None. Finished chunks are kept, so that an
-            interrupted run goes on from there.
+        cache: vectors of earlier texts, or None. Finished chunks are kept, so an interrupted run resumes.
     """
 
     def __init__(
@@ -64,22 +63,22 @@ class TextEncoder:
 
     @property
     def name(self) -> str:
-        """The name for people and records; never a path of this machine."""
+        """Name in messages and records; never a path of this machine."""
         return self._backend.name
 
     @property
     def precision(self) -> str:
-        """``"fp32"``, ``"bf16"``, or ``"native"`` for an encoder of the user's own."""
+        """``"fp32"``, ``"bf16"``, or ``"native"`` for the user's encoder."""
         return self._backend.precision
 
     @property
     def fingerprint(self) -> str | None:
-        """Identifier of the vectors, precision included; None for an object without one."""
+        """Identifier of the vectors, precision included; None for an object without a fingerprint."""
         return self._backend.fingerprint
 
     @property
     def model_fingerprint(self) -> str | None:
-        """The fingerprint without the precision, where vectors agree to a cosine of .9999."""
+        """The fingerprint without the precision; vectors of one value agree to a cosine of .9999."""
         return self._backend.model_fingerprint
 
     @property
@@ -89,7 +88,7 @@ class TextEncoder:
 
     @property
     def dimension(self) -> int:
-        """n. An object that does not say is asked to encode one word, once."""
+        """The dimension n; an object that does not state it encodes one word, once."""
         if self._dimension is None:
             self._run(["text"], lambda _: None)
         if self._dimension is None:  # pragma: no cover - _run sets it or raises
@@ -97,7 +96,7 @@ class TextEncoder:
         return self._dimension
 
     def precision_record(self) -> dict[str, Any]:
-        """Return which precision runs, and why, as a JSON-ready dictionary."""
+        """Return the precision in use and its reason as JSON-ready values."""
         choice = getattr(self._backend, "precision_choice", None)
         return {"precision": self.precision} if choice is None else dict(choice.to_record())
 
@@ -105,8 +104,8 @@ class TextEncoder:
         """Return the vectors of ``texts``, float32 of shape (N, n); equal texts are encoded once.
 
         Raises:
-            InvalidInputError: not a sequence of valid Unicode strings, or an encoder that returns
-                something else than one finite vector per text.
+            InvalidInputError: not a sequence of valid Unicode strings, or the encoder did not return one
+                finite vector per text.
         """
         texts = _checked(texts)
         # Encode each distinct text once, at its first position.
@@ -126,6 +125,7 @@ class TextEncoder:
         if out is None:
             return np.empty((0, self.dimension), np.float32)
         if len(distinct) < len(texts):
+            # copies take the row of their first occurrence
             out[:] = out[[first[text] for text in texts]]
         return out
 
@@ -140,9 +140,9 @@ class TextEncoder:
         """Yield the vectors of ``texts`` in order, ``chunk_size`` rows at a time.
 
         Args:
-            texts: any iterable, read as the chunks are taken.
+            texts: any iterable, consumed lazily.
             chunk_size: smaller takes less memory, larger wastes less time on padding.
-            total: the number of texts, if known, for the progress bar.
+            total: number of texts, if known, for the progress bar.
         """
         chunk_size = check_count(chunk_size, owner=_OWNER, param="chunk_size")
         if isinstance(texts, str | bytes):
@@ -150,6 +150,7 @@ class TextEncoder:
         iterator = iter(texts)
         with _Bar(total, self._show(show_progress)) as bar:
             while chunk := _checked(itertools.islice(iterator, chunk_size)):
+                # Duplicates are removed within a chunk only: memory must not grow with the iterable.
                 position = {text: i for i, text in enumerate(dict.fromkeys(chunk))}
                 vectors = self._encode_distinct(list(position), bar.advance)
                 bar.advance(len(chunk) - len(position))
@@ -213,9 +214,10 @@ def _checked(texts: Iterable[str]) -> list[str]:
 
 
 class _Bar:
-    """A progress bar that moves by several texts at once."""
+    """A progress bar that advances by several texts at once."""
 
     def __init__(self, total: int | None, show: bool | None) -> None:
+        # The bar wraps an iterator, so advancing by n consumes n items of it.
         steps = itertools.count() if total is None else range(total)
         self._steps = progress(steps, "Encoding", total=total, show=show, unit=" texts")
 
@@ -257,16 +259,16 @@ def load_encoder(
             hub (downloaded once), ``URL#MODEL`` of an OpenAI-compatible server
             (``https://api.openai.com/v1#text-embedding-3-small``, its key in ``OPENAI_API_KEY``), or
             any callable or object with ``encode`` (see ``as_text_encoder``).
-        precision: ``"fp32"``, ``"bf16"``, or ``"auto"``: bf16 where the CPU has it in hardware and
-            a check at the start finds it close enough (cosine ≥ .9999) and faster, else fp32.
-        device: ``"auto"`` takes cuda, mps or cpu, the first that is there.
-        batch_size: at most so many texts in a batch.
+        precision: ``"fp32"``, ``"bf16"``, or ``"auto"``: bf16 on a CPU that has it in hardware if a
+            startup check finds it close enough (cosine ≥ .9999) and faster, else fp32.
+        device: ``"auto"`` takes the first available of cuda, mps and cpu.
+        batch_size: largest number of texts in a batch.
         cache: ``"default"`` (``$VECVEIL_CACHE`` or a folder under ``~/.cache``), a folder, or None.
             The cache holds clean vectors: as sensitive as the texts.
         show_progress: None shows a bar on a terminal only.
         options: for names and folders ``max_seq_length``, ``prompt``, ``normalize``,
             ``truncate_dim``, ``revision``, ``token``, ``cache_folder`` and ``trust_remote_code``
-            (off: the code that a model brings along does not run); for URLs ``api_key``,
+            (off: code shipped with a model does not run); for URLs ``api_key``,
             ``dimensions``, ``timeout``, ``max_retries``; for every encoder
             ``fingerprint``.
 
@@ -319,21 +321,22 @@ def as_text_encoder(
 ) -> TextEncoder:
     """Return ``encoder``, a callable or an object with ``encode``, as a checked ``TextEncoder``.
 
-    A ``TextEncoder`` is returned as it is. A ``SentenceTransformer`` gets the same batching as one
-    loaded by name. Anything else is called with lists of at most ``batch_size`` texts, and what it
-    returns is checked: one finite vector per text.
+    A ``TextEncoder`` is returned unchanged. A ``SentenceTransformer`` gets the same batching as one
+    loaded by name. Any other encoder receives lists of at most ``batch_size`` texts, and its result is
+    checked: one finite vector per text.
 
     Args:
         fingerprint: identifies what the encoder computes, such as ``"our-model-2024-06"``. Change
-            it whenever the vectors change. Code cannot be fingerprinted from outside, so without
-            one (and without a string attribute ``fingerprint`` on the object) nothing is cached,
-            and a protector cannot tell this encoder from another of the same dimension.
-        name: for people and records; by default the name of the function or class.
+            it whenever the vectors change. Without one (and without a string attribute ``fingerprint``
+            on the object) nothing is cached, and a protector cannot distinguish this encoder from
+            another of the same dimension.
+        name: in messages and records; by default the name of the function or class.
         options: for a ``SentenceTransformer`` ``prompt`` and ``normalize``.
     """
     if isinstance(encoder, TextEncoder):
         return encoder
     backend: SentenceTransformerBackend | _CallableBackend
+    # Looked up, not imported: a SentenceTransformer object exists only if its library is loaded.
     library = sys.modules.get("sentence_transformers")
     if library is not None and isinstance(encoder, library.SentenceTransformer):
         from vecveil.encoders.sentence_transformer import SentenceTransformerBackend
@@ -358,7 +361,7 @@ def as_text_encoder(
 
 
 class _CallableBackend:
-    """Backend of the user's own function or object."""
+    """Backend of the user's function or object."""
 
     precision = "native"
 
@@ -379,13 +382,13 @@ class _CallableBackend:
         self._encode = encode
         self._batch_size = check_count(batch_size, owner=_LOADER, param="batch_size")
         self.fingerprint = given if isinstance(given, str) and given else None
-        self.model_fingerprint = self.fingerprint
+        self.model_fingerprint = self.fingerprint  # the user's code has one precision
         own_name = LsaEncoder.name if isinstance(encoder, LsaEncoder) else None
         self.name = name or own_name or getattr(encoder, "__name__", None) or type(encoder).__name__
         self.dimension: int | None = None
 
     def run(self, texts: list[str], advance: Advance) -> npt.NDArray[np.float32]:
-        """Return the checked vectors of ``texts``, called batch by batch."""
+        """Return the checked vectors of ``texts``, batch by batch."""
         return encode_in_batches(self._checked, texts, self._batch_size, advance)
 
     def _checked(self, batch: list[str]) -> npt.NDArray[np.float32]:
@@ -397,6 +400,7 @@ class _CallableBackend:
 
 
 def _cache(choice: CacheChoice, fingerprint: str | None) -> EmbeddingCache | None:
+    # Without a fingerprint a changed encoder would get the old one's vectors from the cache.
     if choice is None or fingerprint is None:
         return None
     folder = default_cache_folder() if choice == "default" else Path(choice).expanduser()
@@ -404,10 +408,10 @@ def _cache(choice: CacheChoice, fingerprint: str | None) -> EmbeddingCache | Non
 
 
 def _lsa(name: str | os.PathLike[str]) -> str | os.PathLike[str] | Encoder:
-    """Return the encoder of a folder that `LsaEncoder.save` wrote, else ``name`` itself."""
+    """Return the encoder that `LsaEncoder.save` wrote to the folder, else ``name`` itself."""
     if name != "minilm" and (Path(name).expanduser() / LSA_FILE).is_file():
         return LsaEncoder.load(Path(name).expanduser())
-    if name == LsaEncoder.name:  # what a protector remembers; the hub knows nothing of it
+    if name == LsaEncoder.name:  # the name that protectors record; it is no model of the hub
         why = "An LSA encoder is fitted on your own texts, and there is no other by that name."
         raise InvalidInputError.of(
             _LOADER, "name", "the folder of the saved LsaEncoder", repr(name), why

@@ -15,12 +15,12 @@ from vecveil.errors import IncompatibleError
 
 __all__ = ["UpstreamVerification", "matches_probe"]
 
-_MODELS = 64
+_MODELS = 64  # clients may name any number of models
 _REFUSED_SECONDS = 30.0
 
 
 def matches_probe(vectors: Any, probe: Sequence[float], *, owner: str) -> bool:
-    """Return whether ``vectors`` of `PROBE_SENTENCES` (12, n) come from the encoder with that probe."""
+    """Return whether ``vectors`` of `PROBE_SENTENCES` (12, n) come from the probe's encoder."""
     cosines = probe_cosines(lambda _: vectors, owner=owner)
     return probe_distance(probe, cosines) <= PROBE_TOLERANCE
 
@@ -28,7 +28,7 @@ def matches_probe(vectors: Any, probe: Sequence[float], *, owner: str) -> bool:
 class UpstreamVerification:
     """Remember which models of an upstream are the protector's encoder, and verify each model once.
 
-    A refused model is refused for 30 seconds without another question to the upstream.
+    A rejected model stays rejected for 30 seconds without a further request to the upstream.
 
     Args:
         seconds: time after which a model is verified again, for an upstream that may be replaced.
@@ -42,7 +42,7 @@ class UpstreamVerification:
 
     @property
     def verified(self) -> bool:
-        """Whether a model was verified and not invalidated since."""
+        """True if a model was verified and not invalidated since."""
         return bool(self._verified)
 
     def invalidate(self) -> None:
@@ -77,20 +77,21 @@ class UpstreamVerification:
         """
         if self._is_verified(model):
             return
-        # A task belongs to its event loop; callers may use several one after the other.
+        # A task belongs to its event loop, and callers may use several loops in turn.
         pending = (asyncio.get_running_loop(), model, credential)
         task = self._pending.get(pending)
         if task is None:
             task = asyncio.create_task(self._verify(model, verify))
             self._pending[pending] = task
             task.add_done_callback(lambda done: self._finish(pending, done))
-        await asyncio.shield(task)  # a caller that gives up does not end it for the others
+        await asyncio.shield(task)  # a cancelled caller must not cancel it for the others
 
     async def _verify(self, model: Hashable, verify: Callable[[], Awaitable[None]]) -> None:
         with self._recorded(model):
             await verify()
 
     def _finish(self, pending: Hashable, task: asyncio.Task[None]) -> None:
+        # The result is in _verified or _refused by now; a failure of the network is retried next time.
         del self._pending[pending]
         if not task.cancelled():
             task.exception()  # mark as retrieved: every caller may have given up
@@ -115,7 +116,7 @@ class UpstreamVerification:
 
 
 def _keep(results: OrderedDict[Hashable, Any], model: Hashable, result: Any) -> None:
-    """Store a result; drop the oldest, as clients may name any number of models."""
+    """Store a result and drop the oldest: clients may name any number of models."""
     results[model] = result
     while len(results) > _MODELS:
         results.popitem(last=False)

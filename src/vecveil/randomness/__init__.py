@@ -1,4 +1,4 @@
-"""Random words, secure, seeded or keyed, and the arithmetic that turns them into noise."""
+"""Randomness: secure, seeded or keyed random words, and the arithmetic that turns them into noise."""
 
 from vecveil.randomness.keyed import (
     ItemId,

@@ -1,7 +1,7 @@
-"""Dispatch the arithmetic of noise to the compiled kernel, or to NumPy where none was compiled.
+"""Dispatch the arithmetic of noise to the compiled kernel, or to NumPy without one.
 
 Both give the same bits (`tests/unit/randomness/test_kernel.py`); the compiled form is several times
-faster and releases the interpreter lock, so that threads help.
+faster and releases the interpreter lock, so threads help.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if os.environ.get("VECVEIL_KERNEL") != "numpy":
     with contextlib.suppress(ImportError):
         _compiled = importlib.import_module("vecveil.randomness._kernel")
 
-_NOTHING = b""
+_NOTHING = b""  # stands for no root in the C call
 
 
 def compiled() -> bool:
@@ -70,7 +70,7 @@ def release(
 ) -> bool:
     """Write the noisy rows of `elementary.release` to ``out``; return whether all are finite.
 
-    All arrays must be C-contiguous; ``out`` has the shape and dtype of ``X``.
+    All arrays must be C-contiguous, since the kernel takes raw buffers; ``out`` has the shape and dtype of ``X``.
     """
     if _compiled is None:
         out[:], finite = elementary.release(kind, X, words, factors, root, step)

@@ -1,11 +1,11 @@
-"""Random words, addressed by row: AES-256 in counter mode under a key of the caller's kind.
+"""Random words, addressed by row: AES-256 in counter mode under a fresh, seeded or secret key.
 
-Block j of row i is AES(key, start_i + j), so any rows can be drawn in any order, in any thread, and
-give the same words; two rows never share a counter. Where the key comes from decides what the noise is:
+Block j of row i is AES(key, start_i + j), so rows can be drawn in any order and in any thread with the
+same result; two rows never share a counter. The source of the key decides the properties of the noise:
 
-- the operating system, afresh for every call (the default): unpredictable, and nothing is kept that a
-  forked or spawned worker could repeat;
-- a seed or a NumPy generator: repeatable, and insecure, since whoever knows the seed removes the noise;
+- the operating system, afresh for every call (the default): unpredictable, with no state that a forked or
+  spawned worker could repeat;
+- a seed or a NumPy generator: repeatable and insecure, since whoever knows the seed removes the noise;
 - a secret key and each item's identity (`vecveil.randomness.keyed`): the same item always gets the same words.
 """
 
@@ -36,11 +36,11 @@ __all__ = [
 def resolve_generator(
     rng: RandomSource = None, *, owner: str = "resolve_generator"
 ) -> np.random.Generator:
-    """Return the NumPy generator that ``rng`` stands for, for everything that is not protecting noise.
+    """Return the NumPy generator for ``rng``; for everything except protecting noise.
 
     Args:
-        rng: None for one seeded by the operating system; an integer seed or a `numpy.random.Generator`
-            for a repeatable one.
+        rng: None for a seed from the operating system; an integer seed or a `numpy.random.Generator`
+            for a repeatable generator.
     """
     if rng is None:
         return np.random.default_rng(secrets.randbits(128))
@@ -52,15 +52,15 @@ def resolve_generator(
 
 
 _AES_BLOCK = 16
-TRIES = 4
+TRIES = 4  # of Marsaglia and Tsang; each is accepted with probability above 0.95, so 4 rarely fail
 GAMMA_BLOCKS = 6
-"""Counter blocks that one round of tries at a gamma variate takes."""
+"""Counter blocks of one round of `TRIES` at a gamma variate: 12 words, three for each try."""
 
 
 class BlockCipher:
     """AES-256 of single blocks under one key.
 
-    Each thread has a context of its own, made once: that costs more than encrypting the blocks of a vector.
+    Each thread keeps its context: creating one costs more than encrypting the blocks of a vector.
     """
 
     __slots__ = ("_cipher", "_own")
@@ -69,12 +69,12 @@ class BlockCipher:
         # A shorter key would silently select AES-128 or AES-192.
         if len(key) != 32:
             raise ValueError("a key of AES-256 has 32 bytes")
-        # Each counter block is encrypted for itself: that is counter mode with our own counters.
+        # ECB of our own counter blocks is counter mode; no two blocks are equal under one key.
         self._cipher = Cipher(algorithms.AES(key), modes.ECB())
         self._own = threading.local()
 
     def encrypt(self, plain: memoryview, out: memoryview) -> None:
-        """Write the blocks of ``plain`` to ``out``, which is 15 bytes longer."""
+        """Write the blocks of ``plain`` to ``out``, 15 bytes longer as the library requires."""
         context = getattr(self._own, "context", None)
         if context is None:
             context = self._own.context = self._cipher.encryptor()
@@ -82,16 +82,12 @@ class BlockCipher:
 
 
 class WordStream:
-    """Words for a number of rows; it prints no key.
+    """Random words for a number of rows; its repr shows no key.
 
     Args:
         key: of AES-256, or the cipher itself.
-        rows: how many rows it serves.
-        starts: (rows, 2) first counter of each row, high and low word; None counts rows from 0.
-
-    Attributes:
-        rows: how many rows it serves.
-        starts: as given.
+        rows: number of rows.
+        starts: (rows, 2) first counter of each row, high and low word; None numbers the rows from 0.
     """
 
     __slots__ = ("_cipher", "_first", "rows", "starts")
@@ -106,12 +102,13 @@ class WordStream:
         return f"WordStream(rows={self.rows})"
 
     def _other(self, rows: int, first: int, starts: Words | None) -> WordStream:
+        # Past __init__: the part shares the cipher and starts at another row.
         other = object.__new__(WordStream)
         other._cipher, other._first, other.rows, other.starts = self._cipher, first, rows, starts
         return other
 
     def part(self, start: int, stop: int) -> WordStream:
-        """Return the stream of the rows ``start`` to ``stop``."""
+        """Return the stream of the rows ``start`` to ``stop`` (excluded)."""
         if start == 0 and stop == self.rows:
             return self
         starts = None if self.starts is None else self.starts[start:stop]
@@ -122,7 +119,7 @@ class WordStream:
         return self._other(len(rows), 0, self._starts()[rows])
 
     def words(self, blocks: int, first_block: int = 0) -> Words:
-        """Return (rows, 2·blocks) words, the blocks from ``first_block`` on of each row."""
+        """Return (rows, 2·blocks) words: the blocks from ``first_block`` on of each row."""
         plain = kernel.counters(self._starts(), blocks, first_block)
         drawn = np.empty(plain.nbytes + _AES_BLOCK - 1, dtype=np.uint8)
         self._cipher.encrypt(plain.data.cast("B"), drawn.data)
@@ -134,15 +131,15 @@ class WordStream:
         """Return one Gamma(shape, 1) variate a row, shape ≥ 1.
 
         Args:
-            first_block: where the blocks for this begin; a row whose tries all fail goes on behind them, so
-                that nothing else may use them.
-            words: words of this stream that have `GAMMA_BLOCKS` blocks from ``first_block`` on; None draws them.
+            first_block: first block for these variates. A row whose tries all fail continues with the
+                following blocks, so no other use may follow ``first_block``.
+            words: words of this stream with the `GAMMA_BLOCKS` blocks from ``first_block`` on; None draws them.
             at: the place of ``first_block`` in ``words``, in blocks.
         """
         if words is None:
             words = self.words(GAMMA_BLOCKS, first_block)
         drawn = kernel.gammas(words, 2 * at, TRIES, shape)
-        # Rows whose tries were all rejected go on with later blocks.
+        # 0 marks a row whose tries were all rejected: redrawing only those keeps rows independent.
         while not drawn.all():
             first_block += GAMMA_BLOCKS
             again = np.flatnonzero(drawn == 0)
@@ -153,6 +150,7 @@ class WordStream:
     def _starts(self) -> Words:
         if self.starts is not None:
             return self.starts
+        # Row number in the high word: a row has 2⁶⁴ blocks before it meets the next row.
         starts = np.zeros((self.rows, 2), dtype=np.uint64)
         starts[:, 0] = np.arange(self._first, self._first + self.rows, dtype=np.uint64)
         return starts
@@ -161,12 +159,12 @@ class WordStream:
 def resolve_stream(
     rng: RandomSource | WordStream, rows: int, *, owner: str = "resolve_stream"
 ) -> WordStream:
-    """Return the stream of words that ``rng`` stands for.
+    """Return the stream of words for ``rng``.
 
     Args:
         rng: None for a fresh key from the operating system; a seed or a `numpy.random.Generator` for a
-            repeatable, insecure stream; a stream as it is.
-        rows: how many rows are to be protected.
+            repeatable, insecure stream; a stream is returned unchanged.
+        rows: number of rows to protect.
     """
     if rng is None:
         return WordStream(secrets.token_bytes(32), rows)
