@@ -72,7 +72,6 @@ def classification(
         protected_train: (N, m) the training vectors as released; needed for development.
         groups: (M,) groups of the test texts, for the interval.
         inverse_penalty: scikit-learn's C; larger fits the training vectors more closely.
-        seed: Seed of the bootstrap.
 
     Raises:
         MissingDependencyError: scikit-learn is not installed.
@@ -118,26 +117,23 @@ def classification(
 def macro_f1(
     truth: Any, answer: Any, *, groups: Any = None, guess: Any = None, seed: int = 0
 ) -> Estimate:
-    """Return the mean over classes of F1, over the classes that occur in ``truth`` or ``answer``.
+    """Return the mean F1 over the classes that occur in ``truth`` or ``answer``, both (N,).
 
-    Args:
-        truth: (N,) true classes.
-        answer: (N,) given classes.
-        groups: (N,) text groups for the interval.
-        guess: (N,) an answer made without the vectors; its macro-F1 is the chance level.
-        seed: Seed of the bootstrap.
+    ``guess``, (N,), is an answer made without the vectors; its macro-F1 is the chance level.
     """
     truth, answer = np.asarray(truth), np.asarray(answer)
     rows = check_same_length("macro_f1", truth=truth, answer=answer)
     if rows == 0:
         raise InvalidInputError.of("macro_f1", "truth", "at least one row", "0 rows")
     index, count = group_index(groups, rows, owner="macro_f1")
+    # Counts by group, so that a bootstrap sample is a weighted sum of them.
     hits, sizes = _class_counts(truth, answer, index, count)
     present = sizes.sum(axis=0) > 0  # fixed over the bootstrap, or classes would come and go
     value = float(_mean_f1(hits.sum(axis=0), sizes.sum(axis=0), present))
     chance = None
     if guess is not None:
         h, s = _class_counts(truth, np.asarray(guess), np.zeros(rows, dtype=np.intp), 1)
+        # Classes that only the answers hold do not count against the guess.
         chance = float(_mean_f1(h[0], s[0], s[0] > 0))
     values = [
         _mean_f1(weights @ hits, weights @ sizes, present)
@@ -162,6 +158,7 @@ def _class_counts(
 
 
 def _mean_f1(hits: FloatArray, sizes: FloatArray, present: npt.NDArray[np.bool_]) -> FloatArray:
+    # F1 = 2 TP / (size in truth + size in answers), class by class.
     f1 = np.divide(2 * hits, sizes, out=np.zeros_like(hits), where=sizes > 0)
     mean: FloatArray = f1[..., present].mean(axis=-1)
     return mean

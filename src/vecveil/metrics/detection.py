@@ -137,6 +137,7 @@ def tpr_at_fpr(
     if rate * negatives.size < 1 - slack:
         return None
     allowed = math.floor(rate * (negatives.size + 1) + slack)
+    # Strictly above: ties with the k-th largest negative are not accused.
     hits = (s[true] > negatives[allowed - 1]).astype(np.float64)
     ends = share_interval(hits, index[true])
     return Estimate(f"TPR at {100 * rate:g} % FPR", float(hits.mean()), *ends, hits.size, rate)
@@ -146,6 +147,7 @@ def _best_threshold(scores: FloatArray, labels: BoolArray) -> float:
     """Return the score whose rule ">=" has the greatest TPR - FPR; infinity if none has any."""
     thresholds = np.unique(scores)[::-1]
     held, free = np.sort(scores[labels]), np.sort(scores[~labels])
+    # Shares of members and of the others below each threshold: 1 − TPR and 1 − FPR.
     missed = np.searchsorted(held, thresholds) / held.size
     spared = np.searchsorted(free, thresholds) / free.size
     gain = spared - missed  # TPR - FPR
@@ -180,7 +182,6 @@ def candidate_matching(
         scores: (M, C) a score for each candidate, higher is likelier; M >= 1, C >= 2.
         truth: (M,) the column of the right candidate.
         groups: (M,) groups of the rows; None if every row stands alone.
-        seed: Seed of the bootstrap.
     """
     owner = "candidate_matching"
     s = np.asarray(scores, dtype=np.float64)
@@ -204,8 +205,6 @@ def candidate_matching_of_ranks(
         ranks: (M,) whole numbers from 1 (best) to ``candidates``; ties must be broken at random
             already, or they flatter the attack.
         candidates: C, at least 2.
-        groups: (M,) groups of the rows; None if every row stands alone.
-        seed: Seed of the bootstrap.
     """
     owner = "candidate_matching_of_ranks"
     count = check_count(candidates, owner=owner, param="candidates", minimum=2)
@@ -219,9 +218,11 @@ def _matching_estimates(
     index, _ = group_index(groups, len(above), owner=owner)
     # Sums of 1/rank over tied places, as differences of harmonic numbers.
     harmonic = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, candidates + 1))])
+    # The credit for first place is shared by the candidates tied for it.
     first = (above == 0) / tied
     reciprocal = (harmonic[above + tied] - harmonic[above]) / tied
     name, chance = "top-1 accuracy", 1 / candidates
+    # Without groups the rows are independent, and the exact interval applies.
     if groups is None:
         ends = share_interval(first)
         top = Estimate(name, float(first.mean()), *ends, len(above), chance)

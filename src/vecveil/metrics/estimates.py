@@ -32,13 +32,10 @@ _ROUNDING = 1e-18  # squared differences between groups below this are rounding 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """One measured figure with its 95 % interval.
+    """One measured figure with its 95 % interval, ``low`` to ``high``.
 
     Attributes:
         metric: Name of the metric, such as ``"R-precision"``.
-        value: The figure itself.
-        low: Lower end of the 95 % interval.
-        high: Upper end of the 95 % interval.
         n: Units that the figure is a mean or share of (the metric's docstring names them).
         chance: The figure without knowledge of the vectors; None where it is undefined.
     """
@@ -116,7 +113,6 @@ def share_interval(
     Args:
         credits: (N,) numbers in [0, 1], N >= 1.
         groups: (N,) group ids; None if all rows are independent.
-        level: Coverage; closer to 1 is wider.
     """
     owner = "share_interval"
     level = _check_level(level, owner)
@@ -205,7 +201,6 @@ def cluster_bootstrap(
         numerator: (N,) numerator of each row.
         denominator: (N,) denominator of each row, at least 0.
         groups: (N,) group ids; None if all rows are independent.
-        draws: Bootstrap samples; more make the ends steadier and take longer.
     """
     owner = "cluster_bootstrap"
     rows = check_same_length(owner, numerator=numerator, denominator=denominator)
@@ -237,9 +232,7 @@ def cluster_normal(
 ) -> tuple[float, float]:
     """Return the normal interval of a statistic in [0, 1] from the influence of each row.
 
-    Args:
-        value: The statistic.
-        influence: (N,) contributions that sum to zero; their sums by group give the variance.
+    ``influence`` holds (N,) contributions that sum to zero; their sums by group give the variance.
     """
     owner = "cluster_normal"
     level = _check_level(level, owner)

@@ -52,7 +52,6 @@ def neighbour_recall(
         sample: Query only so many texts, drawn at random; None queries with all. Time grows with
             sample × N, memory stays within a few hundred MB.
         groups: (N,) text groups for the interval.
-        seed: Seed of the sample and of the bootstrap.
     """
     owner = "neighbour_recall"
     clean = check_embeddings(clean, owner=owner, param="clean", min_rows=2)
@@ -97,7 +96,6 @@ def ndcg_of_scores(scores: Any, relevance: Any, *, k: int = 10) -> FloatArray:
     Args:
         scores: (Q, D) a score for each document.
         relevance: (Q, D) at least 0; an array or a SciPy sparse array.
-        k: Cut-off.
     """
     k = check_count(k, owner="ndcg_of_scores", param="k")
     s, gains = _check(scores, relevance, owner="ndcg_of_scores")
@@ -150,14 +148,9 @@ def recall(scores: Any, relevance: Any, *, k: int = 10, seed: int = 0) -> Estima
 def retrieval_ndcg(
     queries: Embeddings, documents: Embeddings, relevance: Any, *, k: int = 10, seed: int = 0
 ) -> Estimate:
-    """Return mean nDCG@k of ranking ``documents`` by cosine to ``queries``, block by block.
+    """Return mean nDCG@k of ranking ``documents``, (D, n), by cosine to ``queries``, (Q, n).
 
-    Args:
-        queries: (Q, n) vectors.
-        documents: (D, n) vectors.
-        relevance: (Q, D) at least 0; a SciPy sparse array keeps memory small.
-        k: Cut-off.
-        seed: Seed of the bootstrap over queries.
+    ``relevance`` is (Q, D) and at least 0; a SciPy sparse array keeps memory small.
     """
     values = _by_block(ndcg_of_scores, queries, documents, relevance, k, "retrieval_ndcg")
     return _summary("nDCG", values, k, seed)
@@ -166,10 +159,7 @@ def retrieval_ndcg(
 def retrieval_recall(
     queries: Embeddings, documents: Embeddings, relevance: Any, *, k: int = 10, seed: int = 0
 ) -> Estimate:
-    """Return mean recall@k of ranking ``documents`` by cosine to ``queries``, block by block.
-
-    Arguments as in `retrieval_ndcg`.
-    """
+    """Return mean recall@k of ranking ``documents`` by cosine; arguments as in `retrieval_ndcg`."""
     values = _by_block(recall_of_scores, queries, documents, relevance, k, "retrieval_recall")
     return _summary("recall", values, k, seed)
 
@@ -189,6 +179,7 @@ def _by_block(
     if queries.shape[1] != documents.shape[1] or gains.shape != expected:
         got = f"{gains.shape}, dimensions {queries.shape[1]} and {documents.shape[1]}"
         raise wrong_shape(owner, "relevance", f"{expected}, with vectors of one dimension", got)
+    # Blocks of queries: the Q × D cosines are never held at once.
     step = max(1, _BLOCK // len(documents))
     values = [
         metric(queries[i : i + step] @ documents.T, gains[i : i + step], k=k)
@@ -218,6 +209,7 @@ def _dcg(row: FloatArray, gain: FloatArray, documents: npt.NDArray[Any], k: int)
     discounts = _discounts(k)
     for g, score in zip(gain, row[documents], strict=True):
         if score >= kth and g > 0:
+            # Tied documents share the discounts of the ranks that they occupy together.
             first = int((row > score).sum())
             tied = int((row == score).sum())
             total += g * float(discounts[first : first + tied].sum()) / tied

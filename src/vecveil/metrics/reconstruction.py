@@ -46,13 +46,8 @@ def other_rows(groups: Any, rows: int, *, owner: str, seed: int = 0) -> npt.NDAr
     """Return a random permutation that sends no row to itself; None where there is one row only.
 
     No row goes to its own group either, as far as this is possible: where one group holds more than
-    half of the rows, its surplus stays inside it, and no other row does.
-
-    Args:
-        groups: (N,) group ids; None if every row stands alone.
-        rows: N.
-        owner: Function named in the error if ``groups`` does not fit.
-        seed: Seed of the permutation.
+    half of the rows, its surplus stays inside it, and no other row does. ``groups`` holds (N,) ids, or None if
+    every row stands alone; errors name ``owner``.
     """
     index, count = group_index(groups, rows, owner=owner)
     seed = check_count(seed, owner=owner, param="seed", minimum=0)
@@ -79,7 +74,6 @@ def text_similarity(
         seed: Seed of the bootstrap, and of the permutation that gives the chance level.
 
     Raises:
-        InvalidInputError: no text, lengths that differ, or something that is not a string.
         MissingDependencyError: sacrebleu or rouge-score is not installed.
     """
     metrics = (corpus_bleu, sentence_bleu, rouge_l, token_f1, exact_match)
@@ -93,8 +87,8 @@ def corpus_bleu(
 ) -> Estimate:
     """Return the BLEU of the whole corpus, tokenised as "13a", case kept.
 
-    The interval resamples sacrebleu's counts by group. Arguments and errors as in
-    `text_similarity`; one reference for each text.
+    The interval resamples sacrebleu's counts by group. Arguments as in `text_similarity`; one reference for
+    each text.
     """
     owner = "corpus_bleu"
     truth, guess = _check(references, hypotheses, owner=owner)
@@ -122,6 +116,7 @@ def bleu_interval(
         return 0.0, 1.0
     sums = np.zeros((count, statistics.shape[1]))
     np.add.at(sums, index, statistics)
+    # BLEU is a function of summed counts, so a sample of groups is a weighted sum.
     blocks = bootstrap_weights(count, seed=seed)
     draws = np.array([bleu_of_statistics(row) for weights in blocks for row in weights @ sums])
     value = bleu_of_statistics(statistics.sum(axis=0))
@@ -137,12 +132,7 @@ def bleu_statistics(references: Sequence[Sequence[str]], hypotheses: Sequence[st
     Columns: tokens of the hypothesis, tokens of its nearest reference, then for n = 1..4 the
     matched n-grams, then for n = 1..4 all n-grams. Their sums give the corpus BLEU.
 
-    Args:
-        references: For each hypothesis its references, at least one.
-        hypotheses: N texts; an empty one matches nothing.
-
-    Raises:
-        MissingDependencyError: sacrebleu is not installed.
+    Each hypothesis has at least one reference; an empty hypothesis matches nothing.
     """
     scorer = _bleu()(effective_order=True)  # the counts do not depend on it
     statistics = np.zeros((len(hypotheses), 2 + 2 * _ORDERS), dtype=np.int64)
@@ -160,13 +150,10 @@ def bleu_of_statistics(statistics: Any, *, effective_order: bool = False) -> flo
     """Return BLEU, in [0, 1], of statistics (10,) as `bleu_statistics` gives them, summed.
 
     Formula: Papineni et al. (2002) with sacrebleu's default smoothing ("exp") of orders without
-    a match.
-
-    Args:
-        statistics: (10,) counts.
-        effective_order: Leave out the orders that a short text has no n-gram of; without it a
-            text of fewer than four tokens earns nothing.
+    a match. ``effective_order`` leaves out the orders that a short text has no n-gram of; without it a
+    text of fewer than four tokens earns nothing.
     """
+    # Bootstrap sums are whole numbers held as floats; sacrebleu needs integers.
     numbers = [round(float(number)) for number in statistics]
     score = _bleu().compute_bleu(
         correct=numbers[2 : 2 + _ORDERS],
@@ -176,6 +163,7 @@ def bleu_of_statistics(statistics: Any, *, effective_order: bool = False) -> flo
         smooth_method="exp",
         effective_order=effective_order,
     )
+    # Rounding in sacrebleu can exceed 100.
     return min(1.0, float(score.score) / 100)
 
 
@@ -193,7 +181,7 @@ def sentence_bleu(
     """Return the mean BLEU of single texts, which is what Vec2Text's papers call BLEU.
 
     Orders that a reconstruction of fewer than four tokens cannot have are left out, as sacrebleu
-    advises; Vec2Text gives such texts 0. Arguments and errors as in `text_similarity`.
+    advises; Vec2Text gives such texts 0. Arguments as in `text_similarity`.
     """
 
     def score(references: Sequence[str], hypotheses: Sequence[str]) -> FloatArray:
@@ -207,7 +195,7 @@ def rouge_l(references: Texts, hypotheses: Texts, groups: Any = None, *, seed: i
     """Return the mean F1 of the longest common subsequence of words (Lin 2004), unstemmed.
 
     By rouge-score, whose words are runs of the lower-cased letters a to z and digits: other
-    scripts score 0. Arguments and errors as in `text_similarity`.
+    scripts score 0. Arguments as in `text_similarity`.
     """
     try:
         from rouge_score.rouge_scorer import RougeScorer  # type: ignore[import-untyped]
@@ -226,8 +214,7 @@ def token_f1(
 ) -> Estimate:
     r"""Return the mean F1 of the *sets* of lower-cased words: order and repetition do not count.
 
-    Words are matches of ``\w+``; a text without words scores 0. Arguments and errors as in
-    `text_similarity`.
+    Words are matches of ``\w+``; a text without words scores 0. Arguments as in `text_similarity`.
 
     Formula: 2 |A ∩ B| / (|A| + |B|) (Vec2Text's token F1; TextCrafter reports it).
     """
@@ -245,7 +232,7 @@ def exact_match(
 ) -> Estimate:
     """Return the share of texts reproduced letter by letter; an empty answer is never a match.
 
-    Arguments and errors as in `text_similarity`.
+    Arguments as in `text_similarity`.
     """
     score = _by_pair(lambda r, h: float(r == h and h != ""))
     return _mean("exact match", score, references, hypotheses, groups, seed)
@@ -271,6 +258,7 @@ def _mean(
     truth, guess = _check(references, hypotheses, owner=metric)
     index, _ = group_index(groups, len(truth), owner=metric)
     values = score(truth, guess)
+    # Chance keeps both sets of texts and breaks their pairing.
     swap = other_rows(index, len(truth), owner=metric, seed=seed)
     chance = None if swap is None else float(score(truth, [guess[i] for i in swap]).mean())
     return share_estimate(metric, values, groups=index, chance=chance, seed=seed)
@@ -300,7 +288,6 @@ def embedding_cosine(
             zeros has cosine 0.
         hypothesis_vectors: (N, n) embeddings of the reconstructions by the same encoder.
         groups: (N,) text groups for interval and chance; None if every text stands alone.
-        seed: Seed of the bootstrap and of the permutation.
     """
     owner = "embedding_cosine"
     truth = check_embeddings(reference_vectors, owner=owner, param="reference_vectors", min_rows=1)
@@ -333,7 +320,6 @@ def reconstruction_leakage(
         token_sets_true: For each text its sensitive tokens; at least one text holds one.
         token_sets_reconstructed: For each text the tokens of its reconstruction, normalised alike.
         groups: (N,) text groups for interval and chance; None if every text stands alone.
-        seed: Seed of the bootstrap and of the permutation.
     """
     owner = "reconstruction_leakage"
     truth = _check_sets(token_sets_true, owner=owner, param="token_sets_true")
@@ -355,6 +341,7 @@ def reconstruction_leakage(
 
 def _check_sets(value: Any, *, owner: str, param: str) -> list[frozenset[Hashable]]:
     constraint, fix = "one set of tokens for each text", "Split the text into its tokens first."
+    # A string is iterable too: its letters would pass as tokens.
     if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):
         raise InvalidInputError.of(owner, param, constraint, type(value).__name__)
     sets = []

@@ -34,18 +34,16 @@ def pair_cosines(left: Embeddings, right: Embeddings) -> FloatArray:
     if left.shape[1] != right.shape[1]:
         constraint, got = f"of dimension {left.shape[1]}", f"dimension {right.shape[1]}"
         raise InvalidInputError.of(owner, "right", constraint, got)
+    # float64 sums: correlations near 1 depend on the last digits of a float32 cosine.
     cosines: FloatArray = np.einsum("ij,ij->i", unit_rows(left), unit_rows(right), dtype=np.float64)
     return cosines
 
 
 def pearson(x: Any, y: Any) -> Estimate:
-    """Return Pearson's correlation of ``x`` and ``y``; n counts the pairs.
+    """Return Pearson's correlation of ``x`` and ``y``, neither of them constant; n counts the pairs.
 
     The interval is Fisher's z, which treats the pairs as independent: pairs that share texts make
     it a little too narrow.
-
-    Raises:
-        InvalidInputError: fewer than two pairs, or one side is constant.
     """
     a, b = _check(x, y, owner="pearson")
     value = _correlation(a, b, owner="pearson")
@@ -56,12 +54,10 @@ def spearman(x: Any, y: Any) -> Estimate:
     """Return Spearman's rank correlation of ``x`` and ``y`` (ties by mid-ranks); n counts pairs.
 
     The interval is Fisher's z with the variance of Bonett and Wright (2000).
-
-    Raises:
-        InvalidInputError: fewer than two pairs, or one side is constant.
     """
     a, b = _check(x, y, owner="spearman")
     value = _correlation(rankdata(a), rankdata(b), owner="spearman")
+    # Bonett and Wright's variance is Fisher's times 1 + ρ²/2.
     ends = fisher_z(value, len(a), variance_factor=1 + value**2 / 2)
     return Estimate("Spearman", value, *ends, len(a), 0.0)
 
@@ -71,6 +67,7 @@ def _correlation(a: FloatArray, b: FloatArray, *, owner: str) -> float:
     product = float(np.linalg.norm(a) * np.linalg.norm(b))
     if product == 0.0:
         raise InvalidInputError.of(owner, "x", "not constant, nor `y`", "one value throughout")
+    # Rounding can leave [-1, 1], where Fisher's z is undefined.
     return float(np.clip(a @ b / product, -1.0, 1.0))
 
 

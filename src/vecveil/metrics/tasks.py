@@ -38,8 +38,7 @@ class UtilityTask(ABC):
     Attributes:
         key: Short unique name in records.
         label: Name for people.
-        sides: Sides that a release can protect: every task has ``both``; retrieval and neighbours also
-            ``documents``, with queries through the deterministic map.
+        sides: Sides that a release can protect; ``documents`` sends queries through the deterministic map.
         same_space: Whether protected vectors must have the dimension of clean ones.
     """
 
@@ -58,6 +57,7 @@ class UtilityTask(ABC):
     ) -> Estimate:
         """Return the figure on protected vectors."""
 
+    # Computed once: a search for a noise scale calls `relative` many times.
     @cached_property
     def clean_value(self) -> float:
         """Return the clean figure as a bare number."""
@@ -66,6 +66,7 @@ class UtilityTask(ABC):
     def relative(self, release: UtilityRelease, rng: np.random.Generator) -> float:
         """Return protected / clean with noise on both sides, the quantity that a target is set for."""
         clean = self.clean_value
+        # A share of a figure at or below 0 has no meaning.
         if clean <= 0:
             raise InvalidInputError.of(type(self).__name__, "utility", "a task that clean vectors can do",
                                        f"a clean figure of {clean:.3g}",
@@ -103,6 +104,7 @@ def mixed_pairs(
     rows = len(X)
     half = count // 2
     left = rng.integers(0, rows, size=count - half)
+    # A step of 1 to N − 1 rows never pairs a row with itself.
     right = (left + rng.integers(1, rows, size=left.size)) % rows
     anchors = rng.permutation(rows)[:half]
     unit = unit_rows(np.asarray(X, dtype=np.float32))  # precise enough to find neighbours
@@ -139,9 +141,7 @@ class _PairTask(UtilityTask):
 class SimilarityTask(_PairTask):
     """Pearson correlation of the pairs' cosines before and after protection; clean vectors have 1.
 
-    Args:
-        left, right: (N, n) clean embeddings, row i of each one pair.
-        rank: Correlate the ranks instead (Spearman).
+    Row i of ``left`` and of ``right``, (N, n) clean embeddings, form a pair; ``rank`` correlates ranks (Spearman).
     """
 
     key = "similarity"
@@ -178,12 +178,7 @@ class SimilarityTask(_PairTask):
 
 
 class StsTask(_PairTask):
-    """Pearson correlation of cosines with human scores of similarity (STS).
-
-    Args:
-        left, right: (N, n) clean embeddings of the two sentences.
-        scores: (N,) human scores.
-    """
+    """Pearson correlation of cosines with human ``scores``, (N,), of the similarity of two sentences (STS)."""
 
     key = "sts"
     label = "Sentence similarity (STS, human scores)"
@@ -207,9 +202,7 @@ class StsTask(_PairTask):
 class NeighbourTask(UtilityTask):
     """Recall@k: the share of a text's k nearest clean neighbours that are still among its k nearest.
 
-    Args:
-        X: (N, n) clean embeddings: the store, and the queries.
-        queries: Number of texts that query their neighbours.
+    ``X``, (N, n) clean embeddings, are the store and the queries; ``queries`` of them query their neighbours.
     """
 
     key = "neighbours"
@@ -218,6 +211,7 @@ class NeighbourTask(UtilityTask):
 
     def __init__(self, X: Embeddings, *, k: int = 10, queries: int = 500, seed: int = 0) -> None:
         owner = "NeighbourTask"
+        # k + 2 rows: with k + 1 every other row is a neighbour and recall is always 1.
         self.X = check_embeddings(X, owner=owner, param="X", min_rows=k + 2)
         self.k = check_count(k, owner=owner, param="k")
         self.queries = min(check_count(queries, owner=owner, param="queries"), len(self.X))
@@ -239,12 +233,9 @@ class NeighbourTask(UtilityTask):
 
 
 class RetrievalTask(UtilityTask):
-    """nDCG@10 of documents ranked by cosine.
+    """nDCG@10 of documents, (D, n), ranked by cosine to queries, (Q, n).
 
-    Args:
-        queries: (Q, n) clean embeddings of the queries.
-        documents: (D, n) clean embeddings of the documents.
-        relevance: (Q, D) non-negative judgements, dense or scipy sparse.
+    ``relevance``, (Q, D), holds non-negative judgements, dense or SciPy sparse.
     """
 
     key = "retrieval"
@@ -260,6 +251,7 @@ class RetrievalTask(UtilityTask):
         self.queries = check_embeddings(
             queries, owner=owner, param="queries", dimension=dimension, min_rows=1
         )
+        # `retrieval_ndcg` checks it against both shapes.
         self.relevance = relevance
         self.k = k
 
@@ -276,12 +268,9 @@ class RetrievalTask(UtilityTask):
 
 
 class ClassificationTask(UtilityTask):
-    """Accuracy of a logistic regression, trained and tested on protected vectors.
+    """Accuracy of a logistic regression on protected vectors.
 
-    Args:
-        train, test: (N, n) clean embeddings.
-        train_classes, test_classes: (N,) class labels.
-        scenario: ``development`` trains on protected vectors, ``deployment`` on clean ones.
+    The scenario ``development`` trains on protected vectors, ``deployment`` on clean ones.
     """
 
     key = "classification"
@@ -302,6 +291,7 @@ class ClassificationTask(UtilityTask):
         check_same_length(owner, train=self.train[0], train_classes=self.train[1])
         check_same_length(owner, test=self.test[0], test_classes=self.test[1])
         self.scenario: Literal["development", "deployment"] = scenario
+        # A classifier trained on clean vectors cannot read a release of another dimension.
         self.same_space = scenario == "deployment"
 
     @classmethod

@@ -43,9 +43,8 @@ class TermTable:
 
     def to_records(self) -> list[dict[str, Any]]:
         """Return one object per token that occurs, most frequent first, named by its index."""
-        order = np.argsort(
-            -self.counts, kind="stable"
-        )  # equal counts in the order of the vocabulary
+        # A stable sort: equal counts stay in the order of the vocabulary.
+        order = np.argsort(-self.counts, kind="stable")
         return [
             {
                 "token": int(i),
@@ -78,15 +77,13 @@ def check_binary(labels: npt.NDArray[Any], *, owner: str, param: str) -> BoolArr
 def top_credit(scores: FloatArray, k: npt.NDArray[np.integer[Any]]) -> FloatArray:
     """Return, for each row and token, the probability of being among the row's ``k`` best.
 
-    1 above the k-th best score, 0 below it, and an equal share of the places left at a tie.
-
-    Args:
-        scores: (N, V), any real numbers.
-        k: (N,) places per row, 0 to V.
+    It is 1 above the k-th best score, 0 below it, and an equal share of the places left at a tie. ``scores`` are
+    (N, V), ``k`` is (N,), 0 to V.
     """
     rows, width = scores.shape
     k = np.minimum(np.asarray(k, dtype=np.int64), width)
     # With k = 0 any threshold serves: the credit is set to 0 below.
+    # k differs from row to row, so rows are sorted in full rather than partitioned.
     ordered = np.sort(scores, axis=1)
     threshold = ordered[np.arange(rows), np.minimum(width - k, width - 1)][:, None]
     above = scores > threshold
@@ -109,7 +106,6 @@ def r_precision(
         labels: (N, V) 0/1.
         groups: (N,) text groups for the interval; None if every text stands alone.
         base_rates: (V,) training base rates; ranking by them gives the chance level.
-        seed: Seed of the bootstrap.
     """
     s, true, index = _check(scores, labels, groups, owner="r_precision")
     return _share_at("R-precision", s, true, true.sum(axis=1), index, base_rates, seed)
@@ -138,9 +134,6 @@ def macro_auc(scores: Any, labels: Any, groups: Any = None) -> Estimate:
 
     n counts these tokens. The interval is the normal one from the placement values summed by group
     (DeLong, DeLong and Clarke-Pearson 1988; for groups Obuchowski 1997).
-
-    Raises:
-        InvalidInputError: no token has both classes.
     """
     owner = "macro_auc"
     s, true, index = _check(scores, labels, groups, owner=owner)
@@ -148,6 +141,7 @@ def macro_auc(scores: Any, labels: Any, groups: Any = None) -> Estimate:
     if tokens.size == 0:
         constraint = "0 in one row and 1 in another for at least one token"
         raise InvalidInputError.of(owner, "labels", constraint, "one class only")
+    # A row's influence on the mean AUC: its centred placement values, over all tokens.
     influence = np.zeros(len(s))
     total = 0.0
     for token in tokens:
@@ -233,6 +227,7 @@ def _share_at(
     rates = _check_rates(base_rates, true.shape[1], owner=metric)
     chance = None
     if rates is not None:
+        # Ranking by base rates needs no vector: every text gets the same order.
         guess = top_credit(np.broadcast_to(rates, scores.shape), k)
         chance = float(guess[true].sum()) / int(held.sum())
     return share_estimate(metric, hits, held, index, chance=chance, seed=seed)
@@ -246,6 +241,7 @@ def _mean_at_true(
     guess: FloatArray | None,
     seed: int,
 ) -> Estimate:
+    # A micro-average: every token instance weighs the same.
     held = true.sum(axis=1)
     sums = np.where(true, values, 0.0).sum(axis=1)
     chance = None if guess is None else float((true @ guess).sum()) / int(held.sum())

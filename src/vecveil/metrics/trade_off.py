@@ -33,14 +33,11 @@ def trade_off_rate(
     methods leak nothing: pass ``leakage=0.0`` for that reading, the measured one for the other.
 
     Args:
-        clean_leakage: Leakage of the unprotected vectors, in the unit of ``leakage``.
-        leakage: Leakage of the protected ones.
-        clean_utility: Utility of the unprotected vectors, in the unit of ``utility``.
-        utility: Utility of the protected ones. A bare number anywhere counts as without error.
+        clean_leakage, leakage: Of the unprotected and of the protected vectors, in one unit.
+        clean_utility, utility: The same of utility. A bare number anywhere counts as without error.
 
     Returns:
-        The rate; n is that of the smallest estimate among the arguments, 0 if there is none.
-        Chance has no meaning here and is None.
+        The rate; n is that of the smallest estimate among the arguments, 0 if there is none, and chance is None.
     """
     removed, leakage_error = _drop(clean_leakage, leakage, "clean_leakage", "leakage")
     lost, utility_error = _drop(clean_utility, utility, "clean_utility", "utility")
@@ -59,11 +56,14 @@ def _fieller(
 ) -> tuple[float, float]:
     """Return all r with (above - r·below)² <= above_error² + r²·below_error², as an interval."""
     square = below**2 - below_error**2
+    # If the drop in utility is within its error, no finite interval covers the ratio.
     if below == 0.0 or square <= 0.0 or math.isinf(above_error):
         return -math.inf, math.inf
+    # The ends are the roots of square·r² − 2·middle·r + above² − above_error².
     middle = above * below
     root = math.sqrt(max(0.0, middle**2 - square * (above**2 - above_error**2)))
     ratio = above / below
+    # Rounding must not put the rate outside of its interval.
     return min((middle - root) / square, ratio), max((middle + root) / square, ratio)
 
 
