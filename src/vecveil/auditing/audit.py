@@ -89,13 +89,14 @@ def audit(
         corpus: further texts. Attackers learn from those that hold the concept; reconstruction learns from all.
         skip: families of attacks to leave out; token inference must stay.
         device: of learnt attacks: ``auto`` takes CUDA if available, else the CPU.
-        seed: of split, attacks and noise of the audited release; the same seed gives the same record.
+        seed: of split, attacks and noise of the audited release; the same seed gives the same figures.
         work: folder that saves finished attacks, from which an interrupted audit resumes. None saves nothing.
         lint: warnings for the record, each ``{"code", "message"}``.
         command: the command line, for the record.
 
     Raises:
         ConceptError: too few texts hold the concept, or its words are too rare to attack.
+        IncompatibleError: the protector was fitted for another encoder than ``encoder``.
     """
     started = time.perf_counter()
     check_kind(protector, Protector, owner=_OWNER, param="protector")

@@ -157,7 +157,6 @@ def run_jobs(
 
 
 def _finished(futures: list[Future[Any]]) -> Iterator[Future[Any]]:
-    """Yield futures as they finish."""
     pending = set(futures)
     while pending:
         # Short waits: on some platforms a wait without a timeout delays Ctrl-C until it returns.

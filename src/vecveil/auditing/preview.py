@@ -465,7 +465,6 @@ class Preview:
 
 
 def _can_rescale(protector: Protector) -> bool:
-    """Return True if the protector's noise has a scale."""
     try:
         protector.rescaled(2.0)
     except InvalidInputError:

@@ -413,7 +413,7 @@ def _besides(family: FamilyVerdict) -> list[str]:
 
 
 def _key_figures(audit: AuditRecord, verdict: Verdict) -> list[tuple[str, str, str]]:
-    """Return the figures of the verdict: name, figure, note."""
+    """Return (name, figure, note) for the figures of the verdict."""
     worst, kept, before = verdict.worst, verdict.utility, verdict.worst.clean_over_chance
     bounds = interval(worst.low, worst.high)
     tiles = [

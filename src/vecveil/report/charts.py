@@ -143,7 +143,7 @@ def attack_chart(attack: AttackRecord, name: str, side: str) -> Markup:
     """Return the bars of an attack, clean above protected, with intervals and chance.
 
     Args:
-        name: id of the drawing, unique on the page.
+        name: id of the drawing, unique on the page; so for every chart.
         side: ``protected`` or ``stored``.
     """
     second = TOP if attack.clean is None else TOP + BAR + GAP
@@ -245,8 +245,8 @@ def across(numbers: Sequence[float], log: bool) -> Across:
 def _linear_ticks(bare: Across) -> list[float]:
     """Return three to nine round numbers between the ends."""
     rough = (bare.high - bare.low) / 4
-    # The largest step of 1, 2 or 5 times a power of ten that fits four times. 1e-9 absorbs rounding: log10 of
-    # 1000 may fall short of 3.
+    # The largest step of 1, 2 or 5 times a power of ten that fits four times into the span. 1e-9 absorbs rounding,
+    # which would else choose the next smaller power.
     power = 10.0 ** math.floor(math.log10(rough) + 1e-9)
     step = next(s for s in (5, 2, 1) if s * power <= rough * (1 + 1e-9)) * power
     first, last = math.ceil(bare.low / step - 1e-9), math.floor(bare.high / step + 1e-9)
@@ -413,12 +413,7 @@ def measure_chart(
 
 
 def curve_chart(figure: Figure, name: str) -> Markup:
-    """Return the curves of a figure with their intervals as bands; the first series is drawn on top.
-
-    Args:
-        figure: of kind ``curve``, with at least one point.
-        name: id of the drawing, unique on the page.
-    """
+    """Return the curves of a figure with their intervals as bands; the first series is drawn on top."""
     scale = across([x for x, *_ in _points(figure)], figure.log)
     series = list(enumerate(figure.series))
 
@@ -510,12 +505,7 @@ def bar_name(figure: Figure, x: float) -> str:
 
 
 def bar_chart(figure: Figure, name: str) -> Markup:
-    """Return a group of horizontal bars for each x, one for each series; bars start at 0.
-
-    Args:
-        figure: of kind ``bars``, with at least one point.
-        name: id of the drawing, unique on the page.
-    """
+    """Return a group of horizontal bars for each x, one for each series; bars start at 0."""
     ticks = _figure_ticks(figure)
     scale = Across(ticks[0][0], ticks[-1][0], ticks=ticks)
     shapes: list[Markup] = []
@@ -565,12 +555,7 @@ def _strongest(figure: Figure) -> float:
 
 
 def heat_chart(figure: Figure, name: str) -> Markup:
-    """Return a cell for each value, stronger the farther it is from 0, with another colour below 0.
-
-    Args:
-        figure: of kind ``heat``, with at least one row and column.
-        name: id of the drawing, unique on the page.
-    """
+    """Return a cell for each value, stronger the farther it is from 0, with another colour below 0."""
     strongest, columns = _strongest(figure), len(figure.columns)
     width, height = 100 / columns, CELL * len(figure.rows)
     shapes: list[Markup] = []

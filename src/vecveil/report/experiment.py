@@ -147,7 +147,6 @@ def _about(experiment: ExperimentRecord) -> list[tuple[str, str]]:
 
 
 def _warnings(experiment: ExperimentRecord) -> list[str]:
-    """Return the warnings to place before any figure."""
     cells, warnings = experiment.cells, []
     if experiment.quick:
         warnings.append(

@@ -64,11 +64,7 @@ class _FittedOnce(AveragingAttack):
 
 
 def jobs(case: Case, side: Side, keyed: Release | None) -> tuple[list[Job], list[SkippedAttack]]:
-    """Return the attacks on means of releases, with fresh and with keyed noise, and on their distances.
-
-    Args:
-        keyed: releases clean rows with a secret key: every release of a row is the same.
-    """
+    """Return the attacks on means of releases, fresh ones and ``keyed`` ones, and on their distances."""
     train, test = labelled(case, side)
     reader = KernelAttack(rows=ROWS)
     if side.name == "clean":  # without noise the mean of many releases is the one vector
@@ -130,7 +126,7 @@ def _spheres(case: Case, side: Side, train: LabelledVectors) -> tuple[list[Job],
 def _to_locate(case: Case, n: int) -> Iterator[tuple[int, Rows]]:
     """Yield each number of releases with the rows to judge: no rows if the releases need too much memory."""
     order = np.random.default_rng([case.options.seed, 7]).permutation(case.test)
-    # Below n + 1 releases the spheres leave a subspace open: 64 show what a patient attacker gains before.
+    # Below n + 1 releases the spheres do not determine x: 64 show the gain of an attacker with fewer.
     for k in sorted({FEW, n + SPARE}):
         count = min(LOCATED, MAX_LOCATED // (k * n))
         yield k, np.sort(order[: count if count >= FEWEST else 0])

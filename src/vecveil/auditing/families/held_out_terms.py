@@ -47,11 +47,7 @@ Refit = Callable[[Embeddings, Embeddings, npt.NDArray[np.uint8], Embeddings, Row
 
 
 def refitted_side(protector: Protector, embeddings: Embeddings, seed: int) -> Refit:
-    """Return the function that fits the audited method again and protects all texts with the result.
-
-    Args:
-        embeddings: (N, n) clean vectors of all texts of the audit.
-    """
+    """Return the function that fits the audited method again and protects all (N, n) ``embeddings`` with it."""
 
     def fit_and_protect(
         positive: Embeddings,
