@@ -1,7 +1,7 @@
-"""Many files of vectors or texts to a folder of protected ones, on one machine or on many.
+"""Protect many files of vectors or texts into one folder, on one machine or on many.
 
-Inputs are cut into parts of bounded size, each of which becomes one file that is there whole or not at all. A manifest
-says which part went where; a run that was stopped goes on with the parts that are missing.
+Inputs are cut into parts of bounded size; each becomes one file that exists whole or not at all. A manifest maps parts
+to files, and a stopped run continues with the missing parts.
 
 Importing this package loads neither pyarrow nor fsspec; protecting files needs both (extra ``files``).
 """

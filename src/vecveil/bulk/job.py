@@ -1,4 +1,4 @@
-"""Protect rows as a job describes: a part of a file, or a batch of Arrow rows."""
+"""Protect rows as a job describes: parts of files, or batches of Arrow rows."""
 
 from __future__ import annotations
 
@@ -45,37 +45,37 @@ __all__ = [
 ]  # fmt: skip
 
 TEXT_ROWS = 2048
-"""Texts that are encoded at once."""
+"""Texts per call of the encoder."""
 _ENVIRONMENT = "env:"
 _NOT_RECORDED = ("protector", "key", "key_id", "check_lengths", "cache", "max_memory")
-"""Secrets, what the metadata names, and options that refuse rows: none of them changes what a row becomes."""
+"""Secrets, fields of the metadata, and options that only refuse rows: none changes the release of a row."""
 
 
 @dataclass(frozen=True)
 class BulkJob:
-    """A protector and how tables are read, in a form that travels to workers: names of keys, never keys.
+    """A protector and table options in a form that travels to workers: it names keys and never holds them.
 
     Args:
         protector: bytes of a protector's file; see `BulkJob.of`.
         text_column: None takes ``text``, or the only column.
         embedding_column: None takes ``embedding`` if it holds vectors; without one, texts are encoded.
-        carry: other columns to write unchanged; None carries all but the text, and refuses what may hold vectors.
+        carry: other columns to write unchanged; None carries all but the text, and refuses columns that may hold
+            vectors.
         keep_text: also write the texts.
         id_column: names the item of each row, for keyed noise.
-        key: where each worker finds the key: ``env:NAME`` or the path of a key file. The key itself is not sent.
-        key_id: which key of the file; None is the current one.
+        key: source of the key for each worker: ``env:NAME`` or the path of a key file.
+        key_id: id of the key in its file; None is the current one.
         noise: False applies the map alone.
         check_lengths: refuse vectors longer than those of the fit.
         encoder: None is the protector's own.
-        precision: of the encoder.
         format: of the inputs; None goes by their suffixes.
         encoding: of text files.
         delimiter: of CSV files.
         cache: keep clean vectors of texts in the cache of this machine.
-        max_memory: bytes that decoded Parquet columns of a chunk may take; see `vecveil.data.read_table`.
+        max_memory: bytes of a chunk's decoded Parquet columns; see `vecveil.data.read_table`.
 
     Raises:
-        InvalidInputError: keyed noise without a column of ids, or options that exclude each other.
+        InvalidInputError: keyed noise without a column of ids, or without noise.
     """
 
     protector: bytes = field(repr=False)
@@ -108,11 +108,7 @@ class BulkJob:
 
     @classmethod
     def of(cls, protector: Protector | str | os.PathLike[str], **options: Any) -> BulkJob:
-        """Return the job of a protector or its file.
-
-        Raises:
-            ProtectorFileError, InvalidInputError: see `vecveil.load` and the class.
-        """
+        """Return the job of a protector or its file."""
         return cls((protector if isinstance(protector, Protector) else load(protector)).to_bytes(), **options)
 
     def pinned(self) -> BulkJob:
@@ -123,7 +119,7 @@ class BulkJob:
         return self if key is None else replace(self, key_id=key.key_id)
 
     def noise_key(self) -> NoiseKey | None:
-        """Return the key, read from where the job says, or None for fresh noise."""
+        """Return the key from its source, or None for fresh noise."""
         if self.key is None:
             return None
         if self.key.startswith(_ENVIRONMENT):
@@ -131,25 +127,25 @@ class BulkJob:
         return NoiseKeys.from_file(self.key).key(self.key_id)
 
     def opened(self) -> OpenJob:
-        """Return the job with its protector loaded; a worker does that once."""
+        """Return the job with its protector loaded, once per worker."""
         return OpenJob(self)
 
     def to_record(self) -> dict[str, Any]:
-        """Return the job as JSON values, for manifests: names of key and protector, not their contents."""
+        """Return the job for manifests: names of key and protector, not their contents."""
         opened = self.opened()
         about = {name: value for name, value in vars(self).items() if name not in _NOT_RECORDED}
         about["carry"] = None if self.carry is None else list(self.carry)
+        # Another key under the same id would give other releases: its check value shows that.
         about["key_check"] = None if opened.key is None else opened.key.check_value
         return {**about, **metadata_of(opened.protector, opened.key, noise=self.noise)}
 
 
 class OpenJob:
-    """A job in a process that works on it.
+    """A job in its worker process.
 
     Attributes:
-        job: the job.
         protector: loaded.
-        key: read from where the job says, or None.
+        key: read from its source, or None.
     """
 
     def __init__(self, job: BulkJob) -> None:
@@ -159,13 +155,13 @@ class OpenJob:
         self._encoder: TextEncoder | None = None
 
     def encoder(self) -> TextEncoder:
-        """Return the encoder, loaded and compared with the protector's."""
+        """Return the encoder, loaded on first use and compared with the protector's."""
         if self._encoder is None:
             self._encoder = self.protector.encoder_for(self.job.encoder, self.job.precision, self.job.cache)
         return self._encoder
 
     def check_clean(self, reader: TableReader, name: str) -> TableReader:
-        """Return ``reader`` in chunks of a good size; refuse a table that is protected already."""
+        """Return ``reader`` in suitable chunks; raise DataFileError for a protected table."""
         if reader.metadata.get("protected") and self.job.check_lengths:
             raise already_protected(name)
         return reader.in_chunks(TEXT_ROWS) if reader.embedding_column is None else reader
@@ -192,7 +188,6 @@ def metadata_of(protector: Protector, key: NoiseKey | None, *, noise: bool) -> M
 
 
 def already_protected(name: str) -> DataFileError:
-    """Return the error for a table that is protected already."""
     return DataFileError.of(name, "path", "a table of clean vectors or texts", "one that vecveil has protected",
                             "More noise on top of noise protects worse than it costs.",
                             "Protect the clean table, or insist with --again.")  # fmt: skip
@@ -215,8 +210,10 @@ def row_protection(
         lengths: refuse rows longer than those of the fit.
     """
     if protector.rewriter is not None:
+        # Texts are rewritten before encoding, so their vectors are protected; others are refused.
         return lambda X, rows: X if rows.texts is not None else protector.protect(X)
     takes_ids = key is not None or ledger is not None
+    # Keyed noise may depend on texts only for a known encoder; see Protector.protect.
     takes_texts = key is not None and protector.encoder_info.fingerprint is not None
     counted = 0
 
@@ -226,7 +223,7 @@ def row_protection(
             protector.check_norms(X, owner="protect")
         ids, texts = rows.ids if takes_ids else None, rows.texts if takes_texts else None
         try:
-            # lengths=False: they were checked above, or need not be.
+            # lengths=False: checked above, or not wanted.
             released = protector.protect(
                 X, noise=noise, ids=ids, key=key, texts=texts, ledger=ledger, lengths=False
             )
@@ -244,7 +241,7 @@ def row_protection(
 
 
 def table_protection(opened: OpenJob, ledger: Ledger | None = None) -> TableProtection:
-    """Return how a job protects a table."""
+    """Return the table settings of a job."""
     job, protector = opened.job, opened.protector
 
     def encode(texts: list[str]) -> Embeddings:
@@ -268,11 +265,11 @@ class PartWorker:
     """Protects parts, one after another.
 
     Args:
-        job: what is done to each row.
+        job: the treatment of each row.
         out: the folder.
-        run: fingerprint of the run, which each file holds.
-        inputs: fsspec's options for the inputs.
-        ledger: counts rows before they are released; of this machine.
+        run: fingerprint of the run, stored in each file.
+        inputs: fsspec options for the inputs.
+        ledger: of this machine; counts rows before they are released.
     """
 
     def __init__(
@@ -284,12 +281,12 @@ class PartWorker:
         self._about = metadata_of(self._opened.protector, self._opened.key, noise=job.noise)
 
     def __call__(self, part: Part) -> PartResult:
-        """Return the result of ``part``; one whose file exists is left as it is.
+        """Return the result of ``part``, leaving an existing file unchanged.
 
-        A task that is tried again after its file appeared must not release its rows a second time.
+        A repeated task whose file exists must not release its rows a second time.
 
         Raises:
-            DataFileError: the input changed, or a row of it cannot be used; or the output cannot be written.
+            DataFileError: the input changed or holds an unusable row, or the output cannot be written.
         """
         if (done := _finished(self._out, part, self._run)) is not None:
             return done
@@ -303,17 +300,19 @@ class PartWorker:
             prepared = self._protection.of(reader)
         except IncompatibleError as error:
             if reader.embedding_column is None:
-                raise  # the encoder does not fit, for no part
+                raise  # the encoder fits no part, so the run ends
             raise DataFileError(f"{part.input.name}: {error}") from None
+        # Run and part in the file identify it after a crash, before the manifest lists it.
         about = {**self._about, "run": self._run, "part": part.index}
         try:
             with self._out.writing(part.output) as path:
                 with open_writer(path, types=prepared.types, metadata=about, only_new=True) as writer:
                     counts = prepared.write(writer)
+                    # Inside the block: if the input changed, the file never appears.
                     self._check_input(part, counts.rows, reader.rows)
                 with open(path, "rb") as written:
                     return PartResult.of(part.index, counts.rows, written)
-        except FileExistsError:  # another worker has released these rows just now: its file counts
+        except FileExistsError:  # another worker was faster: its file counts
             done = _finished(self._out, part, self._run)
             assert done is not None
             return done
@@ -327,11 +326,7 @@ class PartWorker:
 
 
 def reader_of(job: BulkJob, part: Part, inputs: Mapping[str, Any]) -> TableReader:
-    """Return the reader of a part's rows.
-
-    Raises:
-        DataFileError: its file cannot be read.
-    """
+    """Return the reader of a part's rows."""
     file = open_input(part.input, inputs, format=job.format)
     return read_table(
         file, source=source_of(part, file, job.max_memory), text_column=job.text_column,
@@ -341,11 +336,7 @@ def reader_of(job: BulkJob, part: Part, inputs: Mapping[str, Any]) -> TableReade
 
 
 def _finished(out: Folder, part: Part, run: str) -> PartResult | None:
-    """Return the result of a part whose file exists, or None.
-
-    Raises:
-        DataFileError: the file is of another run.
-    """
+    """Return the result of a part whose file exists, or None; raise DataFileError for another run's."""
     if not out.has(part.output):
         return None
     pa = import_pyarrow()
@@ -366,12 +357,12 @@ def _finished(out: Folder, part: Part, run: str) -> PartResult | None:
 
 
 class ArrowProtection:
-    """Protects tables and batches; vectors go from Arrow to NumPy and back without becoming Python objects.
+    """Protects tables and batches; vectors pass between Arrow and NumPy without Python objects.
 
-    It may be pickled: a copy loads the protector, and reads the key, where it is used first.
+    It can be pickled: a copy loads the protector and reads the key on first use.
 
     Args:
-        job: what is done to each row.
+        job: the treatment of each row.
     """
 
     def __init__(self, job: BulkJob) -> None:
@@ -379,15 +370,13 @@ class ArrowProtection:
         self._ready: tuple[OpenJob, TableProtection, Mapping[str, Any]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
+        # The opened job holds the key, which must not travel to workers.
         return {"job": self.job, "_ready": None}
 
     def __call__(self, rows: Any) -> Any:
         """Return the protected rows of a ``pyarrow.Table`` or ``RecordBatch`` as a table.
 
-        A table without rows gives one without rows, of the same columns.
-
-        Raises:
-            VecveilError: what the rows, the protector or the key raise; nothing is released.
+        A table without rows gives an empty one with the same columns. On an error nothing is released.
         """
         pa = import_pyarrow()
         if isinstance(rows, pa.RecordBatch):
@@ -412,7 +401,7 @@ class ArrowProtection:
         return writer.table(dimension=opened.protector.released_dimension, dtype=np.dtype(dtype))
 
     def schema(self, rows: Any) -> Any:
-        """Return the ``pyarrow.Schema`` that protected rows of the schema ``rows`` have."""
+        """Return the ``pyarrow.Schema`` of protected rows of the schema ``rows``."""
         return self(rows.empty_table()).schema
 
 

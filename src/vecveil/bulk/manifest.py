@@ -1,6 +1,6 @@
-"""The manifest of an output folder: its parts, whether a run may go on in it, and its verification.
+"""The manifest of an output folder: its parts, the conditions for continuing a run, and its verification.
 
-One folder is one release: its rows were protected by one job, and a released row is not released again.
+One folder is one release: one job protected its rows, and no released row is released again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OPTIONS = {
     "embedding_column": "column of vectors", "id_column": "column of ids",
 }  # fmt: skip
 _OF_A_PROTECTOR = {"method", "concept", "encoder", "guarantee", "conditional_on", "not_promised"}
-"""Fields of a job that follow from its protector and key."""
+"""Fields of a job that its protector and key determine."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,8 @@ class PartResult:
     """A finished part.
 
     Attributes:
-        index: of the part.
-        rows: written; a part without rows has no file.
-        bytes: of the file.
-        sha256: of the file.
+        rows: number of written rows; a part without rows has no file.
+        bytes, sha256: of the file.
     """
 
     index: int
@@ -56,7 +54,7 @@ class PartResult:
 
     @classmethod
     def of(cls, index: int, rows: int, file: BinaryIO | None) -> PartResult:
-        """Return the result of a part whose file is open for reading; None for a part without rows."""
+        """Return the result of a part from its file, open for reading; None for a part without rows."""
         digest, size = hashlib.sha256(), 0
         while chunk := file.read(_CHUNK) if file is not None else b"":
             digest.update(chunk)
@@ -66,10 +64,10 @@ class PartResult:
 
 @dataclass
 class Manifest:
-    """The job of a run, its parts, and those that are finished.
+    """The job of a run, its parts, and the finished ones.
 
     Attributes:
-        job: what is done to each row; see `BulkJob.to_record`.
+        job: the treatment of each row; see `BulkJob.to_record`.
         parts: the records of all parts, in order.
         results: of the finished parts, by index.
         resumed: number of parts that existed when this run began; not in the record.
@@ -87,13 +85,12 @@ class Manifest:
 
     @property
     def run(self) -> str:
-        """The fingerprint of job and parts, which each output file holds too."""
+        """The fingerprint of job and parts, which each output file also stores."""
         whole = json.dumps([SCHEMA, self.job, self.parts], sort_keys=True)
         return hashlib.sha256(whole.encode()).hexdigest()[:32]
 
     @property
     def complete(self) -> bool:
-        """Whether no part is missing."""
         return len(self.results) == len(self.parts)
 
     @property
@@ -102,7 +99,6 @@ class Manifest:
         return sum(result.rows for result in self.results.values())
 
     def to_record(self) -> dict[str, Any]:
-        """Return the manifest as JSON values."""
         finished = {
             index: {"rows": result.rows, "bytes": result.bytes, "sha256": result.sha256}
             for index, result in self.results.items()
@@ -117,20 +113,17 @@ class Manifest:
         }
 
     def write(self, folder: Folder) -> None:
-        """Write it into ``folder``, atomically."""
+        """Write the manifest into ``folder`` atomically."""
         text = json.dumps(self.to_record(), indent=1)
         with folder.writing(MANIFEST) as path:
             write_bytes(path, text.encode())
 
     @classmethod
     def read(cls, folder: Folder) -> Manifest | None:
-        """Return the manifest of ``folder``, or None if it has none.
-
-        Raises:
-            DataFileError: it is damaged, or of another schema.
-        """
+        """Return the manifest of ``folder``, or None; raise DataFileError for a damaged one or another schema."""
         if not folder.has(MANIFEST):
             return None
+        # One byte more than allowed shows that the file is too long.
         raw = folder.read(MANIFEST, _LARGEST + 1)
         try:
             if len(raw) > _LARGEST:
@@ -144,7 +137,7 @@ class Manifest:
                 if result["sha256"] is not None:
                     rows, size = int(result["rows"]), int(result["bytes"])
                     results[int(part["index"])] = PartResult(int(part["index"]), rows, size, str(result["sha256"]))
-                # A name that leads out of the folder is in no listing of it; another type is in none either.
+                # Other names need no check: a path out of the folder never occurs in its listing.
                 if type(part["index"]) is not int or not isinstance(part["output"], str):
                     raise TypeError
                 parts.append(part)
@@ -158,12 +151,12 @@ class Manifest:
 
 
 def left_by_a_start(name: str) -> bool:
-    """Return whether a run that was killed before it wrote its manifest may have left this file."""
+    """Return whether a run killed before its manifest existed may have left this file."""
     return name == LOCK or is_temporary_of(MANIFEST, name)
 
 
 def check_same(known: Manifest, now: Manifest) -> None:
-    """Refuse to go on with other rows, another protector or other options."""
+    """Raise DataFileError for other inputs, another protector or other options."""
     if known.run == now.run:
         return
     names = sorted(key for key in {*known.job, *now.job} if known.job.get(key) != now.job.get(key))
@@ -178,9 +171,10 @@ def check_same(known: Manifest, now: Manifest) -> None:
 
 
 def _difference(names: list[str], former: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Return in words the options that differ."""
+    """Return the differing options in words."""
     if former.get("key_check") is None or now.get("key_check") is None:  # with a key, and without
         names = [name for name in names if name not in ("key_check", "key_id")] or names
+    # Another protector changes these too: name the cause alone, unless they differ alone.
     names = [name for name in names if name not in _OF_A_PROTECTOR] or names
     unnamed = ", ".join(name for name in names if name not in _OPTIONS)
     words = [_OPTIONS[name] for name in names if name in _OPTIONS] + ([f"value of {unnamed}"] if unnamed else [])
@@ -194,10 +188,10 @@ def _further_files(names: Iterable[str], manifest: Manifest) -> list[str]:
 
 
 def check_files(manifest: Manifest, here: Mapping[str, int]) -> None:
-    """Refuse a folder with files that are not of the run, or with parts of another size.
+    """Raise DataFileError for files that are not of the run, and for parts of another size.
 
     Args:
-        here: names of its files, with their bytes.
+        here: names of the folder's files, with their bytes.
     """
     if further := _further_files(here, manifest):
         raise DataFileError.of("protect", "out", "a folder of this run alone",
@@ -215,12 +209,13 @@ def check_files(manifest: Manifest, here: Mapping[str, int]) -> None:
 
 
 def forget_gone(manifest: Manifest, here: Mapping[str, int], *, allowed: bool) -> None:
-    """Count finished parts whose file is gone as missing; refuse that where it is a second release.
+    """Count finished parts without a file as missing; raise DataFileError where that means a second release.
 
     Args:
-        allowed: the same release is made again, or a second one is accepted.
+        allowed: the new release equals the old one, or the caller accepts a second one.
     """
     gone = [i for i, result in manifest.results.items() if result.rows and Part.output_of(i) not in here]
+    # Somebody may hold the lost file: two fresh noises of one row average out.
     if gone and not allowed:
         names = Part.output_of(gone[0]) + (", ..." if len(gone) > 1 else "")
         raise DataFileError.of("protect", "out", "the folder with all parts that were finished",
@@ -243,7 +238,7 @@ def verify(
     """Return the manifest of a folder after comparing every file with it.
 
     Raises:
-        DataFileError: no manifest, missing parts, files that it does not list, or one of another size or checksum.
+        DataFileError: no manifest, missing parts, unlisted files, or a file of another size or checksum.
     """
     folder = Folder(os.fspath(out), dict(storage_options or {}))
     manifest = Manifest.read(folder)
@@ -276,7 +271,7 @@ def verify(
 
 
 def columns_of(out: str | os.PathLike[str], manifest: Manifest) -> tuple[str, ...] | None:
-    """Return the columns of the first part with rows; None if there is none or it cannot be read."""
+    """Return the columns of the first part with rows, or None if it cannot be read."""
     import pyarrow.parquet as pq
 
     first = next((i for i, result in sorted(manifest.results.items()) if result.rows), None)
@@ -285,5 +280,5 @@ def columns_of(out: str | os.PathLike[str], manifest: Manifest) -> tuple[str, ..
     try:
         with Folder(os.fspath(out)).open(Part.output_of(first)) as file:
             return tuple(pq.read_schema(file).names)
-    except (VecveilError, OSError, ValueError):  # the run is done, whether or not this can be read
+    except (VecveilError, OSError, ValueError):  # only for display: the run is done
         return None

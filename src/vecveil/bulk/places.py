@@ -24,7 +24,7 @@ from vecveil.validation import check_count
 __all__ = ["PART_BYTES", "Folder", "FoundFile", "Part", "found_files", "open_input", "plan", "source_of", "unchanged"]
 
 PART_BYTES = 2**28
-"""Bytes of a part before compression, about; a row group is never cut."""
+"""Approximate bytes of a part before compression; a row group is never cut."""
 _AT_ONCE = 8
 _HIDDEN = ("_", ".")
 _LOCAL = {"file", "local"}
@@ -34,14 +34,14 @@ _STAMPS = ("mtime", "LastModified", "last_modified", "updated", "modify", "creat
 
 @dataclass(frozen=True)
 class FoundFile:
-    """A file as it was when the run was planned."""
+    """A file as found when the run was planned."""
 
     url: str
     name: str
     size: int
     stamp: str
-    """Time of its last change according to its file system, or empty. Never a checksum of its contents: that may be an
-    unsalted digest, and the manifest, which lies beside released vectors, would confirm a guess."""
+    """Time of its last change in its file system, or empty. Never a checksum: an unsalted digest in the manifest beside
+    the released vectors would confirm a guess of the contents."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,10 @@ class Part:
     """Rows of one input that become one output.
 
     Attributes:
-        index: its position among all, from 0.
-        input: the file.
+        index: position among all parts, from 0.
         start: first row group (Parquet) or row (.npy); 0 for a whole file.
-        stop: the one behind the last; None for a whole file of texts.
-        rows: number of rows, None if it is not known before they are read.
+        stop: end of the row groups or rows; None for a whole file of texts.
+        rows: number of rows, None if unknown before reading.
     """
 
     index: int
@@ -64,16 +63,15 @@ class Part:
 
     @property
     def output(self) -> str:
-        """The name of its file."""
         return self.output_of(self.index)
 
     @staticmethod
     def output_of(index: int) -> str:
-        """Return the name of the file of a part."""
+        """Return the file name of a part."""
         return f"part-{index:06d}.parquet"
 
     def to_record(self) -> dict[str, Any]:
-        """Return the part as JSON values, its input without the folders it lies in."""
+        """Return the part for the manifest, without the folders of its input."""
         about = asdict(self.input)
         return {
             "index": self.index,
@@ -88,12 +86,12 @@ class Part:
 def found_files(
     inputs: Sequence[str], options: Mapping[str, Any], *, format: str | None = None
 ) -> list[FoundFile]:
-    """Return the files that paths, URLs, folders and patterns name, each once and in order.
+    """Return the files of paths, URLs, folders and patterns, each once and in order.
 
-    In folders and patterns, names that begin with ``_`` or ``.`` are left out, as are other formats.
+    Folders and patterns skip names that begin with ``_`` or ``.``, and other formats.
 
     Raises:
-        DataFileError: one of the inputs names no file, or cannot be reached.
+        DataFileError: an input names no file, or is out of reach.
     """
     files: dict[str, FoundFile] = {}
     for given in inputs:
@@ -114,7 +112,7 @@ def found_files(
 
 
 def unchanged(file: FoundFile, options: Mapping[str, Any]) -> bool:
-    """Return whether the file is as it was when the run was planned, as far as its file system tells."""
+    """Return whether size and time of the file are those of the plan."""
     fs, path = _filesystem(file.url, options)
     with _explained(file.url):
         if not _speaks(fs, _LOCAL):
@@ -123,7 +121,7 @@ def unchanged(file: FoundFile, options: Mapping[str, Any]) -> bool:
 
 
 def open_input(file: FoundFile, options: Mapping[str, Any], *, format: str | None = None) -> InputFile:
-    """Return the file as the readers of tables take it."""
+    """Return the file for the readers of tables."""
     fs, path = _filesystem(file.url, options)
     format, zipped = format_of(file.name) if format is None else (format, False)
     return input_file(file.name, format, partial(_open, fs, path), zipped=zipped)
@@ -141,14 +139,14 @@ def plan(
 
     Args:
         inputs: paths, URLs, folders and patterns with ``*``.
-        options: fsspec's, for the store of the inputs.
+        options: fsspec options for the inputs.
         part_bytes: size of a part, before compression.
         format: of all files; None goes by their suffixes.
-        out: the output; its files are no input, even inside a folder of inputs.
+        out: the output; its files are never inputs.
 
     Raises:
-        DataFileError: a file is missing, damaged or of another format. One without rows is left out; a text file with
-            nothing but a header is recognised when it is read.
+        DataFileError: a file is missing, damaged or of another format. Files without rows are skipped; a text file
+            with a header alone shows only when it is read.
     """
     part_bytes = check_count(part_bytes, owner="protect", param="part_bytes")
     options = options or {}
@@ -159,11 +157,11 @@ def plan(
     def pieces(file: FoundFile) -> list[tuple[int, int | None, int | None]]:
         try:
             return _pieces(open_input(file, options, format=format), part_bytes)
-        except NoRowsError:  # programs that write folders in parallel leave such files
+        except NoRowsError:  # common in folders that parallel programs write
             return []
 
     parts: list[Part] = []
-    # In a remote store the round trips take long, not the headers.
+    # Threads: in a remote store the time goes into round trips.
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="vecveil-plan") as threads:
         for file, cuts in zip(files, threads.map(pieces, files), strict=True):
             for start, stop, rows in cuts:
@@ -191,7 +189,7 @@ def _pieces(file: InputFile, part_bytes: int) -> list[tuple[int, int | None, int
     parquet = ParquetSource(file)
     pieces: list[tuple[int, int | None, int | None]] = []
     start = rows = size = 0
-    # The entry behind the last closes the last part.
+    # The extra entry after the last row group closes the last part.
     following = [*parquet.group_bytes[1:], part_bytes]
     for i, (count, bytes_) in enumerate(zip(parquet.row_groups, parquet.group_bytes, strict=True)):
         rows, size = rows + count, size + bytes_
@@ -208,7 +206,7 @@ class Folder:
 
     Args:
         url: a path or a URL.
-        options: fsspec's, for the store.
+        options: fsspec options for the store.
     """
 
     url: str
@@ -222,31 +220,29 @@ class Folder:
 
     @property
     def local(self) -> Path | None:
-        """The path, if it is on this machine."""
+        """The path of a local folder, else None."""
         fs, path = _filesystem(self.url, self.options)
         return Path(path) if _speaks(fs, _LOCAL) else None
 
     def sizes(self) -> dict[str, int]:
-        """Return the names of its files, in order, with their bytes; nothing if the folder does not exist."""
+        """Return file names, in order, with their bytes; nothing for a missing folder."""
         with self._reached() as (fs, path):
             fs.invalidate_cache(path)
             infos = fs.ls(path, detail=True) if fs.isdir(path) else []
             return dict(sorted((os.path.basename(i["name"].rstrip("/")), int(i["size"] or 0)) for i in infos))
 
     def remove(self, name: str) -> None:
-        """Remove a file of it."""
         with self._reached() as (fs, path):
             fs.rm_file(f"{path}/{name}")
 
     def has(self, name: str) -> bool:
-        """Return whether it has a file of that name."""
         with self._reached() as (fs, path):
             if not _speaks(fs, _LOCAL):
                 fs.invalidate_cache(path)
             return bool(fs.exists(f"{path}/{name}"))
 
     def holds(self, url: str) -> bool:
-        """Return whether a file is inside it, at any depth."""
+        """Return whether a file is inside the folder, at any depth."""
         fs, path = _filesystem(self.url, self.options)
         other, inside = _filesystem(url, self.options)
         return type(fs) is type(other) and inside.startswith(path.rstrip("/") + "/")
@@ -257,16 +253,15 @@ class Folder:
             return bytes(fs.cat_file(f"{path}/{name}", end=most))
 
     def open(self, name: str) -> BinaryIO:
-        """Return a file, opened for reading."""
         with self._reached() as (fs, path):
             return _open(fs, f"{path}/{name}")
 
     @contextlib.contextmanager
     def writing(self, name: str) -> Iterator[Path]:
-        """Yield a local path that does not exist yet; the file written there becomes the file ``name``.
+        """Yield a new local path; the file written there becomes the file ``name``.
 
-        On this machine that is the file itself, which the caller writes atomically. Elsewhere it is uploaded at the
-        end, and nothing is if the block raises.
+        In a local folder that is the file itself, which the caller writes atomically. Otherwise it is uploaded at the
+        end, unless the block raises.
         """
         if self.local is not None:
             self.local.mkdir(parents=True, exist_ok=True)
@@ -277,7 +272,7 @@ class Folder:
             yield draft
             with self._reached(NotWrittenError) as (fs, path):
                 fs.makedirs(path, exist_ok=True)
-                if _speaks(fs, _OBJECT_STORES):  # an object appears when all of it is there
+                if _speaks(fs, _OBJECT_STORES):  # an object appears once it is complete
                     fs.put_file(str(draft), f"{path}/{name}")
                     return
                 temporary = f"{path}/{temporary_name(name)}"
@@ -323,7 +318,7 @@ def _matching(fs: Any, path: str, format: str | None) -> list[str]:
     if not pattern and not fs.isdir(path):
         fs.info(path)  # raises where there is none
         return [path]
-    # Names in front of the first pattern are the user's: hidden ones among them are meant.
+    # The user wrote the names before the first pattern, so hidden ones among them are intended.
     before = path[: min((path.find(c) for c in "*?[" if c in path), default=len(path))]
     stem = before[: before.rfind("/") + 1] if before != path else path
     return [
@@ -350,18 +345,18 @@ def _open(fs: Any, path: str) -> BinaryIO:
         return cast(BinaryIO, fs.open(path, "rb", block_size=2**23))
     except OSError:
         raise
-    except Exception as error:  # of a store's client
+    except Exception as error:  # clients of stores raise their own classes
         raise OSError(type(error).__name__) from None
 
 
 def _short(url: str) -> str:
-    """Return the last part, without what may be a password or a signature."""
+    """Return the last part of a URL, without passwords and signatures."""
     return url.split("?")[0].rstrip("/").rsplit("/", 1)[-1][:80]
 
 
 @contextlib.contextmanager
 def _explained(url: str, kind: type[DataFileError] = DataFileError) -> Iterator[None]:
-    """Turn exceptions of a store's client into one error; its own may quote credentials."""
+    """Turn exceptions of a store's client into one error; theirs may quote credentials."""
     constraint, fix = "one that can be reached", ""
     try:
         yield

@@ -33,17 +33,12 @@ if TYPE_CHECKING:
 __all__ = ["Engine", "PartFailure", "Run", "attempt", "protect_files", "run_here"]
 
 _SECONDS = 5.0
-"""Between two writings of the manifest; later parts are recognised by their files."""
+"""Seconds between two writes of the manifest; after a crash, files identify later parts."""
 
 
 @dataclass(frozen=True)
 class PartFailure:
-    """A part whose input cannot be used; the others go on.
-
-    Attributes:
-        index: of the part.
-        error: our own sentence.
-    """
+    """A part whose input is not usable; the others continue. ``error`` is our own message."""
 
     index: int
     error: str
@@ -51,13 +46,13 @@ class PartFailure:
 
 @dataclass(frozen=True)
 class Run:
-    """What an engine needs to work on parts.
+    """The input of an engine.
 
     Attributes:
-        job: what is done to each row.
+        job: the treatment of each row.
         out: the folder.
         name: fingerprint of the run.
-        inputs: fsspec's options for the inputs.
+        inputs: fsspec options for the inputs.
         ledger: of this machine, or None.
     """
 
@@ -69,7 +64,7 @@ class Run:
 
 
 Engine: TypeAlias = Callable[[Run, Sequence[Part]], Iterable[PartResult | PartFailure]]
-"""Works on parts, in any order and anywhere; an exception of a part beyond a DataFileError ends the run."""
+"""Works on parts, in any order and anywhere; an exception other than DataFileError ends the run."""
 
 
 def run_here(run: Run, parts: Sequence[Part]) -> Iterator[PartResult | PartFailure]:
@@ -80,10 +75,10 @@ def run_here(run: Run, parts: Sequence[Part]) -> Iterator[PartResult | PartFailu
 
 
 def attempt(worker: PartWorker, part: Part) -> PartResult | PartFailure:
-    """Return the result of a part, or the failure of one whose input cannot be used."""
+    """Return the result of a part, or the failure of a part with an unusable input."""
     try:
         return worker(part)
-    except NotWrittenError:  # no part can be written to a full disk
+    except NotWrittenError:  # other parts would fail alike: end the run
         raise
     except DataFileError as error:
         return PartFailure(part.index, str(error))
@@ -103,26 +98,26 @@ def protect_files(
 ) -> Manifest:
     """Write the protected rows of all ``inputs`` into the folder ``out``; return its manifest.
 
-    Each part of the inputs becomes a Parquet file that appears whole or not at all. The same call again does what is
-    missing, and nothing twice: a row is released once.
+    Each part of the inputs becomes a Parquet file that appears whole or not at all. Repeating the call does the missing
+    parts only: a row is released once.
 
     Args:
-        inputs: paths, URLs of any file system that fsspec speaks, folders, and patterns with ``*``.
-        out: a folder, by path or URL; made if it does not exist.
-        job: what is done to each row.
+        inputs: paths, URLs of any fsspec file system, folders, and patterns with ``*``.
+        out: a folder, by path or URL; created if necessary.
+        job: the treatment of each row.
         engine: works on the parts.
-        ledger: counts rows before they are released. A part that was cut off is counted again when it is done again.
-        storage_options: fsspec's, for inputs and output.
+        ledger: counts rows before they are released. An interrupted part is counted again when it is repeated.
+        storage_options: fsspec options for inputs and output.
         part_bytes: size of a part, before compression.
-        again: release finished parts whose file is gone once more, with fresh noise. Whoever has both releases of a
-            row learns more of it than from one.
+        again: release finished parts without a file once more, with fresh noise. Both releases of a row together
+            reveal more than one.
         show_progress: None shows a bar on a terminal.
 
     Raises:
-        DataFileError: inputs that are missing, or cannot be used: all other parts are done first; or a folder of
-            another run, or one in which another process runs.
-        MemoryLimitError: too little memory to begin, or decoded rows pass the job's ``max_memory``.
-        VecveilError: any other error of a part ends the run; the same call goes on.
+        DataFileError: inputs that are missing or not usable, after all other parts; a folder of another run, or one
+            in use by another process.
+        MemoryLimitError: too little memory to begin, or decoded rows exceed the job's ``max_memory``.
+        VecveilError: any other error of a part ends the run; the same call continues it.
     """
     check_room(ROOM, owner="protect")
     options = dict(storage_options or {})
@@ -136,7 +131,7 @@ def protect_files(
     job = job.pinned()
     with _locked(folder):
         here = folder.sizes()
-        # Before the plan, which may take long: a folder of somebody else is refused at once.
+        # Before the plan, which may take long: reject a foreign folder at once.
         known = Manifest.read(folder)
         if known is None and not all(map(left_by_a_start, here)):
             raise DataFileError.of("protect", "out", "an empty folder, a new one, or one of the same run",
@@ -153,10 +148,11 @@ def protect_files(
             check_same(known, manifest)
             manifest = known
         else:
+            # Before the first part: a killed run leaves a folder that the same call recognises.
             manifest.write(folder)
         check_files(manifest, here)
         if folder.local is not None:
-            # A part whose file exists is not written again, which would remove its temporary files.
+            # Left by a killed run: a part whose file exists is not written again, so nothing else removes them.
             remove_left_over(*(folder.local / part.output for part in parts))
         forget_gone(manifest, here, allowed=again or job.key is not None or not job.noise)
         manifest.resumed = sum(part.output in here or part.index in manifest.results for part in parts)
@@ -164,7 +160,7 @@ def protect_files(
         outcomes = engine(Run(job, folder, manifest.run, options, ledger), missing)
         failures = _collect(outcomes, manifest, folder, len(missing), show_progress)
         if failures and not manifest.results:
-            folder.remove(MANIFEST)  # the folder is free for another try
+            folder.remove(MANIFEST)  # the folder is free for another attempt
         else:
             manifest.write(folder)
     if failures:
@@ -181,7 +177,7 @@ def protect_files(
 def _collect(
     outcomes: Iterable[PartResult | PartFailure], manifest: Manifest, folder: Folder, total: int, show: bool | None
 ) -> list[PartFailure]:
-    """Enter results into the manifest as they come, write it now and then, and return the failures."""
+    """Add results to the manifest as they come, write it periodically, and return the failures."""
     failures: list[PartFailure] = []
     due = monotonic() + _SECONDS
     bar = progress(
@@ -200,10 +196,10 @@ def _collect(
             if monotonic() >= due:
                 began = monotonic()
                 manifest.write(folder)
-                # A manifest of very many parts takes long to write: at most a twentieth of the time goes there.
+                # A manifest of very many parts is slow to write: spend at most a twentieth of the time on it.
                 due = monotonic() + max(_SECONDS, 20 * (monotonic() - began))
     except BaseException:
-        # Keep what is done; the exception itself matters more than a failure to write this.
+        # Record the finished parts; a failure to do so must not hide the exception.
         with contextlib.suppress(Exception):
             manifest.write(folder)
         raise
@@ -212,7 +208,7 @@ def _collect(
 
 @contextlib.contextmanager
 def _locked(folder: Folder) -> Iterator[None]:
-    """Lock a folder of this machine for one run; elsewhere there are no locks."""
+    """Lock a local folder for one run; remote stores have no locks."""
     local = folder.local
     if local is None:
         yield

@@ -1,6 +1,6 @@
-"""Tables in and out: CSV, TSV, JSON lines, text lines, Parquet and .npy, in chunks of bounded size.
+"""Read and write tables: CSV, TSV, JSON lines, text lines, Parquet and .npy, in chunks of bounded size.
 
-Importing this package loads NumPy alone; Parquet needs pyarrow (extra ``files``), the other formats do not.
+Importing this package loads NumPy alone; Parquet needs pyarrow (extra ``files``).
 """
 
 from vecveil.data.pipeline import ProtectionCounts, RowItems, protect_table

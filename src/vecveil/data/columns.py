@@ -31,9 +31,9 @@ ColumnBatch: TypeAlias = Mapping[str, Any]
 """Column name to values: a list (text formats), a pyarrow array (Parquet), an array (.npy)."""
 
 WIDEST = 1 << 20
-"""Most dimensions of a vector: a damaged or planted file may declare any number."""
+"""Largest dimension of a vector: a damaged or planted file may declare any number."""
 SHOWN = 20
-# Eight numbers in a row are taken for a vector; the first 100 texts are examined, long ones at their beginning.
+# Eight numbers in a row count as a vector. Only the first 100 texts are examined, long ones at their beginning.
 FEWEST_NUMBERS, EXAMINED_ROWS, EXAMINED_CHARACTERS = 8, 100, 2_000
 
 _NAME = re.compile(r"[^\W\d][\w./:#()\-]{0,39}")
@@ -41,13 +41,13 @@ _PUNCTUATION = str.maketrans(dict.fromkeys("[](){},;|\"'", " "))
 
 
 class TableSource(ABC):
-    """One checked file. ``batches`` starts from the first row each time it is called."""
+    """A checked table file. Each call of ``batches`` starts from the first row."""
 
     name: str
     format: str
     rows: int
     first_row: int = 0
-    """Position in the file of the first row that is read."""
+    """Position of the first row in the file."""
     types: dict[str, ColumnType]
     metadata: dict[str, Any]
 
@@ -60,7 +60,7 @@ class TableSource(ABC):
 
 
 def row_number(index: int) -> str:
-    """Return how messages name the row at position ``index``; a header is not a row."""
+    """Return the name of the row at position ``index`` in messages; a header is not a row."""
     return f"row {index + 1} (counted from 1)"
 
 
@@ -70,14 +70,14 @@ def is_word(name: str) -> bool:
 
 
 def shown_name(name: str, names: Iterable[str]) -> str:
-    """Return how messages name a column: by its position if it is not a single word."""
+    """Return the name of a column in messages: its position if it is not a single word."""
     return repr(name) if is_word(name) else f"at position {list(names).index(name)}"
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return a sentence that lists column names, unless one of them is not a single word.
+    """Return a sentence that lists column names, or only counts them if one is not a single word.
 
-    The first row of a file without a header stands where the names should be, and data must not get into a message.
+    Without a header the first row stands in place of the names, and messages must not hold data.
     """
     if not names:
         return "It has no columns."
@@ -91,13 +91,14 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def missing_column(source: str, param: str, missing: str | None, names: Iterable[str]) -> DataFileError:
-    """Return the error for a column that does not exist, with the existing ones and the nearest name."""
+    """Return the error for a missing column, with the existing ones and the nearest name."""
     names = list(names)
     listed = _listed(names)
     if missing is None:
         fix = f"Name it with {param} (--{param.replace('_', '-')})."
         return DataFileError.of(source, param, "a column of the file", "None, and none was found", listed, fix)
     lowered = {name.lower(): name for name in names}
+    # A near match shows a name: where names may be data, only an almost exact match may.
     nearness = 0.9 if "not listed" in listed else 0.6
     close = get_close_matches(missing.lower(), lowered, n=1, cutoff=nearness)
     fix = f"Did you mean {lowered[close[0]]!r}?" if close else ""
@@ -105,7 +106,7 @@ def missing_column(source: str, param: str, missing: str | None, names: Iterable
 
 
 def check_names(source: str, names: Sequence[str]) -> None:
-    """Refuse column names that occur twice."""
+    """Raise DataFileError for column names that occur twice."""
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         which = f": {', '.join(map(repr, repeated[:SHOWN]))}" if all(map(is_word, names)) else ""
@@ -114,7 +115,7 @@ def check_names(source: str, names: Sequence[str]) -> None:
 
 
 def check_rows(source: str, rows: int, columns: int | None = None) -> None:
-    """Refuse a table without rows."""
+    """Raise NoRowsError for a table without rows."""
     if rows == 0:
         got = "an empty one" if columns is None else f"one with a header ({columns} columns) and no rows"
         raise NoRowsError.of(source, "path", "a table with rows", got)
@@ -124,7 +125,6 @@ def check_rows(source: str, rows: int, columns: int | None = None) -> None:
 
 
 def import_pyarrow() -> Any:
-    """Return the module pyarrow with ``pyarrow.parquet`` loaded."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -134,7 +134,7 @@ def import_pyarrow() -> Any:
 
 
 def arrow_type(kind: ColumnType) -> Any:
-    """Return the Arrow type of a column; JSON values are written as text."""
+    """Return the Arrow type of a column; JSON values become text."""
     pa = import_pyarrow()
     if not isinstance(kind, str):
         return kind
@@ -142,10 +142,11 @@ def arrow_type(kind: ColumnType) -> Any:
 
 
 def vector_width(kind: ColumnType) -> int | None:
-    """Return the list length of a float list type, 0 if rows may differ; None for other types."""
+    """Return the list length of a float list type, 0 if rows may differ, None for other types."""
     if isinstance(kind, str):
         return None
     pa = import_pyarrow()
+    # Extension types, such as tensors, wrap a storage type.
     kind = getattr(kind, "storage_type", kind)
     if pa.types.is_fixed_size_list(kind):
         width = int(kind.list_size)
@@ -166,7 +167,7 @@ def is_text(kind: ColumnType) -> bool:
 
 
 def is_plain(kind: ColumnType) -> bool:
-    """Return whether each value of a column of this type is one number, text or time, or null.
+    """Return whether each value of a column of this type is one number, text, time or null.
 
     Every other type (lists, structs, maps, bytes, extensions) may hold a vector.
     """
@@ -181,7 +182,7 @@ def is_plain(kind: ColumnType) -> bool:
 def undictionaried(kind: Any) -> Any:
     """Return an Arrow type with value types in place of dictionaries, also inside lists and structs.
 
-    A dictionary may hold values that no row has, such as those of dropped rows; they would be written too.
+    A dictionary may hold values of dropped rows, which would be written too.
     """
     pa = import_pyarrow()
     if pa.types.is_dictionary(kind):
@@ -199,12 +200,11 @@ def undictionaried(kind: Any) -> Any:
 
 
 def python_values(values: Any) -> Sequence[Any]:
-    """Return the values of a column as Python objects."""
     return values if isinstance(values, list) else list(values.to_pylist())
 
 
 def arrow_column(values: Any, kind: ColumnType, source: str) -> Any:
-    """Return ``values`` as an Arrow array of the type that ``kind`` names."""
+    """Return ``values`` as an Arrow array of the type ``kind``."""
     pa = import_pyarrow()
     if isinstance(values, pa.Array):
         return values
@@ -218,8 +218,8 @@ def arrow_column(values: Any, kind: ColumnType, source: str) -> Any:
 
 
 def texts_from_arrow(values: Any) -> list[str | None]:
-    """Return the strings of an Arrow column."""
     pa = import_pyarrow()
+    # Large strings: views and dictionaries may exceed the 2 GiB offsets of plain ones.
     return list((values if pa.types.is_string(values.type) else values.cast(pa.large_string())).to_pylist())
 
 
@@ -245,6 +245,7 @@ def vectors_from_arrow(
         if dimension is not None and width != dimension:
             raise refuse(0, f"a column of vectors of dimension {dimension}", f"{width} values")
     else:
+        # Offsets give every length without a Python object per row.
         lengths = np.diff(values.offsets.to_numpy())
         width = int(lengths[0]) if dimension is None else dimension
         wrong = np.flatnonzero(lengths != width)
@@ -255,6 +256,7 @@ def vectors_from_arrow(
         raise refuse(0, "a column of vectors with at least one value", "0 values")
     if width > WIDEST:
         raise refuse(0, f"a column of vectors of at most {WIDEST:,} dimensions", f"{width:,} values")
+    # flatten, not values: it honours the offset of a sliced array.
     flat = values.flatten()
     if flat.null_count:
         index = int(np.argmax(flat.is_null().to_numpy(zero_copy_only=False))) // width
@@ -274,14 +276,14 @@ def has_number_list(values: Any) -> bool:
 def is_number_list(text: str) -> bool:
     """Return whether ``text`` consists of at least eight numbers and punctuation.
 
-    After an opening bracket at the beginning, or behind one word such as ``array(``, eight numbers are enough,
-    whatever follows them. Long texts are judged by their beginning.
+    After an opening bracket at the beginning, or after one word such as ``array(``, any text may follow the eight
+    numbers. Long texts are judged by their beginning.
     """
     start = text[:EXAMINED_CHARACTERS]
     opening = start.find("[", 0, 20)
     numbers = start[opening + 1 :].translate(_PUNCTUATION).split()
     if len(text) > EXAMINED_CHARACTERS:
-        numbers = numbers[:-1]  # it may be cut in two
+        numbers = numbers[:-1]  # the last token may be cut in two
     if opening >= 0:
         numbers = numbers[:FEWEST_NUMBERS]
     return len(numbers) >= FEWEST_NUMBERS and all(map(_is_number, numbers))

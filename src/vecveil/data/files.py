@@ -1,7 +1,7 @@
 """Open input files: format by suffix, gzip, pipes, and strictly decoded lines.
 
-Text formats may be compressed with gzip. Standard input (``-``) and pipes are text formats too and are
-held in memory, because the readers go through a text file twice. No error message holds a line of a file.
+Text formats may be gzipped. Standard input (``-``) and pipes hold text formats and are read into memory, because
+the readers pass over a text file twice. No error message holds a line of a file.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ INPUT_SUFFIXES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 TEXT_FORMATS = ("csv", "tsv", "jsonl", "txt")
 PIPE_LIMIT = 1 << 30
-# A gzip file may unpack to UNZIPPED_FREELY bytes, beyond that to UNZIPPED_RATIO times its size: texts shrink 3 to 20
-# times, but gzip can shrink a planted file 1,000 times.
+# A gzip file may expand to UNZIPPED_FREELY bytes, beyond that to UNZIPPED_RATIO times its size: texts compress 3 to
+# 20 times, a planted file up to 1,000 times.
 UNZIPPED_FREELY = 1 << 28
 UNZIPPED_RATIO = 200
 LONGEST = 1 << 24
 """Most characters of a line or of a quoted field."""
 GROUP_CHARACTERS = 1 << 25
-"""Characters that end a group of rows, even if it has fewer rows than requested."""
+"""Characters that end a group of rows, even below the requested number of rows."""
 
 _BINARY_FORMATS = {b"PAR1": "parquet", b"\x93NUMPY": "npy"}
 _FIXES = {
@@ -54,17 +54,17 @@ _FIXES = {
 
 
 class NoRowsError(DataFileError):
-    """A readable file without rows, such as a header alone. Among many files it is skipped."""
+    """A readable file without rows, such as a header alone. Runs over many files skip it."""
 
 
 def not_usable(name: str, constraint: str, got: object, why: str = "", fix: str = "") -> DataFileError:
-    """Return the error for a file as a whole: ``name: `path` must be constraint; got …``."""
+    """Return the error ``name: `path` must be constraint; got …`` for a whole file."""
     return DataFileError.of(name, "path", constraint, got, why, fix)
 
 
 @contextmanager
 def readable(name: str) -> Iterator[None]:
-    """Turn an OSError inside the block into one DataFileError."""
+    """Turn an OSError inside the block into a DataFileError."""
     try:
         yield
     except FileNotFoundError:
@@ -80,7 +80,7 @@ def readable(name: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """An existing, readable file: its name for messages, its format, and how to open it."""
+    """An existing, readable file: name for messages, format and opener."""
 
     name: str
     format: str
@@ -94,13 +94,14 @@ class InputFile:
 
 
 class _Unzipped(gzip.GzipFile):
-    """A gzip reader that closes the raw file too and refuses data that expands too far."""
+    """A gzip reader that also closes the raw file and rejects data that expands too far."""
 
     def __init__(self, raw: BinaryIO, name: str) -> None:
         self._raw, self._name, self._expanded = raw, name, 0
         super().__init__(fileobj=raw, mode="rb")
 
     def read1(self, size: int = -1) -> bytes:
+        # read_lines reads through read1 alone, so this counts every byte.
         block = super().read1(size)
         self._expanded += len(block)
         if self._expanded > max(UNZIPPED_FREELY, UNZIPPED_RATIO * self._raw.tell()):
@@ -121,7 +122,7 @@ def find_input(path: str | os.PathLike[str], format: str | None = None) -> Input
         format: one of csv, tsv, jsonl, txt, parquet, npy; None goes by the suffix (``-``: txt).
 
     Raises:
-        DataFileError: missing, a folder, not readable, empty, or plainly of another format.
+        DataFileError: missing, a folder, not readable, empty, or of another format.
         InvalidInputError: the suffix or the format is not known.
     """
     if format is not None and format not in INPUT_SUFFIXES:
@@ -145,11 +146,9 @@ def find_input(path: str | os.PathLike[str], format: str | None = None) -> Input
 
 
 def input_file(name: str, format: str, opener: Callable[[], IO[bytes]], *, zipped: bool = False) -> InputFile:
-    """Return a local or remote file, after a look at its first bytes.
+    """Return a local or remote file after checking its first bytes.
 
     Args:
-        name: for messages.
-        format: csv, tsv, jsonl, txt, parquet or npy.
         opener: returns its bytes from the start each time, with random access.
         zipped: its name ends in .gz.
     """
@@ -159,11 +158,7 @@ def input_file(name: str, format: str, opener: Callable[[], IO[bytes]], *, zippe
 
 
 def format_of(name: str) -> tuple[str, bool]:
-    """Return the format that a file's suffix names, and whether it says gzip.
-
-    Raises:
-        InvalidInputError: the suffix is not known.
-    """
+    """Return the format of a file name and True for gzip; raise InvalidInputError for an unknown suffix."""
     format, zipped = _by_suffix(Path(name))
     if format is None:
         raise _unknown_suffix(Path(name))
@@ -192,6 +187,7 @@ def _pipe(name: str, path: Path | None, format: str) -> InputFile:
                                    "A pipe has no random access.", "Save it to a file first.")  # fmt: skip
     with readable(name):
         if path is None:
+            # One byte more than allowed shows that the pipe is too long.
             content = sys.stdin.buffer.read(PIPE_LIMIT + 1)
         else:
             with open(path, "rb") as file:
@@ -202,7 +198,7 @@ def _pipe(name: str, path: Path | None, format: str) -> InputFile:
 
 
 def _check_head(name: str, format: str, head: bytes, zipped: bool) -> bool:
-    """Return whether the first bytes say gzip; refuse a file that is plainly of another format."""
+    """Return whether the first bytes are gzip's; raise DataFileError for another format."""
     binary = format in _BINARY_FORMATS.values()
     if not head:
         raise (DataFileError if binary else NoRowsError).of(name, "path", "a file with rows", "an empty file")
@@ -213,6 +209,7 @@ def _check_head(name: str, format: str, head: bytes, zipped: bool) -> bool:
     if binary and actual is None:
         kind, fix = ("a .npy file", "Write it with numpy.save.") if format == "npy" else ("a Parquet file", "")
         raise not_usable(name, kind, "a file of another format", fix=fix)
+    # A spreadsheet under a text suffix: its bytes would only give a decoding error later.
     if head.startswith(b"PK\x03\x04"):
         fix = "Save the table as CSV (UTF-8)."
         raise not_usable(name, f"a {format} file", "a zip archive or a spreadsheet", fix=fix)
@@ -229,6 +226,7 @@ def check_encoding(encoding: str) -> str:
     """Return the codec for ``encoding``; UTF-8 also accepts a byte order mark."""
     try:
         codec = codecs.lookup(encoding)
+        # Codecs such as hex and zip exist but do not encode text.
         "".encode(codec.name)
     except (LookupError, TypeError, ValueError):
         raise InvalidInputError.of("read_table", "encoding", "the name of a text encoding such as utf-8 or latin1",
@@ -239,10 +237,10 @@ def check_encoding(encoding: str) -> str:
 def read_lines(file: InputFile, encoding: str, newline: str | None = "") -> Iterator[str]:
     """Yield the lines of ``file`` with their ends; ``newline`` as in :class:`io.TextIOWrapper`.
 
-    Memory is bounded by LONGEST, whatever the file holds.
+    Memory is bounded by LONGEST for any file.
 
     Raises:
-        DataFileError: a byte that the encoding does not allow (named by line and offset), or too long a line.
+        DataFileError: invalid bytes for the encoding (with line and offset), or too long a line.
     """
     codec = check_encoding(encoding)
     with (
@@ -261,11 +259,12 @@ def read_lines(file: InputFile, encoding: str, newline: str | None = "") -> Iter
             if len(line) > LONGEST:
                 raise not_usable(file.name, f"lines of at most {LONGEST} characters", f"a longer one at line {number}",
                                  fix="Check that the file has the format that its name says.")  # fmt: skip
+            # Encodings other than utf-8-sig keep the byte order mark as a character.
             yield line.removeprefix("\ufeff") if number == 1 else line
 
 
 def in_groups(rows: Iterable[T], count: int, size: Callable[[T], int]) -> Iterator[list[T]]:
-    """Yield lists of at most ``count`` rows, shorter ones where rows are very long."""
+    """Yield lists of at most ``count`` rows, fewer where rows are very long."""
     group: list[T] = []
     characters = 0
     for row in rows:
@@ -279,7 +278,7 @@ def in_groups(rows: Iterable[T], count: int, size: Callable[[T], int]) -> Iterat
 
 
 class _CountedBytes(io.BufferedIOBase):
-    """The bytes of a file, counted as they are read so that an error can give line and offset."""
+    """The bytes of a file, counted while reading so that an error can give line and offset."""
 
     def __init__(self, file: InputFile) -> None:
         self._name, self._offset, self._line_ends, self._head = file.name, 0, 0, b""
@@ -302,9 +301,10 @@ class _CountedBytes(io.BufferedIOBase):
         return block
 
     def wrong_bytes(self, error: UnicodeError, encoding: str) -> DataFileError:
-        """Return the error for bytes that ``encoding`` does not allow, with line and offset."""
+        """Return the error for bytes invalid in ``encoding``, with line and offset."""
         where = ""
         if isinstance(error, UnicodeDecodeError):
+            # The decoder works on a block: line and offset are those read so far, less the rest of it.
             rest = bytes(error.object)[error.start :]
             line = self._line_ends - rest.count(b"\n") + 1
             where = f" at line {line} (byte offset {self._offset - len(rest)})"

@@ -1,4 +1,4 @@
-"""The limit on decoded data: a table of a few KB may stand for gigabytes."""
+"""Limit the memory of decoded data: a table of a few KB may expand to gigabytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CODE = "E-MEMORY-TABLE"
 
 
 def default_max_memory() -> int:
-    """Return the smaller of 1 GiB and a quarter of the machine's memory, bytes."""
+    """Return the smaller of 1 GiB and a quarter of the machine's memory, in bytes."""
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # Windows
@@ -25,7 +25,7 @@ def default_max_memory() -> int:
 
 
 class MemoryAccount:
-    """Adds up the bytes of decoded columns of one file and refuses more than a limit.
+    """Sum of the bytes of one file's decoded columns, with a limit.
 
     Args:
         source: name of the file, for messages.
@@ -40,18 +40,14 @@ class MemoryAccount:
         self._source = source
 
     def add(self, *columns: Any) -> None:
-        """Count columns that stay in memory: arrays, or lists of Python values.
-
-        Raises:
-            MemoryLimitError: all of them together pass the limit.
-        """
+        """Count columns that stay in memory (arrays or lists); raise MemoryLimitError beyond the limit."""
         for values in columns:
             arrow_or_numpy = hasattr(values, "nbytes")
             self.held += int(values.nbytes if arrow_or_numpy else sum(map(sys.getsizeof, values)))
         self.check(self.held)
 
     def check(self, size: int) -> None:
-        """Refuse to hold ``size`` bytes at once if that passes the limit."""
+        """Raise MemoryLimitError if ``size`` bytes at once exceed the limit."""
         if size > self.limit:
             raise MemoryLimitError.of(
                 self._source, "max_memory", "at least the size of the decoded columns", f"{self.limit >> 20:,} MiB",

@@ -1,7 +1,6 @@
 """Vectors from a .npy file, read in pieces.
 
-The file is read, not mapped: pages of a mapped file count as memory of the process, and a mapped file that shrinks
-ends it.
+The file is not mapped: mapped pages count as memory of the process, and a mapped file that shrinks kills it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class NpySource(TableSource):
     """A two-dimensional array of float32, float64 or float16 (read as float32), in either order."""
 
     def __init__(self, file: InputFile, span: tuple[int, int] | None = None) -> None:
-        """Read the header; ``span``: first row and the one behind the last, None all."""
+        """Read the header; ``span`` is (first row, end), None all rows."""
         self.name, self.format, self.metadata = file.name, file.format, {}
         self.types = {"embedding": "vector"}
         self._open = file.opener
@@ -40,7 +39,7 @@ class NpySource(TableSource):
         check_rows(self.name, shape[0])
         if shape[1] == 0:
             raise self._unfit("an array of shape (N, n) with n >= 1", f"shape {shape}")
-        # One row is read at once, and a file with holes in it may declare any length.
+        # Rows are read whole, and a sparse file may declare any length.
         if shape[1] > WIDEST:
             raise self._unfit(f"vectors of at most {WIDEST:,} dimensions", f"shape {shape}")
         self._all, self.dimension = shape
@@ -53,7 +52,6 @@ class NpySource(TableSource):
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row."""
         return self.dimension * self._dtype.itemsize
 
     def batches(self, columns: Sequence[str], chunk_rows: int) -> Iterator[tuple[int, ColumnBatch]]:
@@ -68,10 +66,12 @@ class NpySource(TableSource):
             piece = np.empty((count, self.dimension), self._dtype)
             self._fill(file, piece, start * self.dimension)
         else:
+            # Fortran order stores a column of the array contiguously: one seek per dimension.
             piece = np.empty((self.dimension, count), self._dtype)
             for column in range(self.dimension):
                 self._fill(file, piece[column], column * self._all + start)
             piece = np.ascontiguousarray(piece.T)
+        # Files of other machines may have the other byte order.
         dtype = np.float32 if self._dtype.itemsize == 2 else self._dtype.newbyteorder("=")
         return piece.astype(dtype, copy=False)
 

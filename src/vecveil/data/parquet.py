@@ -1,4 +1,4 @@
-"""Read Parquet in batches of bounded size, also from one huge row group or a small file that expands far."""
+"""Read Parquet in batches of bounded size, also from one huge row group or a file that expands far."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ METADATA_KEY = b"vecveil"
 READ_AHEAD = 1 << 20
 BATCH_BYTES = 1 << 26
 EXPANDED_BYTES = 1 << 29
-"""Bytes that the texts of a batch may take if each of them is the longest in its dictionary."""
+"""Bytes of a batch if each of its texts is the longest in its dictionary."""
 FREELY = 1 << 24
 ROWS_A_BYTE = 100
-"""A file may declare FREELY rows, and beyond that so many for each of its bytes: texts and vectors take bytes."""
+"""A file may declare FREELY rows, beyond that this many per byte: texts and vectors take bytes."""
 PROBED_ROWS = 1000
 
 
@@ -36,12 +36,12 @@ class ParquetSource(TableSource):
     """A Parquet file; columns keep their Arrow types, but dictionaries become plain values.
 
     Attributes:
-        row_groups: the rows of each, all of the file's.
+        row_groups: rows of each row group of the file.
         group_bytes: bytes of each before compression.
     """
 
     def __init__(self, file: InputFile, groups: Sequence[int] | None = None, max_memory: int | None = None) -> None:
-        """Read the footer; ``groups``: the row groups to read, one after another, None all."""
+        """Read the footer; ``groups`` are the row groups to read, in order, None all."""
         self.name, self.format = file.name, file.format
         self._open = file.opener
         self._account = MemoryAccount(file.name, max_memory)
@@ -58,6 +58,7 @@ class ParquetSource(TableSource):
             check_rows(self.name, self.rows, len(schema.names))
             leaves = [parquet.schema.column(i) for i in range(len(parquet.schema.names))]
             self._text_paths = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
+            # Bytes per row before compression bound the rows of a batch.
             size = max((self.group_bytes[i] // max(1, sizes[i]) for i in self._groups), default=1)
             self._most = max(1, BATCH_BYTES // max(1, size))
             self.metadata = metadata_in(schema.metadata)
@@ -65,7 +66,7 @@ class ParquetSource(TableSource):
     def batches(self, columns: Sequence[str], chunk_rows: int) -> Iterator[tuple[int, ColumnBatch]]:
         width = max((_fixed_bytes(self.types[name]) for name in columns), default=0)
         longest = self._longest_entry(columns)
-        # One text or vector beyond the limit is refused here, before it is expanded.
+        # A single text or vector beyond the limit fails here, before it is expanded.
         self._account.check(max(longest, width))
         expanded = min(EXPANDED_BYTES, self._account.limit // 4)
         count = max(1, min(chunk_rows, self._most, expanded // max(1, longest), BATCH_BYTES // max(1, width)))
@@ -80,16 +81,18 @@ class ParquetSource(TableSource):
                     if batch is None:
                         break
                     self._account.check(batch.nbytes)
+                    # A damaged file may decode to invalid offsets or UTF-8, which no later step checks.
                     batch.validate(full=True)
                     plain = {name: self._plain(name, batch.column(name)) for name in columns}
                 seen += batch.num_rows
                 if batch.num_rows:
                     yield batch.num_rows, plain
+        # The footer may promise other rows than the pages hold.
         if columns and seen != self.rows:
             raise self._damaged()
 
     def _longest_entry(self, columns: Sequence[str]) -> int:
-        """Return the bytes of the longest text that rows may share through a dictionary; 0 if they share none.
+        """Return the bytes of the longest text that rows may share through a dictionary, 0 for none.
 
         PyArrow gives a column's dictionary with its first rows if it may keep the column dictionary-encoded.
         """
@@ -109,8 +112,8 @@ class ParquetSource(TableSource):
                         )
                         longest = max(longest, next(filter(None, map(_longest_in, rows)), 0))
                     except (pa.ArrowException, OSError, RuntimeError, ValueError):
-                        # Delta encodings have no dictionary: a value may repeat all of the one before. A damaged file
-                        # is refused when it is read.
+                        # Delta encodings have no dictionary: a value may repeat the whole previous one. A damaged
+                        # file fails when it is read.
                         longest = max(longest, self.group_bytes[group])
         return longest
 
@@ -136,7 +139,7 @@ class ParquetSource(TableSource):
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
-        """Turn what pyarrow raises on a damaged file into one error; its own may quote values."""
+        """Turn pyarrow's exceptions on a damaged file into one error; theirs may quote values."""
         pa = import_pyarrow()
         try:
             yield
@@ -148,7 +151,7 @@ class ParquetSource(TableSource):
                 "one that asks for more memory than there is",
                 fix="Raise the limit of memory; if there is enough, the file is damaged: write it again.",
             ) from None  # fmt: skip
-        # RuntimeError: C++ exceptions without a class of their own.
+        # RuntimeError: C++ exceptions that pyarrow has no class for.
         except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError, OverflowError, RuntimeError):
             raise self._damaged() from None
 
@@ -176,7 +179,7 @@ def _longest_in(batch: Any) -> int:
 
 
 def _fixed_bytes(kind: Any) -> int:
-    """Return the bytes of a value of a list or binary type of fixed size; 0 of other types."""
+    """Return the bytes of a value of a fixed-size list or binary type, 0 for other types."""
     pa = import_pyarrow()
     kind = getattr(kind, "storage_type", kind)
     if pa.types.is_fixed_size_list(kind):
@@ -185,7 +188,7 @@ def _fixed_bytes(kind: Any) -> int:
 
 
 def metadata_in(raw: dict[bytes, bytes] | None) -> dict[str, Any]:
-    """Return what vecveil wrote into the metadata of a schema, or nothing."""
+    """Return vecveil's metadata in the metadata of a schema, or nothing."""
     try:
         record = json.loads((raw or {}).get(METADATA_KEY, b"{}"))
     except (ValueError, RecursionError):

@@ -33,9 +33,9 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 ROOM = 3 << 28
-"""Bytes of address space that a table may need: chunks on their way, a row group, and what threads reserve."""
+"""Bytes of address space for a table: chunks in flight, a row group, and the reserve of threads."""
 MANY_NUMBERS = 8
-"""Columns of fractions that may be a vector, one value a column."""
+"""Number of float columns that may together be a vector, one value per column."""
 _FLOATS = ("float64", "double", "float", "float32", "halffloat", "float16")
 
 
@@ -46,28 +46,27 @@ class RowItems:
     ids: list[str] = field(repr=False)
     """The values of the id column, or the numbers of the rows in the file, from 0."""
     texts: list[str] | None = field(repr=False)
-    """What the vectors were encoded from, or None for a file of vectors."""
+    """Source texts of the vectors, or None for a file of vectors."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProtectionCounts:
-    """What :func:`protect_table` did."""
+    """The result of :func:`protect_table`."""
 
     rows: int
     dimension: int
-    """Of the vectors that were protected."""
+    """Of the clean vectors."""
     released_dimension: int
-    """Of the vectors that were written."""
+    """Of the written vectors."""
     source: str
-    """The column that was protected, or that was encoded first."""
+    """The column of vectors, or of encoded texts."""
     encoded: bool
     carried: tuple[str, ...]
-    """Columns that are written unchanged."""
+    """Columns written unchanged."""
     left_out: tuple[str, ...]
-    """Columns of the input that the output lacks."""
+    """Input columns absent from the output."""
 
     def to_record(self) -> dict[str, Any]:
-        """Return the counts as JSON values."""
         return {**asdict(self), "carried": list(self.carried), "left_out": list(self.left_out)}
 
 
@@ -93,32 +92,31 @@ def protect_table(
     max_memory: int | None = None,
     show_progress: bool | None = None,
 ) -> ProtectionCounts:
-    """Write the protected vectors of ``input`` to ``output``; return what was done.
+    """Write the protected vectors of ``input`` to ``output``; return the counts.
 
-    The vectors are those of the embedding column, or else the encoded texts. Memory is bounded by the chunk, whatever
-    the size of the file. The output appears whole or not at all.
+    The vectors are those of the embedding column, or else the encoded texts. The chunk bounds the memory for files of
+    any size. The output appears whole or not at all.
 
     Args:
         protect: clean vectors (N, n) in, vectors to release out, one row each.
-        encode: texts to vectors; needed if the input has no vectors.
-        dimension: the dimension that ``protect`` takes; other vectors are refused before any work.
-        carry: other columns to write unchanged, whatever they hold; None carries all but the text, and refuses columns
-            that may hold clean vectors: of lists, objects or bytes, and texts that are lists of numbers.
+        encode: texts to vectors; necessary for an input without vectors.
+        dimension: dimension of ``protect``; other vectors fail before any work.
+        carry: other columns to write unchanged, whatever they hold; None carries all but the text, and refuses
+            columns that may hold clean vectors: lists, objects, bytes, and texts that are lists of numbers.
         keep_text: also write the text column. A .npy output has vectors only.
         metadata: see :func:`open_writer`.
         with_items: call ``protect(vectors, items)``, where `RowItems` has the rows' ids and texts.
         id_column: column of these ids; None counts the rows from 0.
-        chunk_rows: None chooses by size.
         overwrite: replace an existing output.
         show_progress: None shows a bar on a terminal.
 
     The other arguments are those of :func:`read_table`.
 
     Raises:
-        DataFileError: the input cannot be used, or the output cannot be written.
+        DataFileError: the input is not usable, or the output cannot be written.
         IncompatibleError: the vectors are not of ``dimension``.
-        ReleaseError: ``protect`` returned other rows than it was given.
-        MemoryLimitError: too little memory to begin, or decoded rows pass ``max_memory``.
+        ReleaseError: ``protect`` returned another number of rows.
+        MemoryLimitError: too little memory to begin, or decoded rows exceed ``max_memory``.
     """
     check_room(ROOM, owner="protect")
     vectors_only = check_output(output, overwrite=overwrite, source=input) is NpyWriter
@@ -137,11 +135,11 @@ def protect_table(
 
 @dataclass(frozen=True)
 class TableProtection:
-    """How a table is protected; the arguments are those of :func:`protect_table`.
+    """Settings for protecting a table: the arguments of :func:`protect_table`.
 
     Attributes:
         vectors_only: the output has no other columns.
-        owned: ``protect`` returns a new array each time, which need not be copied before the next call.
+        owned: ``protect`` returns a new array each time, so no copy is necessary before the next call.
     """
 
     protect: Callable[..., Embeddings]
@@ -155,7 +153,7 @@ class TableProtection:
     owned: bool = False
 
     def of(self, reader: TableReader) -> PreparedTable:
-        """Return the table of ``reader``, ready to be protected: all checks that need no row are done."""
+        """Return the table of ``reader`` after all checks that need no row."""
         encoded = reader.embedding_column is None
         if encoded and self.encode is None:
             raise missing_column(reader.name, "embedding_column", None, reader.types)
@@ -178,10 +176,10 @@ class TableProtection:
 
 @dataclass(frozen=True)
 class PreparedTable:
-    """A table that is ready to be protected.
+    """A checked table.
 
     Attributes:
-        types: the columns that are written unchanged, with their types, in the order of the file.
+        types: the columns to write unchanged, with their types, in the order of the file.
     """
 
     protection: TableProtection
@@ -190,9 +188,9 @@ class PreparedTable:
     types: dict[str, ColumnType]
 
     def write(self, writer: EmbeddingWriter, *, show_progress: bool | None = False) -> ProtectionCounts:
-        """Write the protected rows; the next chunk is read and the last one written at the same time."""
+        """Write the protected rows, reading the next chunk and writing the last one in parallel."""
         reader, protection, width = self.reader, self.protection, self.protection.dimension
-        # Texts that nobody chose by name may be vectors as text.
+        # Text columns that the caller did not name may hold clean vectors as text.
         examined = [
             name
             for name, kind in self.types.items()
@@ -220,7 +218,7 @@ class PreparedTable:
         )
 
     def _clean(self, chunk: Chunk, dimension: int | None) -> Embeddings:
-        """Return the clean vectors of a chunk: as they are in the file, or encoded from its texts."""
+        """Return the vectors of a chunk, or those encoded from its texts."""
         if chunk.vectors is not None:
             return chunk.vectors
         assert self.protection.encode is not None
@@ -232,7 +230,7 @@ class PreparedTable:
         return vectors
 
     def _released(self, chunk: Chunk, clean: Embeddings) -> Embeddings:
-        """Return the output of ``protect``, after checking that it is one finite vector per row."""
+        """Return the output of ``protect``, checked to be one finite vector per row."""
         items: list[RowItems] = []
         if self.protection.with_items:
             encoded = self.reader.embedding_column is None
@@ -246,12 +244,12 @@ class PreparedTable:
         if len(released) != len(clean):
             constraint = f"one vector for each of {len(clean)} rows"
             raise ReleaseError.of("protect", "output", constraint, f"{len(released)}", "Nothing was released.")
-        # It is written while the next chunk is protected, perhaps into the same array.
+        # The writer thread reads it while `protect` works on the next chunk, perhaps in the same array.
         return released if self.protection.owned else released.copy()
 
 
 def _ids(chunk: Chunk, id_column: str | None, source: str) -> list[str]:
-    """Return the ids of a chunk's rows: the column's values, or the numbers of the rows from 0."""
+    """Return the ids of a chunk's rows: the column's values, or row numbers from 0."""
     if id_column is None:
         return [str(i) for i in range(chunk.first_row, chunk.first_row + chunk.rows)]
     values = python_values(chunk.columns[id_column])
@@ -271,7 +269,7 @@ def _ids(chunk: Chunk, id_column: str | None, source: str) -> list[str]:
 def _carried_types(reader: TableReader, carry: Sequence[str] | None, keep_text: bool) -> dict[str, ColumnType]:
     """Return the columns to write unchanged, with their types, in the order of the file.
 
-    Columns that the caller names are taken as they are; others are refused if they may hold clean vectors.
+    Columns that the caller does not name are refused if they may hold clean vectors.
     """
     types, text, roles = reader.types, reader.text_column, (reader.text_column, reader.embedding_column)
     if carry is None:
@@ -280,6 +278,7 @@ def _carried_types(reader: TableReader, carry: Sequence[str] | None, keep_text: 
             if not is_plain(types[name]):
                 what = "lists, objects or mixed values" if types[name] == "json" else "another type"
                 raise _perhaps_vectors(reader, name, what)
+        # A table can also store a vector as one float column per dimension.
         numbers = [name for name in types if name in names and str(types[name]) in _FLOATS]
         if len(numbers) >= MANY_NUMBERS:
             raise _perhaps_vectors(reader, numbers[0], f"numbers, one of {len(numbers)} such")
@@ -316,11 +315,12 @@ def _perhaps_vectors(reader: TableReader, name: str, what: str) -> DataFileError
 def _ahead(pieces: Iterator[T]) -> Iterator[Iterator[T]]:
     """Yield an iterator of the same pieces that reads the next one in a thread.
 
-    An exception of ``pieces`` is raised where its piece would have come.
+    An exception of ``pieces`` is raised in place of its piece.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="vecveil-read") as thread:
 
         def read() -> Iterator[T]:
+            # A sentinel: StopIteration cannot pass through a Future.
             end = object()
             waiting: Future[T | object] = thread.submit(next, pieces, end)
             while (piece := waiting.result()) is not end:
@@ -332,10 +332,11 @@ def _ahead(pieces: Iterator[T]) -> Iterator[Iterator[T]]:
 
 @contextmanager
 def _behind(work: Callable[P, None]) -> Iterator[Callable[P, None]]:
-    """Yield a function that calls ``work`` in a thread and waits for the call before.
+    """Yield a function that calls ``work`` in a thread, after waiting for its previous call.
 
     An exception is raised by the next call, or at the end of the block.
     """
+    # One call in flight: more would hold more chunks in memory.
     last: Future[None] | None = None
     with ThreadPoolExecutor(1, thread_name_prefix="vecveil-write") as thread:
 

@@ -1,4 +1,4 @@
-"""Read a table in chunks, or its texts at once, under one schema for all formats."""
+"""Read a table in chunks, or its texts at once, with one schema for all formats."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Chunk:
     """Some rows of a table. Its repr shows no contents."""
 
     first_row: int
-    """Position in the file of its first row, from 0."""
+    """Position of its first row in the file, from 0."""
     rows: int
     texts: list[str] | None = field(repr=False)
     vectors: Embeddings | None = field(repr=False)
@@ -54,19 +54,18 @@ class Chunk:
 
 
 class TableReader:
-    """A checked table file. Iterate over it for chunks, as often as needed.
+    """A checked table file. Iterate over it for chunks, any number of times.
 
     Attributes:
-        name: the file's name, as messages give it.
+        name: the file's name in messages.
         format: csv, tsv, jsonl, txt, parquet or npy.
-        rows: number of rows.
         types: column name to type: a pyarrow type, or "string", "int64", "float64", "bool_", "json", "vector".
         text_column: the column of texts, or None.
         embedding_column: the column of vectors, or None.
         dimension: of the vectors, or None.
-        others: the further columns that chunks hold.
-        metadata: what vecveil wrote into a protected Parquet file, else empty.
-        chunk_rows: most rows of a chunk.
+        others: the further columns in chunks.
+        metadata: vecveil's metadata of a protected Parquet file, else empty.
+        chunk_rows: largest number of rows of a chunk.
     """
 
     def __init__(
@@ -111,7 +110,7 @@ class TableReader:
             first += rows
 
     def select(self, columns: Sequence[str], *, texts: bool = True, vectors: bool = True) -> TableReader:
-        """Return a reader of the same file whose chunks hold ``columns``, and texts and vectors if requested."""
+        """Return a reader of the same file whose chunks hold ``columns``, and texts and vectors on request."""
         other = copy.copy(self)
         other.others = tuple(columns)
         other.text_column = self.text_column if texts else None
@@ -119,7 +118,6 @@ class TableReader:
         return other
 
     def in_chunks(self, rows: int) -> TableReader:
-        """Return a reader of the same rows in chunks of at most ``rows``."""
         other = copy.copy(self)
         other.chunk_rows = rows
         return other
@@ -155,7 +153,7 @@ class TableReader:
         if self.embedding_column is not None:
             return None
         names = list(self.types)
-        # The only "name" of a delimited file without a header is its first text.
+        # Without a header, the only "name" of a delimited file is its first text.
         has_header = self.format not in ("csv", "tsv") or is_word(names[0])
         if len(names) == 1 and has_header and is_text(self.types[names[0]]):
             return names[0]
@@ -169,6 +167,7 @@ class TableReader:
         width = vector_width(self.types[self.embedding_column])
         if width:
             return width
+        # Lists of variable size: the first row gives the dimension, later rows are compared with it.
         for _, batch in self._source.batches((self.embedding_column,), 1):
             return int(self._arrow_vectors(batch[self.embedding_column], 0, None).shape[1])
         return None
@@ -192,7 +191,7 @@ class TableReader:
     def _vectors(self, values: Any, first: int) -> Embeddings:
         arrow = not isinstance(values, np.ndarray)
         vectors: Embeddings = self._arrow_vectors(values, first, self.dimension) if arrow else values
-        # A sum is finite only if every value is; the exact test runs where it is not (or overflows).
+        # A finite sum proves all values finite, without an array of flags; the exact test runs otherwise.
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(vectors.sum(dtype=np.float64)):
                 return vectors
@@ -226,27 +225,27 @@ def read_table(
 ) -> TableReader:
     """Return a checked reader of the table at ``path``, which yields it in chunks of bounded size.
 
-    A text file is read through once here, so that a broken row is found before any work starts.
+    Opening a text file reads it once, so that a broken row fails before any work starts.
 
     Args:
-        path: CSV, TSV, JSON lines or text lines (each also gzipped), Parquet or .npy; ``-`` is standard input (text
-            formats; held in memory).
-        text_column: None takes ``text``, or the only column; of CSV and TSV only if its name is a single word, as it
-            may be the first text of a file without a header.
+        path: CSV, TSV, JSON lines or text lines (also gzipped), Parquet or .npy; ``-`` is standard input (text formats,
+            held in memory).
+        text_column: None takes ``text``, or the only column; of CSV and TSV only if its name is a single word, because
+            without a header it would be the first text.
         embedding_column: None takes the Parquet column ``embedding`` if it holds lists of floats.
-        columns: the further columns that chunks hold; None takes all.
-        chunk_rows: most rows of a chunk; None chooses by size.
+        columns: the further columns in chunks; None takes all.
+        chunk_rows: largest number of rows of a chunk; None chooses by size.
         format: csv, tsv, jsonl, txt, parquet or npy; None goes by the suffix.
         encoding: of text formats.
         delimiter: of CSV; None chooses among ``,``, ``;`` and tab by the header.
-        max_memory: bytes that decoded Parquet columns of a chunk may take; None is the smaller of 1 GiB and a quarter
-            of the machine's memory.
+        max_memory: bytes of a chunk's decoded Parquet columns; None is the smaller of 1 GiB and a quarter of the
+            machine's memory.
         source: reads some of the rows of ``path``, such as some row groups; None reads all.
 
     Raises:
         DataFileError: the file is missing, empty, damaged, in another encoding, or lacks a column.
-        MemoryLimitError: decoded rows pass ``max_memory`` (code ``E-MEMORY-TABLE``).
-        InvalidInputError: an argument is wrong or the suffix is not known.
+        MemoryLimitError: decoded rows exceed ``max_memory`` (code ``E-MEMORY-TABLE``).
+        InvalidInputError: the suffix is not known.
     """
     check_encoding(encoding)
     if chunk_rows is not None:
@@ -279,13 +278,13 @@ class TextRows:
 
     texts: list[str] = field(repr=False)
     spans: list[list[tuple[int, int, str]]] | None = field(repr=False)
-    """(start, end, label) per text, checked against its length; None if no column was named."""
+    """(start, end, label) per text, checked against its length; None without a column of spans."""
     labels: list[Any] | None = field(repr=False)
     embeddings: Embeddings | None = field(repr=False)
     columns: dict[str, list[Any]] = field(repr=False)
     text_column: str
     total: int
-    """Rows of the file; more than ``len(texts)`` where a limit cut it."""
+    """Rows of the file, also beyond a limit."""
 
 
 def read_texts(
@@ -306,12 +305,12 @@ def read_texts(
     """Return the texts of a file, at most ``limit``, with spans, labels and further columns.
 
     Args:
-        spans_column: a list of objects with start, end and label per row (JSON lines, a Parquet column of structs, or
-            JSON text in a CSV cell). Null and empty mean none.
-        labels_column: any values; JSON text that holds a list is read as that list.
+        spans_column: lists of objects with start, end and label (JSON lines, a Parquet column of structs, or JSON text
+            in a CSV cell). Null and empty mean none.
+        labels_column: any values; JSON text of a list is read as that list.
         columns: further columns, as Python values.
         embeddings: also return the vectors of ``embedding_column``, if the file has them.
-        max_memory: bytes that all texts, columns and vectors together may take; None as in `read_table`.
+        max_memory: bytes of all texts, columns and vectors together; None as in `read_table`.
 
     The other arguments are those of :func:`read_table`.
     """
@@ -333,6 +332,7 @@ def read_texts(
     values: dict[str, list[Any]] = {name: [] for name in read}
     for chunk in reader.select(tuple(read), vectors=embeddings):
         take = chunk.rows if limit is None else min(chunk.rows, limit - len(texts))
+        # Counted before the lists grow: the limit covers all chunks together.
         account.add(chunk.texts, *chunk.columns.values())
         texts += (chunk.texts or [])[:take]
         if chunk.vectors is not None:
@@ -354,7 +354,7 @@ def read_texts(
 
 
 def _from_json(value: Any) -> Any:
-    """Return the list that JSON text holds, and anything else as it is."""
+    """Return the list in a JSON text, and anything else unchanged."""
     if not isinstance(value, str) or not value.lstrip().startswith("["):
         return value
     try:

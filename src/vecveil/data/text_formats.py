@@ -1,7 +1,7 @@
 """CSV, TSV, JSON lines and text lines as table sources.
 
-A text file is read through once when it is opened: that counts its rows, finds the types of JSON fields, and refuses
-a broken row before any work starts.
+Opening a text file reads it once: that counts its rows, finds the types of JSON fields, and finds a broken row before
+any work starts.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ __all__ = ["DelimitedSource", "JsonLinesSource", "TextLinesSource"]
 
 DEEPEST = 100
 MOST_FIELDS = 10_000
+# Largest integer that float64 holds exactly, and the range of int64.
 _EXACT, _WORD = 1 << 53, 1 << 63
 _KINDS: dict[type, str] = {str: "string", bool: "bool_", float: "float64", type(None): "null"}
 
@@ -30,7 +31,7 @@ class _TextSource(TableSource):
 
 
 class TextLinesSource(_TextSource):
-    """Lines of text in the column ``text``. A blank line is an empty text, so that row i is always line i."""
+    """Lines of text in the column ``text``. A blank line is an empty text, so row i is always line i."""
 
     def __init__(self, file: InputFile, encoding: str) -> None:
         super().__init__(file, encoding)
@@ -48,7 +49,7 @@ class TextLinesSource(_TextSource):
 
 
 class DelimitedSource(_TextSource):
-    """A table with a header line. Every column is text, so that an id such as 007 stays what it is.
+    """A table with a header line. Every column is text, which keeps an id such as 007.
 
     Quoted fields may hold delimiters, quotes ("") and line breaks.
     """
@@ -84,6 +85,7 @@ class DelimitedSource(_TextSource):
             yield record
 
     def _records(self) -> Iterator[list[str]]:
+        # The limit is global to the process: never lower the application's.
         if csv.field_size_limit() < LONGEST:
             csv.field_size_limit(LONGEST)
         lines = read_lines(self._file, self._encoding)
@@ -99,12 +101,13 @@ class DelimitedSource(_TextSource):
                 ) from None  # fmt: skip
             if record is None:
                 return
+            # A quoted field may span lines: the next record starts after the last one read.
             number = reader.line_num + 1
             if record:
                 yield record
 
     def _detect(self) -> str:
-        """Return the delimiter that splits the header into most names; a comma where none does."""
+        """Return the delimiter that splits the header into most names; a comma if none splits it."""
         lines = read_lines(self._file, self._encoding)
         first = next((line for line in lines if line.strip()), "")
         lines.close()  # type: ignore[attr-defined]
@@ -125,10 +128,10 @@ def _check_delimiter(delimiter: str | None) -> str | None:
 
 
 class JsonLinesSource(_TextSource):
-    """JSON objects, one a line; blank lines are skipped, and a field that a row lacks is null there.
+    """JSON objects, one per line; blank lines are skipped, and a field missing in a row is null there.
 
-    A field whose values are all numbers, all booleans or all texts keeps that type. Anything else (lists such as
-    ``spans``, objects, mixtures) is kept as a value and written as JSON text.
+    A field of only numbers, only booleans or only texts keeps that type. Anything else (lists such as ``spans``,
+    objects, mixtures) keeps its values and is written as JSON text.
     """
 
     def __init__(self, file: InputFile, encoding: str) -> None:
@@ -150,7 +153,7 @@ class JsonLinesSource(_TextSource):
             yield len(group), {name: [row.get(name) for _, row in group] for name in columns}
 
     def _objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield (length of the line, the object on it)."""
+        """Yield (length of the line, its object)."""
         for number, line in enumerate(read_lines(self._file, self._encoding), start=1):
             if not line.isspace():
                 yield len(line), self._parse(line, number)
@@ -158,9 +161,11 @@ class JsonLinesSource(_TextSource):
     def _parse(self, line: str, number: int) -> dict[str, Any]:
         fix = ""
         try:
+            # Checked before parsing, because the depth at which json.loads fails depends on the caller.
             if _too_deep(line):
                 raise RecursionError
             value = json.loads(line)
+            # A lone surrogate escape is valid JSON but cannot be written as UTF-8.
             if "\\ud" in line or "\\uD" in line:
                 json.dumps(value, ensure_ascii=False).encode("utf-8")
         except UnicodeEncodeError:
@@ -201,6 +206,7 @@ def _merged(kinds: set[str]) -> str:
 
 def _too_deep(line: str) -> bool:
     """Return whether brackets nest deeper than DEEPEST; brackets inside strings do not count."""
+    # Almost every line ends here, without the slow pass over characters.
     if line.count("[") + line.count("{") <= DEEPEST:
         return False
     depth, quoted, escaped = 0, False, False

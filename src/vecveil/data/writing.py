@@ -1,4 +1,4 @@
-"""Write vectors and columns piece by piece; the file appears when it is complete, or not at all."""
+"""Write vectors and columns piece by piece; the file appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class NotWrittenError(DataFileError):
-    """An output cannot be written, whatever the input holds: a full disk, a folder without permission."""
+    """The output cannot be written, for any input: a full disk, a folder without permission."""
 
 
 class EmbeddingWriter(ABC):
@@ -60,7 +60,7 @@ class EmbeddingWriter(ABC):
         """Append ``vectors`` (N, n) with the other columns; all calls agree on n and dtype.
 
         Args:
-            given_away: the caller never touches ``vectors`` again, so that they need no copy.
+            given_away: the caller never touches ``vectors`` again, so they need no copy.
         """
         vectors = check_embeddings(vectors, owner=self._name, param="vectors")
         columns = columns or {}
@@ -86,7 +86,7 @@ class EmbeddingWriter(ABC):
 
 
 class FileWriter(EmbeddingWriter):
-    """Appends to a file that :func:`open_writer` has opened."""
+    """Appends to a file opened by :func:`open_writer`."""
 
     def __init__(
         self, file: BinaryIO, name: str, types: Mapping[str, ColumnType], metadata: Mapping[str, Any]
@@ -96,14 +96,14 @@ class FileWriter(EmbeddingWriter):
 
     @abstractmethod
     def finish(self) -> None:
-        """Write what completes the file; :func:`open_writer` calls it."""
+        """Complete the file; :func:`open_writer` calls it."""
 
     def abandon(self) -> None:
         """Release the file without completing it."""
 
 
 class NpyWriter(FileWriter):
-    """A .npy file of shape (N, n) whose header is written again once N is known. Vectors only."""
+    """A .npy file of shape (N, n) whose header is rewritten once N is known. Vectors only."""
 
     _header_end = 0
 
@@ -161,7 +161,7 @@ class ArrowWriter(EmbeddingWriter):
         self._written.append(self._batches.of(vectors if given_away else vectors.copy(), columns, self._name))
 
     def table(self, *, dimension: int, dtype: np.dtype) -> Any:
-        """Return the ``pyarrow.Table``; of ``dimension`` and ``dtype`` if no row was written."""
+        """Return the ``pyarrow.Table``, of ``dimension`` and ``dtype`` if it has no rows."""
         pa = import_pyarrow()
         if self._batches is not None:
             return pa.Table.from_batches(self._written, self._batches.schema)
@@ -179,6 +179,7 @@ class ParquetWriter(FileWriter):
             self._waiting: list[Any] = []
             self._batches = _ArrowBatches(self._types, self._metadata, self.dimension, self.dtype)
             self._writer = import_pyarrow().parquet.ParquetWriter(
+                # Without a dictionary for embeddings: noisy values do not repeat.
                 self._file, self._batches.schema, use_dictionary=list(self._types)
             )
         batch = self._batches.of(vectors if given_away else vectors.copy(), columns, self._name)
@@ -201,13 +202,14 @@ class ParquetWriter(FileWriter):
         if self._writer is not None:
             with contextlib.suppress(Exception):
                 self._writer.close()
+            # Its finaliser would otherwise try to close it again.
             self._writer.is_open = False
 
 
 def check_output(
     path: str | os.PathLike[str], *, overwrite: bool, source: str | os.PathLike[str] | None = None
 ) -> type[FileWriter]:
-    """Return the writer for ``path``; refuse other suffixes, links, existing files and the input."""
+    """Return the writer for ``path``; reject other suffixes, links, existing files and the input."""
     path = Path(path)
     kind = OUTPUT_SUFFIXES.get(path.suffix.lower())
     if kind is None:
@@ -220,7 +222,7 @@ def check_output(
         raise InvalidInputError.of(path.name, "output", "another file than the input", "the input itself",
                                    fix="Choose another name.")  # fmt: skip
     if path.is_symlink():
-        # Also a dangling one: whoever placed it could choose where the vectors go.
+        # Also a dangling one: whoever placed the link would choose where the vectors go.
         raise DataFileError.of(path.name, "output", "a file of its own", "a symbolic link",
                                fix="Choose another name, or remove the link.")  # fmt: skip
     if path.exists() and not overwrite:
@@ -241,19 +243,19 @@ def open_writer(
     overwrite: bool = False,
     only_new: bool = False,
 ) -> Iterator[FileWriter]:
-    """Yield a writer for ``path`` (.parquet or .npy); the file appears after a clean exit only.
+    """Yield a writer for ``path`` (.parquet or .npy); the file appears only after a clean exit.
 
-    On any exception, Ctrl-C included, the unfinished file is removed and an existing one stays.
+    Any exception, Ctrl-C included, removes the unfinished file and keeps an existing one.
 
     Args:
         types: the other columns with their types (Parquet only), in the order of the file.
-        metadata: JSON values about the protection, kept in the Parquet schema under the key ``vecveil`` together with
+        metadata: JSON values about the protection, stored in the Parquet schema under the key ``vecveil`` with
             ``"protected": true``.
         overwrite: replace an existing file.
         only_new: of several writers at once the first wins, and the others raise FileExistsError.
 
     Raises:
-        DataFileError: the file exists, the folder cannot be written, the disk is full, or nothing was written.
+        DataFileError: the file exists, the folder is not writable, the disk is full, or there are no rows.
     """
     writer_class = check_output(path, overwrite=overwrite)
     target = Path(path)
@@ -275,7 +277,7 @@ def open_writer(
                 writer.abandon()
                 raise
     except OSError as error:
-        # An OSError of the caller's block is the caller's, unless it says that the disk is full.
+        # Pass on an OSError of the caller's block, unless it reports a full disk.
         if error is raised_inside and error.errno not in DISK_FULL:
             raise
         if only_new and isinstance(error, FileExistsError):
