@@ -2,15 +2,15 @@
 
 The counters of an item are the first 128 bits of HMAC-SHA256 under the secret key over the key id, the
 fingerprint of every fitted parameter and the item id, each with its length, and the digest of the content. The
-words are AES-256 of these counters, under an AES key derived from the same secret. Leaving any of the
-four out would make it a two-time pad: the same noise on two different vectors gives their difference,
-the same noise at two scales gives the vector.
+words are AES-256 of these counters, under an AES key derived from the same secret. Omitting any of the four
+would make it a two-time pad: the same noise on two different vectors gives their difference, the same noise
+at two scales gives the vector.
 
-What it gives and what it costs: repeated releases of an item are equal, so averaging gains nothing; equal
-inputs are seen to be equal; the guarantee holds against attackers who cannot break AES and HMAC; and
-whoever has the key removes the noise from every release made with it.
+Repeated releases of an item are equal, so averaging gains nothing; equal inputs are visibly equal; the
+guarantee holds against attackers who cannot break AES and HMAC; and whoever has the key removes the noise from
+every release made with it.
 
-Counters of N items of b blocks overlap with a chance of about b·N²/2¹²⁸: 2⁻³⁸ for 2⁴⁰ items of 2¹⁰ blocks.
+Counters of N items of b blocks overlap with probability about b·N²/2¹²⁸: 2⁻³⁸ for 2⁴⁰ items of 2¹⁰ blocks.
 
 A key file is JSON, written by `NoiseKeys.create` with permissions for its owner alone::
 
@@ -72,12 +72,13 @@ def _reason(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Let one process at a time change key files in ``folder``, so that no new key is lost to another."""
+    """Let one process at a time change key files in ``folder``: a second writer would drop a new key."""
     try:
         import fcntl
     except ImportError:  # no POSIX: writes are still atomic
         yield
         return
+    # The folder is locked, not the file, which every write replaces.
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -88,10 +89,10 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 class NoiseKey:
-    """One secret key and its id. It shows its id alone, and cannot be pickled or copied.
+    """One secret key and its id. Its repr shows the id alone; it cannot be pickled or copied.
 
     Args:
-        key_id: name of the key, which is recorded beside releases; not secret.
+        key_id: name of the key, recorded beside releases; not secret.
         secret: at least 32 bytes from a cryptographic generator.
     """
 
@@ -105,6 +106,7 @@ class NoiseKey:
         ):
             raise KeyFileError.of("NoiseKey", "key_id", f"a printable name of at most {_LONGEST_ID} characters",
                                   type(key_id).__name__)  # fmt: skip
+        # Fewer than 8 distinct bytes: a placeholder or padding, not 32 random bytes.
         if not isinstance(secret, bytes) or len(secret) < KEY_BYTES or len(set(secret)) < 8:
             raise KeyFileError.of("NoiseKey", "secret", f"at least {KEY_BYTES} random bytes", "something else",
                                   "Whoever guesses the key removes the noise.",
@@ -124,16 +126,16 @@ class NoiseKey:
 
     @property
     def check_value(self) -> str:
-        """16 hex digits that tell this key from another of the same id; not secret, nothing of the key is in them."""
+        """16 hex digits that distinguish keys of one id; not secret, they reveal nothing of the key."""
         purpose = b"vecveil key check 1" + self.key_id.encode()
         return hmac.digest(self._secret, purpose, "sha256")[:8].hex()
 
     def secret_for_noise(self) -> bytes:
-        """Return the secret bytes; for `vecveil.randomness.keyed` alone."""
+        """Return the secret bytes; for `vecveil.randomness.keyed` only."""
         return self._secret
 
     def cipher_for_noise(self, derive: Callable[[NoiseKey], BlockCipher]) -> BlockCipher:
-        """Return the cipher that ``derive`` makes of this key, which is kept as long as the key is."""
+        """Return the cipher that ``derive`` makes of this key, cached with the key."""
         if self._cipher is None:
             self._cipher = derive(self)
         return self._cipher
@@ -141,7 +143,7 @@ class NoiseKey:
 
 @dataclass(frozen=True, repr=False)
 class NoiseKeys:
-    """The keys of one file or variable; ``current`` makes new releases."""
+    """The keys of one file or variable; the key ``current`` makes new releases."""
 
     current: str
     keys: Mapping[str, NoiseKey]
@@ -150,7 +152,7 @@ class NoiseKeys:
         return f"NoiseKeys(current={self.current!r}, ids={sorted(self.keys)!r})"
 
     def key(self, key_id: str | None = None) -> NoiseKey:
-        """Return the key of that id, or the current one."""
+        """Return the key with that id, or the current one."""
         name = self.current if key_id is None else key_id
         if name not in self.keys:
             known = ", ".join(sorted(self.keys))
@@ -185,7 +187,7 @@ class NoiseKeys:
     def from_environment(cls, variable: str = "VECVEIL_KEYS") -> NoiseKeys:
         """Return the keys in the environment variable (the same JSON as a key file)."""
         owner = "NoiseKeys.from_environment"
-        # Only a name is shown: the usual slip is to pass the variable's value, which is the secret.
+        # Only a name is quoted: a caller may pass the variable's value, the secret, by mistake.
         named = isinstance(variable, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,60}", variable)
         text = os.environ.get(variable) if named else None
         if not text:
@@ -197,8 +199,8 @@ class NoiseKeys:
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], key_id: str) -> NoiseKeys:
-        """Write a new key to the file at ``path``, which is made if it is not there, and make it current."""
-        path = Path(os.path.realpath(path))  # a link goes on pointing to the file
+        """Add a new key to the file at ``path``, created if missing, and make it current."""
+        path = Path(os.path.realpath(path))  # an atomic write would replace a link by a file
         with _locked(path.parent):
             return cls._create(path, key_id)
 
@@ -224,7 +226,7 @@ class NoiseKeys:
 
     @classmethod
     def _parsed(cls, text: str, owner: str, param: str) -> NoiseKeys:
-        # No cause is chained anywhere here: it would carry the text, and with it the key.
+        # No cause is chained: it would carry the text, and with it the key.
         wrong: Any = None
         try:
             record = json.loads(text)
@@ -247,13 +249,14 @@ class NoiseKeys:
 
 ItemId = str | int | bytes
 
+# 2⁶ steps per root mean square of a row in `text_digests`.
 _CODE_BITS = 6  # of the root mean square value of a row
 _CODE = np.dtype("<i8")
 _PURPOSE = b"vecveil keyed noise 2"
 
 
 def check_ids(ids: Any, rows: int, *, owner: str) -> list[bytes]:
-    """Return each id as bytes that no id of another type shares.
+    """Return each id as bytes, distinct across types.
 
     Raises:
         InvalidInputError: not one str, int or bytes for every row.
@@ -282,9 +285,9 @@ def _id_bytes(value: Any, position: int, owner: str) -> bytes:
 
 
 def content_ids(X: Embeddings, texts: Sequence[str] | None) -> list[bytes]:
-    """Return an id for each row of ``X`` (N, n) whose items have no name: the digest of its text, else of the row.
+    """Return the digest of each text, or of each row of ``X`` (N, n), as the id of a nameless item.
 
-    Equal texts are then one item. Ledgers keep ids as salted hashes, and keyed noise under the secret key.
+    Equal texts are then one item. Ledgers store ids as salted hashes; keyed noise hashes them under the secret key.
     """
     if texts is None:
         return list(row_digests(X))
@@ -292,21 +295,21 @@ def content_ids(X: Embeddings, texts: Sequence[str] | None) -> list[bytes]:
 
 
 def row_digests(X: Embeddings) -> Iterable[bytes]:
-    """Yield the SHA-256 of each row of ``X`` (N, n), of its float64 values, so that the dtype does not count."""
+    """Yield the SHA-256 of each row of ``X`` (N, n) as float64, independent of its dtype."""
     for row in X:
         yield hashlib.sha256((row.astype(np.float64) + 0.0).tobytes()).digest()  # −0 counts as 0
 
 
 def text_digests(texts: Sequence[str], X: Embeddings, encoder_fingerprint: str) -> Iterable[bytes]:
-    """Yield a digest of each text, of the encoder, and of the text's vector, coarsely.
+    """Yield a digest of each text, of the encoder, and of the text's coarsely rounded vector.
 
     Unlike a row's digest it rarely changes with the last bits of an encoder's arithmetic, which vary from
-    batch to batch. The coarse values (64 steps to a row's root mean square) are there for vectors of one text
-    that differ by more, such as those of another precision or scale: under the same noise their difference
-    would be seen, and tell the text.
+    batch to batch. The rounded vector (64 steps to a row's root mean square) separates vectors of one text that
+    differ by more, such as those of another precision or scale: under equal noise their difference would be
+    visible and reveal the text.
 
     Args:
-        X: (N, n) what ``texts`` were encoded to.
+        X: (N, n) vectors of ``texts``.
     """
     head = _text_head(encoder_fingerprint)
     for text, row in zip(texts, X, strict=True):
@@ -318,7 +321,7 @@ def text_digests(texts: Sequence[str], X: Embeddings, encoder_fingerprint: str) 
             shares = wide / largest
             rms = largest * math.sqrt(float((shares * shares).sum()) / shares.size)
         exponent = math.ceil(np.log2(rms)) - _CODE_BITS
-        # No value is larger than √n times the root mean square: an integer has place for it.
+        # No value exceeds √n times the root mean square, so the code fits an integer.
         code = np.rint(np.ldexp(wide, -exponent)).astype(_CODE)
         content = exponent.to_bytes(8, "little", signed=True) + code.tobytes()
         yield hashlib.sha256(
@@ -339,12 +342,13 @@ def keyed_stream(
     Args:
         ids: from `check_ids`.
         digests: from `row_digests` or `text_digests`, one for each id.
-        fingerprint: of everything that decides what a release is, `Protector.fingerprint`.
+        fingerprint: of everything that determines a release, `Protector.fingerprint`.
     """
     secret = key.secret_for_noise()
     cipher = key.cipher_for_noise(_derived_cipher)
     prefix = _PURPOSE + _framed(key.key_id.encode()) + _framed(fingerprint.encode())
     drawn = [
+        # 128 of HMAC's 256 bits: the width of an AES counter block.
         hmac.digest(secret, prefix + _framed(item) + digest, "sha256")[:16]
         for item, digest in zip(ids, digests, strict=True)
     ]
@@ -353,9 +357,10 @@ def keyed_stream(
 
 
 def _derived_cipher(key: NoiseKey) -> BlockCipher:
+    # A derived key, so that AES and HMAC never use the same one.
     purpose = _PURPOSE + b" cipher" + _framed(key.key_id.encode())
     return BlockCipher(hmac.digest(key.secret_for_noise(), purpose, "sha256"))
 
 
 def _framed(part: bytes) -> bytes:
-    return len(part).to_bytes(8, "little") + part
+    return len(part).to_bytes(8, "little") + part  # the length makes the concatenation unambiguous

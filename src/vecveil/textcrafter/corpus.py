@@ -1,7 +1,7 @@
 """Build the texts of the PII classifier: a PII corpus and plain texts, relabelled by a detector, 1:1.
 
-TextCrafter, Eq. 5 to 8: draw texts from both corpora, move the plain ones in which a detector finds PII to the
-others, and sample the larger class down.
+TextCrafter, Eq. 5 to 8: draw texts from both corpora, move plain texts with detected PII to the positives, and
+sample the larger class down.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def balanced_rows(positive: int, plain: int, rng: np.random.Generator) -> tuple[
     """Return row numbers of both classes, equally many: the larger is sampled down (TextCrafter, Eq. 8).
 
     Args:
-        positive, plain: rows of each class.
+        positive, plain: number of rows of each class.
         rng: draws the sample, without replacement; the rows keep their order.
     """
     size = min(positive, plain)
@@ -49,7 +49,7 @@ def balanced_rows(positive: int, plain: int, rng: np.random.Generator) -> tuple[
 
 
 def check_groups(groups: Any, rows: int, *, owner: str, param: str) -> npt.NDArray[Any]:
-    """Return ``groups`` as an array of integers or strings, one for each of ``rows`` rows."""
+    """Return ``groups`` as an array of integers or strings, one for each row."""
     array = np.asarray(groups)
     if array.shape != (rows,) or array.dtype.kind not in "iuU":
         constraint = f"{rows} integers or strings, one for each row"
@@ -61,10 +61,10 @@ def check_groups(groups: Any, rows: int, *, owner: str, param: str) -> npt.NDArr
 def row_groups(
     groups_positive: Any, groups_plain: Any, positive: int, plain: int, *, owner: str
 ) -> Indices:
-    """Return each row's group as a number, positives first; rows without given groups stand alone.
+    """Return each row's group as a number, positives first; rows without given groups are groups.
 
     Raises:
-        InvalidInputError: not one group a row, or the two are of different kinds.
+        InvalidInputError: not one group per row, or the two are of different types.
     """
     given = [
         None if groups is None else check_groups(groups, rows, owner=owner, param=param)
@@ -74,11 +74,12 @@ def row_groups(
         )
     ]
     known = [array for array in given if array is not None]
-    if len({array.dtype.kind == "U" for array in known}) > 1:
+    if len({array.dtype.kind == "U" for array in known}) > 1:  # NumPy would turn 1 into "1"
         got = " and ".join(str(array.dtype) for array in known)
         raise InvalidInputError.of(owner, "groups_plain", "of the kind of `groups_positive`", got,
                                    "One name in both is one group.")  # fmt: skip
     numbers, count = np.empty(0, dtype=np.int64), 0
+    # Numbered together: a name in both arguments is one group.
     if known:
         values, numbers = np.unique(np.concatenate(known), return_inverse=True)
         numbers, count = numbers.reshape(-1), len(values)
@@ -101,28 +102,29 @@ def split_by_group(
     *,
     owner: str,
 ) -> npt.NDArray[np.bool_]:
-    """Return which rows are held out: whole groups, with both classes on both sides.
+    """Return the mask of held-out rows: whole groups, with both classes on both sides.
 
-    The share is taken from groups with positives alone, with plain rows alone and with both, each apart.
+    The share is taken separately from groups with positives only, with plain rows only and with both.
 
     Args:
         groups: (N,) group numbers.
-        labels: (N,) whether a row is positive.
+        labels: (N,) True for positives.
         share: of the groups to hold out, in (0, 1).
-        rng: draws which.
+        rng: draws the groups.
 
     Raises:
-        InvalidInputError: the groups are too few to leave both classes on both sides.
+        InvalidInputError: too few groups for both classes on both sides.
     """
     values, index = np.unique(groups, return_inverse=True)
     index = index.reshape(-1)
     positives = np.bincount(index, weights=labels, minlength=len(values)) > 0
     plains = np.bincount(index, weights=~labels, minlength=len(values)) > 0
     out = np.zeros(len(values), dtype=bool)
-    # Split each kind of group apart, so that both sides keep the mixture.
+    # Each kind of group is split separately, so that both sides keep the mixture.
     for kind in (positives & plains, positives & ~plains, ~positives & plains):
         members = rng.permutation(np.flatnonzero(kind))
         if len(members) >= 2:
+            # at least one group on each side
             count = min(max(round(share * len(members)), 1), len(members) - 1)
             out[members[:count]] = True
     test: npt.NDArray[np.bool_] = out[index]
@@ -138,14 +140,14 @@ PII_ENTITIES = (
     "CREDIT_CARD", "CRYPTO", "EMAIL_ADDRESS", "IBAN_CODE", "IP_ADDRESS", "MAC_ADDRESS", "MEDICAL_LICENSE",
     "PHONE_NUMBER", "UK_NHS", "US_BANK_NUMBER", "US_DRIVER_LICENSE", "US_ITIN", "US_PASSPORT", "US_SSN",
 )  # fmt: skip
-"""Presidio's English types that need no model and point at a person, an account or a device.
+"""Presidio's English types that need no model and identify a person, an account or a device.
 
-DATE_TIME, URL and UUID are left out: plain text is full of dates and addresses of pages, and they name nobody.
+DATE_TIME, URL and UUID are excluded: they are frequent in plain text and identify nobody.
 """
 
 PII_MIN_SCORE = 0.35
-"""Above Presidio's patterns of mere form (at most 0.3 without a checksum or a word beside them that supports them:
-any seven digits may be a driving licence), below its telephone numbers (0.4)."""
+"""Above Presidio's format-only patterns (at most 0.3 without a checksum or a supporting word beside them: any seven
+digits may be a driving licence), below its telephone numbers (0.4)."""
 
 
 def pii_detector(
@@ -155,18 +157,15 @@ def pii_detector(
     language: str = "en",
     min_score: float = PII_MIN_SCORE,
 ) -> PresidioDetector:
-    """Return the detector that relabels plain texts when none is given.
+    """Return the default detector for relabelling plain texts.
 
-    Names of people and places are not found without a model: a plain text that holds only these stays plain.
+    Without a model it finds no names of people and places: a plain text with only these stays plain.
 
     Args:
-        entities: Presidio's types. Other languages know others; some of the default are English only.
-        model: None for pattern recognisers alone; the rest as for `vecveil.concepts.PresidioDetector`.
-        language: two letters.
-        min_score: finds below are left out; 0 takes every long number for PII.
-
-    Raises:
-        MissingDependencyError: presidio-analyzer is not installed.
+        entities: Presidio's types; some of the defaults are English only.
+        model: None for pattern recognisers alone; otherwise as for `vecveil.concepts.PresidioDetector`.
+        language: two-letter code.
+        min_score: matches below are dropped; 0 takes every long number for PII.
     """
     return PresidioDetector(
         entities, model=model, language=language, min_score=min_score, owner="pii_detector"
@@ -176,12 +175,11 @@ def pii_detector(
 def contains_pii(
     texts: Texts, detector: Detector | None = None, *, show_progress: bool | None = None
 ) -> npt.NDArray[np.bool_]:
-    """Return whether the detector finds anything in each text: (N,) bool.
+    """Return a (N,) bool array, True for texts in which the detector finds anything.
 
     Args:
         texts: N texts.
-        detector: anything with ``detect(texts)``, such as the NER engines of `vecveil.concepts`; None takes
-            `pii_detector`.
+        detector: with ``detect(texts)``, such as the NER engines of `vecveil.concepts`; None takes `pii_detector`.
         show_progress: a bar on stderr; None shows it on a terminal only.
     """
     checked = check_texts(texts, owner="contains_pii", min_rows=0)
@@ -191,17 +189,17 @@ def contains_pii(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PiiCorpus:
-    """Row numbers of the positives and of as many plain texts; it holds no text.
+    """Row numbers of the positives and of equally many plain texts; it holds no text.
 
     Attributes:
         pii_rows: rows of the PII corpus among the positives.
-        moved_rows: rows of the plain corpus among the positives: the detector found PII in them.
-        plain_rows: rows of the plain corpus that are plain.
-        positive_groups: (P,) a number for each text of the positives, in the order of `texts`; equal texts share it.
-        plain_groups: (Q,) the same for the plain ones, in the same numbering.
-        counts: how many texts were given, drawn, moved and kept.
+        moved_rows: rows of the plain corpus among the positives, in which the detector found PII.
+        plain_rows: rows of the plain corpus that stay plain.
+        positive_groups: (P,) a number for each positive text, in the order of `texts`; equal texts share it.
+        plain_groups: (Q,) the same for the plain texts, in the same numbering.
+        counts: numbers of texts given, drawn, moved and kept.
         seed: of both draws.
-        detector: what found the PII: its kind, types and lowest score.
+        detector: kind, types and lowest score of the detector.
     """
 
     pii_rows: Indices
@@ -218,20 +216,20 @@ class PiiCorpus:
         return f"PiiCorpus({each} of each class, {self.counts['moved']} plain texts moved)"
 
     def texts(self, pii_texts: Texts, plain_texts: Texts) -> tuple[list[str], list[str]]:
-        """Return positives and plain texts; the arguments are those of `label_corpus`."""
+        """Return positives and plain texts, from the arguments of `label_corpus`."""
         self._check(len(pii_texts), len(plain_texts))
         positive = [pii_texts[i] for i in self.pii_rows]
         positive += [plain_texts[i] for i in self.moved_rows]
         return positive, [plain_texts[i] for i in self.plain_rows]
 
     def vectors(self, pii: Embeddings, plain: Embeddings) -> tuple[Embeddings, Embeddings]:
-        """Return the positives' and the plain texts' vectors, given one for each text of `label_corpus`."""
+        """Return the vectors of positives and plain texts, from one for each text of `label_corpus`."""
         self._check(len(pii), len(plain))
         positive = np.concatenate([pii[self.pii_rows], plain[self.moved_rows]])
         return positive, plain[self.plain_rows]
 
     def to_record(self) -> dict[str, Any]:
-        """Return counts, detector and seed, JSON-ready; no text."""
+        """Return counts, detector and seed as JSON-ready values, without any text."""
         return {"counts": dict(self.counts), "detector": dict(self.detector), "seed": self.seed}
 
     def _check(self, pii: int, plain: int) -> None:
@@ -250,22 +248,21 @@ def label_corpus(
     seed: int = 0,
     show_progress: bool | None = None,
 ) -> PiiCorpus:
-    """Return which texts are positives and which plain, after relabelling, 1:1 (TextCrafter, Eq. 5 to 8).
+    """Return the positive and the plain texts after relabelling, 1:1 (TextCrafter, Eq. 5 to 8).
 
-    The labels of the PII corpus are taken as given; only plain texts are looked through.
+    The detector reads only plain texts; the labels of the PII corpus are trusted.
 
     Args:
         pii_texts: texts that hold PII.
         plain_texts: texts that should not.
-        detector: as for `contains_pii`. One whose spans belong to texts by position needs ``sample=None``.
-        sample: how many texts are drawn from each corpus; None, or more than there are, takes all.
-        seed: of this draw and of the one that makes the classes equal.
+        detector: as for `contains_pii`. One with spans by position needs ``sample=None``.
+        sample: number of texts to draw from each corpus; None, or more than exist, takes all.
+        seed: of this draw and of the one that balances the classes.
         show_progress: a bar on stderr; None shows it on a terminal only.
 
     Raises:
         InvalidInputError: a corpus is empty.
         ConceptError: the detector finds PII in every plain text.
-        MissingDependencyError: no detector is given and presidio-analyzer is not installed.
     """
     owner = "label_corpus"
     pii, plain = (
@@ -284,6 +281,7 @@ def label_corpus(
     drawn_pii, drawn_plain = (_draw(len(texts), size, rng) for texts in (pii, plain))
     concept = _concept(detector)
     drawn = [plain[i] for i in drawn_plain]
+    # Only drawn texts are scanned: detection is the slow part.
     flagged = contains_pii(drawn, concept, show_progress=show_progress)
     moved, kept = drawn_plain[flagged], drawn_plain[~flagged]
     if not kept.size:
@@ -291,6 +289,7 @@ def label_corpus(
                               f"{len(moved)} texts, in each of which the detector finds some",
                               "Nothing plain is left to learn from.",
                               "Give plain texts, or a detector with fewer types or a higher score.")  # fmt: skip
+    # Eq. 6 and 7: positives are the PII corpus and the flagged plain texts.
     rows_positive, rows_plain = balanced_rows(len(drawn_pii) + len(moved), len(kept), rng)
     # The positives are the PII corpus first, then the moved texts.
     from_pii = rows_positive < len(drawn_pii)
@@ -320,14 +319,14 @@ def label_corpus(
 
 
 def _concept(detector: Detector | None) -> Concept:
-    """Return the detector as a concept, which detects in blocks, checks the spans and shows a bar."""
+    """Return the detector as a concept, which adds blocks, checks of spans and a progress bar."""
     if isinstance(detector, Concept):
         return detector
     return Concept("PII", (pii_detector() if detector is None else detector,))
 
 
 def _described(concept: Concept) -> dict[str, Any]:
-    """Return the record of the detectors; of one that is the user's own, its type alone."""
+    """Return the records of the detectors; for the user's detector its type alone."""
     records = []
     for detector in concept.detectors:
         own = type(detector).__module__.startswith("vecveil.concepts.")

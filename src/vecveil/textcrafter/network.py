@@ -1,7 +1,7 @@
-"""ProtectPolicy in torch, to be trained: two branches of one transformer block each (TextCrafter, Eq. 10 to 16).
+"""The trainable policy network in torch: two branches of one transformer block each (TextCrafter, Eq. 10 to 16).
 
-Importing this module loads torch; the others of this folder import it inside functions. The network that is applied
-is `vecveil.mechanisms.policy.PolicyWeights`, whose arrays have the names of `state_dict` here.
+This module imports torch; the others of this folder import it inside functions. The trained network is applied by
+`vecveil.mechanisms.policy.PolicyWeights`, whose arrays have the names of `state_dict` here.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ except ImportError as error:
 
 __all__ = ["ProtectPolicy", "build_policy", "log_probability", "module_of", "to_weights"]
 
-_POSITION_DEVIATION = 0.02  # of the positions a network starts with, as in BERT
-_LOST = 1e-12  # a direction shorter than this has none: the first axis stands for it
+_POSITION_DEVIATION = 0.02  # standard deviation of initial positions, as in BERT
+_LOST = 1e-12  # a shorter vector has no direction: the first axis replaces it
 
 
 class ProtectPolicy(nn.Module):
@@ -32,9 +32,9 @@ class ProtectPolicy(nn.Module):
         tokens: T, a divisor of n.
         heads: of the attention; a divisor of n/T.
         hidden: units of the feed-forward part.
-        dropout: on attention weights, on what attention gives, inside and behind the feed-forward part.
-        generator: on the CPU, whatever the device: a seed then draws the same everywhere. Every first weight and
-            every dropout mask comes from it.
+        dropout: on attention weights, on the attention's output, inside and behind the feed-forward part.
+        generator: on the CPU for every device, so that a seed gives equal draws everywhere. All initial
+            weights and dropout masks come from it.
     """
 
     def __init__(
@@ -48,8 +48,8 @@ class ProtectPolicy(nn.Module):
     ) -> None:
         super().__init__()
         self.dimension, self.tokens, self.heads = dimension, tokens, heads
-        # A dropout for each branch: switching one branch to evaluation must leave the other's on.
-        # Both branches draw their first weights from one generator, in this order.
+        # Each branch has its dropout module: evaluation mode of one must not switch off the other's.
+        # Both draw their initial weights from one generator, in this order.
         self.mean, self.direction = (
             _Branch(dimension, tokens, heads, hidden, _Dropout(dropout, generator), generator)
             for _ in range(2)
@@ -57,29 +57,30 @@ class ProtectPolicy(nn.Module):
         self.log_sigma = nn.Parameter(torch.zeros(dimension))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return μ(e) and v(e), both (N, n), of vectors (N, n)."""
+        """Return μ(e) and v(e), both (N, n), for vectors (N, n)."""
         return self.mean(x), self.direction_of(x)
 
     def direction_of(self, x: Tensor) -> Tensor:
-        """Return v(e), (N, n) of norm 1 (Eq. 16); where the branch gives zeros, the first axis."""
+        """Return v(e), (N, n) of norm 1 (Eq. 16); the first axis where the branch gives zeros."""
         raw = self.direction(x)
         norms = torch.linalg.vector_norm(raw, dim=-1, keepdim=True)
         lost = norms < _LOST
         first = torch.zeros_like(raw)
         first[:, 0] = 1
+        # The inner where keeps 0/0 out of the gradient.
         out: Tensor = torch.where(lost, first, raw / torch.where(lost, 1.0, norms))
         return out
 
 
 def log_probability(d: Tensor, mean: Tensor, log_sigma: Tensor) -> Tensor:
-    """Return log π(d | e) of N(μ, diag σ²), summed over the last dimension."""
+    """Return log π(d | e) of N(μ, diag σ²), summed over the last dimension (Eq. 15)."""
     whitened = (d - mean) * (-log_sigma).exp()
     constant = 0.5 * math.log(2 * math.pi) * d.shape[-1]
     return -0.5 * whitened.square().sum(dim=-1) - log_sigma.sum() - constant
 
 
 class _Dropout(nn.Module):
-    """Dropout whose masks come from a generator of ours."""
+    """Dropout with masks from a given generator, which torch's own does not accept."""
 
     def __init__(self, share: float, generator: torch.Generator) -> None:
         super().__init__()
@@ -88,12 +89,13 @@ class _Dropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.kept == 1:
             return x
+        # Drawn on the CPU and moved: masks are the same on every device.
         mask = torch.empty(x.shape, dtype=x.dtype).bernoulli_(self.kept, generator=self.generator)
         return x * mask.div_(self.kept).to(x.device)
 
 
 class _Branch(nn.Module):
-    """A vector, cut into T tokens, through one transformer block and a linear layer over all tokens."""
+    """A vector, split into T tokens, through one transformer block and a linear layer over all tokens."""
 
     def __init__(
         self,
@@ -117,6 +119,7 @@ class _Branch(nn.Module):
         self.drop = drop
 
     def forward(self, e: Tensor) -> Tensor:
+        # Equal chunks of e become tokens, each with a learnable position.
         x = e.view(-1, *self.position.shape) + self.position
         y = self.norm1(x + self.drop(self.attention(x)))  # Eq. 12
         hidden = self.drop(nn.functional.gelu(self.expand(y)))  # Eq. 13
@@ -132,7 +135,7 @@ class _Attention(nn.Module):
         super().__init__()
         self.heads = heads
         self.qkv = _linear(width, 3 * width, generator)
-        with torch.no_grad():  # as torch starts its own attention
+        with torch.no_grad():  # the initialisation of nn.MultiheadAttention
             nn.init.xavier_uniform_(self.qkv.weight, generator=generator)
             self.qkv.bias.zero_()
         self.out = _linear(width, width, generator)
@@ -143,10 +146,10 @@ class _Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         rows, tokens, width = x.shape
         split = (rows, tokens, self.heads, width // self.heads)
-        if tokens == 1:  # softmax over one token is 1: queries and keys have no part in it
+        if tokens == 1:  # softmax over one token is 1: queries and keys have no influence
             weight, bias = self.qkv.weight[2 * width :], self.qkv.bias[2 * width :]
             values = nn.functional.linear(x, weight, bias).view(split)
-            mixed = values * self.drop(x.new_ones(rows, 1, self.heads, 1))
+            mixed = values * self.drop(x.new_ones(rows, 1, self.heads, 1))  # dropout of the weight 1
         else:
             q, k, v = (part.view(split).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1))
             scores = q @ k.transpose(-1, -2) / math.sqrt(width // self.heads)
@@ -156,7 +159,8 @@ class _Attention(nn.Module):
 
 
 def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
-    """Return a layer started as torch starts its own, but from ``generator``."""
+    """Return a layer with torch's default initialisation, drawn from ``generator``."""
+    # skip_init: the default initialisation would draw from torch's global generator.
     layer: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs)  # type: ignore[no-untyped-call]
     bound = 1 / math.sqrt(inputs)
     with torch.no_grad():
@@ -168,7 +172,7 @@ def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
 def build_policy(
     dimension: int, settings: PolicySettings, generator: torch.Generator
 ) -> ProtectPolicy:
-    """Return the network that training starts with, drawn from ``generator``, float32 on the CPU.
+    """Return the initial network, drawn from ``generator``, float32 on the CPU.
 
     Raises:
         InvalidInputError: T does not divide n, or the heads do not divide n/T.
@@ -181,7 +185,7 @@ def build_policy(
 
 
 def to_weights(module: ProtectPolicy) -> PolicyWeights:
-    """Return the network as arrays, by which it is applied and saved without torch."""
+    """Return the network as arrays that can be applied and saved without torch."""
     arrays = {
         name: tensor.detach().cpu().numpy().copy() for name, tensor in module.state_dict().items()
     }
@@ -189,7 +193,7 @@ def to_weights(module: ProtectPolicy) -> PolicyWeights:
 
 
 def module_of(weights: PolicyWeights, settings: PolicySettings) -> ProtectPolicy:
-    """Return the network with ``weights``; of ``settings`` only dropout is taken. It is set to evaluate."""
+    """Return the network with ``weights``, in evaluation mode; of ``settings`` only dropout is used."""
     hidden = len(weights.arrays["mean.expand.bias"])
     module = ProtectPolicy(
         weights.dimension,

@@ -1,4 +1,4 @@
-"""p(e): the probability that the text behind a vector holds PII, by a logistic regression on vectors."""
+"""PII classifier: a logistic regression p(e) = P(PII | e) on the vectors of texts."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ class HeldOutFigures:
     """Held-out figures of a classifier, each with interval and chance level.
 
     Attributes:
-        positive_rows, plain_rows: how many vectors of each class there were.
-        used_rows: of each class in the balanced sample; its vectors are what the weights come from.
-        held_out_rows: of both classes, on which the figures were measured.
-        accuracy: at p(e) ≥ 0.5; chance names the class that is more frequent among the rows fitted on.
-        macro_f1: the mean of both classes' F1; the same chance.
+        positive_rows, plain_rows: number of vectors of each class.
+        used_rows: number of each class in the balanced sample, which gives the weights.
+        held_out_rows: number of both classes behind the figures.
+        accuracy: at p(e) ≥ 0.5; chance names the more frequent class of the fitted rows.
+        macro_f1: mean of both classes' F1; the same chance.
         positive_f1: F1 of the PII class; chance says PII of every row.
         auc: area under the ROC curve; chance is 0.5.
         regularisation: λ, the inverse of scikit-learn's C.
         seed: of sample, split and bootstrap.
-        warnings: sentences on what makes p(e) doubtful; empty if nothing does.
+        warnings: sentences on what makes p(e) doubtful; may be empty.
     """
 
     positive_rows: int
@@ -65,7 +65,7 @@ class HeldOutFigures:
     warnings: tuple[str, ...] = ()
 
     def to_record(self) -> dict[str, Any]:
-        """Return the figures, JSON-ready."""
+        """Return the figures as JSON-ready values."""
         return {
             "rows": {
                 "positive": self.positive_rows,
@@ -91,24 +91,25 @@ def measure(
 
     Args:
         logits: (N,) of the held-out rows.
-        y: (N,) whether each is of the PII class.
+        y: (N,) True for the PII class.
         groups: (N,) group numbers, for the intervals.
-        fitted: the classes of the rows that the classifier was fitted on.
+        fitted: classes of the fitted rows.
         seed: of the bootstrap.
     """
-    answer = logits >= 0
+    answer = logits >= 0  # p(e) ≥ 0.5
     # Chance level: always answer the more frequent class.
     guess = np.full(len(y), bool(fitted.mean() >= 0.5))
     right = (answer == y).astype(np.float64)
     low, high = share_interval(right, groups)
     rows, pii = len(y), float(y.mean())
-    # F1 = 2 TP / (answered PII + is PII): a quotient of sums over rows, resampled by group like any share.
+    # F1 = 2 TP / (answered PII + is PII) is a quotient of sums, so groups can be resampled.
     hits, sizes = 2.0 * (answer & y), answer.astype(np.float64) + y
     f1_low, f1_high = cluster_bootstrap(hits, sizes, groups, seed=seed)
     value = float(right.mean())
     return {
         "accuracy": Estimate("accuracy", value, low, high, rows, float((guess == y).mean())),
         "macro_f1": macro_f1(y, answer, groups=groups, guess=guess, seed=seed),
+        # Chance of F1 when PII is said of every row: precision is its share, recall is 1.
         "positive_f1": Estimate(
             "F1 of PII", float(hits.sum() / sizes.sum()), f1_low, f1_high, rows, 2 * pii / (1 + pii)
         ),
@@ -126,8 +127,8 @@ def doubts(figures: Mapping[str, Estimate]) -> list[str]:
     ]
 
 
-MIN_ROWS = 20  # of each class: below it, a fifth held out is fewer than four
-_STEPS = 2000
+MIN_ROWS = 20  # of each class: with fewer, a held-out fifth has fewer than four
+_STEPS = 2000  # iterations of L-BFGS; normal fits need a few dozen
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -145,7 +146,7 @@ class PiiClassifier:
     held_out: HeldOutFigures | None = None
 
     def __post_init__(self) -> None:
-        weights = np.array(self.weights, dtype=np.float64)
+        weights = np.array(self.weights, dtype=np.float64)  # a copy: the caller's array stays writable
         if weights.ndim != 1 or not weights.size or not np.isfinite(weights).all():
             raise ValueError("classifier")
         if not np.isfinite(self.intercept):
@@ -161,7 +162,7 @@ class PiiClassifier:
 
     @property
     def dimension(self) -> int:
-        """Return n."""
+        """The dimension n."""
         return len(self.weights)
 
     def logit(self, X: Embeddings) -> npt.NDArray[np.float64]:
@@ -178,7 +179,7 @@ class PiiClassifier:
         return p
 
     def to_record(self) -> dict[str, Any]:
-        """Return the figures without the weights, JSON-ready."""
+        """Return the figures without the weights as JSON-ready values."""
         figures = None if self.held_out is None else self.held_out.to_record()
         return {"dimension": self.dimension, "held_out": figures}
 
@@ -193,24 +194,24 @@ def fit_pii_classifier(
     regularisation: float = 1.0,
     seed: int = 0,
 ) -> PiiClassifier:
-    """Return a logistic regression that tells ``positive`` from ``plain``, with its held-out figures.
+    """Return a logistic regression that separates ``positive`` from ``plain``, with its held-out figures.
 
-    The larger class is sampled down to the smaller (TextCrafter, Eq. 8). Figures come from a fit on the sample
-    without its held-out part, the weights from a second fit on all of it. Vectors are taken as they are, so that
-    the weights apply to e itself. Near chance the figures hold a warning; nothing is refused for it.
+    The larger class is sampled down to the smaller (TextCrafter, Eq. 8). The figures come from a fit on the sample
+    without its held-out part, the weights from a second fit on all of it. Vectors are not standardised, so the
+    weights apply to e itself. Near chance the figures hold a warning, not an error.
 
     Args:
         positive: (P, n) vectors of texts with PII, at least `MIN_ROWS`.
-        plain: (Q, n) vectors of texts without, at least `MIN_ROWS`.
+        plain: (Q, n) vectors of texts without PII, at least `MIN_ROWS`.
         groups_positive: (P,) groups; rows of one group, such as the two halves of a pair, are held out together.
-            One name in both arguments is one group. None makes each row its own group.
+            Equal names in both arguments are one group. None makes each row a group.
         groups_plain: (Q,) the same for ``plain``.
         held_out: share of the groups that is held out.
         regularisation: λ of the squared weights, the inverse of scikit-learn's C; larger makes p(e) flatter.
         seed: of sample, split and bootstrap.
 
     Raises:
-        InvalidInputError: a class is missing or too small, vectors are not finite, or the groups cannot be split.
+        InvalidInputError: a class is missing or too small, or the groups cannot be split.
         IncompatibleError: the two differ in dimension.
         MissingDependencyError: scikit-learn is not installed.
     """
@@ -231,7 +232,7 @@ def fit_pii_classifier(
     y = np.repeat([True, False], used)
     groups = groups[np.concatenate([rows_positive, len(positive) + rows_plain])]
     test = split_by_group(groups, y, share, rng, owner=owner)
-    # Figures need held-out rows; the weights that are kept use all rows.
+    # The figures need unseen rows; the weights in use may come from all rows.
     trial, converged = _fit(X[~test], y[~test], regularisation)
     figures = measure(trial.logit(X[test]), y[test], groups[test], y[~test], seed)
     weights, again = _fit(X, y, regularisation)
@@ -255,7 +256,7 @@ def fit_pii_classifier(
 
 
 def _class_rows(value: Any, owner: str, param: str, absence: str) -> Embeddings:
-    """Return the checked vectors of one class; too few are refused."""
+    """Return the checked vectors of one class; raise for too few."""
     checked = check_embeddings(value, owner=owner, param=param)
     if len(checked) < MIN_ROWS:
         why = f"This is {absence}: one class only." if not len(checked) else ""
@@ -266,7 +267,7 @@ def _class_rows(value: Any, owner: str, param: str, absence: str) -> Embeddings:
 
 
 def _fit(X: Array, y: Array, regularisation: float) -> tuple[PiiClassifier, bool]:
-    """Return the logistic regression of ``y`` on ``X``, and whether it converged."""
+    """Return the logistic regression of ``y`` on ``X``, and True if it converged."""
     try:
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.linear_model import LogisticRegression
@@ -274,7 +275,7 @@ def _fit(X: Array, y: Array, regularisation: float) -> tuple[PiiClassifier, bool
     except ImportError:
         raise MissingDependencyError("The PII classifier", "scikit-learn", "textcrafter") from None
     model = LogisticRegression(C=1 / regularisation, max_iter=_STEPS)
-    # One thread: sums in another order differ in their last bits.
+    # Several threads would add in a varying order: the last bits would differ between runs.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # read from n_iter_ below
         model.fit(X, y)

@@ -1,4 +1,4 @@
-"""One step of policy gradient (TextCrafter, Eq. 17, 18, 22, 23), and the learning curves that measure it."""
+"""Policy gradient of one step (TextCrafter, Eq. 17, 18, 22, 23), and the learning curves."""
 
 from __future__ import annotations
 
@@ -40,26 +40,26 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class LearningCurves:
-    """Learning curves: the measures of each epoch, the start first."""
+    """Learning curves: the measures of each epoch, beginning with those before training."""
 
     epochs: tuple[EpochMeasures, ...]
 
     @property
     def last(self) -> EpochMeasures:
-        """Return the measures of the last epoch, whose policy is kept."""
+        """The measures of the last epoch, whose policy is kept."""
         return self.epochs[-1]
 
     @property
     def best(self) -> EpochMeasures:
-        """Return the epoch with the highest reward, for comparison only."""
+        """The epoch with the highest reward, for comparison only."""
         return max(self.epochs, key=lambda epoch: -math.inf if epoch.reward is None else epoch.reward)
 
     def with_epoch(self, measures: EpochMeasures) -> Self:
-        """Return the curves with one epoch more."""
+        """Return the curves with one more epoch."""
         return type(self)((*self.epochs, measures))
 
     def to_record(self) -> dict[str, Any]:
-        """Return the curves, JSON-ready."""
+        """Return the curves as JSON-ready values."""
         return {
             "schema": TrainingRecord.SCHEMA,
             "epochs": [epoch.to_record() for epoch in self.epochs],
@@ -71,7 +71,7 @@ class LearningCurves:
         """Return the curves of a record.
 
         Raises:
-            DataFileError: it is no record of learning curves, or of another schema.
+            DataFileError: no record of learning curves, or another schema.
         """
         schema = record.get("schema") if isinstance(record, Mapping) else None
         if schema != TrainingRecord.SCHEMA:
@@ -79,7 +79,7 @@ class LearningCurves:
             raise DataFileError.of("LearningCurves", "record", constraint, repr(schema)[:40])
         try:
             epochs = [EpochMeasures.read(epoch, owner="LearningCurves") for epoch in record["epochs"]]
-            # Reports bear measures that are missing, training goes on from whole ones only.
+            # Reports tolerate missing measures; resuming training needs all of them.
             measures = [{**vars(epoch), "reward_training": 0.0}.values() for epoch in epochs]
             if any(None in each for each in measures):
                 raise ValueError("measures")
@@ -92,7 +92,7 @@ class LearningCurves:
 
 
 def orthogonal_part(d: Tensor, v: Tensor) -> Tensor:
-    """Return d⊥ = d − (d·v) v; twice, since the first time leaves a rounding error along v.
+    """Return d⊥ = d − (d·v) v, projected twice: the first projection leaves a rounding error along v.
 
     Args:
         d: (..., n).
@@ -103,13 +103,14 @@ def orthogonal_part(d: Tensor, v: Tensor) -> Tensor:
 
 
 def fixed_orthogonal(v: Tensor) -> Tensor:
-    """Return a unit vector orthogonal to each v: the axis that v leans on least, less its part along v.
+    """Return a unit vector orthogonal to each v: its least axis, less the part along v.
 
     Args:
         v: of norm 1, (..., n), n ≥ 2.
     """
     import torch
 
+    # The least coordinate is at most 1/√n, so the axis keeps a long orthogonal part.
     least = v.abs().argmin(dim=-1, keepdim=True)
     axis = torch.zeros_like(v).scatter_(-1, least, 1.0)
     part = orthogonal_part(axis, v)
@@ -120,20 +121,21 @@ def fixed_orthogonal(v: Tensor) -> Tensor:
 def perturbation(
     d: Tensor, v: Tensor, radius: float, resample: Callable[[], Tensor] | None = None
 ) -> Tensor:
-    """Return d* of each draw: norm ``radius``, orthogonal to v. What is NaN stays NaN.
+    """Return d* of each draw: norm ``radius``, orthogonal to v (TextCrafter, Eq. 17, 18). NaN stays NaN.
 
-    A draw that lies along v up to rounding has no d⊥ to speak of. It is drawn again, up to `REDRAWS` times, and
-    then replaced by `fixed_orthogonal`; under a normal distribution this has probability zero.
+    A draw along v up to rounding has no usable d⊥. It is redrawn up to `REDRAWS` times, then replaced by
+    `fixed_orthogonal`; under a normal distribution this has probability zero.
 
     Args:
         d: draws, (..., n), n ≥ 2.
-        v: of norm 1, the last dimensions of ``d`` or those that broadcast to it.
+        v: of norm 1, broadcastable to ``d``.
         radius: r > 0.
-        resample: returns other draws in the shape of ``d``; without it the fixed direction is taken at once.
+        resample: returns other draws in the shape of ``d``; None uses the fixed direction at once.
     """
     import torch
 
     v = v.expand_as(d)
+    # in float32 a nearly parallel d leaves only noise
     tolerance = degenerate_below(torch.finfo(d.dtype).eps)
     for attempt in range(REDRAWS + 1):
         part = orthogonal_part(d, v)
@@ -147,6 +149,7 @@ def perturbation(
     if not bool(lost.any()):
         scaled: Tensor = part * (radius / norms)
         return scaled
+    # The inner where keeps 0/0 out: NaN in an unused branch would still reach the gradient.
     unit: Tensor = torch.where(lost, fixed_orthogonal(v), part / torch.where(lost, 1.0, norms))
     return radius * unit
 
@@ -158,10 +161,10 @@ Indices = npt.NDArray[np.int64]
 
 
 def group_numbers(groups: Any, rows: int, *, owner: str) -> Indices | None:
-    """Return each row's group as a number from 0 on; None where none are given and every row stands alone.
+    """Return each row's group as a number from 0 on; None without groups.
 
     Raises:
-        InvalidInputError: not one group a row, or one group for all.
+        InvalidInputError: not one group per row, or one group for all.
     """
     if groups is None:
         return None
@@ -178,12 +181,12 @@ def hold_out(
 ) -> tuple[Indices, Indices]:
     """Return the rows to measure on and those to learn from, each in an order drawn from ``generator``.
 
-    Groups are held out in the drawn order, each if it still fits into a tenth of the rows, `HELD_OUT_ROWS` at most;
-    where none fits, the least of them.
+    Whole groups are held out in the drawn order, each if it still fits into a tenth of the rows and `HELD_OUT_ROWS`;
+    if none fits, the smallest one.
 
     Args:
         rows: N ≥ 2.
-        groups: (N,), numbers from 0 on, at least two; None lets every row stand alone.
+        groups: (N,), numbers from 0 on, at least two; None treats every row as a group.
         generator: gives one permutation, of the groups.
     """
     import torch
@@ -195,13 +198,14 @@ def hold_out(
     sizes = np.bincount(groups)
     drawn = torch.randperm(len(sizes), generator=generator).numpy()
     held_out, left = np.zeros(len(sizes), dtype=bool), most
-    # Take whole groups until a tenth of the rows is reached.
+    # A group that is too large is skipped; smaller ones after it may still fit.
     for group in drawn:
         if sizes[group] <= left:
             held_out[group] = True
             left -= sizes[group]
     if not held_out.any():
         held_out[drawn[np.argmin(sizes[drawn])]] = True
+    # Rows in the order of their groups in the permutation.
     place = np.empty(len(sizes), dtype=np.int64)
     place[drawn] = np.arange(len(sizes))
     order = np.argsort(place[groups], kind="stable")
@@ -209,13 +213,13 @@ def hold_out(
     return order[out], order[~out]
 
 
-_MEASURING = 0x7E57  # what the seed of the curves' draws differs by
+_MEASURING = 0x7E57  # xor of the seed: the curves' draws are independent of training's
 
 Array = npt.NDArray[Any]
 
 
 class NotFinite(ArithmeticError):
-    """Raised for a reward or gradient that is NaN or infinite; its text names the cause."""
+    """Raised for a NaN or infinite reward or gradient; its text names the cause."""
 
 
 class PolicyGradient:
@@ -224,8 +228,8 @@ class PolicyGradient:
     The loss is −E[(R − b) log π(d | e)], R − b held fixed: its gradient goes to μ and σ. With ``direction="learnt"``
     −E[R] is added, d held fixed: its gradient goes to v alone, through e'. The entropy bonus goes to σ.
 
-    The generator is on the CPU whatever the device, and everything random comes from it: first weights, which
-    vectors are held out, their order, dropout and draws. Its state is all that a checkpoint needs of chance.
+    The generator is on the CPU for every device and the only source of randomness: initial weights, held-out
+    vectors, their order, dropout and draws. A checkpoint needs no other random state.
 
     Args:
         X: unit vectors (N, n), N ≥ 2.
@@ -233,7 +237,7 @@ class PolicyGradient:
         centroids: (k, n).
         settings: of the policy.
         seed: of the generator.
-        groups: (N,) numbers of the groups that are held out whole; None lets every vector stand alone.
+        groups: (N,) numbers of groups that are held out whole; None treats every vector as a group.
     """
 
     def __init__(
@@ -255,7 +259,7 @@ class PolicyGradient:
         self.module: ProtectPolicy = build_policy(X.shape[1], settings, self.generator)
         self.module.to(self.device)
         if settings.direction == "untrained":
-            self.module.direction.requires_grad_(False)
+            self.module.direction.requires_grad_(False)  # the literal reading: v stays as drawn
         self._learning = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
         self._optimiser = _adam(torch, list(self._learning.values()), settings.learning_rate)
         self._batches = Batches(settings.batch_size)
@@ -268,17 +272,18 @@ class PolicyGradient:
         held_out, learnt = (torch.from_numpy(rows).to(self.device) for rows in split)
         self._held_out, self._held_out_targets = vectors[held_out], c[held_out]
         self._vectors, self._targets = vectors[learnt], c[learnt]
+        # The first v of the held-out vectors: the curves show how far training turns it.
         self.module.eval()
         with torch.no_grad():
             self._first_direction = self.module.direction_of(self._held_out)
 
     @property
     def steps(self) -> int:
-        """Return the number of steps of an epoch."""
+        """Number of steps of an epoch."""
         return -(-len(self._vectors) // self.settings.batch_size)
 
     def order(self) -> list[Tensor]:
-        """Return the batches of an epoch, as rows of the training vectors."""
+        """Return the batches of an epoch, as row numbers of the training vectors."""
         order = self._torch.randperm(len(self._vectors), generator=self.generator)
         return list(order.to(self.device).split(self.settings.batch_size))
 
@@ -286,13 +291,14 @@ class PolicyGradient:
         """Learn from one batch; return the means of its rewards, p(e') and drifts.
 
         Raises:
-            NotFinite: a reward or gradient is; the weights are as they were.
+            NotFinite: a reward or gradient is not finite; the weights are unchanged.
         """
         torch = self._torch
         self.module.train()
-        # An untrained direction must give the same v in every step: no dropout.
+        # An untrained direction must be the same in every step, so it has no dropout.
         self.module.direction.train(self.settings.direction == "learnt")
 
+        # Gradients accumulate over parts; when memory runs out the parts begin anew, smaller.
         def undo() -> None:
             self._optimiser.zero_grad(set_to_none=True)
 
@@ -301,6 +307,7 @@ class PolicyGradient:
 
         undo()
         parts = self._batches.run(len(batch), learn, undo=undo)
+        # Checked before the optimiser's step, so that the last good weights survive.
         for name, parameter in self._learning.items():
             gradient = parameter.grad
             if gradient is not None and not bool(
@@ -314,7 +321,7 @@ class PolicyGradient:
         return reward, p_pii, drift
 
     def add_gradient(self, rows: Tensor, share: float) -> Tensor:
-        """Add ``share`` of the gradient of these rows to the network's; return ``share`` of `step`'s means.
+        """Add ``share`` of these rows' gradient to the network's; return ``share`` of `step`'s means.
 
         Advantages are normalised among these rows.
         """
@@ -322,9 +329,10 @@ class PolicyGradient:
 
         torch, settings = self._torch, self.settings
         e, c = self._vectors[rows], self._targets[rows]
-        mean = self.module.mean(e)
+        mean = self.module.mean(e)  # μ(e), (rows, n)
         with torch.set_grad_enabled(settings.direction == "learnt"):
             v = self.module.direction_of(e)
+        # Draws are detached: the score-function estimator differentiates log π, not the sample.
         log_sigma = self.module.log_sigma
         sigma = log_sigma.detach().exp()
         self._check_policy(mean, sigma, v)
@@ -336,20 +344,23 @@ class PolicyGradient:
             return drawn
 
         d = draw()
+        # e' = e + d*; shape (draws, rows, n)
         protected = e + perturbation(d, v, settings.radius, draw)
         terms = self.reward.terms(e, protected, c)
         rewards = self.reward.total(terms)
         self._check_terms(terms, rewards)
-        # The baseline reduces variance; it does not depend on d.
+        # b does not depend on d, so it reduces variance without bias (Eq. 20 to 22).
         advantage = (rewards - self.reward.baseline(e, c)).detach()
         if settings.normalise_advantage:
             advantage = advantage - advantage.mean()
             advantage = advantage / (advantage.square().mean().sqrt() + 1e-8)
         loss = -(advantage * log_probability(d, mean, log_sigma)).mean()
+        # The entropy of N(μ, diag σ²) is Σ log σ plus a constant.
         if settings.entropy:
             loss = loss - settings.entropy * log_sigma.sum()
         if settings.direction == "learnt":  # log π does not depend on v; R does, through e'
             loss = loss - rewards.mean()
+        # `share` makes the gradients of a batch's parts sum to the batch mean.
         torch.autograd.backward(share * loss)
         with torch.no_grad():
             drift = 1 - torch.nn.functional.cosine_similarity(protected, e.expand_as(d), dim=-1)
@@ -380,22 +391,23 @@ class PolicyGradient:
         return f"A learning_rate smaller than {self.settings.learning_rate:g} keeps it in range."
 
     def measure(self, epoch: int, reward_training: float | None, seconds: float) -> EpochMeasures:
-        """Return the measures of the held-out vectors as the network is now.
+        """Return the measures of the held-out vectors for the current network.
 
         Raises:
             NotFinite: a reward is NaN or infinite.
         """
         torch = self._torch
         self.module.eval()
-        # The same draws at every epoch make the curves comparable.
+        # Equal draws at every epoch make the curves comparable.
         generator = torch.Generator().manual_seed(self.seed ^ _MEASURING)
         with torch.no_grad():
             parts = self._batches.run(
                 len(self._held_out), lambda i, j: self._measures(i, j, generator)
             )
         sums = torch.stack(parts).sum(dim=0) / len(self._held_out)
-        units = 2 * self.module.dimension  # means of μ/‖μ‖ and of v, behind the others
+        units = 2 * self.module.dimension  # the last columns: means of μ/‖μ‖ and of v
         means = sums[:-units].tolist()
+        # The norm of a mean of unit vectors: 1 if the policy ignores its input, near 0 if spread.
         mean_resultant, direction_resultant = sums[-units:].view(2, -1).norm(dim=1).tolist()
         names = ("reward", "reward_clean", "p_pii", "p_pii_clean", "drift", "cluster_distance",
                  "cluster_distance_clean", "deterministic_share", "direction_cosine")  # fmt: skip
@@ -410,7 +422,7 @@ class PolicyGradient:
         )
 
     def _measures(self, start: int, stop: int, generator: Any) -> Tensor:
-        """Return sums over rows: of the measures, in the order of `measure`, of μ/‖μ‖ and of v."""
+        """Return sums over rows of the measures (in the order of `measure`), of μ/‖μ‖ and of v."""
         torch, settings = self._torch, self.settings
         e, c = self._held_out[start:stop], self._held_out_targets[start:stop]
         mean, v = self.module(e)
@@ -422,6 +434,7 @@ class PolicyGradient:
         after, before = self.reward.terms(e, protected, c), self.reward.terms(e, e, c)
         rewards = self.reward.total(after)
         self._check_terms(after, rewards)
+        # Expected ‖d⊥‖² = ‖μ⊥‖² + Σ σ_i²(1 − v_i²); the first part's share is deterministic.
         fixed = orthogonal_part(mean, v).square().sum(dim=-1)
         spread = (sigma.square() * (1 - v.square())).sum(dim=-1)
         drift = 1 - torch.nn.functional.cosine_similarity(protected, e.expand_as(d), dim=-1)
@@ -434,7 +447,7 @@ class PolicyGradient:
         return sums
 
     def to_arrays(self) -> dict[str, Array]:
-        """Return the state that the next epoch depends on: weights, moments of Adam, generator."""
+        """Return the state that the next epoch depends on: weights, Adam's moments, generator."""
         arrays = {
             f"module.{name}": tensor.detach().cpu().numpy()
             for name, tensor in self.module.state_dict().items()
@@ -449,10 +462,11 @@ class PolicyGradient:
         """Restore the state that `to_arrays` returned after ``epoch``.
 
         Raises:
-                ValueError: an array is missing, unknown, not finite, or of another shape or dtype.
+            ValueError: an array is missing, unknown, not finite, or of another shape or dtype.
         """
         torch = self._torch
         expected = self.to_arrays()
+        # Adam has no moments before its first step, so a new optimiser cannot list them.
         for at, parameter in enumerate(self._learning.values()) if epoch else ():
             expected[f"adam.{at}.step"] = np.empty((), dtype=np.float32)
             for name in ("exp_avg", "exp_avg_sq"):

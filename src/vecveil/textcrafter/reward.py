@@ -30,27 +30,27 @@ __all__ = [
 Array = npt.NDArray[Any]
 
 _STARTS = 4  # of k-means; the one with the least inertia is kept
-_BLOCK = 2**22  # distances held at once: 32 MB
+_BLOCK = 2**22  # numbers held at once: 32 MB
 
 
 def plain_centroids(
     plain: Embeddings, *, clusters: int = 8, seed: int = 0, most: int = 20_000, least: int = 5
 ) -> npt.NDArray[np.float64]:
-    """Return the centroids of k-means on ``plain``: (k, n) float64, sorted by how many rows they stand for.
+    """Return the centroids of k-means on ``plain``: (k, n) float64, largest cluster first.
 
-    Centroids are means of vectors: shorter than 1 where the vectors have norm 1.
+    Centroids are means of vectors: shorter than 1 for vectors of norm 1.
 
     Args:
         plain: (Q, n) vectors of texts without PII.
         clusters: k ≥ 1. More puts targets nearer to each vector, and each stands for fewer texts.
-        seed: of the sample and of k-means, which run on one thread: one seed, one result.
-        most: of more rows, a sample of as many is clustered.
-        least: a cluster of fewer rows is left out, so that there can be fewer than k: the centroid of a single row is
-            that row, and protector files hold the centroids. With fewer than ``least`` rows for each of k clusters
-            the largest alone is kept.
+        seed: of the sample and of k-means, which runs on one thread: one seed, one result.
+        most: more rows are sampled down to this number.
+        least: smaller clusters are dropped, so the result can have fewer than k rows: the centroid of one row is that
+            row, and protector files hold the centroids. With fewer than ``least`` rows for each of k clusters
+            only the largest is kept.
 
     Raises:
-        InvalidInputError: fewer distinct rows than clusters; k is not lowered behind the caller's back.
+        InvalidInputError: fewer distinct rows than clusters.
         MissingDependencyError: scikit-learn is not installed.
     """
     owner = "plain_centroids"
@@ -63,7 +63,7 @@ def plain_centroids(
     if len(checked) > most:
         checked = checked[np.sort(rng.choice(len(checked), most, replace=False))]
     X = checked.astype(np.float64)
-    # k-means with fewer distinct rows than clusters would return empty clusters.
+    # With fewer distinct rows k-means would return empty clusters; lowering k is the caller's choice.
     distinct = _distinct(X, k)
     if distinct < k:
         raise InvalidInputError.of(owner, "clusters", f"at most {distinct}, the number of distinct rows", k,
@@ -75,7 +75,7 @@ def plain_centroids(
         raise MissingDependencyError(
             "Clustering plain vectors", "scikit-learn", "textcrafter"
         ) from None
-    # One thread: sums in another order differ in their last bits.
+    # Several threads would add in a varying order: the last bits would differ between runs.
     with threadpool_limits(1):
         model = KMeans(k, n_init=_STARTS, random_state=int(rng.integers(2**31)))
         model.fit(X)
@@ -88,17 +88,17 @@ def plain_centroids(
 
 
 def nearest(X: Embeddings, centroids: Array) -> npt.NDArray[np.int64]:
-    """Return the row of the nearest centroid for each row of ``X`` (N, n): (N,); the first of equals.
+    """Return the row of the nearest centroid for each row of ``X``, (N,); the first of equals.
 
     Args:
-        X: (N, n) vectors.
+        X: (N, n).
         centroids: (k, n).
     """
     owner = "nearest"
     targets = check_embeddings(centroids, owner=owner, param="centroids", min_rows=1)
     checked = check_embeddings(X, owner=owner, param="X", dimension=targets.shape[1])
     targets = targets.astype(np.float64)
-    # ‖e − c‖² without ‖e‖², which is the same for every c.
+    # ‖e − c‖² without ‖e‖², which is equal for every c.
     squares = np.einsum("kn,kn->k", targets, targets)
     step = max(1, _BLOCK // max(targets.shape))
     rows = np.empty(len(checked), dtype=np.int64)
@@ -109,13 +109,14 @@ def nearest(X: Embeddings, centroids: Array) -> npt.NDArray[np.int64]:
 
 
 def least_pii(centroids: Array, classifier: PiiClassifier) -> int:
-    """Return the row of the centroid with the least p: the target where one cluster serves all."""
-    return int(classifier.logit(centroids).argmin())
+    """Return the row of the centroid with the least p, the target if one cluster serves all."""
+    return int(classifier.logit(centroids).argmin())  # sigmoid is monotone: no need to apply it
 
 
 def _distinct(X: Array, enough: int) -> int:
-    """Return how many rows of ``X`` differ, counting no further than ``enough``."""
+    """Return the number of distinct rows of ``X``, counted up to ``enough``."""
     seen: set[bytes] = set()
+    # −0.0 and 0.0 are equal numbers with different bytes
     for row in X + 0.0:  # −0.0 and 0.0 are one number
         seen.add(row.tobytes())
         if len(seen) >= enough:
@@ -128,7 +129,7 @@ class RewardTerms(NamedTuple):
 
     Attributes:
         distance: ‖e' − e‖.
-        p_pii: p(e'), the classifier's probability of PII.
+        p_pii: p(e').
         cluster: ‖e' − c‖.
     """
 
@@ -158,7 +159,7 @@ class Reward:
 
         weights = torch.from_numpy(np.array(classifier.weights, dtype=np.float64))
         weights = weights.to(device, dtype or torch.float32)
-        # A weight beyond the dtype's range would give p = 0 or 1, and NaN in its gradient: let p itself say so.
+        # A weight beyond the dtype's range would saturate p and its gradient: NaN makes it visible.
         self._weights = torch.where(weights.isfinite(), weights, torch.nan)
         self._intercept = classifier.intercept
         self._settings = settings
@@ -191,7 +192,7 @@ class Reward:
 def target_centroids(
     X: Embeddings, centroids: Embeddings, classifier: PiiClassifier, settings: PolicySettings
 ) -> npt.NDArray[np.float64]:
-    """Return c of each row of ``X``, (N, n): the nearest centroid, or for all the one with the least p."""
+    """Return c of each row of ``X``, (N, n): the nearest centroid, or one with the least p for all."""
     if settings.cluster == "fixed":
         rows = np.full(len(X), least_pii(centroids, classifier))
     else:
@@ -201,13 +202,14 @@ def target_centroids(
 
 
 def reward_lower_bound(e: Any, c: Any, settings: PolicySettings) -> Any:
-    """Return −(α r + β + γ(‖e − c‖ + r)), which no R of a perturbation of norm r falls below (Lemma 2).
+    """Return −(α r + β + γ(‖e − c‖ + r)), a lower bound of R for perturbations of norm r (Lemma 2).
 
     Args:
         e: vectors (..., n), NumPy.
-        c: their centroids, in a shape that broadcasts to it.
+        c: their centroids, broadcastable to ``e``.
         settings: α, β, γ and r.
     """
+    # p ≤ 1, and ‖e' − c‖ ≤ ‖e − c‖ + r by the triangle inequality.
     s = settings
     apart = np.linalg.norm(np.asarray(e) - np.asarray(c), axis=-1)
     return -(s.alpha * s.radius + s.beta + s.gamma * (apart + s.radius))

@@ -1,4 +1,4 @@
-"""The settings of a policy: its shape, its reward and how it is trained."""
+"""Settings of a policy: shape, reward and training."""
 
 from __future__ import annotations
 
@@ -22,28 +22,27 @@ class PolicySettings:
     The paper prints none of these numbers; the defaults are ours.
 
     Attributes:
-        radius: r > 0, the norm of every perturbation. Vectors have norm 1, so r = 1 moves each as far as it is long.
-        tokens: T, into how many equal chunks a vector is split; must divide n. 1 is the literal reading, over which
+        radius: r > 0, the norm of every perturbation. Vectors have norm 1, so r = 1 moves each by its length.
+        tokens: T, the number of equal chunks of a vector; must divide n. 1 is the literal reading, over which
             attention is the identity.
         heads: of the attention; must divide n/T. None takes the largest of 8, 4, 2, 1 that does.
         expansion: hidden units of the feed-forward part over n/T.
-        dropout: of attention and feed-forward part, while training.
-        alpha: α ≥ 0, weight of ‖e' − e‖ in the reward. It is constant, since ‖e' − e‖ = r: it moves the reward, not
-            the policy.
+        dropout: of attention and feed-forward part in training.
+        alpha: α ≥ 0, weight of ‖e' − e‖ in the reward. ‖e' − e‖ = r is constant: α changes the reward, not the policy.
         beta: β ≥ 0, weight of p(e'), the classifier's probability of PII.
         gamma: γ ≥ 0, weight of ‖e' − c‖, c the centroid of a cluster of plain texts.
         clusters: k of k-means on plain embeddings.
         cluster: c is the ``nearest`` centroid to e, or one ``fixed`` for all: the one with the least p.
-        baseline_scale, baseline_offset: a and c of the baseline b = a · R(e) + c. While ``normalise_advantage`` is True
-            the offset does nothing: the mean that is subtracted holds it.
+        baseline_scale, baseline_offset: a and c of the baseline b = a · R(e) + c. ``normalise_advantage`` subtracts
+            a mean that contains the offset, so the offset then has no effect.
         entropy: weight ≥ 0 of the entropy of N(μ, σ²) beside the objective.
-        normalise_advantage: whether the advantages of a batch are brought to mean 0 and deviation 1.
-        direction: log π(d | e) does not depend on v, so the policy gradient alone leaves its branch as it was drawn:
+        normalise_advantage: scale the advantages of a batch to mean 0 and deviation 1.
+        direction: log π(d | e) does not depend on v, so the policy gradient alone leaves its branch as initialised:
             ``untrained``, the literal reading, whose loss is −E[(R − b) log π(d | e)], R − b held fixed. ``learnt``
             adds −E[R], whose gradient is taken with respect to v alone, d held fixed: through p(e') and ‖e' − c‖.
-        draws: perturbations drawn for each vector and step.
+        draws: perturbations for each vector and step.
         epochs, batch_size, learning_rate: of Adam.
-        initial_log_sigma: where log σ starts, in every coordinate.
+        initial_log_sigma: initial log σ of every coordinate.
         device: ``auto``, ``cpu``, ``cuda``, ...
     """
 
@@ -84,6 +83,7 @@ class PolicySettings:
             raise InvalidInputError.of(owner, "dropout", "in [0, 1)", dropout)
         for name in ("baseline_scale", "baseline_offset", "initial_log_sigma"):
             value = getattr(self, name)
+            # bool is an int in Python: True would pass as 1.
             if (
                 isinstance(value, bool)
                 or not isinstance(value, int | float)
@@ -99,7 +99,7 @@ class PolicySettings:
             raise InvalidInputError.of(owner, "normalise_advantage", "True or False", got)
 
     def heads_for(self, dimension: int) -> int:
-        """Return the number of heads for vectors of ``dimension``; refuses what does not divide.
+        """Return the number of heads for vectors of ``dimension``.
 
         Raises:
             InvalidInputError: T does not divide n, or the heads do not divide n/T.
@@ -117,5 +117,5 @@ class PolicySettings:
         return self.heads
 
     def to_record(self) -> dict[str, Any]:
-        """Return the settings, JSON-ready."""
+        """Return the settings as JSON-ready values."""
         return asdict(self)

@@ -1,4 +1,4 @@
-"""Train a policy: vectors, classifier and centroids in, weights and learning curves out."""
+"""Train a policy from vectors, a classifier and centroids to weights and learning curves."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ Array = npt.NDArray[Any]
 
 
 def array_digest(*arrays: Array) -> str:
-    """Return SHA-256 over dtypes, shapes and values."""
+    """Return the SHA-256 of dtypes, shapes and values."""
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(f"{array.dtype.str}{array.shape}".encode())
@@ -64,15 +64,15 @@ def array_digest(*arrays: Array) -> str:
 
 
 class PolicyCheckpoint:
-    """The checkpoint of a training: a folder whose one file holds all that the next epoch depends on.
+    """The checkpoint of a training: a folder with one file that holds everything the next epoch depends on.
 
     ``policy.safetensors`` has weights, Adam's moments, the generator's state and, in its header, the identity and the
-    curves so far; it is replaced as a whole after every epoch, so that a crash leaves the last epoch or the one before.
-    ``training.json`` repeats the header for people and is never read. Nothing that is read here can run code.
+    curves so far; it is replaced atomically after every epoch, so a crash leaves the last epoch or the one before.
+    ``training.json`` repeats the header for people and is never read. Reading a checkpoint cannot run code.
 
     Args:
-        folder: made, readable by its owner only, at the first write.
-        identity: what must agree before training goes on from it: settings, seed, digests of the data. JSON-ready.
+        folder: created, readable by its owner only, at the first write.
+        identity: what must agree before training resumes: settings, seed, digests of the data. JSON-ready.
     """
 
     def __init__(self, folder: str | os.PathLike[str], identity: Mapping[str, Any]) -> None:
@@ -80,6 +80,7 @@ class PolicyCheckpoint:
             got = "an empty name" if isinstance(folder, str) else type(folder).__name__
             raise InvalidInputError.of(_OWNER, "checkpoint", "the path of a folder", got)
         self.folder = Path(folder)
+        # tuples become lists, as in the file
         self.identity: dict[str, Any] = json.loads(json.dumps(dict(identity)))
 
     @property
@@ -87,10 +88,10 @@ class PolicyCheckpoint:
         return self.folder / _STATE
 
     def load(self) -> tuple[dict[str, Array], LearningCurves] | None:
-        """Return the arrays and curves of the last epoch, or None if there is none yet.
+        """Return the arrays and curves of the last epoch, or None without a checkpoint.
 
         Raises:
-            DataFileError: it is of other data, settings or another seed, or damaged.
+            DataFileError: of other data, settings or another seed, or damaged.
         """
         try:
             if not self._path.exists():
@@ -108,7 +109,7 @@ class PolicyCheckpoint:
             curves = LearningCurves.from_record(json.loads(header["curves"]))
             if not curves.epochs:
                 raise ValueError("epochs")
-        except Exception as error:  # safetensors raises its own
+        except Exception as error:  # safetensors has its own exceptions
             raise self.damaged() from error
         if schema != SCHEMA:
             raise DataFileError.of(
@@ -122,7 +123,7 @@ class PolicyCheckpoint:
             other = stored.get(key)
             if other == expected:
                 continue
-            if isinstance(expected, dict) and isinstance(other, dict):  # name the setting
+            if isinstance(expected, dict) and isinstance(other, dict):  # report the setting, not the dict
                 key, expected, other = next(
                     (name, expected.get(name), other.get(name))
                     for name in sorted({*expected, *other})
@@ -135,7 +136,7 @@ class PolicyCheckpoint:
                         f"{str(self.folder)[:200]}.")  # fmt: skip
 
     def save(self, arrays: Mapping[str, Array], curves: LearningCurves) -> None:
-        """Replace the folder's file by this epoch's."""
+        """Replace the folder's file with this epoch's."""
         from safetensors.numpy import save as to_bytes
 
         record = curves.to_record()
@@ -147,7 +148,7 @@ class PolicyCheckpoint:
         whole = {"schema": SCHEMA, "identity": self.identity, "curves": record}
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # Written by us, not by safetensors: a full disk is then an OSError.
+            # write_bytes, not safetensors' writer: atomic, and a full disk is an OSError.
             write_bytes(self._path, to_bytes(dict(arrays), metadata=header), mode=0o600)
             text = json.dumps(whole, indent=1) + "\n"
             write_bytes(self.folder / _RECORD, text.encode(), mode=0o600)
@@ -157,7 +158,7 @@ class PolicyCheckpoint:
                                    f"{self.folder.name}: {reason}") from error  # fmt: skip
 
     def damaged(self) -> DataFileError:
-        """Return the error for a file that cannot be read as one of these."""
+        """Return the error for an unreadable checkpoint."""
         return DataFileError.of(_OWNER, "checkpoint", "a folder that a training has written",
                     f"{self.folder.name}, which cannot be read as one", fix="Remove the folder.")  # fmt: skip
 
@@ -166,7 +167,7 @@ def forget_checkpoint(folder: Path) -> None:
     """Remove the files of a finished training, and the folder if nothing else is in it."""
     for name in (_STATE, _RECORD):
         (folder / name).unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # not empty: what else is there is somebody's own
+    with contextlib.suppress(OSError):  # not empty: other files are not ours to remove
         folder.rmdir()
 
 
@@ -175,9 +176,9 @@ class TrainedPolicy:
     """The outcome of a training.
 
     Attributes:
-        weights: of the last epoch, to be applied without torch.
-        curves: what each epoch reached.
-        settings, seed: what it was trained with.
+        weights: of the last epoch, applicable without torch.
+        curves: measures of each epoch.
+        settings, seed: as given.
         seconds: of training, over all runs.
     """
 
@@ -201,11 +202,11 @@ def train_policy(
 ) -> TrainedPolicy:
     """Return the policy that a one-step policy gradient reaches on ``X`` (TextCrafter, Eq. 15 to 23).
 
-    For each vector raw noise d ~ N(μ(e), diag σ²) is drawn, the perturbation d* formed of it and the reward R taken;
-    the loss is −(R − b) · log π(d | e), d held fixed. The reference direction v has no part in log π: see
-    `PolicySettings.direction`. A tenth of the vectors, 2,000 at most, is held out: the curves are measured on it.
-    It is held out of the policy; p(e) is what ``classifier`` gives, whatever that was fitted on.
-    The same arguments give the same arrays, on one kind of device.
+    Each vector gets raw noise d ~ N(μ(e), diag σ²), the perturbation d* of it and the reward R; the loss is
+    −(R − b) · log π(d | e), d held fixed. The reference direction v does not enter log π: see
+    `PolicySettings.direction`. A tenth of the vectors, at most 2,000, is held out for the curves. It is held out
+    of the policy only: ``classifier`` may have been fitted on it. Equal arguments give equal arrays, on one kind of
+    device.
 
     Args:
         X: vectors to protect, (N, n) float32 or float64, rows of norm 1 within 0.01, N ≥ 2 and n ≥ 2.
@@ -213,10 +214,10 @@ def train_policy(
         centroids: of clusters of plain vectors, (k, n).
         settings: shape, reward and schedule.
         groups: (N,) integers or strings; rows of one group, such as the two halves of a pair, are held out together.
-            None lets every row stand alone.
-        seed: of everything random.
-        checkpoint: folder that is replaced after every epoch. The same call goes on from it and ends with the same
-            arrays as one that was not interrupted.
+            None treats every row as a group.
+        seed: of all random draws.
+        checkpoint: folder that is replaced after every epoch. The same call resumes from it and ends with the arrays
+            of an uninterrupted one.
         show_progress: a bar with reward, p(PII) and drift; None shows it on a terminal only.
 
     Raises:
@@ -230,6 +231,7 @@ def train_policy(
     seed = check_count(seed, owner=_OWNER, param="seed", minimum=0, maximum=2**63 - 1)
     numbers = group_numbers(groups, len(X), owner=_OWNER)
     kept = None
+    # Digests in place of the data: a checkpoint must not hold texts or vectors.
     if checkpoint is not None:
         identity = {
             "rows": len(X),
@@ -243,7 +245,7 @@ def train_policy(
         }
         kept = PolicyCheckpoint(checkpoint, identity)
     import_torch("Training a policy", "textcrafter")
-    # Sums on several threads differ in their last bits.
+    # Several threads would add in a varying order: the last bits would differ between runs.
     with one_thread():
         return _train(X, classifier, centroids, settings, seed, numbers, kept, show_progress)
 
@@ -259,6 +261,7 @@ def _train(
     show: bool | None,
 ) -> TrainedPolicy:
     stored = kept.load() if kept is not None else None
+    # Built even when resuming: the restore checks the arrays against this network's shapes.
     learner = PolicyGradient(X, classifier, centroids, settings, seed, groups)
     at, curves, before = (0, 0), LearningCurves(()), 0.0
     if kept is not None and stored is not None:
@@ -268,7 +271,7 @@ def _train(
         except (ValueError, RuntimeError) as error:  # torch's own, for a state of the generator
             raise kept.damaged() from error
         at, before = (curves.last.epoch, 0), curves.last.seconds or 0.0
-    start = time.perf_counter() - before
+    start = time.perf_counter() - before  # seconds of earlier runs count
     steps = learner.steps
     note = ""
     try:
@@ -283,7 +286,7 @@ def _train(
         rewards: list[float] = []
         for number in bar:
             at = (number // steps + 1, number % steps + 1)
-            # A checkpoint is written between epochs, so the order is drawn at their start.
+            # Checkpoints fall between epochs, so the order of an epoch is drawn at its start.
             if at[1] == 1:
                 order, rewards = learner.order(), []
             reward, p_pii, drift = learner.step(order[at[1] - 1])
