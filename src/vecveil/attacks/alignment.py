@@ -41,12 +41,9 @@ _RIDGE_CUT_OFF = 1e-12  # drops rounding errors only; the penalty handles weak d
 
 @dataclass(frozen=True, eq=False)
 class AffineMap:
-    """The map y -> (y - source) @ weights + target.
+    """The map y -> (y - source) @ weights + target, with weights (m, n).
 
     Attributes:
-        weights: (m, n).
-        source: (m,) subtracted from released vectors.
-        target: (n,) added to recovered ones.
         choice: Chosen variant, in words.
         reach: (n, r) orthonormal directions that the map reaches; None: all.
     """
@@ -173,12 +170,11 @@ class Alignments:
 class AlignmentAttack(Attack[PairedVectors, CandidateVectors]):
     """Learn the map back from known pairs and match every released vector with the pool.
 
-    The attacker lacks a key; it holds released vectors whose clean ones it knows, and a stolen
-    store. With a release oracle it makes its own pairs, one release of each vector.
+    The attacker lacks a key; it holds a stolen store and released vectors whose clean ones it knows. With a release
+    oracle it makes its own pairs, one release of each vector.
 
-    Estimates: ``top_1`` with the most pairs (the main one), ``mrr`` and ``cosine`` with the same,
-    and ``top_1_of_10`` and so on with fewer. ``cosine`` is the mean cosine of recovered and true clean
-    vectors. Equal scores are put into random order.
+    Estimates: ``top_1`` with the most pairs (the main one), ``mrr`` and ``cosine`` (the mean cosine of recovered and
+    true clean vectors) with the same, and ``top_1_of_10`` and so on with fewer.
     """
 
     family = "alignment"

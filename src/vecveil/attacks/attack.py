@@ -234,15 +234,12 @@ Finding = AttackFinding
 
 @dataclass(frozen=True, eq=False)
 class AttackResult:
-    """Result of one attack, with intervals and chance levels.
+    """Result of one attack: the fields of its `AttackFinding`, with intervals and chance levels.
 
     Attributes:
-        estimates: By name, the main one first: ``r_precision`` for token inference.
-        terms: Counts and hits per token, in the order of the label columns; token inference only.
         adaptive: Whether the attack drew fresh releases while training.
         seconds: Wall-clock seconds of fitting and scoring.
-        details: Choices made while fitting.
-        examples: (original, reconstruction) pairs, reconstruction only; never written by `to_record`.
+        examples: Never written by `to_record`.
     """
 
     name: str
@@ -317,12 +314,11 @@ class Attack(ABC, Generic[Train, Test]):
     splits the training texts, draws all seeds and builds the result, for every attack alike.
 
     Attributes:
-        name: Unique; stands in reports.
+        name: Unique name for reports.
         description: One sentence for the report.
-        family: One of `FAMILIES`.
         cost: Cost of the attack to an attacker, in a few words.
         source: The paper that the attack comes from, or the reason that it is ours.
-        state_type: Class of what `_fit` returns: a dataclass of arrays and numbers (nested ones included), a class
+        state_type: Class of the state that `_fit` returns: a dataclass of arrays and numbers, nested or not, a class
             with ``save(folder)`` and ``load(folder)``, or a mapping from the names of parts to such classes.
     """
 
@@ -419,7 +415,7 @@ class Attack(ABC, Generic[Train, Test]):
 
     def _settings(self) -> Mapping[str, Any]:
         """Return the settings that a checkpoint must agree with; numbers and strings."""
-        # Public attributes only: callables and the device cannot be compared between runs.
+        # Private attributes do not identify a state: callables, for example, cannot be compared.
         return {k: v for k, v in sorted(vars(self).items()) if not k.startswith("_")}
 
     def _identity(

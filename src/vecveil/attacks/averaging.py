@@ -62,9 +62,7 @@ def mean_of_releases(release: Release, k: int) -> Release:
 class _RepeatedReleases(WrappedAttack):
     """A token-inference attack on vectors that are computed from ``k`` releases of each text.
 
-    Args:
-        k: Releases of each text that the attacker has; 1 is the inner attack itself.
-        inner: A token-inference attack; None takes `LinearAttack`, the cheapest that is strong.
+    With k = 1 it is the inner attack itself; ``inner`` defaults to `LinearAttack`, the cheapest that is strong.
     """
 
     family = "averaging"
@@ -149,7 +147,6 @@ class RepeatedVectors(LabelledVectors):
         return cls(mean, L, groups, releases=releases)
 
     def take(self, rows: Any) -> RepeatedVectors:
-        """Return the given rows."""
         part = super().take(rows)
         releases = self.releases[rows]
         return RepeatedVectors(part.X, part.L, part.groups, part.without, part.further, releases)
@@ -307,12 +304,10 @@ def blocks(N: int, k: int, n: int) -> Iterator[slice]:
 def fit_locator(
     X: Embeddings, held: Embeddings, k: int, knowledge: Knowledge, rng: np.random.Generator
 ) -> Locator:
-    """Return the estimator from k releases, fitted on training texts.
+    """Return the estimator from k releases, fitted on clean vectors ``X``, (N, n).
 
-    Args:
-        X: (N, n) clean vectors.
-        held: (M, n) clean vectors of other texts: the penalty, the use of the equations and the error are measured on
-            the first 64 to 256 of them, fewer the larger k.
+    The penalty, the use of the equations and the error are measured on the first 64 to 256 of the clean vectors
+    ``held`` of other texts, fewer the larger k.
     """
     held = held[: int(np.clip(_TRIED // k, *_HELD))]
     truth = held.astype(np.float64)
@@ -363,9 +358,7 @@ def fit_locator(
 class _Seen:
     """Moments of several releases of each training text; names as in `Locator`.
 
-    Attributes:
-        means: (N, n) mean release of each text, less ``mean``.
-        noise: (n, n) covariance of releases of one text around their expectation.
+    ``means`` are the (N, n) mean releases less ``mean``, ``noise`` the (n, n) covariance within texts.
     """
 
     mean: FloatArray

@@ -204,12 +204,7 @@ class LikelihoodMatching(_ExpectedReleaseMatching):
 
 @dataclass(frozen=True)
 class _FixedNorm:
-    """Distance of releases from their clean vectors.
-
-    Attributes:
-        norm: Median of ‖y − x‖.
-        spread: Distance of the quartiles of ‖y − x‖, as a share of the median; 0 where the median is 0.
-    """
+    """Median of ‖y − x‖, and the distance of its quartiles as a share of it; 0 where the median is 0."""
 
     norm: float
     spread: float

@@ -26,11 +26,7 @@ _PENALTIES = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # shares of the largest 
 class Denoiser:
     """The affine map y -> centre + (y - mean) @ weights from released vectors to estimates of clean ones.
 
-    Attributes:
-        mean: (m,) mean of released vectors.
-        weights: (m, n).
-        centre: (n,) mean of clean vectors.
-        penalty: Chosen ridge penalty, as a share of the largest variance.
+    ``penalty`` is the chosen ridge penalty, as a share of the largest variance.
     """
 
     mean: FloatArray

@@ -292,7 +292,6 @@ class LabelledVectors(Evidence):
                 raise InvalidInputError.of(owner, "further", expected, f"{got[0]} and {got[1]}")
 
     def take(self, rows: Rows) -> LabelledVectors:
-        """Return the given rows."""
         groups, without = _part(self.groups, rows), _part(self.without, rows)
         return LabelledVectors(self.X[rows], self.L[rows], groups, without, self.further)
 
@@ -317,7 +316,6 @@ class TextVectors(Evidence):
         object.__setattr__(self, "texts", texts)
 
     def take(self, rows: Rows) -> TextVectors:
-        """Return the given rows."""
         texts = [self.texts[i] for i in rows]
         return TextVectors(self.X[rows], texts, _part(self.groups, rows))
 
@@ -340,7 +338,6 @@ class PairedVectors(Evidence):
         self._set_rows("clean")
 
     def take(self, rows: Rows) -> PairedVectors:
-        """Return the given rows."""
         return PairedVectors(self.X[rows], self.clean[rows], _part(self.groups, rows))
 
     def shape_record(self) -> dict[str, Any]:

@@ -38,7 +38,7 @@ _COPIES = 3  # fresh releases of each training text at most
 class ProbeAttack(Attack[LabelledVectors, LabelledVectors]):
     """A probe: one yes-or-no label for each text. Subclasses implement `_learn` and `_scores`.
 
-    Its estimates: ``auc`` (the main one), ``advantage``, ``tpr_at_1_percent`` and ``tpr_at_01_percent`` (TPR at
+    Estimates: ``auc`` (the main one), ``advantage``, ``tpr_at_1_percent`` and ``tpr_at_01_percent`` (TPR at
     an FPR of 1 % and 0.1 %; absent where the validation texts hold too few negatives to set the
     threshold). Thresholds come from the scores of validation texts, on which no model is fitted.
 

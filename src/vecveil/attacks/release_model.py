@@ -72,13 +72,9 @@ def fit_input_map(Y: Embeddings, noise_covariance: Matrix | None = None) -> Inpu
 
 @dataclass(frozen=True, eq=False)
 class ReleaseMoments:
-    """Moments of released vectors y and a target t of the same texts.
+    """Moments of released vectors y, (N, m), and a target t, (N, T), of the same texts.
 
-    Attributes:
-        mean: (m,) mean of y.
-        target_mean: (T,) mean of t.
-        covariance: (m, m) covariance of y, noise included.
-        cross: (m, T) covariance of y with t.
+    ``covariance`` is Cov(y), noise included, and ``cross`` is Cov(y, t).
     """
 
     mean: FloatArray
@@ -102,7 +98,6 @@ def release_moments(
 
     Args:
         X: (N, n) training vectors: clean with an oracle, released without.
-        target: (N, T).
         draws: R; 1 is used without an oracle.
     """
     count = draws if knowledge.adaptive else 1

@@ -58,9 +58,7 @@ class Schedule:
 
     Attributes:
         hidden: Units per hidden layer.
-        epochs: Passes over the training texts.
-        batch: Texts per step.
-        learning_rate: Learning rate of Adam; it falls to zero along a cosine if ``cosine`` is set.
+        learning_rate: Of Adam; it falls to zero along a cosine if ``cosine`` is set.
         dropout: Share of hidden units dropped while training.
         input_noise: Standard deviation of noise added to the inputs.
         weight_decay: Decoupled weight decay.
@@ -257,13 +255,11 @@ class TrainingRecipe:
     """Training of a language model: AdamW, linear warm-up, linear decay to zero.
 
     Attributes:
-        epochs: Passes over the texts.
         batch: Texts per step.
         learning_rate: The highest one.
         warmup_share: Share of the training in which the rate rises.
         patience: Epochs without a lower validation loss after which training ends; the best epoch is kept.
         clip: Largest norm of a step's gradient.
-        weight_decay: Decoupled weight decay.
         max_tokens: Tokens of a text that are used.
         precision: ``"float32"``, or ``"bfloat16"`` for the products (weights stay float32).
         seconds: Time after which training ends, counted over interruptions, or None. The rate falls to
@@ -315,9 +311,7 @@ class Fit:
         best_epoch: The epoch whose weights are kept, from 1.
         loss: Its validation loss, in nats a token.
         history: Training and validation loss of each epoch.
-        tokens: Tokens that a loss was computed for.
-        seconds: Wall-clock seconds, without interruptions.
-        processor_seconds: The process's processor time in them.
+        seconds, processor_seconds: Wall-clock and processor time, without interruptions.
     """
 
     best_epoch: int = 0

@@ -65,9 +65,7 @@ def classification(
 
     Args:
         train: (N, n) clean training vectors.
-        train_classes: (N,) classes, at least two.
         test: (M, m) released test vectors.
-        test_classes: (M,) classes.
         scenario: ``"deployment"`` trains on ``train``, ``"development"`` on ``protected_train``.
         protected_train: (N, m) the training vectors as released; needed for development.
         groups: (M,) groups of the test texts, for the interval.

@@ -197,10 +197,7 @@ def cluster_bootstrap(
     The ratio must be a share in [0, 1]. Where no group differs from the others (all hits, or none) a
     bootstrap interval would have width zero; it is the exact binomial interval over the groups then.
 
-    Args:
-        numerator: (N,) numerator of each row.
-        denominator: (N,) denominator of each row, at least 0.
-        groups: (N,) group ids; None if all rows are independent.
+    ``groups`` are (N,) ids; None: all rows are independent. The denominators are at least 0.
     """
     owner = "cluster_bootstrap"
     rows = check_same_length(owner, numerator=numerator, denominator=denominator)

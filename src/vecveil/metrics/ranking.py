@@ -44,8 +44,6 @@ def neighbour_recall(
     out, so constant vectors score chance. n counts the queries.
 
     Args:
-        clean: (N, n) clean vectors.
-        protected: (N, m) the same texts protected.
         k: Neighbours per text, less than N.
         queries: (N, m) protected queries, for example by the map without noise;
             None queries with ``protected`` itself (noise on both sides).

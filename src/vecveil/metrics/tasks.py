@@ -36,8 +36,6 @@ class UtilityTask(ABC):
     """One measure of usefulness.
 
     Attributes:
-        key: Short unique name in records.
-        label: Name for people.
         sides: Sides that a release can protect; ``documents`` sends queries through the deterministic map.
         same_space: Whether protected vectors must have the dimension of clean ones.
     """

@@ -192,10 +192,7 @@ def leakage(
 def confidence(
     probabilities: Any, labels: Any, groups: Any = None, *, base_rates: Any = None, seed: int = 0
 ) -> Estimate:
-    """Return the mean probability that the attack gives to the true token instances.
-
-    Formula: SPARSE Eq. 14.
-    """
+    """Return the mean probability that the attack gives to the true token instances (SPARSE Eq. 14)."""
     s, true, index = _check(probabilities, labels, groups, owner="confidence", bounded=True)
     rates = _check_rates(base_rates, true.shape[1], owner="confidence")
     return _mean_at_true("Confidence", s, true, index, rates, seed)

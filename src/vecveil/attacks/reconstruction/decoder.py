@@ -62,8 +62,6 @@ class DecoderShape:
     """Sizes of a decoder.
 
     Attributes:
-        layers: Transformer layers.
-        width: Width of a layer.
         heads: Attention heads; they divide the width.
         prefix: Input tokens that the vector is projected to.
         hidden: Units between the two layers of the projection.
@@ -255,13 +253,9 @@ def _adding(extra: Any, beams: int) -> Callable[[Any, Any], Any]:
 def bridge(inputs: InputMap, clean: Array, released: Array) -> InputMap:
     """Return the map under which released vectors resemble what ``inputs`` computes from the clean ones.
 
-    A ridge regression from released vectors to the decoder's inputs; its outputs are scaled to the variance of
-    their targets, since a regression shrinks. Vectors that are released unchanged keep their inputs.
-
-    Args:
-        inputs: The decoder's own map.
-        clean: (N, n) vectors of the kind that the decoder was trained on.
-        released: (N, m) the released vectors of the same texts.
+    It is a ridge regression from ``released``, (N, m), to the inputs of the ``clean`` vectors, (N, n), of the same
+    texts; its outputs are scaled to the variance of their targets, since a regression shrinks. Vectors that are
+    released unchanged keep their inputs.
     """
     if clean.shape == released.shape and np.array_equal(clean, released):
         return inputs
@@ -335,7 +329,6 @@ class DecoderPlan:
 
     Attributes:
         shape: Sizes; those of GPT-2 are not used if ``model`` is given.
-        recipe: Training.
         vocabulary: Most tokens of a tokeniser trained with it.
         model: A pretrained GPT-2: a hub's name or a folder. None trains from scratch.
     """
@@ -370,11 +363,7 @@ PRESETS: Mapping[str, DecoderPlan] = {
 
 
 def plan(preset: str, options: Mapping[str, Any], *, owner: str) -> DecoderPlan:
-    """Return a preset with the values of ``options``; a value None changes nothing.
-
-    Raises:
-        InvalidInputError: an unknown preset or option, or a value out of range.
-    """
+    """Return a preset with the values of ``options``; a value None changes nothing."""
     if preset not in PRESETS:
         raise unknown_name(owner, "preset", PRESETS, preset)
     given = {key: value for key, value in options.items() if value is not None}
@@ -418,9 +407,7 @@ def train_decoder(
 
     Args:
         held_out: Vectors and texts of the validation part, of which 2,000 at most are used.
-        draw: ``draw(X, rng)`` returns released vectors.
         start: Folder of a decoder to continue from, whose sizes then apply, or None.
-        folder: Folder of checkpoints, or None.
     """
     if start is None:
         decoder, ids = _fresh(plan, X, texts, draw, rng, owner=owner)

@@ -186,13 +186,9 @@ def _solve(kernel: Array, target: Array, penalty: float | Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class KernelRows:
-    """Training rows of a regression: vectors before their release, labels and weights.
+    """Training rows of a regression: (N, n) vectors before their release, (N, V) labels, (N,) weights.
 
-    Attributes:
-        X: (N, n) vectors.
-        L: (N, V) labels.
-        weight: (N,) weight of each row.
-        blocks: Rows that are fitted together; empty: all of them.
+    ``blocks`` are rows that are fitted together; empty: all of them.
     """
 
     X: Embeddings
@@ -297,14 +293,11 @@ def _joined(parts: list[LabelledVectors]) -> tuple[Embeddings, Array]:
 
 
 class TransplantAttack(KernelAttack):
-    """Kernel ridge regression on real vectors and on made-up ones.
+    """Kernel ridge regression on real vectors and on made-up ones; it needs `LabelledVectors.without`.
 
-    An attacker who has texts with and without the concept can take the difference Φ(s⁺) − Φ(s⁻) of one
-    text, add it to Φ(t⁻) of another, scale the sum to the usual norm, and release it: a text
-    that says t about the words of s. There are N² of them, and they put the words into new contexts; with them the
-    attack reads much more of a word behind an erasure.
-
-    It needs `LabelledVectors.without`.
+    An attacker who has texts with and without the concept can add the difference Φ(s⁺) − Φ(s⁻) of one text to Φ(t⁻)
+    of another, scale the sum to the usual norm, and release it: a text that says t about the words of s. There are N²
+    such texts, which put the words into new contexts; from them the attack learns to find words behind an erasure.
     """
 
     name = "transplant"
@@ -412,12 +405,11 @@ class _EnsembleFit:
 
 
 class EnsembleAttack(TokenInferenceAttack):
-    """Scores of `KernelAttack`, `TransplantAttack` and `FurtherKernelAttack`, each divided by its spread, summed.
+    """Sum of the scores of the kernel attacks, each divided by its spread.
 
-    The members learn from different releases and different made-up texts, so that their errors differ. Transplant
-    takes part if there is `LabelledVectors.without`, further texts if there is `LabelledVectors.further`.
-    Members have equal weight; each further one joins the best if the sum finds more in validation texts. No weight is
-    fitted, so that few validation texts suffice.
+    The members learn from different releases and made-up texts, so that their errors differ. `TransplantAttack` needs
+    `LabelledVectors.without`, `FurtherKernelAttack` needs `LabelledVectors.further`. A member joins the best if the
+    sum then finds more in validation texts; weights are equal, so that few validation texts suffice.
     """
 
     name = "ensemble"

@@ -169,9 +169,8 @@ def token_inference_ladder(
             The transplant attack, the strongest on few texts, needs them.
         further_train: Vectors of texts that the attacker has made or collected, in the space of ``X_train``.
             The kernel attack with further texts needs them.
-        tier: ``"quick"`` (about 20 s for 5,000 texts on one core) or ``"full"`` (about a minute).
-        device: Of the networks: ``"auto"`` takes CUDA where there is one, else the CPU.
-        seed: The same seed gives the same result.
+            tier: ``"quick"`` (about 20 s for 5,000 texts on one core) or ``"full"`` (about a minute).
+            seed: The same seed gives the same result.
 
     Raises:
         MissingDependencyError: torch is not installed.

@@ -101,11 +101,10 @@ class _FaintFit:
 class FaintDirectionsAttack(TokenInferenceAttack):
     """Ridge regression on a release outside its directions of visible variance.
 
-    A map that drops directions may leave traces of them far below the noise, in the low-order digits
-    (a rounded matrix product, for example). The other attacks drop such directions for numerical health;
-    this one uses nothing else, standardised. It is at chance where a release has none. A direction counts
-    only if validation texts spread in it as training texts do: with fewer texts than dimensions some directions
-    are empty by chance.
+    A map that drops directions may leave traces of them far below the noise, as in the last digits of a rounded
+    matrix product; without traces the attack is at chance. The other attacks drop such directions for numerical
+    health. A direction counts only if validation texts spread in it as training texts do: with fewer texts than
+    dimensions some directions are empty by chance.
     """
 
     name = "faint-directions"

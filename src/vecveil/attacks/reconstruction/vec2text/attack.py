@@ -105,15 +105,14 @@ PRESETS = {
 class Vec2TextAttack(ReconstructionAttack):
     """Write a first guess from the vector, encode it, and correct it by the difference of the two.
 
-    Two encoder-decoders in the manner of T5. The hypothesiser reads the vector, projected to a few pseudo tokens.
-    The corrector reads the vector, that of the current guess, their difference and the guess itself. Both are
-    trained on the training texts' tokens; the corrector on guesses of the trained hypothesiser. While
-    attacking, several guesses are kept for each vector: those whose own vectors have the highest cosine with it.
+    The attack trains two encoder-decoders like T5. The hypothesiser reads the vector, projected to a few pseudo
+    tokens. The corrector reads the vector, the vector of the current guess, their difference and the guess; it is
+    trained on guesses of the trained hypothesiser. While attacking, the guesses whose vectors have the highest cosine
+    with the target are kept.
 
-    A guess's vector must lie in the space of the target. With a release oracle it is released, ``draws`` times, and
-    the mean taken. Without one, the training vectors are released ones and nothing can be released: a ridge
-    regression from the encoder's vectors of the training texts to their released vectors then replaces
-    the release (``align="ridge"``), unless the encoder's vectors and the training vectors are the same.
+    A guess's vector must lie in the space of the target. With a release oracle it is released ``draws`` times and
+    averaged. Without one, a ridge regression from the encoder's vectors of the training texts to their released
+    vectors replaces the release (``align="ridge"``), unless the two are the same.
 
     Further estimates: ``token_f1_of_hypothesis``, the first guess alone.
     """

@@ -139,10 +139,9 @@ def correct(
 ) -> tuple[list[str], int]:
     """Return for each target the text whose vector has the highest cosine with it, and the rounds made.
 
-    Formula: Morris et al. 2023, section 3 and its sequence beam. In each round every kept text that has not
-    been corrected yet is corrected; the results are encoded, and the ``beam`` best of old and new are kept. Rounds
-    end when no better text appears. The first guesses remain candidates, so that no target gets a
-    text further from it than its first guess.
+    Formula: Morris et al. 2023, section 3 and its sequence beam. Each round corrects every kept text that has not
+    been corrected yet, encodes the results, and keeps the ``beam`` best of old and new. Rounds end when no better
+    text appears. The first guesses remain candidates, so no target gets a text further from it than its first guess.
 
     Args:
         targets: (N, m).

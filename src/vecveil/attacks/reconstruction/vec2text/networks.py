@@ -35,10 +35,9 @@ _IGNORED = -100  # label of padding
 
 @dataclass(frozen=True, slots=True)
 class T5Shape:
-    """Projections of a network.
+    """Projections of a network of ``kind`` hypothesiser or corrector.
 
     Attributes:
-        kind: ``"hypothesiser"`` or ``"corrector"``.
         inputs: Dimension of the vectors that it reads.
         repeat: Pseudo tokens that a vector is projected to.
         hidden: Units between the two layers of a projection.
