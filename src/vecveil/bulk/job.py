@@ -55,10 +55,10 @@ _NOT_RECORDED = ("protector", "key", "key_id", "check_lengths", "cache", "max_me
 class BulkJob:
     """A protector and table options in a form that travels to workers: it names keys and never holds them.
 
+    The fields not listed are arguments of `vecveil.data.read_table`.
+
     Args:
         protector: bytes of a protector's file; see `BulkJob.of`.
-        text_column: None takes ``text``, or the only column.
-        embedding_column: None takes ``embedding`` if it holds vectors; without one, texts are encoded.
         carry: other columns to write unchanged; None carries all but the text, and refuses columns that may hold
             vectors.
         keep_text: also write the texts.
@@ -67,12 +67,8 @@ class BulkJob:
         key_id: id of the key in its file; None is the current one.
         noise: False applies the map alone.
         check_lengths: refuse vectors longer than those of the fit.
-        encoder: None is the protector's own.
-        format: of the inputs; None goes by their suffixes.
-        encoding: of text files.
-        delimiter: of CSV files.
+        encoder, precision: None is the protector's own.
         cache: keep clean vectors of texts in the cache of this machine.
-        max_memory: bytes of a chunk's decoded Parquet columns; see `vecveil.data.read_table`.
 
     Raises:
         InvalidInputError: keyed noise without a column of ids, or without noise.
@@ -127,7 +123,6 @@ class BulkJob:
         return NoiseKeys.from_file(self.key).key(self.key_id)
 
     def opened(self) -> OpenJob:
-        """Return the job with its protector loaded, once per worker."""
         return OpenJob(self)
 
     def to_record(self) -> dict[str, Any]:
@@ -141,12 +136,7 @@ class BulkJob:
 
 
 class OpenJob:
-    """A job in its worker process.
-
-    Attributes:
-        protector: loaded.
-        key: read from its source, or None.
-    """
+    """A job in its worker process, with the protector loaded and the key read."""
 
     def __init__(self, job: BulkJob) -> None:
         self.job = job
@@ -206,7 +196,6 @@ def row_protection(
     Args:
         key: for keyed noise; None draws fresh noise.
         ledger: counts the rows before they are released.
-        noise: False applies the map alone.
         lengths: refuse rows longer than those of the fit.
     """
     if protector.rewriter is not None:
@@ -241,7 +230,6 @@ def row_protection(
 
 
 def table_protection(opened: OpenJob, ledger: Ledger | None = None) -> TableProtection:
-    """Return the table settings of a job."""
     job, protector = opened.job, opened.protector
 
     def encode(texts: list[str]) -> Embeddings:
@@ -265,8 +253,6 @@ class PartWorker:
     """Protects parts, one after another.
 
     Args:
-        job: the treatment of each row.
-        out: the folder.
         run: fingerprint of the run, stored in each file.
         inputs: fsspec options for the inputs.
         ledger: of this machine; counts rows before they are released.
@@ -326,7 +312,6 @@ class PartWorker:
 
 
 def reader_of(job: BulkJob, part: Part, inputs: Mapping[str, Any]) -> TableReader:
-    """Return the reader of a part's rows."""
     file = open_input(part.input, inputs, format=job.format)
     return read_table(
         file, source=source_of(part, file, job.max_memory), text_column=job.text_column,
@@ -360,9 +345,6 @@ class ArrowProtection:
     """Protects tables and batches; vectors pass between Arrow and NumPy without Python objects.
 
     It can be pickled: a copy loads the protector and reads the key on first use.
-
-    Args:
-        job: the treatment of each row.
     """
 
     def __init__(self, job: BulkJob) -> None:

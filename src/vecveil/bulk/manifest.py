@@ -40,12 +40,7 @@ _OF_A_PROTECTOR = {"method", "concept", "encoder", "guarantee", "conditional_on"
 
 @dataclass(frozen=True)
 class PartResult:
-    """A finished part.
-
-    Attributes:
-        rows: number of written rows; a part without rows has no file.
-        bytes, sha256: of the file.
-    """
+    """A finished part; without rows it has no file."""
 
     index: int
     rows: int
@@ -80,7 +75,6 @@ class Manifest:
 
     @classmethod
     def of(cls, job: Mapping[str, Any], parts: Sequence[Part]) -> Manifest:
-        """Return the manifest of a run that has not begun."""
         return cls(dict(job), [part.to_record() for part in parts])
 
     @property
@@ -95,7 +89,6 @@ class Manifest:
 
     @property
     def rows(self) -> int:
-        """Rows of the finished parts."""
         return sum(result.rows for result in self.results.values())
 
     def to_record(self) -> dict[str, Any]:
@@ -113,7 +106,6 @@ class Manifest:
         }
 
     def write(self, folder: Folder) -> None:
-        """Write the manifest into ``folder`` atomically."""
         text = json.dumps(self.to_record(), indent=1)
         with folder.writing(MANIFEST) as path:
             write_bytes(path, text.encode())
@@ -171,7 +163,6 @@ def check_same(known: Manifest, now: Manifest) -> None:
 
 
 def _difference(names: list[str], former: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Return the differing options in words."""
     if former.get("key_check") is None or now.get("key_check") is None:  # with a key, and without
         names = [name for name in names if name not in ("key_check", "key_id")] or names
     # Another protector changes these too: name the cause alone, unless they differ alone.

@@ -67,7 +67,6 @@ class Part:
 
     @staticmethod
     def output_of(index: int) -> str:
-        """Return the file name of a part."""
         return f"part-{index:06d}.parquet"
 
     def to_record(self) -> dict[str, Any]:
@@ -121,7 +120,6 @@ def unchanged(file: FoundFile, options: Mapping[str, Any]) -> bool:
 
 
 def open_input(file: FoundFile, options: Mapping[str, Any], *, format: str | None = None) -> InputFile:
-    """Return the file for the readers of tables."""
     fs, path = _filesystem(file.url, options)
     format, zipped = format_of(file.name) if format is None else (format, False)
     return input_file(file.name, format, partial(_open, fs, path), zipped=zipped)
@@ -202,12 +200,7 @@ def _pieces(file: InputFile, part_bytes: int) -> list[tuple[int, int | None, int
 
 @dataclass(frozen=True)
 class Folder:
-    """An output folder. A file appears in it whole or not at all.
-
-    Args:
-        url: a path or a URL.
-        options: fsspec options for the store.
-    """
+    """An output folder (path or URL, fsspec options). A file appears in it whole or not at all."""
 
     url: str
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -248,7 +241,6 @@ class Folder:
         return type(fs) is type(other) and inside.startswith(path.rstrip("/") + "/")
 
     def read(self, name: str, most: int) -> bytes:
-        """Return at most ``most`` bytes of a file."""
         with self._reached() as (fs, path):
             return bytes(fs.cat_file(f"{path}/{name}", end=most))
 

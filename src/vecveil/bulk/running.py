@@ -49,8 +49,6 @@ class Run:
     """The input of an engine.
 
     Attributes:
-        job: the treatment of each row.
-        out: the folder.
         name: fingerprint of the run.
         inputs: fsspec options for the inputs.
         ledger: of this machine, or None.

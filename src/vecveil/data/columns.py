@@ -158,7 +158,6 @@ def vector_width(kind: ColumnType) -> int | None:
 
 
 def is_text(kind: ColumnType) -> bool:
-    """Return whether a column of this type can hold texts."""
     if isinstance(kind, str):
         return kind in ("string", "json")
     types = import_pyarrow().types
@@ -204,7 +203,6 @@ def python_values(values: Any) -> Sequence[Any]:
 
 
 def arrow_column(values: Any, kind: ColumnType, source: str) -> Any:
-    """Return ``values`` as an Arrow array of the type ``kind``."""
     pa = import_pyarrow()
     if isinstance(values, pa.Array):
         return values

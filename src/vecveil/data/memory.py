@@ -25,12 +25,7 @@ def default_max_memory() -> int:
 
 
 class MemoryAccount:
-    """Sum of the bytes of one file's decoded columns, with a limit.
-
-    Args:
-        source: name of the file, for messages.
-        limit: bytes; None takes `default_max_memory`.
-    """
+    """Sum of the bytes of one file's decoded columns; a limit of None takes `default_max_memory`."""
 
     def __init__(self, source: str, limit: int | None = None) -> None:
         self.limit = (

@@ -218,7 +218,6 @@ class PreparedTable:
         )
 
     def _clean(self, chunk: Chunk, dimension: int | None) -> Embeddings:
-        """Return the vectors of a chunk, or those encoded from its texts."""
         if chunk.vectors is not None:
             return chunk.vectors
         assert self.protection.encode is not None

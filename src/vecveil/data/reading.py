@@ -60,12 +60,9 @@ class TableReader:
         name: the file's name in messages.
         format: csv, tsv, jsonl, txt, parquet or npy.
         types: column name to type: a pyarrow type, or "string", "int64", "float64", "bool_", "json", "vector".
-        text_column: the column of texts, or None.
-        embedding_column: the column of vectors, or None.
-        dimension: of the vectors, or None.
+        text_column, embedding_column, dimension: None for a file without texts or without vectors.
         others: the further columns in chunks.
         metadata: vecveil's metadata of a protected Parquet file, else empty.
-        chunk_rows: largest number of rows of a chunk.
     """
 
     def __init__(

@@ -40,7 +40,6 @@ class EmbeddingWriter(ABC):
     """Appends vectors (N, n) with other columns.
 
     Args:
-        name: of the file, for messages.
         types: the other columns with their types, in the order of the file.
         metadata: JSON values about the protection.
     """

@@ -176,7 +176,6 @@ def not_finite(X: Embeddings, owner: str) -> ReleaseError:
 
 
 def chunk_rows(dimension: int) -> int:
-    """Return the number of rows that one thread draws at a time."""
     return max(1, min(2048, CHUNK_VALUES // dimension))
 
 

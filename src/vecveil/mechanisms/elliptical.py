@@ -120,7 +120,6 @@ class EllipticalMechanism(Mechanism):
         )
 
     def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return Σ unless it is the identity."""
         return {} if self.shape.is_isotropic else self.shape.to_arrays()
 
 

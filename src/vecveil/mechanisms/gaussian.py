@@ -142,7 +142,6 @@ class LdpGaussian(Gaussian):
                                        "Normalise or clip the rows first.")  # fmt: skip
 
     def parameters(self) -> dict[str, float]:
-        """Return ε, δ, the resulting σ and the number of splits."""
         return {
             "epsilon": self.epsilon,
             "delta": self.delta,

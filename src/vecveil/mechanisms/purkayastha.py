@@ -192,7 +192,6 @@ class Purkayastha(Mechanism):
         )
 
     def takes(self, X: Embeddings) -> npt.NDArray[np.bool_]:
-        """Return a mask (N,) of the rows that are not all zeros."""
         return np.asarray(X.any(axis=1), dtype=bool)
 
     def check_rows(self, X: Embeddings) -> None:
@@ -211,7 +210,6 @@ class Purkayastha(Mechanism):
         return angles(first, second)
 
     def advantage(self, distances: Vector) -> Vector:
-        """Return the total variation at these angles."""
         return purkayastha_total_variation(distances, n=self.n, epsilon=self.epsilon)
 
     def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:

@@ -144,11 +144,9 @@ class Step:
 
     @property
     def label(self) -> str:
-        """Return the step in one or two words."""
         return f"truncate to {self.value}" if self.kind == "truncate" else self.kind
 
     def output_dimension(self, dimension: int) -> int:
-        """Return the dimension after this step."""
         if self.kind == "truncate":
             assert self.value is not None
             return min(int(self.value), dimension)
@@ -188,7 +186,6 @@ class Step:
 
 
 def _checked_matrix(matrix: Any) -> Matrix:
-    """Return the matrix of a projection as float64."""
     constraint = "of 'project' with a finite matrix of shape (m, d)"
     try:
         values = np.asarray(matrix)

@@ -173,7 +173,6 @@ class TextCrafter(Mechanism):
         in_chunks(len(X), _ROWS, work)
 
     def takes(self, X: Embeddings) -> npt.NDArray[np.bool_]:
-        """Return a mask (N,) of the rows of norm 1."""
         return np.asarray(np.abs(unit_rows(X)[1] - 1) <= UNIT_TOLERANCE, dtype=bool)
 
     def check_rows(self, X: Embeddings) -> None:
@@ -191,7 +190,6 @@ class TextCrafter(Mechanism):
         return self.spread
 
     def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
-        """Return the distortion guarantee: it promises no privacy."""
         return distortion_guarantee(
             dimension=self.dimension,
             radius=self.radius,

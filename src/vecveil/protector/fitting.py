@@ -427,7 +427,6 @@ def _check_relabel(value: Any) -> Any:
 
 
 def _check_concept(moments: Moments, pairs: bool, owner: str) -> None:
-    """Raise InvalidInputError for pairs without a difference and labels without a direction."""
     if pairs and not moments.C.any():
         raise InvalidInputError.of(owner, "negative", "different from `positive`", "the same rows",
                                    "There is nothing to hide.")  # fmt: skip
@@ -607,7 +606,6 @@ def _fit_text_level(
     seed: int,
     show_progress: bool | None,
 ) -> Protector:
-    """Return the protector that rewrites texts and then encodes them."""
     started = time.perf_counter()
     chosen = TEXT_METHODS[method]
     check_option_names(method, chosen.options, options)
@@ -681,10 +679,7 @@ def refit(
 ) -> Protector:
     """Return a protector with the method, settings and noise of ``protector``, fitted on other data.
 
-    An audit of unlisted terms fits again without them.
-
-    Args:
-        positive, negative, token_labels, background, groups: as for `fit_pairs`.
+    An audit of unlisted terms fits again without them. The other arguments are those of `fit_pairs`.
 
     Raises:
         InvalidInputError: `refit_refusal` gives a reason.

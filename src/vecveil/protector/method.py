@@ -171,7 +171,6 @@ class NoiseScale:
         return noise
 
     def to_record(self) -> dict[str, Any]:
-        """Return the fields that are set."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
 

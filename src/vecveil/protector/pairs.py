@@ -34,15 +34,7 @@ MEMBER_COUNT = 3
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FitVectors:
-    """The checked arrays of a fit.
-
-    Attributes:
-        positive: (N, n) of texts with the concept.
-        negative: (N, n) of the same texts without it, or None for a concept given by labels.
-        labels: (N, V) 0/1, or None.
-        background: (K, n) of ordinary texts, or None.
-        groups: (N,) ids of rows that belong together, or None.
-    """
+    """The checked arrays of a fit; fields as in `vecveil.protector.FitData`."""
 
     positive: Embeddings
     negative: Embeddings | None

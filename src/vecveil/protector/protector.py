@@ -243,7 +243,6 @@ class Protector:
         return digest.hexdigest()
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the arrays that a protector file stores."""
         arrays = {**self.mechanism.to_arrays(), **({} if self.map is None else self.map.to_arrays())}
         return arrays | {
             f"after.{i}.matrix": step.matrix for i, step in enumerate(self.after) if step.matrix is not None

@@ -109,9 +109,6 @@ def label_shape(moments: Moments, *, floor: float = 1e-2) -> NoiseShape:
     Args:
         moments: computed with token labels.
         floor: least eigenvalue, as a share of the mean.
-
-    Raises:
-        InvalidInputError: there are no token labels, or they explain nothing.
     """
     if moments.B is None or not moments.B.any():
         got = "no labels" if moments.B is None else "labels that explain nothing of the embeddings"
@@ -230,10 +227,8 @@ def difference_shape(
 ) -> NoiseShape:
     """Return the diagonal shape Σ_ii ∝ Δ_i, with ``floor`` times the mean of Δ added to each.
 
-    Args:
-        positive, negative, over: as in `difference_sensitivity`.
-        floor: a privacy parameter: λ_min(Σ) is at least floor/(1 + floor), and the guarantee against
-            Euclidean neighbours ε/√λ_min(Σ).
+    The floor is a privacy parameter: λ_min(Σ) is at least floor/(1 + floor), and the guarantee against Euclidean
+    neighbours ε/√λ_min(Σ). The other arguments are those of `difference_sensitivity`.
     """
     return relative_diagonal(
         difference_sensitivity(positive, negative, over=over),

@@ -198,7 +198,6 @@ class HardConcreteMask:
         return l0_penalty(self.log_alpha, self.beta, xi=self.options.xi, gamma=self.options.gamma)
 
     def to_record(self) -> dict[str, Any]:
-        """Return the report for JSON, without the arrays."""
         return {
             "dimension": int(self.mask.size), "pairs": self.pairs, "seed": self.seed,
             "mean": float(self.mask.mean()), "sd": float(self.mask.std()),
@@ -239,14 +238,11 @@ def fit_hard_concrete_mask(
     Args:
         positive: (N, n) embeddings of the texts (D+, label 1).
         negative: (N, n) embeddings of the same texts without the concept (D-, label 0).
-        options: None takes the published settings, `MaskOptions.paper`.
         seed: of weights, gates, pair order and gate samples. The same seed, arrays and machine give the same
             mask.
-        show_progress: progress bar over the epochs; None shows it on a terminal.
 
     Raises:
         InvalidInputError: training diverged.
-        MissingDependencyError: torch is not installed.
 
     Cost: 10,000 pairs of 384 dimensions with the published settings take about 20 s on one core.
     """
@@ -334,7 +330,6 @@ def stability_of(masks: Sequence[Array], seeds: Sequence[int]) -> SeedStability:
 
 
 def _check_pairs(positive: Any, negative: Any, owner: str) -> tuple[npt.NDArray[np.float32], int]:
-    """Return the checked pairs as float32 (N, 2, n), and n."""
     first = check_embeddings(positive, owner=owner, param="positive", min_rows=2)
     second = check_embeddings(negative, owner=owner, param="negative", min_rows=2)
     if first.shape != second.shape:
@@ -445,7 +440,6 @@ class MaskTrainer:
         )
 
     def _buffers(self, rows: int) -> _Buffers:
-        """Return the buffers for minibatches of ``rows`` rows."""
         # Full minibatches and the shorter last one need different sizes.
         if rows not in self._by_rows:
             self._by_rows[rows] = _Buffers.allocate(rows, self.options.hidden, self.device)

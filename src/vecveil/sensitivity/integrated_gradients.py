@@ -127,16 +127,12 @@ def integrated_gradients(
             tensor (N, V). A module runs in evaluation mode and gets the dtype of its parameters.
         embeddings: (N, n), clean.
         targets: (N,) integers in [0, V), the output to explain for each row.
-        baseline: (n,), the vector without information; None is zeros, the mean embedding is another usual
-            choice.
+        baseline: (n,), the vector without information; None is zeros, the mean embedding another usual choice.
         steps: points of the quadrature.
         batch_size: points per pass through the model.
-        device: torch device of the model.
-        show_progress: progress bar over the batches; None shows it on a terminal.
 
     Raises:
         InvalidInputError: the model has no gradient.
-        MissingDependencyError: torch or captum is not installed.
     """
     owner = "integrated_gradients"
     X = check_embeddings(embeddings, owner=owner, param="embeddings", min_rows=1)
@@ -197,12 +193,11 @@ def integrated_gradient_sensitivity(
     Args:
         model: from embeddings (N, n) to the logits or probabilities (N, V) of the tokens. Probabilities give
             less weight to tokens that the model is already sure of.
-        embeddings: (N, n), clean.
         labels: (N, V) 0/1, the sensitive tokens of each text.
-        baseline, steps, batch_size, device, show_progress: as in `integrated_gradients`.
 
-    Cost:
-        One forward and one backward pass per pair and step; memory for ``batch_size`` points.
+    The other arguments are those of `integrated_gradients`.
+
+    Cost: one forward and one backward pass per pair and step; memory for ``batch_size`` points.
     """
     owner = "integrated_gradient_sensitivity"
     X = check_embeddings(embeddings, owner=owner, param="embeddings", min_rows=1)

@@ -53,7 +53,6 @@ class NoiseShape:
 
     @classmethod
     def isotropic(cls, dimension: int) -> NoiseShape:
-        """Return Σ = I."""
         n = check_count(dimension, owner="NoiseShape.isotropic", param="dimension", minimum=1)
         return cls(diagonal=np.ones(n))
 
@@ -151,7 +150,6 @@ class NoiseShape:
 
     @cached_property
     def is_isotropic(self) -> bool:
-        """Return whether Σ is the identity."""
         d = self.diagonal
         return d is not None and bool(np.all(d == d[0])) and abs(float(d[0]) - 1) < 1e-9
 
@@ -178,12 +176,10 @@ class NoiseShape:
 
     @property
     def smallest_eigenvalue(self) -> float:
-        """Return λ_min(Σ)."""
         return float(self._eigenvalues().min())
 
     @property
     def largest_eigenvalue(self) -> float:
-        """Return λ_max(Σ)."""
         return float(self._eigenvalues().max())
 
     @cached_property
@@ -268,7 +264,6 @@ class NoiseShape:
 
 
 def is_orthonormal(basis: Matrix, *, tolerance: float = 1e-6) -> bool:
-    """Return whether the columns of ``basis`` (n, r) are orthonormal."""
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.allclose(basis.T @ basis, np.eye(basis.shape[1]), rtol=0, atol=tolerance))
 

@@ -92,7 +92,6 @@ class SubspaceSetting:
 
     @classmethod
     def of(cls, row: dict[str, Any]) -> SubspaceSetting:
-        """Return the setting of a row of ``SubspaceSearch.tried``."""
         return cls(**{field.name: row[field.name] for field in fields(cls)})
 
 

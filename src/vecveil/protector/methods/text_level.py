@@ -190,7 +190,6 @@ class TextPlaceholder(Mechanism):
         return rewriting_guarantee(dimension=self.size, what=what, same=same, shows=shows)
 
     def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return nothing: the record holds the rewriter."""
         return {}
 
     def parameters(self) -> dict[str, float]:
