@@ -393,7 +393,7 @@ def _releases_seen(X: Embeddings, knowledge: Knowledge, rng: np.random.Generator
 
 
 def _covariance_of_means(seen: _Seen, k: int) -> FloatArray:
-    """Return the covariance of means of k releases: noise/d is taken from that of d releases, noise/k added."""
+    """Return the covariance of means of k releases, from the covariance of means of `_DRAWS` releases."""
     covariance = seen.means.T @ seen.means / len(seen.means)
     noise = seen.noise.copy()
     noise[np.diag_indices_from(noise)] += (

@@ -55,6 +55,7 @@ def text_groups(texts: Texts, ids: Any = None, *, pairs: Any = None) -> Rows:
     """
     owner = "text_groups"
     given = check_texts(texts, owner=owner)
+    # An edge to the first of equal texts is enough: components are transitive.
     edges = [connect([normalise_text(text) or text for text in given])]
     if ids is not None:
         listed = list(ids)
@@ -125,6 +126,7 @@ def split_groups(groups: Any, shares: Sequence[float], *, seed: int = 0) -> list
         # The last groups go to parts that are still empty.
         empty = filled == 0
         candidates = np.flatnonzero(empty) if empty.sum() >= left else np.arange(parts)
+        # Relative to its size, so that a small part gets its share as well.
         part = candidates[np.argmax(((sizes - filled) / sizes)[candidates])]
         part_of[group] = part
         filled[part] += counts[group]
@@ -416,7 +418,7 @@ class Knowledge:
 
     @property
     def adaptive(self) -> bool:
-        """Whether fresh releases can be drawn."""
+        """Return whether the attacker can draw fresh releases."""
         return self.release is not None
 
     def draw(self, X: Embeddings, rng: np.random.Generator) -> Embeddings:

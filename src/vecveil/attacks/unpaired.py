@@ -26,7 +26,7 @@ _GAIN = 1e-3
 
 
 class UnpairedAlignment(AlignmentAttack):
-    """Align a store with the attacker's own vectors of other texts, in the manner of mini-vec2vec.
+    """Align a store with the attacker's own vectors of other texts, as mini-vec2vec does.
 
     ``train.X`` are released vectors of the store and ``train.clean`` as many clean vectors of the attacker's own
     texts; row i of one has nothing to do with row i of the other. A release oracle is not used: with one there are

@@ -55,6 +55,7 @@ def other_rows(groups: Any, rows: int, *, owner: str, seed: int = 0) -> npt.NDAr
         return None
     rng = np.random.default_rng(seed)
     # In an order that keeps groups together, a step as long as the largest leaves every group.
+    # Random order of the groups, then of the rows within a group.
     order = np.lexsort((rng.random(rows), rng.permutation(count)[index]))
     step = int(np.bincount(index).max()) if count > 1 else int(rng.integers(1, rows))
     chosen = np.empty(rows, dtype=np.intp)

@@ -224,6 +224,7 @@ class NeighbourTask(UtilityTask):
     ) -> Estimate:
         """Return the recall; with ``documents``, queries go through the deterministic map alone."""
         store = release(self.X, rng)
+        # Queries that stay on the trusted side carry no noise.
         queries = None if sides == "both" else release(self.X, None)
         return neighbour_recall(
             self.X, store, k=self.k, queries=queries, sample=self.queries, seed=self.seed

@@ -55,8 +55,8 @@ class ALGENAttack(DecoderAttack):
     """A decoder of the attacker's own encoder, and a linear map onto its space from k leaked pairs.
 
     The decoder is a checkpoint of `GEIAAttack` (its folder), or is trained now on clean vectors
-    of ``corpus``; without a corpus, on the training texts. The main figures are those of the most pairs;
-    ``token_f1_of_K`` those of fewer.
+    of ``corpus``; without a corpus, on the training texts. The main figures use the most pairs,
+    ``token_f1_of_K`` uses K.
     """
 
     name = "algen"

@@ -68,6 +68,7 @@ class GEIAAttack(DecoderAttack):
         if self._corpus is not None and self._encode is not None:
             further = np.asarray(self._encode(self._corpus), dtype=X.dtype)
             X, texts = np.concatenate([X, further]), [*texts, *self._corpus]
+        # Without the corpus: the epoch is chosen on texts like the attacked ones.
         held_out = (validation.X, validation.texts)
         start = None if self.start_from is None else Path(self.start_from)
         return self._train(X, texts, held_out, knowledge.draw, session, start)

@@ -72,6 +72,7 @@ class Tokeniser:
         """Return the text of each row, up to its first end."""
         rows = []
         for row in ids:
+            # Rows of a batch run on behind their end until the longest text is written.
             given = [int(i) for i in row]
             rows.append(given[: given.index(self.end)] if self.end in given else given)
         return [str(text) for text in self._backend.decode_batch(rows, skip_special_tokens=True)]

@@ -120,9 +120,11 @@ def write_guesses(
         except (SafetensorError, KeyError, ValueError) as error:
             got = f"{file.name}, which cannot be read"
             raise _state_error(got, "Remove that file.") from error
+    # Greedy decoding: the corrector learns from one guess for each text.
     texts = [guess[0] for guess in writer.guess(targets)]
     guesses = Guesses(writer.language.guess_ids(texts), space.clean(texts))
     if file is not None:
+        # The lengths restore the rows: 0 is a token, too.
         ids, lengths = padded(guesses.ids, fill=0)
         clean = np.ascontiguousarray(guesses.clean)
         with atomic_path(file, mode=0o600) as temporary:
