@@ -270,9 +270,6 @@ class PartWorker:
         """Return the result of ``part``, leaving an existing file unchanged.
 
         A repeated task whose file exists must not release its rows a second time.
-
-        Raises:
-            DataFileError: the input changed or holds an unusable row, or the output cannot be written.
         """
         if (done := _finished(self._out, part, self._run)) is not None:
             return done

@@ -179,11 +179,7 @@ def _further_files(names: Iterable[str], manifest: Manifest) -> list[str]:
 
 
 def check_files(manifest: Manifest, here: Mapping[str, int]) -> None:
-    """Raise DataFileError for files that are not of the run, and for parts of another size.
-
-    Args:
-        here: names of the folder's files, with their bytes.
-    """
+    """Raise DataFileError for files that are not of the run, and parts of another size than in ``here``."""
     if further := _further_files(here, manifest):
         raise DataFileError.of("protect", "out", "a folder of this run alone",
                                f"one with other files, such as {further[0]!r}",
@@ -202,8 +198,7 @@ def check_files(manifest: Manifest, here: Mapping[str, int]) -> None:
 def forget_gone(manifest: Manifest, here: Mapping[str, int], *, allowed: bool) -> None:
     """Count finished parts without a file as missing; raise DataFileError where that means a second release.
 
-    Args:
-        allowed: the new release equals the old one, or the caller accepts a second one.
+    ``allowed`` says that the new release equals the old one, or that the caller accepts a second one.
     """
     gone = [i for i, result in manifest.results.items() if result.rows and Part.output_of(i) not in here]
     # Somebody may hold the lost file: two fresh noises of one row average out.

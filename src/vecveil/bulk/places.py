@@ -88,9 +88,6 @@ def found_files(
     """Return the files of paths, URLs, folders and patterns, each once and in order.
 
     Folders and patterns skip names that begin with ``_`` or ``.``, and other formats.
-
-    Raises:
-        DataFileError: an input names no file, or is out of reach.
     """
     files: dict[str, FoundFile] = {}
     for given in inputs:
@@ -133,18 +130,17 @@ def plan(
     format: str | None = None,
     out: Folder | None = None,
 ) -> list[Part]:
-    """Return the parts of ``inputs``, in the order of the files.
+    """Return the parts of ``inputs`` (paths, URLs, folders, patterns), in the order of the files.
+
+    Files without rows are skipped; a text file with a header alone shows only when it is read.
 
     Args:
-        inputs: paths, URLs, folders and patterns with ``*``.
-        options: fsspec options for the inputs.
         part_bytes: size of a part, before compression.
         format: of all files; None goes by their suffixes.
         out: the output; its files are never inputs.
 
     Raises:
-        DataFileError: a file is missing, damaged or of another format. Files without rows are skipped; a text file
-            with a header alone shows only when it is read.
+        DataFileError: a file is missing, damaged or of another format.
     """
     part_bytes = check_count(part_bytes, owner="protect", param="part_bytes")
     options = options or {}

@@ -115,15 +115,12 @@ class _Unzipped(gzip.GzipFile):
 
 
 def find_input(path: str | os.PathLike[str], format: str | None = None) -> InputFile:
-    """Return the file at ``path`` with its format, after checking that it exists and is not empty.
+    """Return the file at ``path`` (``-``: standard input) with its format, checked to exist and not to be empty.
 
-    Args:
-        path: a file, or ``-`` for standard input.
-        format: one of csv, tsv, jsonl, txt, parquet, npy; None goes by the suffix (``-``: txt).
+    ``format`` is csv, tsv, jsonl, txt, parquet or npy; None goes by the suffix (``-``: txt).
 
     Raises:
         DataFileError: missing, a folder, not readable, empty, or of another format.
-        InvalidInputError: the suffix or the format is not known.
     """
     if format is not None and format not in INPUT_SUFFIXES:
         raise unknown_name("read_table", "format", INPUT_SUFFIXES, format)
@@ -146,12 +143,7 @@ def find_input(path: str | os.PathLike[str], format: str | None = None) -> Input
 
 
 def input_file(name: str, format: str, opener: Callable[[], IO[bytes]], *, zipped: bool = False) -> InputFile:
-    """Return a local or remote file after checking its first bytes.
-
-    Args:
-        opener: returns its bytes from the start each time, with random access.
-        zipped: its name ends in .gz.
-    """
+    """Return a local or remote file after checking its first bytes; ``opener`` gives it with random access."""
     with readable(name), opener() as file:
         head = file.read(8)
     return InputFile(name, format, opener, _check_head(name, format, head, zipped))

@@ -33,12 +33,7 @@ PROBED_ROWS = 1000
 
 
 class ParquetSource(TableSource):
-    """A Parquet file; columns keep their Arrow types, but dictionaries become plain values.
-
-    Attributes:
-        row_groups: rows of each row group of the file.
-        group_bytes: bytes of each before compression.
-    """
+    """A Parquet file; columns keep their Arrow types, but dictionaries become plain values."""
 
     def __init__(self, file: InputFile, groups: Sequence[int] | None = None, max_memory: int | None = None) -> None:
         """Read the footer; ``groups`` are the row groups to read, in order, None all."""
@@ -49,7 +44,7 @@ class ParquetSource(TableSource):
             schema, footer = parquet.schema_arrow, parquet.metadata
             every = [footer.row_group(i) for i in range(footer.num_row_groups)]
             sizes = self.row_groups = [group.num_rows for group in every]
-            self.group_bytes = [group.total_byte_size for group in every]
+            self.group_bytes = [group.total_byte_size for group in every]  # before compression
             self._groups = list(range(len(sizes)) if groups is None else groups)
             self.first_row = sum(sizes[: self._groups[0]]) if self._groups else 0
             self.rows = sum(sizes[i] for i in self._groups)

@@ -176,11 +176,7 @@ class TableProtection:
 
 @dataclass(frozen=True)
 class PreparedTable:
-    """A checked table.
-
-    Attributes:
-        types: the columns to write unchanged, with their types, in the order of the file.
-    """
+    """A checked table; ``types`` are the columns to write unchanged, in the order of the file."""
 
     protection: TableProtection
     reader: TableReader

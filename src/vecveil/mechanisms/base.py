@@ -74,7 +74,6 @@ class Mechanism(ABC):
                 `vecveil.randomness.WordStream` has N rows.
 
         Raises:
-            IncompatibleError: ``X`` has another dimension.
             ReleaseError: the noise overflowed the dtype; nothing is returned.
         """
         owner = f"{type(self).__name__}.protect"
@@ -93,11 +92,7 @@ class Mechanism(ABC):
 
     @final
     def release_block(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
-        """Write the noisy rows of ``X`` to ``out``; return whether all are finite. Otherwise ``out`` is zeros.
-
-        Args:
-            X: contiguous rows of the right dtype and dimension; may hold NaN.
-        """
+        """Write the noisy rows of ``X``, which may hold NaN, to ``out``; return False and zeros if not all are finite."""
         finite = False
         try:
             # An overflow becomes infinity, which makes the whole release fail below.
@@ -131,11 +126,7 @@ class Mechanism(ABC):
     def distances(
         self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None
     ) -> Vector:
-        """Return the distance of each pair of rows in the mechanism's metric: Euclidean by default.
-
-        Args:
-            down: (m, n) matrix of the map T after the noise.
-        """
+        """Return the distance of each pair of rows, Euclidean by default; ``down`` is the (m, n) matrix of T."""
         # float64: near rows differ only in the last digits of float32.
         differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
         return np.asarray(np.linalg.norm(differences, axis=1))
@@ -196,8 +187,7 @@ def add_noise(
 ) -> bool:
     """Write noisy rows to ``out`` with a fresh normal vector for each, on all cores.
 
-    Args:
-        more_blocks: counter blocks after those of the normals, for ``factors`` to read.
+    ``factors`` reads the ``more_blocks`` counter blocks after those of the normals.
     """
     n = X.shape[1]
     blocks = (n + 1) // 2 + more_blocks
@@ -235,11 +225,9 @@ def add_given(
 
 
 def standard_normals(stream: WordStream, dimension: int, *, splits: int = 1) -> Embeddings:
-    """Return (rows, n) standard normals in float64.
+    """Return (rows, n) standard normals in float64, each the sum of ``splits`` independent ones over √splits.
 
-    Args:
-        splits: independent normals that are added, over √splits, for each variate (Holohan & Braghin 2021).
-            An attacker on the bits of one variate then has to search the combinations of all.
+    An attacker on the bits of one variate then has to search the combinations of all (Holohan & Braghin 2021).
     """
     pairs = (dimension + 1) // 2
     noise = np.empty((stream.rows, dimension))

@@ -106,8 +106,7 @@ class EllipticalMechanism(Mechanism):
     ) -> Vector:
         """Return ‖x − x'‖_Σ of each pair of rows, or the norm of T(x − x') in (TΣTᵀ)⁺ behind a map T.
 
-        Args:
-            down: T as (m, n) of full row rank; a square T is invertible and changes no distance.
+        ``down`` is T as (m, n) of full row rank; a square T is invertible and changes no distance.
         """
         # float64: near rows differ only in the last digits of float32.
         differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)

@@ -36,7 +36,6 @@ class Gaussian(EllipticalMechanism):
         No ε with δ = 0.
 
     Attributes:
-        shape: Σ, trace n.
         sigma: σ > 0, standard deviation per coordinate for Σ = I.
     """
 

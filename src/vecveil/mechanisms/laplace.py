@@ -28,9 +28,7 @@ class Mahalanobis(EllipticalMechanism):
         n normal draws and, for a full Σ, one n × n product per vector.
 
     Attributes:
-        shape: Σ, trace n.
         epsilon: ε > 0 per unit of Mahalanobis distance; the noise's mean norm is about n/ε.
-        splits: independent variates per normal; see `vecveil.mechanisms.base.standard_normals`.
     """
 
     shape: NoiseShape

@@ -29,12 +29,7 @@ _MULTIPLE = 16
 
 
 def branch_shapes(dimension: int, tokens: int, hidden: int) -> dict[str, tuple[int, ...]]:
-    """Return the names and shapes of the arrays of one branch; c = n/T is the width of a token.
-
-    Args:
-        tokens: T, a divisor of n.
-        hidden: units of the feed-forward layer.
-    """
+    """Return names and shapes of the arrays of one branch; c = n/T is the width of one of the T tokens."""
     n, c = dimension, dimension // tokens
     return {
         "position": (tokens, c),

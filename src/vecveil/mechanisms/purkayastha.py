@@ -142,7 +142,6 @@ class Purkayastha(Mechanism):
         n normal draws and about 1.5 gamma draws per vector.
 
     Attributes:
-        n: the dimension, at least 2.
         epsilon: ε > 0 per radian; the angle concentrates near atan(n/ε).
     """
 

@@ -78,8 +78,7 @@ def check_radius(value: Any, *, owner: str) -> float:
 def orthogonal_step(d: Embeddings, v: Embeddings, radius: float) -> tuple[Embeddings, Vector]:
     """Return r d⊥/‖d⊥‖ with d⊥ = d − (d·v) v (Eq. 17), and the rows where ‖d⊥‖ is too small for a direction.
 
-    Args:
-        d, v: (N, n) float64; the rows of ``v`` have norm 1.
+    ``d`` and ``v`` are (N, n) float64; the rows of ``v`` have norm 1.
     """
     across = d - np.einsum("ij,ij->i", d, v)[:, None] * v
     # Rounding leaves about 2⁻⁵³·(d·v) along v: a second Gram-Schmidt pass removes it.

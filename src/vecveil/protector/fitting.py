@@ -535,9 +535,6 @@ def _concept_distance(
     """Return the distances between "with" and "without" in the mechanism's metric, and the resulting advantage.
 
     With a non-invertible map the total variation at the quotient distance is an upper bound.
-
-    Args:
-        positive, negative: (N, n), row i of each one pair, before the noise.
     """
     down = None if protector.map is None else protector.map.down
     differences = np.asarray(positive, dtype=np.float64) - np.asarray(negative, dtype=np.float64)

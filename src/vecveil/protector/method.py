@@ -118,12 +118,7 @@ class NoiseScale:
         return next((name for name in SCALES if getattr(self, name) is not None), None)
 
     def check(self, method: str, allowed: tuple[str, ...], *, delta: bool) -> None:
-        """Raise InvalidInputError unless exactly one scale of the method is set.
-
-        Args:
-            allowed: names of the method's scales; empty for a method without noise.
-            delta: True if the method takes δ with ε.
-        """
+        """Raise InvalidInputError unless exactly one scale of the method is set, and δ if it takes one."""
         given = [name for name in SCALES if getattr(self, name) is not None]
         if not allowed and (given or self.delta is not None):
             raise InvalidInputError.of("fit", (given or ["delta"])[0], f"left out for method {method!r}",
@@ -183,9 +178,7 @@ class Candidate:
     """Family, shape and map of one parameter setting, before its noise is known.
 
     Attributes:
-        shape: Σ.
         map_of: the map T at a noise-to-signal ratio; only a Wiener filter depends on it.
-        parameters: the setting, for the record.
         fixed_map: True if ``map_of`` ignores its argument.
         before, after: steps around noise and map.
         mechanism: of a method with a fixed scale; None takes that of the family.
@@ -232,11 +225,7 @@ class FitData:
         return int(self.positive.shape[1])
 
     def pairs(self, param: str, value: object) -> tuple[Embeddings, Embeddings]:
-        """Return positives and negatives; raise InvalidInputError for a concept given by labels.
-
-        Args:
-            param, value: the option that needs pairs, for the message.
-        """
+        """Return positives and negatives; the error for a concept given by labels names ``param``."""
         if self.negative is None:
             raise InvalidInputError.of("fit", param, "one that labels without pairs are enough for",
                                        repr(value)[:40],

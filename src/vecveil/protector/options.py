@@ -29,8 +29,6 @@ class FitOptions:
         owner: the calling function, for messages.
         map: the map after the noise: ``none``, ``wiener``, or the method's ``own map``.
         after: the steps after the map.
-        splits: variates per normal; see `vecveil.mechanisms.base.standard_normals`.
-        concept: name of the concept.
     """
 
     owner: str

@@ -205,8 +205,6 @@ class PairTexts:
     """The texts of pairs, the user's own first, and ordinary ones. Keep it in memory: it holds texts.
 
     Attributes:
-        positive, negative: texts with and without the concept.
-        ordinary: texts without it.
         labels: (N, V) the concept words in each positive.
         originals: with an expansion, the user's text from which each pair derives.
     """
@@ -251,11 +249,8 @@ class PairTexts:
     ) -> PairTexts:
         """Return these pairs and those of the expansion.
 
-        Texts in which the expansion detected a member come from it alone, with the member removed as well.
-
-        Args:
-            tokens: the concept words of each own positive.
-            listed: the words that are labels.
+        Texts in which the expansion detected a member come from it alone, with the member removed as well. ``tokens``
+        are the concept words of each own positive, ``listed`` those that are labels.
         """
         # User's texts that the expansion covers: its rows also mark the members, so ours are dropped.
         members = {row.text for row in expansion.rows if row.text == row.original}
@@ -279,11 +274,7 @@ class PairTexts:
         )
 
     def groups(self, X: Embeddings) -> Groups | None:
-        """Return ids of near-duplicates and of pairs from one text; None without expansion.
-
-        Args:
-            X: (N, n) embeddings of ``positive``.
-        """
+        """Return ids of near-duplicates and of pairs from one text; None without expansion."""
         if self.originals is None:
             return None
         # Compare the user's texts only: a generated text takes the group of its original.

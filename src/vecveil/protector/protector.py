@@ -159,11 +159,8 @@ class Protector:
         map: T, or None.
         output: ``full`` releases (N, n) vectors, ``reduced`` the m kept coordinates, with the same cosines.
         encoder_info: the encoder of the fit.
-        concept: name of the concept.
         report: measurements of the fit: counts, parameters, utility. JSON-ready; holds no text and no term.
         encoder: the loaded encoder, or None; never saved.
-        before: steps before the noise.
-        after: steps after the map.
         rewriter: of a text-level method, which accepts texts and no vectors; else None.
     """
 
@@ -429,11 +426,7 @@ class Protector:
         return accepted
 
     def direction(self, X: Embeddings) -> Embeddings:
-        """Return v(e) for the rows of ``X`` (N, n), of norm 1, in the same dtype: perturbations are orthogonal to it.
-
-        Raises:
-            InvalidInputError: the method is not textcrafter.
-        """
+        """Return textcrafter's v(e) for the rows of ``X`` (N, n), of norm 1: perturbations are orthogonal to it."""
         owner = "Protector.direction"
         if not isinstance(self.mechanism, TextCrafter):
             raise InvalidInputError.of(owner, "method", "'textcrafter'", repr(self.method),
@@ -546,11 +539,7 @@ class Protector:
     def encoder_for(
         self, name: str | None = None, precision: str | None = None, cache: bool = False
     ) -> TextEncoder:
-        """Return the encoder ``name``, loaded and checked; None takes the encoder of the fit.
-
-        Raises:
-            IncompatibleError: the protector belongs to another encoder.
-        """
+        """Return the encoder ``name``, loaded and checked by `check_encoder`; None takes the encoder of the fit."""
         info = self.encoder_info
         name = name or info.name
         if name is None:
@@ -615,11 +604,7 @@ class Protector:
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str = "the file") -> Protector:
-        """Return the protector of `to_bytes`; ``name`` is for messages.
-
-        Raises:
-            ProtectorFileError: truncated, damaged, not a protector, or of a later format.
-        """
+        """Return the protector of `to_bytes`; raise ProtectorFileError, with ``name``, for other bytes."""
         record, arrays = serialisation.unpack(data, name)
         with serialisation.damage_refused(name):
             encoder = EncoderInfo.from_record(record["encoder"])
@@ -639,11 +624,7 @@ class Protector:
 
 
 def load(path: str | os.PathLike[str]) -> Protector:
-    """Return the protector saved at ``path``.
-
-    Raises:
-        ProtectorFileError: missing, truncated, damaged, not a protector, or of a later format.
-    """
+    """Return the protector saved at ``path``; raise ProtectorFileError if the file is not usable."""
     return Protector.from_bytes(serialisation.read(path), Path(path).name)
 
 

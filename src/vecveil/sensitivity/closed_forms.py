@@ -1,7 +1,4 @@
-"""Noise shapes in closed form: optimal for pairs or labels, diagonal, low rank, combined.
-
-The Σ that minimises tr(C Σ⁻¹) at fixed tr(Σ M) is Σ ∝ M^{-1/2}(M^{1/2} C M^{1/2})^{1/2} M^{-1/2}.
-"""
+"""Noise shapes in closed form: optimal for pairs or labels, diagonal, low rank, combined."""
 
 from __future__ import annotations
 
@@ -47,9 +44,8 @@ def optimal_shape(C: Matrix, M: Matrix) -> Matrix:
 def concept_covariance_shape(moments: Moments, *, floor: float = 1e-2) -> NoiseShape:
     """Return the noise shape that hides the pairs' differences best at a given distortion.
 
-    Args:
-        floor: least eigenvalue, as a share of the mean. A smaller one concentrates the noise on the concept's
-            directions and weakens the worst-case guarantee ε/√λ_min.
+    ``floor`` is the least eigenvalue, as a share of the mean. A smaller one concentrates the noise on the concept's
+    directions and weakens the worst-case guarantee ε/√λ_min.
     """
     return NoiseShape.from_matrix(optimal_shape(moments.C, regularised(moments.M)), floor=floor)
 
@@ -104,11 +100,8 @@ def label_shape(moments: Moments, *, floor: float = 1e-2) -> NoiseShape:
     """Return the optimal full shape with the labels' covariance B in place of the pairs' C.
 
     Σ ∝ M^{-1/2}(M^{1/2} B M^{1/2})^{1/2} M^{-1/2}; with M = I this is B^{1/2}. It covers the directions that
-    distinguish single concept words, not only those between "with" and "without".
-
-    Args:
-        moments: computed with token labels.
-        floor: least eigenvalue, as a share of the mean.
+    distinguish single concept words, not only those between "with" and "without". ``floor`` is the least
+    eigenvalue, as a share of the mean.
     """
     if moments.B is None or not moments.B.any():
         got = "no labels" if moments.B is None else "labels that explain nothing of the embeddings"

@@ -165,16 +165,11 @@ COMPONENTS = 40
 def gradient_moment(
     Y: Embeddings, L: npt.NDArray[Any], *, rows: int = GRADIENT_ROWS, components: int = COMPONENTS
 ) -> Matrix:
-    """Return G = mean over rows of Σ_v ∇f_v ∇f_vᵀ, an (m, m) float64 array, f the kernel reader of ``L``.
+    """Return G = mean over rows of Σ_v ∇f_v ∇f_vᵀ, (m, m) float64, f the kernel reader of labels ``L`` (N, V).
 
     f_v(y) = Σ_i c_iv k(y, y_i) with k(y, y′) = exp(−1.5 ‖y − y′‖²/median), so with ρ = 1.5/median
-    ∇f_v(y) = −2ρ Σ_i c_iv k(y, y_i)(y − y_i).
-
-    Args:
-        Y: (N, m) released vectors.
-        L: (N, V) labels.
-        rows: number of first rows at which gradients are taken.
-        components: number of singular directions of c to use.
+    ∇f_v(y) = −2ρ Σ_i c_iv k(y, y_i)(y − y_i). Gradients are taken at the first ``rows`` rows, along the first
+    ``components`` singular directions of c.
 
     Cost: N³/3 operations, and ``components``·``rows``·N·m.
     """
@@ -212,12 +207,8 @@ def gradient_moment(
 def reader_gradients(X: Embeddings, L: npt.NDArray[Any], linear: LinearMap, *, seed: int) -> Matrix:
     """Return TᵀGT (n, n): `gradient_moment` of a reader of releases of ``X`` through T, in the space of ``X``.
 
-    The gradient of f(Tx) with respect to x is Tᵀ∇f.
-
-    Args:
-        X: (N, n) embeddings; 2,500 of them, drawn with ``seed``, are released with some noise.
-        L: (N, V) labels.
-        linear: T.
+    The gradient of f(Tx) with respect to x is Tᵀ∇f. The reader learns labels ``L`` (N, V) from 2,500 rows of ``X``,
+    drawn with ``seed`` and released with some noise.
     """
     rng = np.random.default_rng(seed)
     rows = rng.permutation(len(X))[:READER_ROWS]

@@ -49,8 +49,7 @@ class LinearMap:
     def quantised(cls, down: Matrix, up: Matrix | None, *, norm: float) -> LinearMap:
         """Return the map with entries of 22 bits and a grid 2⁻²⁰ of the largest kept coordinate.
 
-        Args:
-            norm: typical norm of the input vectors.
+        ``norm`` is the typical norm of an input vector.
         """
         # Cauchy-Schwarz: no kept coordinate exceeds the longest row of T times the norm.
         longest = float(np.sqrt((down**2).sum(axis=1).max())) * norm

@@ -84,11 +84,7 @@ def shrinkage(K: Matrix, parts: Sequence[tuple[Embeddings, Matrix]]) -> float:
 
     ρ = Σ_t w_t² ‖x_t x_tᵀ − K‖² / ‖K − tr(K)/n·I‖², w_t the weight of row t in K (Ledoit and Wolf 2004, "A
     well-conditioned estimator for large-dimensional covariance matrices", with general weights in place of
-    1/N). It falls as 1/N.
-
-    Args:
-        K: the mean of the parts' covariances.
-        parts: rows (N, n) and covariance of each part.
+    1/N). It falls as 1/N. ``parts`` holds the rows (N, n) and covariance of each part; K is their mean.
     """
     # ‖K − tr(K)/n·I‖² = ‖K‖² − tr(K)²/n.
     squares = float((K**2).sum())

@@ -77,11 +77,9 @@ class NoiseShape:
 
     @classmethod
     def from_matrix(cls, matrix: Matrix, *, floor: float = 1e-2) -> NoiseShape:
-        """Return ``matrix`` as a shape: symmetrised, eigenvalues floored, scaled to trace n.
+        """Return an (n, n) ``matrix`` as a shape: symmetrised, eigenvalues floored, scaled to trace n.
 
-        Args:
-            matrix: (n, n) symmetric, positive semi-definite up to rounding.
-            floor: least eigenvalue, as a share of the mean, in (0, 1].
+        ``floor`` is the least eigenvalue, as a share of the mean, in (0, 1].
         """
         owner = "NoiseShape.from_matrix"
         floor = check_positive(floor, owner=owner, param="floor")
@@ -286,9 +284,7 @@ _Stored = npt.NDArray[Any]
 def checked_shape_arrays(arrays: Mapping[str, _Stored], n: int) -> dict[str, Any]:
     """Return the fields of a `NoiseShape` of dimension ``n``.
 
-    Args:
-        arrays: ``shape.diagonal``; or ``shape.matrix``; or ``shape.basis``, ``shape.weights`` and
-            ``shape.floor``. Other names are ignored.
+    A file holds ``shape.diagonal``; or ``shape.matrix``; or ``shape.basis``, ``shape.weights`` and ``shape.floor``.
 
     Raises:
         ValueError: the message is the name of the invalid array, ``shape`` for none or several shapes, or

@@ -61,9 +61,7 @@ class ConceptDirections:
         In coordinates c with x = K V c, whose covariance is I, a gradient g becomes VᵀKg: the later directions
         are rotated to the eigenvectors of (KV)ᵀ G (KV) among them, largest first. The i-th eigenvalue is the
         variance that a first-order reader gets from direction i, so erasing the first k removes most.
-
-        Args:
-            gradients: (n, n) mean outer product G of the reader's gradients, in the space of ``K``.
+        ``gradients`` is G (n, n), the mean outer product of the reader's gradients, in the space of ``K``.
         """
         later = self.vectors[:, after:]
         back = self.K @ later

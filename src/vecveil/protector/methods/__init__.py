@@ -36,9 +36,6 @@ def register_method(method: Method) -> None:
     """Register a method, so that `vecveil.fit`, `fit_pairs` and experiments in this process accept its name.
 
     A saved protector stores the mechanism and the map, and loads without the method.
-
-    Raises:
-        InvalidInputError: ``method`` is not a `Method`, or its name is taken.
     """
     if not isinstance(method, Method):
         raise wrong_type("register_method", "method", "a Method", method)

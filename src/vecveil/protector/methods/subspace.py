@@ -434,11 +434,7 @@ class SubspaceSearch:
 
 
 def _ranked(rows: list[dict[str, Any]], labels: TokenLabels) -> list[dict[str, Any]]:
-    """Return the feasible rows, best first, by the one-standard-error rule of the module's docstring.
-
-    Args:
-        labels: held-out labels of ``recovered``.
-    """
+    """Return the feasible rows, best first, by the one-standard-error rule of the module's docstring."""
     feasible = [row for row in rows if row["feasible"]]
     least = min((row["recovered"] for row in feasible), default=0.0)
     close = least + standard_error(least, labels)

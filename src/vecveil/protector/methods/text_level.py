@@ -143,12 +143,7 @@ TEXT_METHODS: dict[str, TextMethod] = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TextPlaceholder(Mechanism):
-    """Placeholder mechanism of text-level protectors, which rewrite texts and reject vectors.
-
-    Attributes:
-        size: n.
-        kind: name of the text-level method.
-    """
+    """Placeholder mechanism of text-level protectors, which rewrite texts and reject vectors."""
 
     size: int
     kind: str = "redact"
@@ -232,11 +227,7 @@ def _strings(value: Any) -> tuple[str, ...]:
 def released_rows(
     clean: Embeddings, released: Embeddings, *, owner: str
 ) -> Callable[[Embeddings, np.random.Generator | None], Embeddings]:
-    """Return a release for utility tasks that looks up the released row of each clean one.
-
-    Args:
-        clean, released: (N, n), row i of each from one text.
-    """
+    """Return a release for utility tasks: the row of ``released`` of the same text as each row of ``clean``."""
     # Tasks pass vectors, not row numbers; equal vectors have equal releases, as nothing is random.
     place = {np.asarray(row, dtype=np.float32).tobytes(): i for i, row in enumerate(clean)}
 
