@@ -44,7 +44,7 @@ CHUNK_VALUES = 2**17
 
 def grid_step(deviation: float) -> float:
     """Return the power of two at or below 2⁻¹⁶ of ``deviation``, the noise's deviation per coordinate."""
-    # Rounding to a power of two is exact; the clip keeps the step and its inverse finite.
+    # Division by a power of two is exact, so the grid adds no other error; the clip keeps 1/step finite.
     return float(2.0 ** np.clip(np.floor(np.log2(deviation)) - GRID_BITS, -1000, 1000))
 
 
@@ -77,7 +77,7 @@ class Mechanism(ABC):
             ReleaseError: the noise overflowed the dtype; nothing is returned.
         """
         owner = f"{type(self).__name__}.protect"
-        # NaN is checked on the release instead: one pass over the data less.
+        # The release is checked for NaN instead, which saves a pass over X.
         X = check_embeddings(X, owner=owner, param="X", dimension=self.dimension, finite=False)
         # All blocks share one key: words are addressed by row number, so blocks never reuse words.
         stream = resolve_stream(rng, len(X), owner=owner)
@@ -92,7 +92,7 @@ class Mechanism(ABC):
 
     @final
     def release_block(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
-        """Write the noisy rows of ``X``, which may hold NaN, to ``out``; return False and zeros if not all are finite."""
+        """Write the noisy rows of ``X``, which may hold NaN, to ``out``; return False and zeros unless all are finite."""
         finite = False
         try:
             # An overflow becomes infinity, which makes the whole release fail below.

@@ -57,7 +57,6 @@ class Shuffle(Mechanism):
         return 0.0
 
     def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
-        # Nothing is rounded: a permutation is exact.
         np.take(X, self.permutation, axis=1, out=out)
         return bool(np.isfinite(out).all())
 

@@ -106,7 +106,7 @@ def _check_labels(value: Any, rows: int) -> TokenLabels | None:
                                    f"dtype {labels.dtype}, shape {labels.shape}",
                                    "Row i tells which concept terms the text of positive row i holds.")  # fmt: skip
     labels = labels.astype(np.uint8)
-    # A label that all texts hold, or none, has no variance, and Cov(L) would be singular.
+    # A label that all texts hold, or none, has no variance: it distinguishes no texts.
     labels = np.ascontiguousarray(labels[:, labels.any(axis=0) & ~labels.all(axis=0)])
     return labels if labels.shape[1] > 1 else None
 

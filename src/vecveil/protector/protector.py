@@ -362,8 +362,8 @@ class Protector:
                                        "texts under the same noise, and their difference.")  # fmt: skip
         else:
             digests = text_digests(texts, X, self.encoder_info.fingerprint)
-        # Id, content and fingerprint all enter the stream: leaving one out gives two releases one noise,
-        # and their difference is free of it.
+        # Id, content and fingerprint all enter the stream: without one of them different releases would
+        # share their noise, and their difference would be free of it.
         current = key.key() if isinstance(key, NoiseKeys) else key
         return keyed_stream(current, items, digests, self.fingerprint)
 

@@ -34,7 +34,7 @@ def optimal_shape(C: Matrix, M: Matrix) -> Matrix:
 
     Σ ∝ M^{-1/2}(M^{1/2} C M^{1/2})^{1/2} M^{-1/2}; with M = I this is C^{1/2}.
     """
-    # Solve in coordinates x ↦ M^{1/2} x, where M becomes I and Σ the root of C, then map back.
+    # With S = M^{1/2} Σ M^{1/2} this is the problem for M = I, whose solution is a root; then map back.
     root = matrix_root(M)
     inverse = matrix_root(M, -0.5)
     shape: Matrix = inverse @ matrix_root(root @ C @ root) @ inverse

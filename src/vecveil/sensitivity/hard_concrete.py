@@ -280,7 +280,7 @@ def fit_hard_concrete_mask(
         on_device = torch.from_numpy(mask).float().to(trainer.device)
         training_accuracy = trainer.accuracy(data, on_device)
         held_out_accuracy = None if held is None else trainer.accuracy(held, on_device)
-    # The frozen result is shared between callers.
+    # A frozen dataclass does not protect the contents of its arrays.
     for array in (mask, log_alpha, beta, curve):
         array.setflags(write=False)
     return HardConcreteMask(
@@ -516,7 +516,7 @@ class MaskTrainer:
         for X, gate_noise, out in batches:
             self.gradients(X, gate_noise, out)
             self._optimiser.step()
-        # The loss of the logits as they came during the pass, without a second one.
+        # Loss over the logits collected during the pass, which saves a second pass.
         labels = self._buffers(2).labels.repeat(count, 1)
         return float(torch.nn.functional.binary_cross_entropy_with_logits(logits, labels))
 

@@ -45,7 +45,7 @@ def evaluated(model: Model) -> Iterator[None]:
     """Put a module into evaluation mode inside the block; restore the mode of each part after it."""
     torch = _import_torch()
     parts = list(model.modules()) if isinstance(model, torch.nn.Module) else []
-    # Per part: a caller may have frozen some layers, and model.train() would unfreeze them.
+    # Per part: model.train() would also switch layers that the caller keeps in evaluation mode.
     modes = [part.training for part in parts]
     try:
         for part in parts:
@@ -165,7 +165,7 @@ def integrated_gradients(
                 baselines=zero,
                 target=torch.as_tensor(chosen[i : i + rows].astype(np.int64), device=like.device),
                 n_steps=steps,
-                # captum splits the points of one row only if they exceed the batch; splitting costs time.
+                # captum has to split only a row whose points exceed a batch.
                 internal_batch_size=batch_size if batch_size < steps else None,
             )
             attributions[i : i + rows] = part.detach().double().cpu().numpy()

@@ -163,7 +163,7 @@ class Moments:
         )
 
 
-# Rows at which more transplants change the moments little, and the most copies of one pair.
+# Target number of rows with transplants, and most copies of one pair.
 ENOUGH = 8000
 MOST_COPIES = 8
 

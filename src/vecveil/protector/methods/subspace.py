@@ -464,7 +464,7 @@ def _parted(ids: Groups, rng: np.random.Generator) -> list[npt.NDArray[np.intp]]
     names = rng.permutation(np.unique(ids))
     place = np.empty(len(names), dtype=np.intp)
     place[np.searchsorted(np.sort(names), names)] = np.arange(len(names))
-    # The random rank of each row's group.
+    # Random rank of each row's group: sorting by it keeps the rows of a group together.
     order = place[np.searchsorted(np.sort(names), ids)]
     rows = np.argsort(order, kind="stable")
     cuts = [int(0.5 * len(rows)), int(0.8 * len(rows))]
