@@ -92,7 +92,7 @@ class Mechanism(ABC):
 
     @final
     def release_block(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
-        """Write the noisy rows of ``X``, which may hold NaN, to ``out``; return False and zeros unless all are finite."""
+        """Write the noisy rows of ``X`` (NaN allowed) to ``out``; return False and zeros unless all are finite."""
         finite = False
         try:
             # An overflow becomes infinity, which makes the whole release fail below.
