@@ -124,10 +124,7 @@ def _option_distances(
 
 
 class _ExpectedReleaseMatching(CandidateAttack):
-    """Candidates ranked by the distance of the released vector to their expected release, E[y | x].
-
-    Subclasses implement `_embed`, the space in which distances are taken.
-    """
+    """Candidates ranked by the distance of the released vector to their expected release, E[y | x]."""
 
     state_type = ReleaseModel
 

@@ -143,7 +143,6 @@ class FurtherVectors:
     there is a release oracle.
 
     Attributes:
-        X: (F, n) float32 or float64, finite.
         L: (F, V) 0/1 token labels.
         weight: (F,) weight of each relative to a training text, above 0 and at most 1.
         groups: (F,) group of the training text that each was made from, or an id that no training text has; None:

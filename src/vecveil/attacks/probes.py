@@ -310,10 +310,7 @@ class MLPProbe(ProbeAttack):
         learning_rate: float = 2e-3,
         device: str = "auto",
     ) -> None:
-        """Keep the network's shape and training, as `Schedule` describes them.
-
-        Larger hidden layers find a little more and take longer.
-        """
+        """Keep the network's shape and training, as `Schedule` describes them."""
         self.schedule = Schedule(
             tuple(hidden), epochs, batch, learning_rate,
             dropout=0.2, cosine=True, input_noise=0.5, weight_decay=0.1, device=device,

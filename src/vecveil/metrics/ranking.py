@@ -109,10 +109,7 @@ def ndcg_of_scores(scores: Any, relevance: Any, *, k: int = 10) -> FloatArray:
 
 
 def ndcg(scores: Any, relevance: Any, *, k: int = 10, seed: int = 0) -> Estimate:
-    """Return mean nDCG@k over the queries that have a relevant document; n counts them.
-
-    Arguments as in `ndcg_of_scores`; the interval resamples queries.
-    """
+    """Return mean nDCG@k over the n queries with a relevant document; the interval resamples queries."""
     return _summary("nDCG", ndcg_of_scores(scores, relevance, k=k), k, seed)
 
 
@@ -136,10 +133,7 @@ def recall_of_scores(scores: Any, relevance: Any, *, k: int = 10) -> FloatArray:
 
 
 def recall(scores: Any, relevance: Any, *, k: int = 10, seed: int = 0) -> Estimate:
-    """Return mean recall@k over the queries that have a relevant document; n counts them.
-
-    Arguments as in `ndcg_of_scores`; the interval resamples queries.
-    """
+    """Return mean recall@k over the n queries with a relevant document; the interval resamples queries."""
     return _summary("recall", recall_of_scores(scores, relevance, k=k), k, seed)
 
 

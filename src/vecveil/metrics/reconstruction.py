@@ -75,7 +75,7 @@ def text_similarity(
         seed: Seed of the bootstrap, and of the permutation that gives the chance level.
 
     Raises:
-        MissingDependencyError: sacrebleu or rouge-score is not installed.
+        MissingDependencyError: sacrebleu or rouge-score is missing.
     """
     metrics = (corpus_bleu, sentence_bleu, rouge_l, token_f1, exact_match)
     given = _check(references, hypotheses, owner="text_similarity")
@@ -131,9 +131,8 @@ def bleu_statistics(references: Sequence[Sequence[str]], hypotheses: Sequence[st
     """Return sacrebleu's sufficient statistics of each hypothesis, shape (N, 10).
 
     Columns: tokens of the hypothesis, tokens of its nearest reference, then for n = 1..4 the
-    matched n-grams, then for n = 1..4 all n-grams. Their sums give the corpus BLEU.
-
-    Each hypothesis has at least one reference; an empty hypothesis matches nothing.
+    matched n-grams, then for n = 1..4 all n-grams. Their sums give the corpus BLEU. Each
+    hypothesis has at least one reference; an empty hypothesis matches nothing.
     """
     scorer = _bleu()(effective_order=True)  # the counts do not depend on it
     statistics = np.zeros((len(hypotheses), 2 + 2 * _ORDERS), dtype=np.int64)
@@ -231,10 +230,7 @@ def token_f1(
 def exact_match(
     references: Texts, hypotheses: Texts, groups: Any = None, *, seed: int = 0
 ) -> Estimate:
-    """Return the share of texts reproduced letter by letter; an empty answer is never a match.
-
-    Arguments as in `text_similarity`.
-    """
+    """Return the share of texts reproduced letter by letter; an empty answer is never a match."""
     score = _by_pair(lambda r, h: float(r == h and h != ""))
     return _mean("exact match", score, references, hypotheses, groups, seed)
 
@@ -288,7 +284,6 @@ def embedding_cosine(
         reference_vectors: (N, n) embeddings of the true texts, N >= 1, of any norm; a row of
             zeros has cosine 0.
         hypothesis_vectors: (N, n) embeddings of the reconstructions by the same encoder.
-        groups: (N,) text groups for interval and chance; None if every text stands alone.
     """
     owner = "embedding_cosine"
     truth = check_embeddings(reference_vectors, owner=owner, param="reference_vectors", min_rows=1)
@@ -320,7 +315,6 @@ def reconstruction_leakage(
     Args:
         token_sets_true: For each text its sensitive tokens; at least one text holds one.
         token_sets_reconstructed: For each text the tokens of its reconstruction, normalised alike.
-        groups: (N,) text groups for interval and chance; None if every text stands alone.
     """
     owner = "reconstruction_leakage"
     truth = _check_sets(token_sets_true, owner=owner, param="token_sets_true")

@@ -81,9 +81,7 @@ class DecoderShape:
 class Decoder:
     """A decoder with its tokeniser and the map from released vectors to its inputs.
 
-    Attributes:
-        module: ``projection`` (two layers), ``hint`` (one linear layer, if any), ``lm`` (GPT2LMHeadModel).
-        details: Numbers about its training, saved with it.
+    Its module holds ``projection`` (two layers), ``hint`` (one linear layer, if any) and ``lm`` (GPT2LMHeadModel).
     """
 
     def __init__(
@@ -504,8 +502,7 @@ class DecoderAttack(ReconstructionAttack):
             ``max_tokens``, ``vocabulary``, ``model``, ``epochs``, ``batch``, ``learning_rate``,
             ``warmup_share``, ``patience``, ``clip``, ``weight_decay``, ``precision``, ``seconds``,
             ``save_seconds``.
-        corpus: Further texts to learn from, none of them a test text.
-        encode: Encodes the corpus.
+        corpus: Further texts to learn from, none of them a test text; ``encode`` encodes them.
         beams: Texts that decoding keeps at once; 1 is greedy. More find a little more and take longer.
         device: ``"auto"`` takes CUDA where there is one, else the CPU.
         judging: Arguments of `ReconstructionAttack`: ``judge_encoder``, ``words_of``, ``judged``.

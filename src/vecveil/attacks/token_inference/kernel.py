@@ -263,7 +263,6 @@ class KernelAttack(TokenInferenceAttack):
     def _material(
         self, parts: list[LabelledVectors], knowledge: Knowledge, rng: np.random.Generator
     ) -> KernelRows:
-        """Return the training rows."""
         X, L = _joined(parts)
         rows = rng.permutation(len(X))[: self.rows]
         # Further releases add information with fresh noise only.

@@ -159,8 +159,7 @@ def token_inference_ladder(
     Args:
         X_train: (N, m) released vectors; with ``release``, (N, n) clean ones.
         L_train: (N, V) 0/1, which tokens each text holds.
-        X_test: (M, m) released vectors.
-        L_test: (M, V) 0/1.
+        X_test, L_test: The same of M test texts, always released vectors.
         groups_train: (N,) text groups; duplicates must share one. None: every text alone.
         groups_test: (M,) text groups, for the intervals.
         release: The oracle ``release(X, rng) -> Y`` for attacks that draw fresh noise.

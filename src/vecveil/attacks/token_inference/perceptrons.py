@@ -60,8 +60,7 @@ class MLPAttack(TokenInferenceAttack):
     ) -> None:
         """Keep the network's shape and training, as `Schedule` describes them.
 
-        Larger hidden layers find a little more and take longer; ``input_noise`` and ``weight_decay`` are used
-        only without an oracle.
+        ``input_noise`` and ``weight_decay`` are used only without an oracle.
         """
         self.schedule = Schedule(
             tuple(hidden), epochs, batch, learning_rate, dropout,

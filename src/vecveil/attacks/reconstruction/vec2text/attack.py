@@ -58,13 +58,11 @@ class Preset:
     """Sizes, training and search of Vec2Text.
 
     Attributes:
-        recipe: Training of both networks.
         model: Name at a hub, or folder, of the T5 to start from; None trains one from scratch.
         repeat: Pseudo tokens that a vector is projected to.
         width: Width of a T5 trained from scratch; its heads are 64 wide, or one.
         layers: Layers of its encoder and of its decoder.
         vocabulary: Tokens of the byte-pair encoding trained with it, at most.
-        rounds: Rounds of correction.
         beam: Texts that are kept for each target, and that are proposed for each of them.
     """
 

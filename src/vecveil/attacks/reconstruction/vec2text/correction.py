@@ -143,11 +143,7 @@ def correct(
     been corrected yet, encodes the results, and keeps the ``beam`` best of old and new. Rounds end when no better
     text appears. The first guesses remain candidates, so no target gets a text further from it than its first guess.
 
-    Args:
-        targets: (N, m).
-        first: For each target its first guesses, at least one.
-        rounds: Most rounds.
-        beam: Texts that are kept for each target.
+    ``targets`` are (N, m); ``first`` holds the first guesses of each target, at least one.
     """
     pools = [_Pool() for _ in targets]
     vectors: dict[str, Array] = {}

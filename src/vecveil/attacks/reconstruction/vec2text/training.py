@@ -76,7 +76,6 @@ def train_writer(
         inputs_of: Returns the inputs of an epoch: ``target`` and, for a corrector, ``guess``.
         texts: Tokens of the training and of the validation texts.
         held: Inputs of the validation texts.
-        guesses: Of the training and of the validation texts, for a corrector.
         seed: Of all randomness.
     """
     own = others = None
@@ -140,7 +139,6 @@ class Vec2TextState:
         ridge: From the encoder's vectors to released ones, if there was no oracle.
         clean: Dimension of the encoder's vectors.
         seed: Of the releases drawn while correcting.
-        details: Numbers about the training.
     """
 
     hypothesiser: Writer
