@@ -64,7 +64,7 @@ class GEIAAttack(DecoderAttack):
         self, train: TextVectors, validation: TextVectors, knowledge: Knowledge, session: Session
     ) -> Decoder:
         X, texts = train.X, list(train.texts)
-        # `draw` releases the corpus together with the training texts, afresh in every epoch.
+        # With an oracle `draw` releases the corpus together with the training texts.
         if self._corpus is not None and self._encode is not None:
             further = np.asarray(self._encode(self._corpus), dtype=X.dtype)
             X, texts = np.concatenate([X, further]), [*texts, *self._corpus]
