@@ -104,7 +104,7 @@ class EllipticalMechanism(Mechanism):
     def distances(
         self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None
     ) -> Vector:
-        """Return ‖x − x'‖_Σ of each pair of rows, or the norm of T(x − x') in (TΣTᵀ)⁺ behind a map T.
+        """Return ‖x − x'‖_Σ of each pair of rows, or the norm of T(x − x') in (TΣTᵀ)⁺ after a map T.
 
         ``down`` is T as (m, n) of full row rank; a square T is invertible and changes no distance.
         """

@@ -56,7 +56,7 @@ class Mahalanobis(EllipticalMechanism):
         return (self.dimension + 1) / self.epsilon**2 * self.shape.covariance()
 
     def advantage(self, distances: Vector) -> Vector:
-        """Return the total variation: an upper bound behind a map with a kernel."""
+        """Return the total variation: an upper bound after a map with a kernel."""
         return laplace_total_variation(distances, dimension=self.dimension, epsilon=self.epsilon)
 
     def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:

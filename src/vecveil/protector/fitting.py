@@ -110,7 +110,7 @@ def fit(
 
     Raises:
         ConceptError: the concept matches nothing, too few texts, or leaves nothing of them.
-        CalibrationError: the target is out of reach; the message says what is in reach.
+        CalibrationError: the target is out of reach; the message names the best reachable value.
 
     Cost:
         Encoding each text once, and each text with the concept again without it; then seconds.
@@ -265,7 +265,7 @@ def fit_pairs(
             ``splits`` (1), the number of variates per normal; more makes attacks on the noise's bits harder.
 
     Raises:
-        CalibrationError: the target is out of reach; the message says what is in reach.
+        CalibrationError: the target is out of reach; the message names the best reachable value.
     """
     settings = FitOptions.of(
         "fit_pairs", method=method, epsilon=epsilon, noise_to_signal=noise_to_signal,
@@ -321,7 +321,7 @@ def fit_labels(
 
     Raises:
         InvalidInputError: the method or an option needs pairs.
-        CalibrationError: the target is out of reach; the message says what is in reach.
+        CalibrationError: the target is out of reach; the message names the best reachable value.
 
     Guarantee:
         The neighbours are two input vectors. The distance between texts of different labels is unknown, so nothing

@@ -66,7 +66,7 @@ def outputs_of(model: Model, X: Embeddings, *, device: str, owner: str) -> tuple
     torch = _import_torch()
     rows = torch.as_tensor(X)
     parameters = model.parameters() if isinstance(model, torch.nn.Module) else iter(())
-    # Parameters tell the dtype and device; a plain function gets the dtype of ``X``.
+    # Parameters determine dtype and device; a plain function gets the dtype of ``X``.
     first = next(parameters, None)
     try:
         where = torch.device(device)

@@ -1,7 +1,7 @@
 """Kernel ridge regression as a non-linear reader of released vectors: scores, recovered share, gradients.
 
 A search minimises what the reader recovers. The reader is closed form and needs a fraction of a second on 2,000
-texts. Behind linear erasure it recovers more than a small neural network; it does not replace an audit.
+texts. After linear erasure it recovers more than a small neural network; it does not replace an audit.
 
 The mean over texts of ∇f ∇fᵀ, the expected gradient outer product (Trivedi, Wang, Kpotufe and Shakhnarovich 2014),
 shows the directions along which the reader's answer f changes. Recursive feature machines keep these directions
