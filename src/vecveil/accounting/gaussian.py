@@ -124,8 +124,6 @@ def analytic_gaussian_sigma(*, epsilon: float, delta: float, sensitivity: float)
     relative error below 1e-12. A larger sensitivity Δ needs more noise in proportion.
 
     Args:
-        epsilon: ε > 0.
-        delta: δ in (0, 1).
         sensitivity: Δ > 0, the largest distance of two inputs.
     """
     owner = "analytic_gaussian_sigma"

@@ -100,7 +100,6 @@ def epsilon_lower_bound(
         delta: δ of (ε, δ)-DP.
         confidence: of both bounds together. N samples cannot prove an ε beyond about
             log(N/2) − log log(4/(1 − confidence)).
-        seed: of the split into halves; independent of the scores.
     """
     owner = "epsilon_lower_bound"
     x = check_scores(scores_x, owner=owner, param="scores_x", minimum=4)

@@ -23,7 +23,6 @@ class AnnotatedSpans:
             ignored, ``label`` may be missing), the same as a JSON string, or None. Offsets count
             characters.
         column: The table column of the rows, for messages.
-        owner: The name that error messages begin with.
     """
 
     positional = True  # must see all texts at once, in their order

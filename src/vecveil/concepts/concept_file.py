@@ -135,9 +135,6 @@ def _content(path: Path) -> dict[Any, Any]:
 def load_yaml(text: str, name: str, *, owner: str) -> Any:
     """Return the content of YAML ``text``; anchors, aliases, merge keys and repeated keys are errors.
 
-    Args:
-        name: of the file, for messages.
-
     Raises:
         DataFileError: the text is not such YAML; the message gives the line.
     """

@@ -71,7 +71,6 @@ class PresidioDetector(EntityDetector):
         min_score: Matches with a lower score are dropped. Presidio gives bare number patterns (bank
             accounts, driving licences) scores near 0.01 unless a word beside them supports them; 0
             keeps everything, 0.35 drops the unsupported.
-        owner: The name that error messages begin with.
     """
 
     engine = "presidio"
@@ -229,7 +228,6 @@ class SpacyDetector(EntityDetector):
         entities: The labels to keep, for example ``["PERSON", "ORG"]``.
         model: A loaded ``Language``, or the name or folder of an installed pipeline.
         batch_size: Texts in one batch; more needs more memory.
-        owner: The name that error messages begin with.
     """
 
     engine = "spacy"
@@ -305,7 +303,6 @@ class HuggingFaceDetector(EntityDetector):
             downloads a name that is not in the local cache.
         batch_size: Windows in one batch.
         min_score: Matches with a lower mean probability are dropped; 0 keeps everything.
-        owner: The name that error messages begin with.
     """
 
     engine = "huggingface"

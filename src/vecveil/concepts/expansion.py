@@ -425,7 +425,6 @@ def expand(
 
     Raises:
         ConceptError: no source proposes a new member, or no text holds a member and none is made.
-        InvalidInputError: a wrong argument, or neither substitutions nor occurrences.
     """
     owner = "Concept.expand"
     started = time.perf_counter()

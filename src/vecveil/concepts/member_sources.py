@@ -228,7 +228,6 @@ class WordListSource:
 
     Args:
         members: a sequence of members, or a mapping of group names to such sequences.
-        name: name in reports.
     """
 
     def __init__(
@@ -311,10 +310,6 @@ class FakerSource:
             group names mapped to such lists.
         locales: Faker's locales, for example ``["en_US", "de_DE"]``.
         count: largest number of members of each provider.
-
-    Raises:
-        MissingDependencyError: faker is not installed (extra ``faker``).
-        InvalidInputError: an unknown locale or provider.
     """
 
     name = "faker"
@@ -396,7 +391,6 @@ class CorpusNeighbourSource:
     group: its cosine is at least ``min_cosine`` and at least the ``quantile`` of the group's own cosines.
 
     Args:
-        texts: the corpus; the user's texts will do.
         min_count: least number of occurrences of a word.
         most: largest number of words of each group; the nearest ones.
         vocabulary: number of most frequent words to compare; each costs one encoding.
@@ -474,7 +468,6 @@ class DetectorSource:
 
     Args:
         detector: any object with ``detect(texts)``, such as `PresidioDetector` or `SpacyDetector`.
-        texts: the corpus; the user's texts will do.
         min_count: least number of occurrences of a match.
         most: largest number of members of each label; the most frequent ones.
     """

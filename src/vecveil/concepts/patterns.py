@@ -92,8 +92,6 @@ class PatternDetector:
         patterns: At least one pattern; none may match the empty string.
         time_limit: Seconds for all patterns together on one text; beyond it ``detect`` raises. Raise it
             for very long texts; lower it to fail sooner on bad patterns.
-        label: The label of the spans.
-        owner: The name that error messages begin with.
     """
 
     rescans = True  # see TermDetector.rescans

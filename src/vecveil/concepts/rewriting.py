@@ -332,7 +332,6 @@ def made_up_members(
 
     Raises:
         ConceptError: a type without a Faker provider here.
-        MissingDependencyError: faker is not installed.
     """
     labels = sorted(set(types))
     unknown = sum(label.upper() not in PROVIDERS for label in labels)

@@ -27,8 +27,6 @@ class TermDetector:
 
     Args:
         terms: At least one term; duplicates count once.
-        label: The label of the spans.
-        owner: The name that error messages begin with.
 
     Attributes:
         terms: The folded terms; they are text of the concept.

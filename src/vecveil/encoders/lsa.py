@@ -82,10 +82,6 @@ class LsaEncoder:
             ngrams: 1, or 2 to add pairs of neighbouring words.
             min_texts: least number of texts with a term. 1 keeps words of a single text.
             max_terms: largest number of terms; the most frequent ones.
-            seed: of the iteration's starting vector.
-
-        Raises:
-            InvalidInputError: too few texts or terms for the dimension.
 
         Cost:
             An exact sparse singular value decomposition: about a minute on one core for 20,000 texts and 300

@@ -75,10 +75,6 @@ def checked_vectors(
     """Return an encoder's result for ``rows`` texts as a finite float32 array of shape (rows, n).
 
     Accepts NumPy arrays, torch tensors (any device, any float type) and lists of either or of numbers.
-
-    Raises:
-        InvalidInputError: not two-dimensional, not numbers, not finite, or another number of rows or
-            dimension than expected.
     """
 
     def refuse(constraint: str, got: object, why: str = "") -> InvalidInputError:

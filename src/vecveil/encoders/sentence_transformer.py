@@ -316,7 +316,6 @@ class SentenceTransformerBackend:
     Args:
         model: a ``sentence_transformers.SentenceTransformer``. Weights that are not float32 stay as
             they are; the precision is then ``"native"``.
-        name: in messages and records.
         folder: origin of the model, whose files give the fingerprint. None for an object in memory.
         precision: ``"fp32"``, ``"bf16"``, or ``"auto"``; see `verify_bf16`.
         batch_size: largest number of texts in a batch. Smaller takes less memory and more time.

@@ -101,12 +101,7 @@ class TextEncoder:
         return {"precision": self.precision} if choice is None else dict(choice.to_record())
 
     def encode(self, texts: Texts, *, show_progress: bool | None = None) -> Vectors:
-        """Return the vectors of ``texts``, float32 of shape (N, n); equal texts are encoded once.
-
-        Raises:
-            InvalidInputError: not a sequence of valid Unicode strings, or the encoder did not return one
-                finite vector per text.
-        """
+        """Return the vectors of ``texts``, float32 of shape (N, n); equal texts are encoded once."""
         texts = _checked(texts)
         # Encode each distinct text once, at its first position.
         first: dict[str, int] = {}
@@ -140,7 +135,6 @@ class TextEncoder:
         """Yield the vectors of ``texts`` in order, ``chunk_size`` rows at a time.
 
         Args:
-            texts: any iterable, consumed lazily.
             chunk_size: smaller takes less memory, larger wastes less time on padding.
             total: number of texts, if known, for the progress bar.
         """
@@ -265,16 +259,11 @@ def load_encoder(
         batch_size: largest number of texts in a batch.
         cache: ``"default"`` (``$VECVEIL_CACHE`` or a folder under ``~/.cache``), a folder, or None.
             The cache holds clean vectors: as sensitive as the texts.
-        show_progress: None shows a bar on a terminal only.
         options: for names and folders ``max_seq_length``, ``prompt``, ``normalize``,
             ``truncate_dim``, ``revision``, ``token``, ``cache_folder`` and ``trust_remote_code``
             (off: code shipped with a model does not run); for URLs ``api_key``,
             ``dimensions``, ``timeout``, ``max_retries``; for every encoder
             ``fingerprint``.
-
-    Raises:
-        InvalidInputError: no such model, or an unknown option.
-        MissingDependencyError: sentence-transformers, the MiniLM package or httpx is not installed.
     """
     if isinstance(name, str | os.PathLike):
         name = _lsa(name)

@@ -61,11 +61,7 @@ def check_groups(groups: Any, rows: int, *, owner: str, param: str) -> npt.NDArr
 def row_groups(
     groups_positive: Any, groups_plain: Any, positive: int, plain: int, *, owner: str
 ) -> Indices:
-    """Return each row's group as a number, positives first; rows without given groups are groups.
-
-    Raises:
-        InvalidInputError: not one group per row, or the two are of different types.
-    """
+    """Return each row's group as a number, positives first; rows without given groups are groups."""
     given = [
         None if groups is None else check_groups(groups, rows, owner=owner, param=param)
         for param, groups, rows in (
@@ -111,9 +107,6 @@ def split_by_group(
         labels: (N,) True for positives.
         share: of the groups to hold out, in (0, 1).
         rng: draws the groups.
-
-    Raises:
-        InvalidInputError: too few groups for both classes on both sides.
     """
     values, index = np.unique(groups, return_inverse=True)
     index = index.reshape(-1)
@@ -178,9 +171,7 @@ def contains_pii(
     """Return a (N,) bool array, True for texts in which the detector finds anything.
 
     Args:
-        texts: N texts.
         detector: with ``detect(texts)``, such as the NER engines of `vecveil.concepts`; None takes `pii_detector`.
-        show_progress: a bar on stderr; None shows it on a terminal only.
     """
     checked = check_texts(texts, owner="contains_pii", min_rows=0)
     rows = _concept(detector).detect(checked, show_progress=show_progress)
@@ -257,11 +248,8 @@ def label_corpus(
         plain_texts: texts that should not.
         detector: as for `contains_pii`. One with spans by position needs ``sample=None``.
         sample: number of texts to draw from each corpus; None, or more than exist, takes all.
-        seed: of this draw and of the one that balances the classes.
-        show_progress: a bar on stderr; None shows it on a terminal only.
 
     Raises:
-        InvalidInputError: a corpus is empty.
         ConceptError: the detector finds PII in every plain text.
     """
     owner = "label_corpus"

@@ -172,11 +172,7 @@ def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
 def build_policy(
     dimension: int, settings: PolicySettings, generator: torch.Generator
 ) -> ProtectPolicy:
-    """Return the initial network, drawn from ``generator``, float32 on the CPU.
-
-    Raises:
-        InvalidInputError: T does not divide n, or the heads do not divide n/T.
-    """
+    """Return the initial network, drawn from ``generator``, float32 on the CPU."""
     heads = settings.heads_for(dimension)
     hidden = settings.expansion * (dimension // settings.tokens)
     module = ProtectPolicy(dimension, settings.tokens, heads, hidden, settings.dropout, generator)

@@ -94,7 +94,6 @@ def measure(
         y: (N,) True for the PII class.
         groups: (N,) group numbers, for the intervals.
         fitted: classes of the fitted rows.
-        seed: of the bootstrap.
     """
     answer = logits >= 0  # p(e) ≥ 0.5
     # Chance level: always answer the more frequent class.
@@ -208,12 +207,9 @@ def fit_pii_classifier(
         groups_plain: (Q,) the same for ``plain``.
         held_out: share of the groups that is held out.
         regularisation: λ of the squared weights, the inverse of scikit-learn's C; larger makes p(e) flatter.
-        seed: of sample, split and bootstrap.
 
     Raises:
-        InvalidInputError: a class is missing or too small, or the groups cannot be split.
         IncompatibleError: the two differ in dimension.
-        MissingDependencyError: scikit-learn is not installed.
     """
     owner = "fit_pii_classifier"
     positive = _class_rows(positive, owner, "positive", "a corpus without PII")

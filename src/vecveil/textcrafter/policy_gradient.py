@@ -161,11 +161,7 @@ Indices = npt.NDArray[np.int64]
 
 
 def group_numbers(groups: Any, rows: int, *, owner: str) -> Indices | None:
-    """Return each row's group as a number from 0 on; None without groups.
-
-    Raises:
-        InvalidInputError: not one group per row, or one group for all.
-    """
+    """Return each row's group as a number from 0 on; None without groups."""
     if groups is None:
         return None
     given = check_groups(groups, rows, owner=owner, param="groups")
@@ -235,8 +231,6 @@ class PolicyGradient:
         X: unit vectors (N, n), N ≥ 2.
         classifier: gives p(e).
         centroids: (k, n).
-        settings: of the policy.
-        seed: of the generator.
         groups: (N,) numbers of groups that are held out whole; None treats every vector as a group.
     """
 

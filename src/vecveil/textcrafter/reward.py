@@ -51,7 +51,6 @@ def plain_centroids(
 
     Raises:
         InvalidInputError: fewer distinct rows than clusters.
-        MissingDependencyError: scikit-learn is not installed.
     """
     owner = "plain_centroids"
     checked = check_embeddings(plain, owner=owner, param="plain", min_rows=1)
@@ -207,7 +206,6 @@ def reward_lower_bound(e: Any, c: Any, settings: PolicySettings) -> Any:
     Args:
         e: vectors (..., n), NumPy.
         c: their centroids, broadcastable to ``e``.
-        settings: α, β, γ and r.
     """
     # p ≤ 1, and ‖e' − c‖ ≤ ‖e − c‖ + r by the triangle inequality.
     s = settings

@@ -99,11 +99,7 @@ class PolicySettings:
             raise InvalidInputError.of(owner, "normalise_advantage", "True or False", got)
 
     def heads_for(self, dimension: int) -> int:
-        """Return the number of heads for vectors of ``dimension``.
-
-        Raises:
-            InvalidInputError: T does not divide n, or the heads do not divide n/T.
-        """
+        """Return the number of heads for vectors of ``dimension``."""
         owner = "PolicySettings"
         if dimension % self.tokens:
             raise InvalidInputError.of(

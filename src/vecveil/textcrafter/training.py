@@ -212,16 +212,12 @@ def train_policy(
         X: vectors to protect, (N, n) float32 or float64, rows of norm 1 within 0.01, N ≥ 2 and n ≥ 2.
         classifier: gives p(e), the probability of PII.
         centroids: of clusters of plain vectors, (k, n).
-        settings: shape, reward and schedule.
         groups: (N,) integers or strings; rows of one group, such as the two halves of a pair, are held out together.
             None treats every row as a group.
-        seed: of all random draws.
         checkpoint: folder that is replaced after every epoch. The same call resumes from it and ends with the arrays
             of an uninterrupted one.
-        show_progress: a bar with reward, p(PII) and drift; None shows it on a terminal only.
 
     Raises:
-        InvalidInputError: a vector has another norm, T or the heads do not fit n, or there is one group for all.
         IncompatibleError: classifier, centroids and vectors have different dimensions.
         DataFileError: the checkpoint is of other data, settings or another seed, or damaged.
         TrainingError: a reward or gradient became NaN or infinite; the last good checkpoint stays.
