@@ -29,14 +29,10 @@ _PER_WIDTH = 4  # steps of the trapezoidal rule per width of the peak; it conver
 
 
 def expected_cosine(n: int, epsilon: float) -> float:
-    """Return E cos(x, x + z) for a unit vector x and the density of z ∝ exp(−ε‖z‖).
+    """Return E cos(x, x + z) for a unit vector x in n ≥ 1 dimensions and the density of z ∝ exp(−ε‖z‖), ε > 0.
 
     With Y = ‖z‖ ~ Gamma(n, 1/ε) and C the cosine of z and x, cos = (1 + YC)/√(1 + 2YC + Y²). Both
     integrals are numerical, with an error below 1e-9.
-
-    Args:
-        n: dimension, ≥ 1.
-        epsilon: ε > 0, per unit of the norm.
     """
     owner = "expected_cosine"
     count = check_count(n, owner=owner, param="n")
@@ -100,10 +96,6 @@ def epsilon_meaning(n: int, epsilon: float) -> tuple[str, ...]:
     Both can hold at once: in n dimensions utility needs an ε near n, where e^ε is astronomical. The
     figures are for unit vectors and noise with density ∝ exp(−ε‖z‖); for the Purkayastha mechanism,
     with ε per radian, the cosine is nearly the same.
-
-    Args:
-        n: dimension, ≥ 1.
-        epsilon: ε > 0, per unit of the norm.
     """
     owner = "epsilon_meaning"
     count = check_count(n, owner=owner, param="n")
@@ -132,13 +124,9 @@ def epsilon_meaning(n: int, epsilon: float) -> tuple[str, ...]:
 
 
 def epsilon_of_cosine(n: int, target_cosine: float) -> float:
-    """Return the ε at which Laplace noise leaves a unit vector this mean cosine with itself.
+    """Return the ε at which Laplace noise leaves a unit vector this mean cosine with itself, in (0, 1).
 
     A higher target means more utility and less privacy. The inverse of `expected_cosine`, to 1e-9.
-
-    Args:
-        n: dimension, ≥ 1.
-        target_cosine: in (0, 1).
     """
     owner = "epsilon_of_cosine"
     count = check_count(n, owner=owner, param="n")
@@ -159,16 +147,14 @@ def epsilon_of_advantage(
     """Return the ε of Laplace noise at which the best attacker's advantage over a pair is the target.
 
     The pair is at this quantile of the distances: that share of the pairs is protected at least as
-    well. A higher target or a lower quantile means a larger ε and less noise.
+    well. A higher target or a lower quantile means a larger ε and less noise. A distance of 0 there needs no
+    noise and raises `CalibrationError`.
 
     Args:
         distances: (N,) between the inputs of each pair, in the mechanism's norm.
         n: dimension of the noise, ≥ 1.
         target_advantage: in (0, 1); the total variation at that distance.
         quantile: in [0, 1]; 1 is the farthest pair.
-
-    Raises:
-        CalibrationError: the distance at that quantile is 0, so no noise is needed.
     """
     owner = "epsilon_of_advantage"
     count = check_count(n, owner=owner, param="n")

@@ -74,11 +74,8 @@ class ComposedPrivacyLoss(PrivacyLoss):
 def compose(losses: Iterable[PrivacyLoss], *, times: int = 1) -> ComposedPrivacyLoss:
     """Return a proved bound on the joint loss of all ``losses``, the whole list ``times`` times over.
 
-    ``exact`` of the result is True for Gaussian releases alone.
-
-    Args:
-        losses: the loss of each release of the same two inputs, at least one.
-        times: number of releases of the whole list, each with fresh noise.
+    Each loss is of one release of the same two inputs, with fresh noise. ``exact`` of the result is True for
+    Gaussian releases alone.
     """
     owner = "compose"
     parts = list(losses)

@@ -37,9 +37,7 @@ _LOG_ROOT_TWO_PI = 0.5 * math.log(2 * math.pi)
 class GaussianPrivacyLoss(PrivacyLoss):
     """The exact privacy loss of N(0, σ²I) noise for one pair of inputs. Immutable.
 
-    Args:
-        sigma: standard deviation, > 0, in the noise's norm.
-        distance: ρ ≥ 0 of the two inputs in that norm.
+    ``sigma`` > 0 and the inputs' ``distance`` ρ ≥ 0 are in the noise's norm.
     """
 
     def __init__(self, sigma: float, distance: float) -> None:
@@ -121,10 +119,7 @@ def analytic_gaussian_sigma(*, epsilon: float, delta: float, sensitivity: float)
     """Return the smallest σ for which N(0, σ²I) noise is (ε, δ)-DP (Balle & Wang 2018, Algorithm 1).
 
     Exact, unlike the classical √(2 ln(1.25/δ))·Δ/ε, which is too small for ε > 1. Rounded up by a
-    relative error below 1e-12. A larger sensitivity Δ needs more noise in proportion.
-
-    Args:
-        sensitivity: Δ > 0, the largest distance of two inputs.
+    relative error below 1e-12. The sensitivity Δ > 0 is the largest distance of two inputs.
     """
     owner = "analytic_gaussian_sigma"
     eps = check_positive(epsilon, owner=owner, param="epsilon")

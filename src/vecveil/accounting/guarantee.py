@@ -31,7 +31,6 @@ class Guarantee:
 
     Attributes:
         kind: ``formal`` (proved), ``empirical`` (measured only) or ``obfuscation`` (neither).
-        statement: the promise in one sentence.
         epsilon: ε of metric differential privacy, per unit of ``metric``; None without a formal promise.
         unit: the event that spends ε once.
         metric: the distance in which ε is counted.
@@ -39,12 +38,10 @@ class Guarantee:
         epsilon_euclidean_worst: ε per unit of Euclidean distance, in the least protected direction.
         epsilon_euclidean_best: the same in the best protected direction that is released.
         hidden_directions: dimension of the space of differences that the release does not contain.
-        dimension: n.
         noise_norm: n/ε, the mean length of the noise in the mechanism's norm.
         delta: δ of (ε, δ)-local DP, for mechanisms that promise it.
         mu: μ of Gaussian DP per unit of ``metric``, for mechanisms that promise it.
         mu_euclidean_worst: the same per unit of Euclidean distance in the least protected direction.
-        promised, not_promised, conditional_on: plain sentences.
     """
 
     kind: Literal["formal", "empirical", "obfuscation"]
@@ -160,10 +157,8 @@ NEVER = (
 def conditions(fitted_on: str, step: float | None, *, repeated: str) -> tuple[str, ...]:
     """Return the conditions of every formal guarantee.
 
-    Args:
-        fitted_on: source of the fitted parameters; may be empty.
-        step: grid that releases are rounded to, or None for real arithmetic.
-        repeated: cost of one more release of the same text.
+    ``step`` is the grid that releases are rounded to, or None for real arithmetic; ``repeated`` is the cost of
+    one more release of the same text.
     """
     precision = "ε is proved for real numbers." if step is None else (
         f"ε is proved for real numbers, rounded to multiples of {step:.3g} (2⁻¹⁶ of the noise). The noise is drawn "
@@ -308,12 +303,8 @@ def gaussian_guarantee(
 ) -> Guarantee:
     """Return the guarantee of y = T(x + z), z ~ N(0, σ²Σ): μ-Gaussian DP with μ = distance/σ.
 
-    Args:
-        sigma: σ > 0.
-        covariance: Σ, (n, n), trace n.
-        down: T as an (m, n) matrix of full row rank, or None for the identity.
-        fitted_on, step: for the conditions; see `elliptical_laplace_guarantee`.
-        local: (ε, δ) that σ was calibrated to on the unit ball, or None.
+    ``local`` is the (ε, δ) that σ was calibrated to on the unit ball, or None. See
+    `elliptical_laplace_guarantee` for the other arguments.
     """
     n = covariance.shape[0]
     largest, _, hidden = euclidean_factors(covariance, down)
@@ -402,12 +393,7 @@ def purkayastha_guarantee(
 
 
 def obfuscation_guarantee(*, dimension: int, what: str, broken_by: str) -> Guarantee:
-    """Return the guarantee of a method without any: it promises nothing.
-
-    Args:
-        what: the operation that the method applies.
-        broken_by: the attack that undoes it, in a sentence.
-    """
+    """Return the guarantee of a method without any: ``what`` it applies, and the attack it is ``broken_by``."""
     return Guarantee(
         kind="obfuscation",
         statement=f"none. The method applies {what}, which hides nothing from a determined attacker.",
@@ -425,10 +411,8 @@ def distortion_guarantee(
 ) -> Guarantee:
     """Return TextCrafter's theorem as a guarantee of distortion, and what it does not promise (privacy).
 
-    Args:
-        radius: r, the norm of every perturbation.
-        fitted_on: source of the policy's training data; may be empty.
-        behind_map: True if a linear map follows; norm and direction then hold before it.
+    ``radius`` is r, the norm of every perturbation. With ``behind_map`` a linear map follows; norm and direction
+    then hold before it.
     """
     where = "Before the map that follows, each" if behind_map else "Each"
     told_apart = (
@@ -471,10 +455,8 @@ def rewriting_guarantee(
 ) -> Guarantee:
     """Return the guarantee of rewriting texts before they are encoded: nothing is proved.
 
-    Args:
-        what: replacement of the concept.
-        same: property that makes two mentions be rewritten alike.
-        shows: what the rewritten text still shows, in sentences.
+    ``what`` replaces the concept; mentions with the ``same`` property are rewritten alike; ``shows`` are
+    sentences on what the rewritten text still shows.
     """
     return Guarantee(
         kind="empirical",

@@ -53,11 +53,9 @@ GROUP BY protector ORDER BY protector
 
 @dataclass(frozen=True)
 class ProtectorReleases:
-    """The releases by one protector.
+    """The releases by one protector, identified by its fingerprint.
 
     Attributes:
-        protector: fingerprint.
-        items: number of released items.
         releases: number of releases; a repeatable one counts once.
         most_releases: largest number of releases of one item.
         most_epsilon: largest sum of ε over one item's releases (basic composition), per unit of the
@@ -80,12 +78,9 @@ class LedgerSummary:
     """A ledger's totals, without any item.
 
     Attributes:
-        items: number of items with a release.
-        releases: number of releases of all items.
         most_releases: largest number of releases of one item.
         cap: largest permitted number of releases of an item; None for no cap.
         histogram: number of releases → number of items.
-        protectors: one row for each protector, by fingerprint.
     """
 
     items: int
@@ -108,7 +103,7 @@ class Ledger:
     """Count releases per item in an append-only file and refuse releases beyond a cap.
 
     Ids are str, int or bytes; ``"7"``, ``7`` and ``b"7"`` are three items. Checksums show accidents and
-    careless changes, not a deliberate rewriting of the file.
+    careless changes, not a deliberate rewriting of the file. A file that is no intact ledger raises `LedgerError`.
 
     No connection outlives a call, so a ledger may be used after a fork, by threads, and sent to
     other processes. A process that records must not open the file by other means.
@@ -119,10 +114,6 @@ class Ledger:
             one a smaller cap binds this object alone and a larger one raises.
         raise_cap: store a larger cap. Every further release of an item weakens its protection.
         create: False raises if the file does not exist.
-
-    Raises:
-        LedgerError: the file is no ledger, of another version, damaged, locked or read-only, or
-            ``cap`` is larger than the stored one.
     """
 
     def __init__(
@@ -190,7 +181,6 @@ class Ledger:
 
         Raises:
             LedgerCapError: items would exceed the cap; nothing was recorded.
-            LedgerError: the ledger cannot be used; nothing was recorded.
         """
         owner = "Ledger.record"
         if isinstance(ids, str | bytes) or not hasattr(ids, "__iter__"):
@@ -255,14 +245,10 @@ class Ledger:
         return {item.hex(): number for item, number in rows}
 
     def spent(self, item: str | int | bytes, *, protector: str | None = None) -> float:
-        """Return the ε that an item has spent: the sum over its releases (basic composition).
+        """Return the ε that an item has spent, in total or by one protector: the sum over its releases.
 
         Each ε counts per unit of its protector's metric: a sum over protectors is a loss only if they
         share the metric. Infinite if a release has no formal guarantee.
-
-        Args:
-            item: id of the item.
-            protector: count only the releases of this protector.
         """
         query = "SELECT epsilon FROM events WHERE item = ? AND ifnull(?, protector) = protector"
         key = _hashed_item(self._salt, item, "Ledger.spent", 0)
@@ -320,11 +306,9 @@ class Ledger:
                     file.write(json.dumps(record, allow_nan=False) + "\n")
 
     def verify(self) -> None:
-        """Check the file and the checksum of every row.
+        """Check the file and the checksum of every row; raise `LedgerError` with the first bad row's number.
 
-        Raises:
-            LedgerError: the file is damaged, or a row was changed, inserted or removed; the message has
-                the number of the first bad row. Rows missing at the end go unnoticed.
+        A changed, inserted or removed row is found. Rows missing at the end go unnoticed.
         """
         caps = "SELECT row, chain, cap FROM caps ORDER BY row"
         events = "SELECT row, chain, item, protector, epsilon, release FROM events ORDER BY row"

@@ -46,8 +46,7 @@ def event_checksum(
 ) -> bytes:
     """Return the SHA-256 of one event under the ledger's salt.
 
-    Args:
-        before: checksum of the previous row, which earlier versions of vecveil hashed in; None omits it.
+    ``before`` is the checksum of the previous row, which earlier versions of vecveil hashed in.
     """
     name = protector.encode("utf-8", "surrogatepass")
     # Lengths and presence bytes make the encoding unambiguous: no two events share one input.
@@ -112,7 +111,7 @@ _REFUSALS = "".join(
 
 _LOCK = threading.RLock()
 if hasattr(os, "register_at_fork"):
-    # A fork in the middle of a transaction would copy SQLite's locks into the child.
+    # A fork waits for the lock, so no child inherits an open connection.
     os.register_at_fork(
         before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release
     )
@@ -150,11 +149,7 @@ def create_file(path: Path, *, cap: int | None) -> None:
 
 @contextlib.contextmanager
 def transaction(path: Path, *, write: bool = False) -> Iterator[sqlite3.Connection]:
-    """Yield a connection inside a transaction: committed at the end, rolled back on an error.
-
-    Raises:
-        LedgerError: the file is no ledger, of another version, damaged, locked or read-only.
-    """
+    """Yield a connection inside a transaction: committed at the end, rolled back on an error."""
     with _LOCK, _explained(path):
         _check_regular(path)
         with contextlib.closing(_connect(path)) as opened:

@@ -48,8 +48,6 @@ class LowerBound:
         direction: event and sides of that bound: ``x≥`` compares the scores of x at or above the
             threshold with those of y.
         advantage_threshold: score threshold of the advantage.
-        delta: δ of the bound.
-        confidence: least probability that both bounds hold.
         samples: number of scores of x and of y behind the bounds, without those that selected thresholds.
     """
 
@@ -95,11 +93,10 @@ def epsilon_lower_bound(
     y against x. A log-likelihood ratio gives the strongest bound; any score gives a valid one.
 
     Args:
-        scores_x: (N,) scores of independent releases of x; no NaN.
-        scores_y: (M,) scores of independent releases of y.
-        delta: δ of (ε, δ)-DP.
+        scores_x, scores_y: (N,) and (M,) scores of independent releases of x and of y; no NaN.
         confidence: of both bounds together. N samples cannot prove an ε beyond about
             log(N/2) − log log(4/(1 − confidence)).
+        seed: of the split into halves; independent of the scores.
     """
     owner = "epsilon_lower_bound"
     x = check_scores(scores_x, owner=owner, param="scores_x", minimum=4)
@@ -224,11 +221,9 @@ Strategy: TypeAlias = Bonferroni | Explicit | Split
 
 
 class CanaryScoreAuditor:
-    """Lower bounds of ε from attack scores of canaries; a score at or above a threshold means "in".
+    """Lower bounds of ε from attack scores of held-in (N,) and held-out (M,) canaries.
 
-    Args:
-        in_scores: (N,) scores of held-in canaries.
-        out_scores: (M,) scores of held-out canaries.
+    A score at or above a threshold means "in".
     """
 
     def __init__(self, in_scores: Vector, out_scores: Vector) -> None:
@@ -282,14 +277,9 @@ class CanaryScoreAuditor:
     ) -> float:
         """Return a lower bound of ε from one run (Steinke, Nasr & Jagielski 2023, Theorem 5.2).
 
-        An independent fair coin put each canary in or out. The attacker guesses "in" for scores at or
-        above a threshold and abstains on the others.
-
-        Args:
-            significance: largest chance that the bound is wrong.
-            delta: δ of (ε, δ)-DP.
-            threshold_strategy: `Bonferroni` (the default, over the number of guesses), `Explicit` or
-                `Split`.
+        An independent fair coin put each canary in or out. The attacker guesses "in" for scores at or above
+        a threshold and abstains on the others. `Bonferroni` runs over the number of guesses; see
+        `epsilon_clopper_pearson` for the arguments.
         """
         level = self._level(significance, delta, "epsilon_one_run")
         match threshold_strategy or Bonferroni():

@@ -103,17 +103,14 @@ class AuditCheck:
 
 @dataclass(frozen=True)
 class MechanismAudit:
-    """The outcome of all tests; a correct mechanism passes with the stated confidence.
+    """The outcome of all tests; a correct mechanism passes with at least the stated confidence.
 
     Attributes:
-        passed: every check passed.
         reasons: of the checks that did not pass.
-        checks: all of them.
         lower_bound: the bound that the likelihood-ratio attack proves.
         declared_worst_case: ε times the distance, in the mechanism's norm.
         declared_total_variation: the exact advantage of the best attacker.
         samples: releases of each input.
-        confidence: least probability that a correct mechanism passes.
     """
 
     passed: bool

@@ -26,11 +26,9 @@ _ANGLES = 1 << 16
 
 @dataclass(frozen=True, repr=False)
 class DeclaredPair:
-    """The declared laws of one pair of inputs.
+    """The declared laws of one pair of inputs ``x`` and ``x_prime`` (n,).
 
     Attributes:
-        name: name of the mechanism.
-        x, x_prime: (n,) inputs.
         worst_case: the largest privacy loss, ε times the distance; infinite for Gaussian noise.
         score: (N, n) outputs → (N,) log p(y | x) − log p(y | x′).
         tail: t → P(score > t) for outputs of x.
@@ -110,13 +108,7 @@ def declared_laplace(
 def declared_gaussian(
     x: Vector, x_prime: Vector, *, sigma: float = 1.0, covariance: Matrix | None = None
 ) -> DeclaredPair:
-    """Return the laws of y = x + σ N(0, Σ); worst_case is infinite.
-
-    Args:
-        x, x_prime: (n,) inputs.
-        sigma: σ > 0.
-        covariance: Σ, (n, n), not rescaled; None for the identity.
-    """
+    """Return the laws of y = x + σ N(0, Σ); worst_case is infinite. See `declared_laplace`."""
     owner = "declared_gaussian"
     x, x_prime, n = _pair(x, x_prime, owner, least=1)
     scale = check_positive(sigma, owner=owner, param="sigma")
@@ -143,9 +135,7 @@ def declared_gaussian(
 def declared_purkayastha(x: Vector, x_prime: Vector, *, epsilon: float) -> DeclaredPair:
     """Return the laws of y on the unit sphere with density ∝ exp(−ε arccos(xᵀy)), n ≥ 3.
 
-    Args:
-        x, x_prime: (n,) inputs, of length 1.
-        epsilon: ε > 0 per radian.
+    ``x`` and ``x_prime`` (n,) have length 1; ``epsilon`` > 0 is per radian.
     """
     owner = "declared_purkayastha"
     x, x_prime, n = _pair(x, x_prime, owner, least=3)

@@ -56,11 +56,7 @@ class PrivacyLoss(ABC):
     @overload
     def delta(self, *, epsilon: Vector) -> Vector: ...
     def delta(self, *, epsilon: float | Vector) -> float | Vector:
-        """Return δ(ε), with full relative accuracy for small δ.
-
-        Args:
-            epsilon: a number or an array; by symmetry δ(−ε) = 1 − e^(−ε) + e^(−ε) δ(ε).
-        """
+        """Return δ(ε), with full relative accuracy for small δ; δ(−ε) = 1 − e^(−ε) + e^(−ε) δ(ε) by symmetry."""
         eps = _numbers(epsilon, type(self).__name__, "epsilon", "finite numbers", -math.inf)
         size = np.abs(eps)
         value = np.exp(self._log_delta(size.ravel())).reshape(size.shape)
@@ -152,5 +148,4 @@ def _numbers(
 
 
 def _like(result: Array, given: float | Vector) -> float | Vector:
-    """Return a float for a number and an array for an array."""
     return float(result) if np.ndim(given) == 0 else result

@@ -38,15 +38,11 @@ _FEW = 150  # grid points besides those that the range of distances needs
 def over_many_pairs(
     total_variation: Callable[[Array], Array], distances: Array, *, epsilon: float
 ) -> Array:
-    """Return ``total_variation`` at all distances, evaluated at a few hundred of them.
+    """Return ``total_variation`` at all distances (N,), evaluated at a few hundred of them.
 
     log(1 − TV)/distance is interpolated by a cubic spline in log distance: it is constant at one end and
     nearly linear at the other. The interpolation error of a TV is below 1e-8; few distances are exact.
-
-    Args:
-        total_variation: function of distances (k,), all > 0.
-        distances: (N,), ≥ 0.
-        epsilon: the loss is at most ε times the distance.
+    The loss must be at most ``epsilon`` times the distance.
     """
     result = np.zeros(distances.shape)
     apart = distances > 0
@@ -94,12 +90,7 @@ def check_distances(value: Any, *, owner: str, scalar: bool = False) -> Array:
 
 
 def gaussian_total_variation(distances: Vector | float, *, sigma: float) -> Vector:
-    """Return the total variation 2Φ(ρ/(2σ)) − 1 at each distance ρ ≥ 0, scalar or (N,).
-
-    Args:
-        distances: ρ in the noise's norm.
-        sigma: σ > 0, the standard deviation in that norm.
-    """
+    """Return the total variation 2Φ(ρ/(2σ)) − 1 at each distance ρ ≥ 0 in the noise's norm, scalar or (N,)."""
     owner = "gaussian_total_variation"
     scale = check_positive(sigma, owner=owner, param="sigma")
     rho = check_distances(distances, owner=owner, scalar=True)
@@ -114,7 +105,6 @@ def laplace_total_variation(distances: Vector | float, *, dimension: int, epsilo
 
     Args:
         distances: ρ ≥ 0, in the mechanism's norm; scalar or (N,).
-        dimension: n ≥ 1.
         epsilon: ε > 0, per unit of that norm.
     """
     owner = "laplace_total_variation"
@@ -151,14 +141,9 @@ _DEEP = 40  # halvings towards θ = ψ/2; see _sphere_total_variation
 
 
 def purkayastha_total_variation(angles: Vector | float, *, n: int, epsilon: float) -> Vector:
-    """Return the total variation at each angle between two inputs; the error is below 1e-8.
+    """Return the total variation at each angle ψ in [0, π] between two inputs, scalar or (N,).
 
-    More than a few hundred angles are interpolated.
-
-    Args:
-        angles: ψ in [0, π], scalar or (N,).
-        n: dimension of the space, ≥ 2.
-        epsilon: ε > 0, per radian.
+    The error is below 1e-8; more than a few hundred angles are interpolated. ε > 0 is per radian, n ≥ 2.
     """
     owner = "purkayastha_total_variation"
     count = check_count(n, owner=owner, param="n", minimum=2)
@@ -242,11 +227,9 @@ class ConceptLevel:
     """Distribution over pairs of the distance that the concept causes and of the largest advantage.
 
     Attributes:
-        pairs: number of pairs.
         distances: quantiles of the distance within a pair, in the mechanism's norm.
         advantages: quantiles of the largest advantage of any attacker: 0 is guessing, 1 is certainty; a
             balanced guess is right with probability (1 + advantage)/2.
-        mean_advantage: mean over the pairs.
         exact: True if an attacker attains it; False for an upper bound (a release through a map that
             cannot be inverted, counted at the quotient distance).
     """

@@ -325,10 +325,10 @@ def _bessel_ratio(n: int, a: float) -> float:
 class PurkayasthaPrivacyLoss(TwoCentreLoss):
     """The exact privacy loss of the density ∝ exp(−ε·angle) on the sphere, for one pair of inputs.
 
-    x, y on the unit sphere of n dimensions, the density of y ∝ exp(−ε θ), θ = arccos(xᵀy); two inputs at the
-    angle ψ: the loss is L = ε(θ' − θ). The uniform measure over the pair (θ, θ') is proportional to
-    sin θ sin θ' G^((n−4)/2) dθ dθ', G the Gram determinant of x, x', y. With u = (θ + θ')/2, v = (θ' − θ)/2
-    and b = sin(ψ/2) both factors come apart:
+    x, y on the unit sphere of n ≥ 2 dimensions, the density of y ∝ exp(−ε θ), θ = arccos(xᵀy), ε > 0 per radian; two
+    inputs at the angle ψ in [0, π]: the loss is L = ε(θ' − θ). The uniform measure over the pair (θ, θ') is
+    proportional to sin θ sin θ' G^((n−4)/2) dθ dθ', G the Gram determinant of x, x', y. With u = (θ + θ')/2,
+    v = (θ' − θ)/2 and b = sin(ψ/2) both factors separate:
 
         G = 4 (sin² u − b²)(b² − sin² v),   sin θ sin θ' = (sin² u − b²) + (b² − sin² v),
 
@@ -344,11 +344,6 @@ class PurkayasthaPrivacyLoss(TwoCentreLoss):
     κ + g = sin² H − sin² v for some H ≥ ψ/2. So for n = 2 and n ≥ 4 μ-GDP follows from the total variation.
 
     The absolute error of δ is below 1e-10. Immutable.
-
-    Args:
-        n: dimension of the space, ≥ 2.
-        epsilon: ε > 0, per radian.
-        angle: ψ in [0, π] between the inputs.
     """
 
     def __init__(self, n: int, epsilon: float, angle: float) -> None:

@@ -48,12 +48,7 @@ class AnnotatedSpans:
         return {"kind": "spans", "column": self.column, **counts}
 
     def detect(self, texts: Sequence[str]) -> list[list[Span]]:
-        """Return the given spans after checking that each lies in its text.
-
-        Raises:
-            InvalidInputError: another number of texts than of rows, or a span outside its text; the
-                message gives the row.
-        """
+        """Return the given spans; raise for another number of texts or a span outside its text."""
         if len(texts) != len(self):
             raise InvalidInputError.of(self._owner, "spans", f"one list for each of {len(texts)} texts",
                                        len(self), "Given spans belong to their texts by position.")  # fmt: skip

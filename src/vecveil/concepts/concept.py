@@ -212,11 +212,7 @@ class Concept:
     def detect(
         self, texts: Sequence[str], *, show_progress: bool | None = None
     ) -> list[list[Span]]:
-        """Return the spans of each text, sorted; overlapping ones are united.
-
-        Raises:
-            ConceptError: the concept is given by labels.
-        """
+        """Return the spans of each text, sorted and merged; a concept given by labels raises `ConceptError`."""
         checked = check_texts(texts, owner="Concept.detect", min_rows=0)
         self._require_columns("Concept.detect")
         self.require_spans("Concept.detect")
@@ -227,13 +223,8 @@ class Concept:
     ) -> ConceptMatches:
         """Return the matches of the concept in ``texts``: spans, pairs D+ / D-, token labels.
 
-        Args:
-            min_texts: Least number of texts that hold the concept; from fewer nothing reliable can be
-                learnt.
-
-        Raises:
-            ConceptError: found nowhere, in fewer than ``min_texts`` texts, or removal leaves nothing of
-                any text.
+        From fewer than ``min_texts`` texts with the concept nothing reliable can be learnt: `ConceptError`. So it
+        is if the concept is found nowhere, or if removal leaves nothing of any text.
         """
         owner = "Concept.find"
         checked = check_texts(texts, owner=owner)
@@ -306,8 +297,7 @@ LONGEST_TIME_LIMIT = 60.0  # seconds; a record from a file must not stall a read
 def concept_record(concept: Concept, *, owner: str) -> dict[str, Any]:
     """Return the record of a concept of terms, patterns, and entity types that need no model.
 
-    Raises:
-        ConceptError: another kind of detector. A file never names a model to load: loading one can run code.
+    Other detectors raise `ConceptError`: a file never names a model, since loading one can run code.
     """
     detectors = [_record(detector) for detector in concept.detectors]
     if concept.columns or concept.labels is not None or None in detectors:

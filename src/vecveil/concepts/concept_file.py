@@ -34,9 +34,7 @@ _MERGE = "tag:yaml.org,2002:merge"
 def shared_line(yaml: Any, text: str) -> int | None:
     """Return the line of the first anchor, alias or merge key; nothing is constructed.
 
-    Raises:
-        RecursionError: collections nest deeper than `DEEPEST`.
-        yaml.YAMLError: invalid YAML.
+    Collections nested deeper than `DEEPEST` raise `RecursionError`.
     """
     depth = 0
     # Events come from the parser alone: no alias is expanded before it is seen.
@@ -73,11 +71,8 @@ _ENTITY_KEYS = ("engine", "model", "language", "types")
 def read_concept_file(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the checked keys of the YAML file at ``path``, with the lines of ``terms_file`` in ``terms``.
 
-    ``entities`` is a mapping with ``types`` and the given options. Missing keys are absent.
-
-    Raises:
-        DataFileError: a file is missing, not UTF-8, or not YAML; the message gives the line.
-        InvalidInputError: an unknown key, a value of the wrong type, or no detector.
+    ``entities`` is a mapping with ``types`` and the given options. Missing keys are absent. An unreadable file
+    raises `DataFileError` with the line, a wrong key or value `InvalidInputError`.
     """
     path = Path(path)
     content = _content(path)
@@ -135,8 +130,7 @@ def _content(path: Path) -> dict[Any, Any]:
 def load_yaml(text: str, name: str, *, owner: str) -> Any:
     """Return the content of YAML ``text``; anchors, aliases, merge keys and repeated keys are errors.
 
-    Raises:
-        DataFileError: the text is not such YAML; the message gives the line.
+    Wrong YAML raises `DataFileError` with the line.
     """
     try:
         import yaml
@@ -172,11 +166,7 @@ def load_yaml(text: str, name: str, *, owner: str) -> Any:
 
 
 def read_text(path: Path, *, owner: str, most: int, param: str = "path") -> str:
-    """Return the UTF-8 text of a regular file of at most ``most`` bytes.
-
-    Raises:
-        DataFileError: missing, too large, not UTF-8, or a device or pipe, which may never end.
-    """
+    """Return the UTF-8 text of a regular file of at most ``most`` bytes; a device or pipe may never end."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):

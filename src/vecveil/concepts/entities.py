@@ -50,7 +50,6 @@ class EntityDetector:
         return {"kind": "entities", "engine": self.engine, "model": self._model, "types": types}
 
     def _check_known(self, known: Iterable[str]) -> None:
-        """Raise InvalidInputError for a type that is not among ``known``."""
         known = set(known)
         missing = [entity for entity in self.entities if entity not in known]
         if missing:
@@ -133,7 +132,7 @@ class PresidioDetector(EntityDetector):
                 # Some recognisers return empty spans.
                 if result.start < result.end
             ]
-            if text.strip()  # recognisers fail on blank texts
+            if text.strip()
             else []
             for text in texts
         ]

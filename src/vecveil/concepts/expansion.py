@@ -130,7 +130,6 @@ class MemberPool:
     """Members by group. It holds text: keep it in memory.
 
     Attributes:
-        groups: members of each group; no member is listed, none occurs twice.
         places: for each member of each group the group of listed terms that it replaces.
         by_source: name of each source, and the numbers of members it proposed and kept.
     """
@@ -144,11 +143,9 @@ class MemberPool:
 
 
 def gather(sources: Sequence[MemberSource], context: ExpansionContext, *, most: int) -> MemberPool:
-    """Return the members of every source that are neither listed nor known from an earlier source.
+    """Return at most ``most`` members that are neither listed nor known from an earlier source.
 
-    Args:
-        most: largest number of members. Groups are cut to one size first, so that a long list of names
-            does not crowd out a short one of numbers.
+    Groups are cut to one size first, so that a long list of names does not crowd out a short one of numbers.
     """
     seen: set[str] = set()
     groups: list[list[str]] = []
@@ -355,12 +352,7 @@ MOST_SUBSTITUTIONS = 20_000
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Expansion:
-    """Substituted texts of a concept. It holds texts: keep it in memory, never save it.
-
-    Attributes:
-        concept: name of the concept.
-        rows: the texts with their originals, negatives and members.
-    """
+    """Substituted texts of a concept. It holds texts: keep it in memory, never save it."""
 
     concept: str
     rows: tuple[ExpandedText, ...]
@@ -386,13 +378,9 @@ class Expansion:
     def token_labels(
         self, vocabulary: TokenVocabulary | None = None, min_count: int = 3
     ) -> tuple[npt.NDArray[np.uint8], TokenVocabulary]:
-        """Return the concept's words in each text, listed ones and those of members.
+        """Return a 0/1 array (N, V), dtype uint8, of the concept's words in each text, and the words.
 
-        Args:
-            vocabulary: the columns; None takes the words in at least ``min_count`` texts.
-
-        Returns:
-            A 0/1 array of shape (N, V), dtype uint8, and the vocabulary.
+        The words are listed terms and members; without ``vocabulary`` those in at least ``min_count`` texts.
         """
         least = check_count(min_count, owner="Expansion.token_labels", param="min_count")
         tokens = [row.tokens for row in self.rows]
@@ -421,11 +409,7 @@ def expand(
     seed: int = 0,
     show_progress: bool | None = None,
 ) -> Expansion:
-    """Return the expansion of a concept's matches; see `Concept.expand` for the arguments.
-
-    Raises:
-        ConceptError: no source proposes a new member, or no text holds a member and none is made.
-    """
+    """Return the expansion of a concept's matches; see `Concept.expand`."""
     owner = "Concept.expand"
     started = time.perf_counter()
     chosen = _checked_sources(sources, owner)

@@ -49,7 +49,7 @@ def fold(text: str, *, case_sensitive: bool = False) -> str:
         # Decompose first: casefolding must see base letters and marks apart (Unicode D145).
         folded = unicodedata.normalize("NFD", folded)
         if not case_sensitive:
-            folded = unicodedata.normalize("NFD", folded.casefold())  # casefolding can compose again
+            folded = unicodedata.normalize("NFD", folded.casefold())  # casefolding can yield composed characters
     return _RUN.sub(" ", folded)
 
 

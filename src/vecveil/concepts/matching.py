@@ -127,14 +127,11 @@ _OPENING = frozenset("([{“«（「『【")
 
 
 def remove(text: str, spans: Iterable[Span]) -> str:
-    """Return ``text`` without its spans, tidied at the seams.
+    """Return ``text`` without its sorted, disjoint spans, tidied at the seams.
 
     Where a span stood, one space (or line break, if there was one) remains of the whitespace on
     both sides; none before closing punctuation that followed the span, none behind a bracket that
     opened before it. Whitespace elsewhere stays, except at the ends of the text.
-
-    Args:
-        spans: Sorted and not overlapping, as ``merge_spans`` returns them.
     """
     kept: list[str] = []
     position = 0
@@ -150,7 +147,6 @@ def remove(text: str, spans: Iterable[Span]) -> str:
 
 
 def _seam(left: str, right: str) -> str:
-    """Join both sides of a removed span."""
     head, tail = left.rstrip(), right.lstrip()
     before, after = left[len(head) :], right[: len(right) - len(tail)]
     if not tail:  # nothing but whitespace: the next seam, or the end, decides
@@ -170,20 +166,12 @@ def _one(whitespace: str) -> str:
 
 
 def redact(text: str, spans: Iterable[Span]) -> str:
-    """Return ``text`` with every character of its spans replaced by ``*``; the length stays.
-
-    Args:
-        spans: Sorted and not overlapping.
-    """
+    """Return ``text`` with every character of its sorted, disjoint spans replaced by ``*``; the length stays."""
     return replace(text, spans, lambda span: "*" * (span.end - span.start))
 
 
 def replace(text: str, spans: Iterable[Span], words: Callable[[Span], str]) -> str:
-    """Return ``text`` with ``words(span)`` in place of each span; nothing else changes.
-
-    Args:
-        spans: Sorted and not overlapping.
-    """
+    """Return ``text`` with ``words(span)`` in place of each of its sorted, disjoint spans."""
     pieces: list[str] = []
     position = 0
     for span in spans:

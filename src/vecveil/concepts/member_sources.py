@@ -82,11 +82,7 @@ class ExpansionContext:
         return canonical(member) in self._known
 
     def require_encoder(self, owner: str) -> Any:
-        """Return the encoder.
-
-        Raises:
-            InvalidInputError: the context has none.
-        """
+        """Return the encoder; raise `InvalidInputError` without one."""
         if self.encoder is None or self.centroids is None:
             raise InvalidInputError.of(owner, "encoder", "given to expand", "None",
                                        "Nearness is measured in the encoder's space.")  # fmt: skip
@@ -103,8 +99,7 @@ class MemberSource(Protocol):
     def members(self, context: ExpansionContext) -> Mapping[str, Sequence[str]]:
         """Return members by group. All groups weigh the same, whatever their size.
 
-        Members of the group ``""`` have no known group: `Concept.expand` assigns each to the nearest
-        listed terms.
+        `Concept.expand` assigns members of the group ``""`` to the nearest listed terms.
         """
         ...
 
@@ -145,17 +140,13 @@ Groups = npt.NDArray[np.intp]
 
 TERMS_PER_GROUP = 12
 MOST_GROUPS = 24
-ROUNDS = 25  # of k-means; a few hundred terms converge in fewer
+ROUNDS = 25  # of k-means, at most
 
 
 def cluster_terms(vectors: Vectors, labels: Sequence[str], *, seed: int) -> Groups:
     """Return the group of each term by spherical k-means (Dhillon and Modha 2001) within each span label.
 
-    A label gets one group for every twelve terms, at most 24.
-
-    Args:
-        vectors: (T, n) of norm 1.
-        labels: of each term; terms of two labels never share a group.
+    A label gets one group for every twelve terms, at most 24. ``vectors`` (T, n) have norm 1.
     """
     groups = np.zeros(len(vectors), dtype=np.intp)
     first = 0
@@ -224,11 +215,7 @@ LARGEST_FILE = 1 << 28  # 256 MiB
 
 
 class WordListSource:
-    """Proposes the members of a word list or gazetteer.
-
-    Args:
-        members: a sequence of members, or a mapping of group names to such sequences.
-    """
+    """Proposes the members of a word list or gazetteer: a sequence, or group names mapped to sequences."""
 
     def __init__(
         self, members: Iterable[str] | Mapping[str, Iterable[str]], *, name: str = "word list"
@@ -238,13 +225,10 @@ class WordListSource:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> WordListSource:
-        """Return the source of a UTF-8 file.
+        """Return the source of a UTF-8 file of at most 256 MiB.
 
         ``.json``, ``.yaml`` and ``.yml`` hold a list of members, or group names mapped to lists. Any other file
         has one member a line; empty lines and lines that begin with ``#`` are skipped.
-
-        Raises:
-            DataFileError: missing, not UTF-8, damaged, larger than 256 MiB, or without a member.
         """
         path = Path(path)
         owner = "WordListSource.from_file"
@@ -436,11 +420,7 @@ class CorpusNeighbourSource:
         return f"CorpusNeighbourSource({len(self._words)} words)"
 
     def members(self, context: ExpansionContext) -> Mapping[str, list[str]]:
-        """Return the nearest words of each group of listed terms, the nearest first.
-
-        Raises:
-            InvalidInputError: the context has no encoder.
-        """
+        """Return the nearest words of each group of listed terms, the nearest first; it needs an encoder."""
         encoder = context.require_encoder("CorpusNeighbourSource")
         assert context.centroids is not None
         keys = [key for key in self._words if not context.is_listed(key)][: self.vocabulary]

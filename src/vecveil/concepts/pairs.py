@@ -110,10 +110,9 @@ class ConceptMatches:
         return [self.texts[i] for i in self.with_concept]
 
     def negatives(self) -> list[str]:
-        """Return D-: the same texts with the concept removed, in the order of ``with_concept``.
+        """Return D-: the same texts without the concept, in the order of ``with_concept``.
 
-        Raises:
-            ConceptError: the concept is given by labels, so there is nothing to remove.
+        A concept given by labels raises `ConceptError`: it has no words to remove.
         """
         if self.labels is not None:
             raise ConceptError.of("ConceptMatches.negatives", "concept", "one with spans",
@@ -137,7 +136,7 @@ class ConceptMatches:
     def token_labels(
         self, vocabulary: TokenVocabulary | None = None, min_count: int = 15
     ) -> tuple[npt.NDArray[np.uint8], TokenVocabulary]:
-        """Return the concept's words in each text, and their vocabulary.
+        """Return a 0/1 array (len(with_concept), V), dtype uint8, of the concept's words in each text, and the words.
 
         Only words inside spans count: a text that has the word elsewhere has 0 in its column.
 
@@ -146,9 +145,6 @@ class ConceptMatches:
                 least ``min_count`` texts, most frequent first.
             min_count: A lower value measures rare words on few examples. If no word reaches it, the array
                 has no column.
-
-        Returns:
-            A 0/1 array of shape (len(with_concept), V), dtype uint8, and the vocabulary.
         """
         minimum = check_count(min_count, owner="ConceptMatches.token_labels", param="min_count")
         tokens = self.tokens()
@@ -159,13 +155,9 @@ class ConceptMatches:
     def frequent_tokens(
         self, thresholds: Sequence[int], rows: Indices | None = None
     ) -> TokenVocabulary:
-        """Return the vocabulary at the highest threshold that keeps half of all occurrences.
+        """Return the vocabulary at the highest threshold that keeps half of all occurrences, else at the lowest.
 
-        The lowest threshold if none does.
-
-        Args:
-            thresholds: Numbers of texts, descending.
-            rows: Positions in ``with_concept`` to count in; None counts in all.
+        ``thresholds`` are numbers of texts, descending; ``rows`` are positions in ``with_concept``, None for all.
         """
         tokens = self.tokens()
         chosen = tokens if rows is None else [tokens[i] for i in rows]
@@ -203,8 +195,7 @@ def build_matches(
 ) -> ConceptMatches:
     """Return the matches; raise if the concept is found nowhere, too rarely, or without other words.
 
-    Args:
-        negatives: One for each text with spans, in order; empty for a concept given by labels.
+    ``negatives`` has one text for each text with spans, in order; none for a concept given by labels.
     """
     empty: list[int] = []
     rests: list[str] = []

@@ -162,9 +162,7 @@ class PatternDetector:
     def detect(self, texts: Sequence[str]) -> list[list[Span]]:
         """Return the matches in each text, pattern by pattern.
 
-        Raises:
-            InvalidInputError: one text takes longer than the time limit, or a pattern matches the empty
-                string somewhere.
+        A text beyond the time limit, or an empty match, raises `InvalidInputError`.
         """
         return [self._spans(row, text) for row, text in enumerate(texts)]
 
@@ -172,7 +170,7 @@ class PatternDetector:
         spans: list[Span] = []
         deadline = time.monotonic() + self.time_limit
         for i, pattern in enumerate(self._patterns):
-            # All patterns share one limit per text; regex takes a limit of 0 for none.
+            # All patterns share one limit per text; a negative limit would be an error.
             left = max(deadline - time.monotonic(), 1e-3)
             try:
                 for match in pattern.finditer(text, timeout=left):

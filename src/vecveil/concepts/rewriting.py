@@ -80,7 +80,6 @@ class Rewriter(ABC):
             spans: of the concept in each text; None detects them.
 
         Raises:
-            InvalidInputError: spans outside their text, or none given for a concept of given spans.
             ReleaseError: the concept is still found in the output; nothing is returned.
         """
         owner = "Rewriter.rewrite"
@@ -141,8 +140,7 @@ class Rewriter(ABC):
     def to_record(self) -> dict[str, Any]:
         """Return everything needed to rewrite again: terms, patterns and word lists in clear.
 
-        Raises:
-            ConceptError: the concept cannot be saved (`vecveil.concepts.concept`).
+        A concept that cannot be saved raises `ConceptError`.
         """
         concept = concept_record(self.concept, owner="Protector.save")
         return {"kind": self.kind, "seed": self.seed, "concept": concept, **self.settings()}
@@ -193,16 +191,13 @@ class ReplacingAtRandom(Rewriter):
         count: int = 2000,
         min_texts: int = 5,
     ) -> Self:
-        """Return the rewriter with the most frequent words of the texts outside the concept.
+        """Return the rewriter with the most frequent words of the texts outside the concept, at least 20.
 
         Args:
             matches: of ``concept`` in the texts.
             count: largest number of words. More of them disguise the replacement better and put more of the
                 texts' words into a saved protector.
             min_texts: least number of texts with the word outside the concept; rare words may be names.
-
-        Raises:
-            ConceptError: fewer than 20 words.
         """
         owner = "ReplacingAtRandom.of"
         count = check_count(count, owner=owner, param="words")
@@ -267,11 +262,7 @@ class ReplacingByMembers(Rewriter):
 
     @classmethod
     def of(cls, matches: ConceptMatches, concept: Concept, *, seed: int = 0) -> Self:
-        """Return the rewriter with the members that ``matches`` found in the texts.
-
-        Raises:
-            ConceptError: a type has only one member, so no other can replace it.
-        """
+        """Return the rewriter with the members in ``matches``; a type needs two, so that one can replace another."""
         terms_of: dict[str, dict[str, str]] = defaultdict(dict)
         for text, spans in zip(matches.texts, matches.spans, strict=True):
             for span in spans:
@@ -330,8 +321,7 @@ def made_up_members(
 ) -> dict[str, tuple[str, ...]]:
     """Return at most ``count`` distinct values for each type; equal seeds give equal values.
 
-    Raises:
-        ConceptError: a type without a Faker provider here.
+    A type without a Faker provider raises `ConceptError`.
     """
     labels = sorted(set(types))
     unknown = sum(label.upper() not in PROVIDERS for label in labels)

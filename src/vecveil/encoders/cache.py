@@ -64,12 +64,10 @@ def default_cache_folder() -> Path:
 
 
 class EmbeddingCache:
-    """The cached vectors of one encoder.
+    """The cached vectors of one encoder; each ``fingerprint`` has its file.
 
-    Args:
-        folder: created, readable by its owner only, at the first write.
-        fingerprint: of the encoder; each fingerprint has its file.
-        patience: seconds to wait for another process that is writing.
+    The folder is created, readable by its owner only, at the first write. ``patience`` limits the wait for
+    another writing process, in seconds.
     """
 
     def __init__(

@@ -164,7 +164,6 @@ def _remote_code_hint(error: Exception | None) -> str:
 
 
 def _import_library() -> Any:
-    """Return sentence_transformers, or raise the error with the extra's name."""
     try:
         import sentence_transformers
     except ImportError as error:

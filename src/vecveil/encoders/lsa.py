@@ -158,11 +158,7 @@ class LsaEncoder:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> LsaEncoder:
-        """Return the encoder saved in ``folder``.
-
-        Raises:
-            DataFileError: missing, damaged, or files of two different encoders.
-        """
+        """Return the encoder saved in ``folder``; raise `DataFileError` for damaged or mixed files."""
         from safetensors import SafetensorError
         from safetensors.numpy import load as from_bytes
 
@@ -194,7 +190,6 @@ class LsaEncoder:
         return encoder
 
     def _check(self) -> None:
-        """Raise ValueError unless the shapes and types fit together."""
         V, n = len(self.terms), len(self.components)
         shapes = (self.idf.shape, self.components.shape, self.centre.shape)
         if shapes != ((V,), (n, V), (n,)) or self.ngrams not in (1, 2) or n < 1:

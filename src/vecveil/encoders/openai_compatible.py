@@ -38,11 +38,7 @@ def is_endpoint(name: object) -> bool:
 
 
 def split_endpoint(name: str, *, owner: str = _OWNER) -> tuple[str, str]:
-    """Return the base URL and the model of ``URL#MODEL``.
-
-    Raises:
-        InvalidInputError: no model, no host, or a URL with a password or a query.
-    """
+    """Return the base URL and the model of ``URL#MODEL``; a password or query raises `InvalidInputError`."""
     from urllib.parse import urlsplit
 
     url, _, model = name.partition("#")
@@ -110,11 +106,7 @@ class OpenAICompatibleBackend:
         return f"OpenAICompatibleBackend({self.name!r})"
 
     def run(self, texts: list[str], advance: Advance) -> npt.NDArray[np.float32]:
-        """Return the vectors of ``texts``, batch by batch.
-
-        Raises:
-            EncoderError: no answer, an error status, or not one finite vector per text.
-        """
+        """Return the vectors of ``texts``, batch by batch; raise `EncoderError` for a wrong or missing answer."""
         return encode_in_batches(self._encode, texts, self._batch_size, advance)
 
     def _encode(self, batch: list[str]) -> npt.NDArray[np.float32]:
@@ -159,9 +151,7 @@ def parse_embeddings(
 ) -> npt.NDArray[np.float32]:
     """Return the (rows, n) vectors of an answer to ``POST /embeddings``, in the order of the inputs.
 
-    Args:
-        content: body of the answer; vectors as lists of numbers or as base64 of float32.
-        dimension: expected dimension; None accepts any.
+    ``content`` holds vectors as lists of numbers or as base64 of float32; ``dimension`` None accepts any.
 
     Raises:
         EncoderError: not JSON, not one vector per input, another dimension, or numbers that are not finite.

@@ -159,10 +159,7 @@ def probe_cosines(encode: Callable[[Sequence[str]], Any], *, owner: str) -> tupl
     """Return the cosines of all pairs of the probe sentences, rounded to four digits.
 
     They are the same for one model on any machine, in any precision and under any rotation or scale of its output,
-    and differ between models. They depend on no text of the user.
-
-    Args:
-        encode: called once, with a list of the sentences.
+    and differ between models. They depend on no text of the user. ``encode`` is called once.
     """
     texts = list(PROBE_SENTENCES)
     X = checked_vectors(encode(texts), rows=len(texts), owner=owner).astype(np.float64)

@@ -44,9 +44,7 @@ _OWNER = "TextEncoder"
 class TextEncoder:
     """Turns texts into float32 vectors; made by ``load_encoder`` or ``as_text_encoder``.
 
-    Args:
-        backend: the model.
-        cache: vectors of earlier texts, or None. Finished chunks are kept, so an interrupted run resumes.
+    Finished chunks are kept in the cache, so an interrupted run resumes.
     """
 
     def __init__(
@@ -132,11 +130,9 @@ class TextEncoder:
         total: int | None = None,
         show_progress: bool | None = None,
     ) -> Iterator[Vectors]:
-        """Yield the vectors of ``texts`` in order, ``chunk_size`` rows at a time.
+        """Yield the vectors of ``texts``, any iterable, in order, ``chunk_size`` rows at a time.
 
-        Args:
-            chunk_size: smaller takes less memory, larger wastes less time on padding.
-            total: number of texts, if known, for the progress bar.
+        A smaller chunk takes less memory, a larger one wastes less time on padding. ``total`` is for the progress bar.
         """
         chunk_size = check_count(chunk_size, owner=_OWNER, param="chunk_size")
         if isinstance(texts, str | bytes):
@@ -259,6 +255,7 @@ def load_encoder(
         batch_size: largest number of texts in a batch.
         cache: ``"default"`` (``$VECVEIL_CACHE`` or a folder under ``~/.cache``), a folder, or None.
             The cache holds clean vectors: as sensitive as the texts.
+        show_progress: None shows a bar on a terminal only.
         options: for names and folders ``max_seq_length``, ``prompt``, ``normalize``,
             ``truncate_dim``, ``revision``, ``token``, ``cache_folder`` and ``trust_remote_code``
             (off: code shipped with a model does not run); for URLs ``api_key``,

@@ -28,10 +28,8 @@ def matches_probe(vectors: Any, probe: Sequence[float], *, owner: str) -> bool:
 class UpstreamVerification:
     """Remember which models of an upstream are the protector's encoder, and verify each model once.
 
-    A rejected model stays rejected for 30 seconds without a further request to the upstream.
-
-    Args:
-        seconds: time after which a model is verified again, for an upstream that may be replaced.
+    A rejected model stays rejected for 30 seconds without a further request to the upstream. A verified one
+    is verified again after ``seconds``, for an upstream that may be replaced.
     """
 
     def __init__(self, *, seconds: float = math.inf) -> None:
@@ -57,8 +55,7 @@ class UpstreamVerification:
     def ensure(self, model: Hashable, verify: Callable[[], None]) -> None:
         """Call ``verify`` unless ``model`` is verified.
 
-        Raises:
-            IncompatibleError: ``verify`` raised it, now or less than 30 seconds ago.
+        Its `IncompatibleError` is raised again, without a call, for 30 seconds.
         """
         if not self._is_verified(model):
             with self._recorded(model):
@@ -69,11 +66,8 @@ class UpstreamVerification:
     ) -> None:
         """Await ``verify`` unless ``model`` is verified; concurrent callers share one verification.
 
-        Args:
-            credential: callers with different keys do not share: one caller's wrong key is not another's.
-
-        Raises:
-            IncompatibleError: ``verify`` raised it, now or less than 30 seconds ago.
+        Callers with different ``credential`` do not share: one caller's wrong key is not another's. An
+        `IncompatibleError` is raised again, without a call, for 30 seconds.
         """
         if self._is_verified(model):
             return

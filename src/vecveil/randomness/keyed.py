@@ -162,11 +162,7 @@ class NoiseKeys:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> NoiseKeys:
-        """Return the keys in the file at ``path``.
-
-        Raises:
-            KeyFileError: missing, unreadable, not a key file, or readable by other users.
-        """
+        """Return the keys in the file at ``path``; raise `KeyFileError` for a file that other users can read."""
         path = Path(path)
         owner = "NoiseKeys.from_file"
         try:
@@ -256,11 +252,7 @@ _PURPOSE = b"vecveil keyed noise 2"
 
 
 def check_ids(ids: Any, rows: int, *, owner: str) -> list[bytes]:
-    """Return each id as bytes, distinct across types.
-
-    Raises:
-        InvalidInputError: not one str, int or bytes for every row.
-    """
+    """Return each id (str, int or bytes, one for every row) as bytes, distinct across types."""
     ordered = isinstance(ids, Sequence) or (isinstance(ids, np.ndarray) and ids.ndim == 1)
     if isinstance(ids, str | bytes) or not ordered or len(ids) != rows:
         got = f"{len(ids)} ids" if ordered else type(ids).__name__
@@ -301,15 +293,12 @@ def row_digests(X: Embeddings) -> Iterable[bytes]:
 
 
 def text_digests(texts: Sequence[str], X: Embeddings, encoder_fingerprint: str) -> Iterable[bytes]:
-    """Yield a digest of each text, of the encoder, and of the text's coarsely rounded vector.
+    """Yield a digest of each text, of the encoder, and of the text's coarsely rounded vector, a row of ``X`` (N, n).
 
     Unlike a row's digest it rarely changes with the last bits of an encoder's arithmetic, which vary from
     batch to batch. The rounded vector (64 steps to a row's root mean square) separates vectors of one text that
     differ by more, such as those of another precision or scale: under equal noise their difference would be
     visible and reveal the text.
-
-    Args:
-        X: (N, n) vectors of ``texts``.
     """
     head = _text_head(encoder_fingerprint)
     for text, row in zip(texts, X, strict=True):
@@ -339,10 +328,8 @@ def keyed_stream(
 ) -> WordStream:
     """Return the stream of the items.
 
-    Args:
-        ids: from `check_ids`.
-        digests: from `row_digests` or `text_digests`, one for each id.
-        fingerprint: of everything that determines a release, `Protector.fingerprint`.
+    ``ids`` come from `check_ids`, ``digests`` from `row_digests` or `text_digests`, one for each id;
+    ``fingerprint`` is that of everything that determines a release, `Protector.fingerprint`.
     """
     secret = key.secret_for_noise()
     cipher = key.cipher_for_noise(_derived_cipher)

@@ -38,9 +38,7 @@ def resolve_generator(
 ) -> np.random.Generator:
     """Return the NumPy generator for ``rng``; for everything except protecting noise.
 
-    Args:
-        rng: None for a seed from the operating system; an integer seed or a `numpy.random.Generator`
-            for a repeatable generator.
+    None takes a seed from the operating system; a seed or a `numpy.random.Generator` is repeatable.
     """
     if rng is None:
         return np.random.default_rng(secrets.randbits(128))
@@ -84,10 +82,7 @@ class BlockCipher:
 class WordStream:
     """Random words for a number of rows; its repr shows no key.
 
-    Args:
-        key: of AES-256, or the cipher itself.
-        rows: number of rows.
-        starts: (rows, 2) first counter of each row, high and low word; None numbers the rows from 0.
+    ``starts`` (rows, 2) holds the first counter of each row, high and low word; None numbers the rows from 0.
     """
 
     __slots__ = ("_cipher", "_first", "rows", "starts")
@@ -159,12 +154,10 @@ class WordStream:
 def resolve_stream(
     rng: RandomSource | WordStream, rows: int, *, owner: str = "resolve_stream"
 ) -> WordStream:
-    """Return the stream of words for ``rng``.
+    """Return the stream of words of ``rows`` rows for ``rng``.
 
-    Args:
-        rng: None for a fresh key from the operating system; a seed or a `numpy.random.Generator` for a
-            repeatable, insecure stream; a stream is returned unchanged.
-        rows: number of rows to protect.
+    None takes a fresh key from the operating system; a seed or a `numpy.random.Generator` gives a
+    repeatable, insecure stream; a stream is returned unchanged.
     """
     if rng is None:
         return WordStream(secrets.token_bytes(32), rows)

@@ -34,11 +34,9 @@ Indices = npt.NDArray[np.int64]
 
 
 def balanced_rows(positive: int, plain: int, rng: np.random.Generator) -> tuple[Indices, Indices]:
-    """Return row numbers of both classes, equally many: the larger is sampled down (TextCrafter, Eq. 8).
+    """Return row numbers of both classes, equally many, in order (TextCrafter, Eq. 8).
 
-    Args:
-        positive, plain: number of rows of each class.
-        rng: draws the sample, without replacement; the rows keep their order.
+    ``rng`` samples the larger class down, without replacement.
     """
     size = min(positive, plain)
     chosen = [
@@ -101,12 +99,7 @@ def split_by_group(
     """Return the mask of held-out rows: whole groups, with both classes on both sides.
 
     The share is taken separately from groups with positives only, with plain rows only and with both.
-
-    Args:
-        groups: (N,) group numbers.
-        labels: (N,) True for positives.
-        share: of the groups to hold out, in (0, 1).
-        rng: draws the groups.
+    ``groups`` (N,) are numbers, ``labels`` (N,) True for positives, ``share`` is in (0, 1).
     """
     values, index = np.unique(groups, return_inverse=True)
     index = index.reshape(-1)
@@ -170,8 +163,7 @@ def contains_pii(
 ) -> npt.NDArray[np.bool_]:
     """Return a (N,) bool array, True for texts in which the detector finds anything.
 
-    Args:
-        detector: with ``detect(texts)``, such as the NER engines of `vecveil.concepts`; None takes `pii_detector`.
+    ``detector`` has ``detect(texts)``, such as the NER engines of `vecveil.concepts`; None takes `pii_detector`.
     """
     checked = check_texts(texts, owner="contains_pii", min_rows=0)
     rows = _concept(detector).detect(checked, show_progress=show_progress)
@@ -188,9 +180,6 @@ class PiiCorpus:
         plain_rows: rows of the plain corpus that stay plain.
         positive_groups: (P,) a number for each positive text, in the order of `texts`; equal texts share it.
         plain_groups: (Q,) the same for the plain texts, in the same numbering.
-        counts: numbers of texts given, drawn, moved and kept.
-        seed: of both draws.
-        detector: kind, types and lowest score of the detector.
     """
 
     pii_rows: Indices

@@ -40,7 +40,6 @@ class HeldOutFigures:
     """Held-out figures of a classifier, each with interval and chance level.
 
     Attributes:
-        positive_rows, plain_rows: number of vectors of each class.
         used_rows: number of each class in the balanced sample, which gives the weights.
         held_out_rows: number of both classes behind the figures.
         accuracy: at p(e) ≥ 0.5; chance names the more frequent class of the fitted rows.
@@ -48,7 +47,6 @@ class HeldOutFigures:
         positive_f1: F1 of the PII class; chance says PII of every row.
         auc: area under the ROC curve; chance is 0.5.
         regularisation: λ, the inverse of scikit-learn's C.
-        seed: of sample, split and bootstrap.
         warnings: sentences on what makes p(e) doubtful; may be empty.
     """
 
@@ -89,11 +87,8 @@ def measure(
 ) -> dict[str, Estimate]:
     """Return accuracy, both F1 and AUC by the names of `HeldOutFigures`.
 
-    Args:
-        logits: (N,) of the held-out rows.
-        y: (N,) True for the PII class.
-        groups: (N,) group numbers, for the intervals.
-        fitted: classes of the fitted rows.
+    ``logits``, ``y`` (True for the PII class) and ``groups`` (N,) are of the held-out rows, ``fitted`` are
+    the classes of the fitted rows.
     """
     answer = logits >= 0  # p(e) ≥ 0.5
     # Chance level: always answer the more frequent class.
@@ -127,17 +122,14 @@ def doubts(figures: Mapping[str, Estimate]) -> list[str]:
 
 
 MIN_ROWS = 20  # of each class: with fewer, a held-out fifth has fewer than four
-_STEPS = 2000  # iterations of L-BFGS; normal fits need a few dozen
+_STEPS = 2000  # iterations of L-BFGS
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PiiClassifier:
-    """A logistic regression p(e) = sigmoid(w · e + b).
+    """A logistic regression p(e) = sigmoid(w · e + b); w is (n,) float64.
 
-    Attributes:
-        weights: w, (n,) float64.
-        intercept: b.
-        held_out: its figures; None for weights of unknown origin.
+    ``held_out`` has its figures; None for weights of unknown origin.
     """
 
     weights: Vector
@@ -252,7 +244,6 @@ def fit_pii_classifier(
 
 
 def _class_rows(value: Any, owner: str, param: str, absence: str) -> Embeddings:
-    """Return the checked vectors of one class; raise for too few."""
     checked = check_embeddings(value, owner=owner, param=param)
     if len(checked) < MIN_ROWS:
         why = f"This is {absence}: one class only." if not len(checked) else ""

@@ -68,11 +68,7 @@ class LearningCurves:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
-        """Return the curves of a record.
-
-        Raises:
-            DataFileError: no record of learning curves, or another schema.
-        """
+        """Return the curves of a record; raise `DataFileError` for another schema or missing measures."""
         schema = record.get("schema") if isinstance(record, Mapping) else None
         if schema != TrainingRecord.SCHEMA:
             constraint = f"of the schema {TrainingRecord.SCHEMA!r}"
@@ -92,22 +88,16 @@ class LearningCurves:
 
 
 def orthogonal_part(d: Tensor, v: Tensor) -> Tensor:
-    """Return d⊥ = d − (d·v) v, projected twice: the first projection leaves a rounding error along v.
+    """Return d⊥ = d − (d·v) v for d (..., n) and v of norm 1, (n,) or (..., n).
 
-    Args:
-        d: (..., n).
-        v: of norm 1, (n,) or (..., n).
+    Projected twice: the first projection leaves a rounding error along v.
     """
     d = d - (d * v).sum(dim=-1, keepdim=True) * v
     return d - (d * v).sum(dim=-1, keepdim=True) * v
 
 
 def fixed_orthogonal(v: Tensor) -> Tensor:
-    """Return a unit vector orthogonal to each v: its least axis, less the part along v.
-
-    Args:
-        v: of norm 1, (..., n), n ≥ 2.
-    """
+    """Return a unit vector orthogonal to each unit v (..., n), n ≥ 2: its least axis, less the part along v."""
     import torch
 
     # The least coordinate is at most 1/√n, so the axis keeps a long orthogonal part.
@@ -177,13 +167,9 @@ def hold_out(
 ) -> tuple[Indices, Indices]:
     """Return the rows to measure on and those to learn from, each in an order drawn from ``generator``.
 
-    Whole groups are held out in the drawn order, each if it still fits into a tenth of the rows and `HELD_OUT_ROWS`;
-    if none fits, the smallest one.
-
-    Args:
-        rows: N ≥ 2.
-        groups: (N,), numbers from 0 on, at least two; None treats every row as a group.
-        generator: gives one permutation, of the groups.
+    Whole groups are held out in the drawn order, each if it still fits into a tenth of the rows and
+    `HELD_OUT_ROWS`; if none fits, the smallest one. ``groups`` (N,) are at least two numbers from 0 on; None treats
+    every row as a group.
     """
     import torch
 
@@ -284,8 +270,7 @@ class PolicyGradient:
     def step(self, batch: Tensor) -> tuple[float, float, float]:
         """Learn from one batch; return the means of its rewards, p(e') and drifts.
 
-        Raises:
-            NotFinite: a reward or gradient is not finite; the weights are unchanged.
+        A reward or gradient that is not finite raises `NotFinite` and leaves the weights unchanged.
         """
         torch = self._torch
         self.module.train()
@@ -385,11 +370,7 @@ class PolicyGradient:
         return f"A learning_rate smaller than {self.settings.learning_rate:g} keeps it in range."
 
     def measure(self, epoch: int, reward_training: float | None, seconds: float) -> EpochMeasures:
-        """Return the measures of the held-out vectors for the current network.
-
-        Raises:
-            NotFinite: a reward is NaN or infinite.
-        """
+        """Return the measures of the held-out vectors for the current network; raise `NotFinite` for a NaN."""
         torch = self._torch
         self.module.eval()
         # Equal draws at every epoch make the curves comparable.
@@ -453,11 +434,7 @@ class PolicyGradient:
         return arrays
 
     def restore(self, arrays: Mapping[str, Array], *, epoch: int) -> None:
-        """Restore the state that `to_arrays` returned after ``epoch``.
-
-        Raises:
-            ValueError: an array is missing, unknown, not finite, or of another shape or dtype.
-        """
+        """Restore the state that `to_arrays` returned after ``epoch``; raise ValueError for other arrays."""
         torch = self._torch
         expected = self.to_arrays()
         # Adam has no moments before its first step, so a new optimiser cannot list them.

@@ -87,12 +87,7 @@ def plain_centroids(
 
 
 def nearest(X: Embeddings, centroids: Array) -> npt.NDArray[np.int64]:
-    """Return the row of the nearest centroid for each row of ``X``, (N,); the first of equals.
-
-    Args:
-        X: (N, n).
-        centroids: (k, n).
-    """
+    """Return the row of the nearest of ``centroids`` (k, n) for each row of ``X`` (N, n): (N,); the first of equals."""
     owner = "nearest"
     targets = check_embeddings(centroids, owner=owner, param="centroids", min_rows=1)
     checked = check_embeddings(X, owner=owner, param="X", dimension=targets.shape[1])
@@ -124,13 +119,7 @@ def _distinct(X: Array, enough: int) -> int:
 
 
 class RewardTerms(NamedTuple):
-    """The three unweighted terms, each of the shape of e' without its last dimension.
-
-    Attributes:
-        distance: ‖e' − e‖.
-        p_pii: p(e').
-        cluster: ‖e' − c‖.
-    """
+    """The three unweighted terms ‖e' − e‖, p(e') and ‖e' − c‖, each of the shape of e' without its last dimension."""
 
     distance: Tensor
     p_pii: Tensor
@@ -203,9 +192,7 @@ def target_centroids(
 def reward_lower_bound(e: Any, c: Any, settings: PolicySettings) -> Any:
     """Return −(α r + β + γ(‖e − c‖ + r)), a lower bound of R for perturbations of norm r (Lemma 2).
 
-    Args:
-        e: vectors (..., n), NumPy.
-        c: their centroids, broadcastable to ``e``.
+    ``e`` (..., n) are NumPy vectors, ``c`` their centroids, broadcastable to ``e``.
     """
     # p ≤ 1, and ‖e' − c‖ ≤ ‖e − c‖ + r by the triangle inequality.
     s = settings

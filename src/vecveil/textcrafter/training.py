@@ -90,8 +90,7 @@ class PolicyCheckpoint:
     def load(self) -> tuple[dict[str, Array], LearningCurves] | None:
         """Return the arrays and curves of the last epoch, or None without a checkpoint.
 
-        Raises:
-            DataFileError: of other data, settings or another seed, or damaged.
+        A checkpoint of other data, settings or another seed, or a damaged one, raises `DataFileError`.
         """
         try:
             if not self._path.exists():
@@ -175,11 +174,7 @@ def forget_checkpoint(folder: Path) -> None:
 class TrainedPolicy:
     """The outcome of a training.
 
-    Attributes:
-        weights: of the last epoch, applicable without torch.
-        curves: measures of each epoch.
-        settings, seed: as given.
-        seconds: of training, over all runs.
+    ``weights`` are of the last epoch and applicable without torch; ``seconds`` count all runs.
     """
 
     weights: PolicyWeights
