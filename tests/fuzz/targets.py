@@ -238,7 +238,7 @@ def _specification(data: bytes) -> None:
     kinds = {"tradeoff": specification.Spec}
     with patch.object(specification, "import_modules", lambda names: None), expected():
         text = data.decode("utf-8", "replace")
-        specification.parse_spec(text, kinds, quick=False, owner="spec").to_record()
+        specification.parse_spec(text, kinds, quick=False, owner="spec")
 
 
 def _word_list(data: bytes) -> None:

@@ -26,5 +26,5 @@ def small_attacks() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("vecveil.auditing.families.token_inference.ladder_attacks", ladder)
-        patch.setattr("vecveil.attacks.token_inference.kernel._PILOT_ROWS", ROWS)
+        patch.setattr("vecveil.attacks.token_inference.kernel._MEMBER_ROWS", ROWS)
         yield
