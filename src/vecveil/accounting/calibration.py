@@ -37,7 +37,7 @@ def expected_cosine(n: int, epsilon: float) -> float:
     owner = "expected_cosine"
     count = check_count(n, owner=owner, param="n")
     eps = check_positive(epsilon, owner=owner, param="epsilon")
-    if count == 1:  # the sign survives unless z < −1  # P(z < −1) is e^(−ε)/2
+    if count == 1:  # the sign survives unless z < −1, with probability e^(−ε)/2
         return -math.expm1(-eps)
     log_radius = _log_radii(count)
     shift = math.log(eps)  # radii in units of |x|: the mean cosine is not smooth where Y = 1

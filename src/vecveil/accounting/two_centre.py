@@ -354,7 +354,7 @@ class PurkayasthaPrivacyLoss(TwoCentreLoss):
         if self._angle > math.pi:
             raise InvalidInputError.of(owner, "angle", "in [0, π]", self._angle)
         self._reach = check_reach(self._epsilon, self._angle, owner=owner, param="angle")
-        self._half = max(self._angle, 1e-290) / 2  # smaller numbers are subnormal: too few digits
+        self._half = max(self._angle, 1e-290) / 2  # smaller ones would underflow in products
 
     @property
     def worst_case(self) -> float:

@@ -69,8 +69,6 @@ class Concept:
         parts += [f"column {column!r}" for column in self.columns]
         return f"Concept({self.name!r}, {', '.join(parts)})"
 
-    # Making one ----------------------------------------------------------------------------------
-
     @classmethod
     def from_terms(
         cls, name: str, terms: Iterable[str], *, case_sensitive: bool = False
@@ -166,8 +164,6 @@ class Concept:
             )
         return cls(name, tuple(d for c in concepts for d in c.detectors), next(iter(columns), None))
 
-    # Columns of a table --------------------------------------------------------------------------
-
     @property
     def columns(self) -> tuple[str, ...]:
         """The table columns that `with_columns` must supply before the concept can be used."""
@@ -196,8 +192,6 @@ class Concept:
         given = AnnotatedSpans(columns[self.spans_column], column=self.spans_column, owner=owner)
         return replace(self, detectors=(*self.detectors, given), spans_column=None)
 
-    # Using it ------------------------------------------------------------------------------------
-
     def describe(self) -> dict[str, Any]:
         """Return kinds and counts as JSON-ready values, without any term, pattern or text."""
         kinds = [
@@ -223,8 +217,8 @@ class Concept:
     ) -> ConceptMatches:
         """Return the matches of the concept in ``texts``: spans, pairs D+ / D-, token labels.
 
-        From fewer than ``min_texts`` texts with the concept nothing reliable can be learnt: `ConceptError`. So it
-        is if the concept is found nowhere, or if removal leaves nothing of any text.
+        From fewer than ``min_texts`` texts with the concept nothing reliable can be learnt: `ConceptError`. A concept
+        that is found nowhere, or whose removal leaves nothing of any text, raises it too.
         """
         owner = "Concept.find"
         checked = check_texts(texts, owner=owner)

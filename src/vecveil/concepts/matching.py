@@ -63,7 +63,7 @@ def merge_spans(text: str, spans: Iterable[Span]) -> list[Span]:
         return spans
     merged: list[Span] = []
     longest = 0
-    # Of equal starts the longest comes first, so a contained span never extends the union.
+    # Sorted by start, a span overlaps the current union exactly if it starts before its end.
     for span in sorted(spans, key=lambda s: (s.start, -s.end)):
         length = span.end - span.start
         # Spans that only touch stay apart: two adjacent terms are two mentions.

@@ -67,7 +67,7 @@ class BlockCipher:
         # A shorter key would silently select AES-128 or AES-192.
         if len(key) != 32:
             raise ValueError("a key of AES-256 has 32 bytes")
-        # ECB of our own counter blocks is counter mode; no two blocks are equal under one key.
+        # ECB of our own counter blocks is counter mode, with counters that need not be consecutive.
         self._cipher = Cipher(algorithms.AES(key), modes.ECB())
         self._own = threading.local()
 
