@@ -1,4 +1,4 @@
-"""Vector databases: one file each, behind one interface, which scan, migrate and programs use."""
+"""Vector databases behind one interface, used by scan, migrate and the integrations."""
 
 from __future__ import annotations
 

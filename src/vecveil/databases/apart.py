@@ -1,10 +1,9 @@
 """Run a store in a subprocess, so that the database writes no memory of this process into its files.
 
-Chroma saves memory that it never initialised in the files of its index, on writes and on reads. In a process that
-holds clean rows these bytes are sometimes texts and clean vectors. `StoreApart` therefore opens Chroma's folders in a
-subprocess that receives only what is written to them: no key, no protector, and no environment variables that a
-database does not need. Requests go to its stdin and answers come from its stdout, as JSON with vectors behind it and
-not as pickles: code that a foreign folder of Chroma smuggles into the subprocess does not reach this process.
+Chroma writes uninitialised memory into its index files, on writes and on reads. In a process with clean rows these
+bytes are sometimes texts and clean vectors. `StoreApart` therefore opens Chroma's folders in a subprocess that
+receives only the data to store: no key, no protector, and only the environment variables that a database needs.
+Messages are JSON followed by vectors, not pickles: code from an untrusted Chroma folder stays in the subprocess.
 """
 
 from __future__ import annotations
@@ -34,12 +33,14 @@ from vecveil.errors import InvalidInputError, StoreError, VecveilError
 __all__ = ["StoreApart", "serve"]
 
 _OWNER = "StoreApart"
-_CLOSE_SECONDS = 30.0
-_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+_CLOSE_SECONDS = 30.0  # for a running request to finish
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
+# An allowlist: variables may hold noise keys and passwords. Chroma's client credentials are for servers only.
 _ENVIRONMENT = re.compile(
     r"PATH|HOME|USER|LANG|LC_.*|TZ|TMPDIR|TEMP|TMP|SYSTEMROOT|LD_LIBRARY_PATH|DYLD_.*|PYTHON.*|VIRTUAL_ENV|XDG_.*"
     r"|OMP_.*|OPENBLAS_.*|MKL_.*|CHROMA_(?!CLIENT_AUTH).*|ANONYMIZED_TELEMETRY"
 )
+# The parent's package comes first on the path, so that both processes run the same version.
 _PROGRAM = """
 import sys
 if sys.argv[1] not in sys.path:
@@ -50,11 +51,7 @@ serve(int(sys.argv[2]), dies=sys.argv[3] == "dies")
 
 
 class StoreApart(VectorStore):
-    """A store in a subprocess, which starts with the first request. Threads may share it.
-
-    Args:
-        kind, where, collection: of the store.
-    """
+    """A store in a subprocess, which starts with the first request. Thread-safe."""
 
     kind: ClassVar[str] = "apart"
 
@@ -69,12 +66,11 @@ class StoreApart(VectorStore):
 
     def name_function(self, function: Any) -> None:
         """Name the embedding function of a Chroma collection; the subprocess gets its configuration only."""
-        self.close()
+        self.close()  # the name is part of the first message to a subprocess
         self._opening["function"] = function.get_config()
 
     @classmethod
     def open(cls, where: str, collection: str | None) -> Self:
-        """Return the store at ``KIND:WHERE``."""
         kind, _, rest = where.partition(":")
         return cls(kind, rest, collection)
 
@@ -89,6 +85,7 @@ class StoreApart(VectorStore):
         return int(self._request("rows_at_once", batch=batch, total=total)[0])
 
     def batches(self, size: int = 1000, *, after: str = "") -> Iterator[Batch]:
+        # One request per batch, by cursor: other requests may come in between, and a new subprocess can continue.
         while True:
             record, content = self._request("batch", size=size, after=after)
             if record is None:
@@ -118,7 +115,7 @@ class StoreApart(VectorStore):
         self._request("delete", ids=list(ids))
 
     def close(self) -> None:
-        """End the subprocess; a request under way gets half a minute to finish."""
+        """End the subprocess; a running request gets 30 seconds to finish."""
         with self._lock:
             process, self._process = self._process, None
         if process is None:
@@ -126,7 +123,7 @@ class StoreApart(VectorStore):
         assert process.stdin is not None
         assert process.stdout is not None
         with contextlib.suppress(OSError):
-            process.stdin.close()
+            process.stdin.close()  # the end of its input ends the subprocess
         try:
             process.wait(_CLOSE_SECONDS)
         except subprocess.TimeoutExpired:
@@ -135,7 +132,7 @@ class StoreApart(VectorStore):
         process.stdout.close()
 
     def _request(self, method: str, content: bytes = b"", **arguments: Any) -> tuple[Any, bytes]:
-        """Return the answer of the subprocess; raise the error that its store raised."""
+        """Return the subprocess's answer, or raise its error."""
         answer = None
         with self._lock:
             self._requests += 1
@@ -150,8 +147,8 @@ class StoreApart(VectorStore):
                 )
                 answer = _receive(process.stdout)
             except OSError:
-                pass
-            except BaseException:  # after Ctrl-C the next answer would be that to this request
+                pass  # the subprocess ended; reported below
+            except BaseException:  # after Ctrl-C the pipe still holds the answer to this request
                 self.close()
                 raise
             if answer is None or answer[0].get("number") != self._requests:
@@ -166,10 +163,10 @@ class StoreApart(VectorStore):
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
             package = str(Path(errors.__file__).parents[1])
-            # The system ends a subprocess with the thread that started it: ask for that only where the thread lasts.
+            # Linux signals the subprocess when the thread that started it ends, so only the main thread asks for it.
             lasts = threading.current_thread() is threading.main_thread()
             self._process = subprocess.Popen(
-                # -P: import nothing from the current folder, which anybody may write to.
+                # -P: do not import from the current folder, which may be writable by others.
                 [sys.executable, "-P", "-c", _PROGRAM, package, str(os.getpid()), "dies" if lasts else ""],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 env={name: value for name, value in os.environ.items() if _ENVIRONMENT.fullmatch(name)},
@@ -180,9 +177,10 @@ class StoreApart(VectorStore):
 
 
 def _error(name: str, text: str, code: str = "", param: str = "") -> VecveilError:
+    # The name comes from the subprocess, which is not trusted: only our own errors are raised.
     kind = getattr(errors, name, StoreError)
     kind = kind if isinstance(kind, type) and issubclass(kind, VecveilError) else StoreError
-    error: VecveilError = kind.__new__(kind)  # some constructors need more than a text
+    error: VecveilError = kind.__new__(kind)  # some constructors require more arguments
     VecveilError.__init__(error, text, code=code, param=param)
     return error
 
@@ -204,6 +202,7 @@ def _batch_of(record: Mapping[str, Any], content: bytes) -> Batch:
 
 
 def _send(stream: IO[bytes], record: Mapping[str, Any], content: bytes = b"") -> None:
+    # Frame: length of the JSON, length of the content (8 bytes each, little-endian), then both.
     text = json.dumps(record, default=_plain).encode()
     stream.write(len(text).to_bytes(8, "little") + len(content).to_bytes(8, "little") + text)
     stream.write(content)
@@ -219,7 +218,7 @@ def _plain(value: object) -> Any:
 
 
 def _receive(stream: IO[bytes]) -> tuple[dict[str, Any], bytes] | None:
-    """Return the next message, or None at the end of the stream."""
+    """Return the next message, or None at the end of the stream or for a partial message."""
     head = stream.read(16)
     if len(head) < 16:
         return None
@@ -231,7 +230,7 @@ def _receive(stream: IO[bytes]) -> tuple[dict[str, Any], bytes] | None:
 
 
 class _Served:
-    """The store of the subprocess, and the iterator over its batches."""
+    """The subprocess's store and its open iterator over batches."""
 
     def __init__(self, opening: Mapping[str, Any]) -> None:
         self.store = store_of(opening["kind"], opening["where"], opening["collection"])
@@ -256,7 +255,8 @@ class _Served:
         return _record_of(value) if isinstance(value, Batch) else (value, b"")
 
     def _next(self, size: int, after: str) -> tuple[Any, bytes]:
-        reading, self._reading = self._reading, None  # start again after an error
+        # Continue the open iterator if it stopped at this cursor: a new one may have to seek from the first row.
+        reading, self._reading = self._reading, None  # None if `next` raises
         if reading is None or reading[0] != (size, after):
             reading = (size, after), self.store.batches(size, after=after)
         batch = next(reading[1], None)
@@ -270,15 +270,15 @@ def serve(parent: int, *, dies: bool) -> None:
     """Answer the requests of the process ``parent`` until it closes the pipe or ends.
 
     Args:
-        parent: id of the process.
-        dies: whether the thread that started this subprocess lasts as long as ``parent``.
+        parent: process id.
+        dies: the starting thread lives as long as ``parent``, so the kernel may end this process with it.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent decides
     if sys.platform == "linux" and dies:
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # libraries print to stdout
+    os.dup2(2, 1)  # what libraries print to stdout must not mix with answers
     opening = _receive(requests)
     served: _Served | None = None
     while opening is not None and (request := _receive(requests)) is not None:
@@ -290,6 +290,7 @@ def serve(parent: int, *, dies: bool) -> None:
             value, blob = served.answer(arguments, content)
             record = {"value": value}
         except Exception as error:
+            # Messages of other errors may quote rows: only the type is sent.
             if not isinstance(error, VecveilError):
                 error = StoreError.of(
                     _OWNER, "request", "answered by the database", type(error).__name__
@@ -302,6 +303,7 @@ def serve(parent: int, *, dies: bool) -> None:
 
 def _end_with(parent: int) -> None:
     """End this process when ``parent`` has ended."""
+    # Portable fallback for prctl: an orphan gets another parent id.
     while os.getppid() == parent:
         time.sleep(0.2)
     os._exit(1)

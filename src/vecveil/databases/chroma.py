@@ -1,8 +1,8 @@
-"""Chroma: collections in a folder or of a server, and the embedding function that protects them.
+"""Chroma: collections in a folder or on a server, and a protecting embedding function.
 
-Rows come in the order in which Chroma first got them. Under cosines Chroma stores unit vectors and their norms apart:
-what is read differs from what was written in the last bits. Chroma's own client reads a server's token from the
-variables ``CHROMA_CLIENT_AUTH_PROVIDER`` and ``CHROMA_CLIENT_AUTH_CREDENTIALS``.
+Rows are read in the order of insertion. For cosines Chroma stores unit vectors and norms separately, so values read
+differ from values written in the last bits. Chroma's client reads a server's token from the environment variables
+``CHROMA_CLIENT_AUTH_PROVIDER`` and ``CHROMA_CLIENT_AUTH_CREDENTIALS``.
 """
 
 from __future__ import annotations
@@ -52,17 +52,18 @@ __all__ = ["ChromaEmbeddingFunction", "ChromaStore", "protect_and_add", "registe
 Value = str | int | float | bool
 _OWNER = "ProtectedEmbeddingFunction"
 _DIMENSION = "vecveil:dimension"
+# Fields of the document and the URI of a row; Chroma reserves the prefix.
 _TEXT, _URI = "chroma:document", "chroma:uri"
 _BATCH = 500
 _NAMED = ("protector", "key", "ledger")
 _built: dict[str, tuple[str, ChromaEmbeddingFunction]] = {}
-"""By configuration: Chroma builds a function for every call, and an encoder is slow to load."""
+"""Functions by configuration: Chroma builds one per call, and encoders load slowly."""
 
 
 class ChromaStore(DatabaseStore):
     """One collection of Chroma in a folder, or at ``http://HOST:PORT``.
 
-    Fields are the metadata, and under Chroma's own names ``chroma:document`` the text and ``chroma:uri`` the address.
+    Fields are the metadata, the text as ``chroma:document`` and the URI as ``chroma:uri``.
     """
 
     kind: ClassVar[str] = "chroma"
@@ -79,19 +80,19 @@ class ChromaStore(DatabaseStore):
     def apart(self) -> VectorStore:
         if self._remote:
             return self
-        self.close()  # one process at a time
+        self.close()  # Chroma allows one process per folder
         apart = StoreApart(self.kind, os.path.abspath(self._where), self._name or None)
         if self.embedding_function is not None:
             apart.name_function(self.embedding_function)
         return apart
 
     def name_function(self, function: Any) -> None:
-        """Let `create` name ``function`` for texts; without one Chroma attaches its default model.
+        """Set the embedding function that `create` attaches; without one Chroma attaches its default model.
 
         Args:
-            function: an embedding function of Chroma, or the configuration of a `ChromaEmbeddingFunction`, which is
-                named without opening its files.
+            function: an embedding function, or the configuration of a `ChromaEmbeddingFunction`.
         """
+        # From a configuration, attach a stand-in with the same name, which opens no protector and no key.
         if isinstance(function, Mapping):
             register_embedding_function(_NamedFunction)  # type: ignore[no-untyped-call, unused-ignore]
             function = _NamedFunction.build_from_config(dict(function))
@@ -99,14 +100,14 @@ class ChromaStore(DatabaseStore):
 
     @property
     def normalises(self) -> bool:
-        """Whether the collection measures cosines."""
+        """True for collections with cosine distance."""
         return self.info().metric == "cosine"
 
     def close(self) -> None:
         client, self._connected, self._opened = self._connected, None, None
         if client is None:
             return
-        # Chroma's own close leaves the sockets of a remote client open; no other client shares them.
+        # Chroma's close leaves a remote client's sockets open. No other client shares this session.
         session = getattr(getattr(client, "_server", None), "_session", None)
         if self._remote and session is not None:
             session.close()
@@ -145,6 +146,7 @@ class ChromaStore(DatabaseStore):
         space = (settings.get("hnsw") or settings.get("spann") or {}).get("space")
         metric = next((ours for ours, theirs in self.metrics.items() if theirs == space), None)
         count = collection.count()
+        # An empty collection of Chroma has no dimension, so `_create` stores it in the metadata.
         dimension = int((collection.metadata or {}).get(_DIMENSION, 0))
         if count:
             dimension = self._get(limit=1).vectors.shape[1]
@@ -155,7 +157,7 @@ class ChromaStore(DatabaseStore):
 
     def _create(self, dimension: int, metric: str | None) -> None:
         if metric is None and self.embedding_function is not None:
-            metric = "euclidean"  # Chroma's default; the function has another one
+            metric = "euclidean"  # Chroma's default metric instead of the function's
         self._opened = self._client().create_collection(
             self._name,
             embedding_function=self.embedding_function,
@@ -164,7 +166,8 @@ class ChromaStore(DatabaseStore):
         )
 
     def _check_reuse(self) -> None:
-        """Raise if an existing collection names another function: programs that add texts would use that."""
+        """Raise if an existing collection has another embedding function."""
+        # Programs that add texts use the collection's function: another one would write clean vectors.
         ours = self.embedding_function
         if ours is None:
             return
@@ -208,7 +211,7 @@ class ChromaStore(DatabaseStore):
             )
 
     def _split(self, fields: Mapping[str, Any]) -> tuple[dict[str, Value], str | None, str | None]:
-        """Return metadata, text and address of one row; None is left out, as Chroma has no such value."""
+        """Split a row into metadata without None, which Chroma lacks, text and URI."""
         metadata: dict[str, Value] = {}
         for name, value in fields.items():
             if name in (_TEXT, _URI) or value is None:
@@ -223,7 +226,8 @@ class ChromaStore(DatabaseStore):
         return metadata, fields.get(_TEXT), fields.get(_URI)
 
     def _delete_stale(self, collection: Any, ids: list[str], rows: list[tuple[Any, ...]]) -> None:
-        """Delete rows that hold more than their successor: an upsert merges metadata and keeps old texts."""
+        """Delete rows with values that their replacement lacks."""
+        # Chroma's upsert merges metadata and keeps an old text, which a protected row must not inherit.
         old = collection.get(ids=ids, include=["metadatas", "documents", "uris"])
         new = dict(zip(ids, rows, strict=True))
         stale = []
@@ -269,19 +273,16 @@ def _optional(name: str, column: list[str | None]) -> dict[str, list[str | None]
 
 
 class ChromaEmbeddingFunction(EmbeddingFunction[Documents]):
-    """Protected vectors for Chroma; queries as the policy says.
+    """Embedding function of Chroma with protected vectors.
 
     Args:
-        protector: its file, or the object.
-        encoder: None takes the protector's; else any other Chroma embedding function, an encoder's name, or an object
-            with ``encode``.
+        protector: protector or path of its file.
+        encoder: another embedding function of Chroma, an encoder's name, or an object with ``encode``; None uses the
+            protector's encoder.
         query_protection, query_noise, key, ledger: see `PolicyOptions`.
 
-    Objects are not saved with a collection: a program that opens it later passes the function again, with
-    ``client.get_collection(name, embedding_function=...)``, and is refused until it does.
-
-    Raises:
-        InvalidInputError, IncompatibleError, ProtectorFileError, KeyFileError, LedgerError: raised by the parts.
+    A collection saves names of files, not objects. If the function was made with objects, a program that opens the
+    collection must pass it again: ``client.get_collection(name, embedding_function=...)``.
     """
 
     def __init__(
@@ -330,19 +331,19 @@ class ChromaEmbeddingFunction(EmbeddingFunction[Documents]):
         return f"{_OWNER}({json.dumps(self._config, sort_keys=True)})"
 
     def __call__(self, input: Documents) -> Embeddings:
-        """Return the protected vectors of documents; called by Chroma, which stores their texts beside them."""
+        """Return the protected vectors of documents; Chroma stores the texts beside them."""
         items = self.release()
         self._warn()
         return list(items.documents(input)[0])
 
     def embed_query(self, input: Any) -> Any:
-        """Return the vectors of a list of queries; of a single text the numbers alone, for LangChain."""
+        """Return the protected vectors of queries; for a single text, as LangChain passes it, one list of floats."""
         if isinstance(input, str):
             return [float(value) for value in self.release().query(input)]
         return list(self.release().queries(input))
 
     def embed_documents(self, texts: Sequence[str]) -> list[list[float]]:
-        """Return the protected vectors of documents as lists; called by LangChain's Chroma class."""
+        """Return the protected vectors of documents as lists, for LangChain's Chroma class."""
         items = self.release()
         self._warn()
         vectors: list[list[float]] = items.documents(list(texts))[0].tolist()
@@ -352,7 +353,7 @@ class ChromaEmbeddingFunction(EmbeddingFunction[Documents]):
         """Return the policy with its encoder.
 
         Raises:
-            InvalidInputError: the collection was made with objects, which no configuration holds.
+            InvalidInputError: the collection was made with objects, which must be passed again.
         """
         if self._items is None:
             listed = ", ".join(self._config["give_again"])
@@ -369,30 +370,29 @@ class ChromaEmbeddingFunction(EmbeddingFunction[Documents]):
 
     @staticmethod
     def name() -> str:
-        """Return the name under which Chroma finds this function."""
         return "vecveil"
 
     def default_space(self) -> Space:
-        """Return cosine: protected vectors are not of unit length."""
+        # Noise changes the norms, so inner products would not be cosines.
         return "cosine"
 
     def supported_spaces(self) -> list[Space]:
         return ["cosine", "l2", "ip"]
 
     def get_config(self) -> dict[str, Any]:
-        """Return what a collection saves: names, never the content of files or variables."""
+        """Return the saved configuration: names, never the content of files or variables."""
         return cast(dict[str, Any], json.loads(json.dumps(self._config)))
 
     @staticmethod
     def build_from_config(config: dict[str, Any]) -> ChromaEmbeddingFunction:
-        """Return the function of a collection that is opened again.
+        """Return the function of a saved collection.
 
         Raises:
-            IncompatibleError: the file holds another protector than the one that the collection was made with.
+            IncompatibleError: the file holds another protector than at the collection's creation.
         """
         ChromaEmbeddingFunction.validate_config(config)
         text = json.dumps(config, sort_keys=True)
-        stamp = _files_stamp(config)
+        stamp = _files_stamp(config)  # rotated keys and replaced protectors take effect
         if text in _built and _built[text][0] == stamp:
             return _built[text][1]
         if config["give_again"]:
@@ -414,6 +414,7 @@ class ChromaEmbeddingFunction(EmbeddingFunction[Documents]):
     @staticmethod
     def validate_config(config: dict[str, Any]) -> None:
         """Raise InvalidInputError for a configuration that `get_config` did not write."""
+        # The configuration comes from the database, which is not trusted.
         valid = isinstance(config, Mapping) and (
             config.get("query_protection") in QUERY_PROTECTIONS
             and isinstance(config.get("query_noise"), int | float)
@@ -430,7 +431,7 @@ class ChromaEmbeddingFunction(EmbeddingFunction[Documents]):
     def validate_config_update(
         self, old_config: dict[str, Any], new_config: dict[str, Any]
     ) -> None:
-        """Raise for another protector or encoder of the same collection; queries, key and ledger may change."""
+        """Raise for a changed protector or encoder; query settings, key and ledger may change."""
         for name in ("fingerprint", "encoder"):
             if old_config.get(name) != new_config.get(name):
                 raise IncompatibleError.of(_OWNER, name, "that of the collection", "another",
@@ -439,15 +440,13 @@ class ChromaEmbeddingFunction(EmbeddingFunction[Documents]):
 
 
 def register() -> None:
-    """Let Chroma find the function by its name.
-
-    Importing this module does not: the subprocess of `StoreApart` must not build a function that reads a key.
-    """
+    """Register the embedding function with Chroma."""
+    # Not done on import: the subprocess of `StoreApart` must not build a function that reads a key.
     register_embedding_function(ChromaEmbeddingFunction)  # type: ignore[no-untyped-call, unused-ignore]
 
 
 class _NamedFunction(ChromaEmbeddingFunction):
-    """Stand-in for the function in the subprocess of `StoreApart`: it has the configuration and opens no file."""
+    """Stand-in for the function in the subprocess of `StoreApart`; it opens no file."""
 
     @staticmethod
     def build_from_config(config: dict[str, Any]) -> ChromaEmbeddingFunction:
@@ -463,7 +462,7 @@ def _unopened(
 
 
 def _encoder_config(encoder: Any) -> tuple[dict[str, Any], list[str]]:
-    """Return what can be saved of an encoder, and ``["encoder"]`` if that is nothing."""
+    """Return the saved form of an encoder, and ``["encoder"]`` if it has none."""
     if encoder is None:
         return {}, []
     if isinstance(encoder, str):
@@ -474,7 +473,6 @@ def _encoder_config(encoder: Any) -> tuple[dict[str, Any], list[str]]:
 
 
 def _encoder_from(config: Any) -> Any:
-    """Return the encoder that `_encoder_config` saved."""
     if not isinstance(config, Mapping):
         return config
     if config["name"] not in known_embedding_functions:
@@ -484,7 +482,7 @@ def _encoder_from(config: Any) -> Any:
 
 
 def _files_stamp(config: Mapping[str, Any]) -> str:
-    """Return a hash that changes with the files and variables that the configuration names; no secret."""
+    """Return a hash that changes with the files and variables of the configuration."""
     parts: list[Any] = []
     for name in _NAMED[:2]:
         value = str(config.get(name, ""))
@@ -504,18 +502,18 @@ def protect_and_add(
     *,
     function: ChromaEmbeddingFunction | None = None,
 ) -> None:
-    """Write protected vectors to a Chroma collection, and not the texts.
+    """Write protected vectors to a Chroma collection without their texts.
 
-    Rows with the same ids are replaced, so that a call that broke off can be repeated.
+    Rows with the same ids are replaced, so an interrupted call can be repeated.
 
     Args:
-        collection: made with a `ChromaEmbeddingFunction`.
-        metadatas: stored in clear, as they are.
-        function: the collection's; needed only if it was made with objects.
+        collection: collection with a `ChromaEmbeddingFunction`.
+        metadatas: stored in clear.
+        function: the collection's function; required only if it was made with objects.
 
     Raises:
-        InvalidInputError: lengths differ, or the collection has no such function.
-        StoreError: the database refused or went away; the message counts the rows that were written.
+        InvalidInputError: the collection has no such function.
+        StoreError: the database failed; the message counts the written rows.
     """
     owner = "protect_and_add"
     texts = list(check_texts(documents, owner=owner, param="documents", min_rows=0))

@@ -1,4 +1,4 @@
-"""Classify the fields beside the vectors: free text, personal data, and which fields a copy carries."""
+"""Classify the fields beside the vectors as text or personal data, and select those that a copy carries."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ ValueKind = Literal["text", "numbers", "binary", "email", "phone", "name", "othe
 OTHERS = "(others)"
 """Name of the field that stands for all fields beyond the first 500."""
 _MOST_FIELDS = 500
-_MIN_NUMBERS = 8
+_MIN_NUMBERS = 8  # shorter lists, such as coordinates or boxes, are no embeddings
 _MIN_WORDS = 5
 _MIN_UNSPACED = 12  # characters of a script without spaces
-_READ = 4_000  # characters of a value
+_READ = 4_000  # characters of a value to classify: bounds the time of the patterns
 _MEAN_WORDS = 3.0
-_LIKELY = 0.2  # share of a field's values from which it is called names or telephone numbers
+_LIKELY = 0.2  # minimum share of values: the patterns of names and telephone numbers have false positives
 _TEXT_NAMES = {
     "text", "document", "documents", "content", "contents", "page_content", "body", "chunk", "passage",
 }  # fmt: skip
 _WORD = re.compile(r"[^\W\d_]{2,}")
+# Thai, Lao, Burmese, Khmer, Japanese kana, CJK ideographs, Hangul.
 _UNSPACED = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 )
@@ -47,8 +48,8 @@ _NAME = re.compile(
 def kind_of(value: Any) -> ValueKind:
     """Return the kind of ``value``.
 
-    ``text`` has at least five words of letters, or twelve characters of a script without spaces. ``numbers`` is a
-    list of at least eight, also written as a string: it may be a vector. ``binary`` may hold anything.
+    ``text``: at least five words, or twelve characters of a script without spaces. ``numbers``: a list of at least
+    eight numbers, also as a string, which may be a vector.
     """
     if isinstance(value, bytes | bytearray | memoryview):
         return "binary"
@@ -63,6 +64,7 @@ def kind_of(value: Any) -> ValueKind:
         return "text"
     if _EMAIL.search(start):
         return "email"
+    # E.164 telephone numbers have at most 15 digits.
     digits = sum(c.isdigit() for c in start)
     if digits <= 15 and _PHONE.fullmatch(start) and not _NO_PHONE.fullmatch(start):
         return "phone"
@@ -78,7 +80,7 @@ def _is_vector(value: Any) -> bool:
 
 
 def _words(text: str) -> int:
-    """Return the number of words of two or more letters at the start of ``text``, addresses not counted."""
+    """Count the words of two or more letters at the start of ``text``, without URLs and e-mail addresses."""
     start = _ADDRESS.sub(" ", text[:_READ])
     unspaced = len(_UNSPACED.findall(start))
     return (
@@ -91,9 +93,9 @@ class Field:
     """Statistics of one field.
 
     Attributes:
-        name: as the store has it; parts of objects are joined by dots, ``[]`` stands for the items of a list.
+        name: the store's name; nested objects are joined by dots, ``[]`` stands for the items of a list.
         rows: number of rows with a value.
-        strings: number of values that are strings.
+        strings: number of string values.
         words, characters: mean length of these strings.
         kinds: number of rows with a value of each kind.
     """
@@ -107,10 +109,8 @@ class Field:
 
     @property
     def withheld(self) -> ValueKind | None:
-        """Reason why a migration leaves the field out: ``text``, ``numbers``, ``binary``, or None.
-
-        One value is enough: a field left out can be copied later, a written one cannot be taken back.
-        """
+        """Reason why a migration leaves the field out: ``text``, ``numbers``, ``binary``, or None."""
+        # One such value is enough: a field left out can be copied later, a written one cannot be taken back.
         if self.kinds.get("text") or self._all_text:
             return "text"
         return next((kind for kind in ("numbers", "binary") if self.kinds.get(kind)), None)
@@ -122,7 +122,7 @@ class Field:
 
     @property
     def _all_text(self) -> bool:
-        """Whether the mean length or the field's name says that all its strings are text, short ones too."""
+        """True if mean length or name mark all strings of the field as text, including short ones."""
         last = re.split(r"[.:]", self.name)[-1].removesuffix("[]").lower()
         return bool(self.strings) and (self.words >= _MEAN_WORDS or last in _TEXT_NAMES)
 
@@ -135,7 +135,7 @@ class Field:
         return next((kind for kind in ("phone", "name") if self.kinds.get(kind, 0) >= least), None)
 
     def to_record(self, rows: int) -> dict[str, Any]:
-        """Return the field as JSON values; ``rows`` is the number of rows of the store."""
+        """Return the field as JSON values; ``rows`` counts the store's rows."""
         return {
             "name": self.name,
             "rows": self.rows,
@@ -156,19 +156,18 @@ class _Tally:
 
 
 class FieldTally:
-    """Count the kinds of values in each field; no value is kept."""
+    """Counts the kinds of values per field; keeps no value."""
 
     def __init__(self) -> None:
         self._tallies: dict[str, _Tally] = {}
 
     def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Count the fields of further rows."""
         for fields in rows:
             kinds: dict[str, set[ValueKind]] = {}
             for name, value in leaves(fields):
                 if value is None:
                     continue
-                # Names may come from users, one for each row: memory stays bounded.
+                # Names may be data, such as a user per row: bound the memory.
                 if name not in self._tallies and len(self._tallies) >= _MOST_FIELDS:
                     name = OTHERS
                 tally = self._tallies.setdefault(name, _Tally())
@@ -177,12 +176,13 @@ class FieldTally:
                     tally.strings += 1
                     tally.words += _words(value)
                     tally.characters += len(value)
+            # Per row, not per value: lists and objects give several leaves of one name.
             for name, seen in kinds.items():
                 self._tallies[name].rows += 1
                 self._tallies[name].kinds.update(seen)
 
     def fields(self) -> tuple[Field, ...]:
-        """Return the statistics of each field, in the order of first appearance."""
+        """Return the statistics per field, in order of first appearance."""
         return tuple(
             Field(name, t.rows, t.strings, t.words / max(t.strings, 1), t.characters / max(t.strings, 1), dict(t.kinds))
             for name, t in self._tallies.items()
@@ -202,10 +202,8 @@ def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def carried(fields: Mapping[str, Any], names: Set[str]) -> Mapping[str, Any]:
-    """Return ``fields`` reduced to the leaves called ``names``.
-
-    A mapping with a method ``with_values(values)``, such as a row of a typed table, builds the result itself.
-    """
+    """Return ``fields`` reduced to the leaves ``names``, through ``fields.with_values`` if it has that method."""
+    # Rows of typed tables carry their layout along (`pgvector.TableRow`).
     values = {
         key: pruned
         for key, value in fields.items()
@@ -226,5 +224,5 @@ def _pruned(value: Any, name: str, names: Set[str]) -> Any:
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Return whether the field ``name`` is ``pattern`` or lies inside it."""
+    """Return whether the field ``name`` is ``pattern`` or a part of it."""
     return name == pattern or name.startswith((f"{pattern}.", f"{pattern}["))

@@ -1,4 +1,4 @@
-"""Locations ``KIND:WHERE#COLLECTION``: open the store at one, and name it without its secrets."""
+"""Parse locations ``KIND:WHERE#COLLECTION``, open their stores, and print them without secrets."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ __all__ = [
     "short_name", "store_of",
 ]  # fmt: skip
 
+# Shown in names of stores; every other option may be a secret. An allowlist, so that new options stay hidden.
 _SAFE = ("host", "hostaddr", "port", "dbname")
 _KEYWORDS = re.compile(rf"(?:^|\s)({'|'.join(_SAFE)})\s*=\s*([\w.:/-]+)")
+# Quoted values of a libpq string may contain text like "host=...".
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'?")
 _HIDDEN = "…"
 
@@ -49,7 +51,7 @@ def open_store(location: str) -> VectorStore:
     A folder of Chroma is opened in a subprocess, see `VectorStore.apart`.
 
     Raises:
-        InvalidInputError: an unknown kind, or no place. The message does not repeat the location, which may hold a
+        InvalidInputError: an unknown kind, or no place; the message does not quote the location, which may hold a
             password.
         MissingDependencyError: the database's client is not installed.
     """
@@ -72,8 +74,8 @@ def in_this_process(location: str) -> VectorStore:
 
 
 def store_of(kind: str, where: str, collection: str | None) -> VectorStore:
-    """Return the store of a known kind in this process; ``where`` may hold any character, ``#`` too."""
-    # The database's client is heavy: only the module of this kind is imported.
+    """Return the store of a known kind in this process; ``where`` may contain ``#``."""
+    # Database clients are slow to import: import this kind's module only.
     module = importlib.import_module(f"vecveil.databases.{KINDS[kind].module}")
     store: type[VectorStore] = getattr(module, KINDS[kind].store)
     return store.open(where, collection)
@@ -86,9 +88,9 @@ def is_local(location: str) -> bool:
 
 
 def public_name(location: str) -> str:
-    """Return the location without user, password, options and token, for messages and state files.
+    """Return the location without user, password, token and other options, for messages and state files.
 
-    Two locations with one name are the same store; a path is absolute.
+    Paths are absolute. Locations with equal names are the same store.
     """
     kind, where, collection = _parts(location)
     if is_local(location):
@@ -102,7 +104,8 @@ def public_name(location: str) -> str:
 
 
 def short_name(location: str) -> str:
-    """Return `public_name` with a path's last component only: folders name users and projects."""
+    """Return `public_name` with the last component of a path only."""
+    # Folders name users and projects, and records with this name are shared.
     public = public_name(location)
     if not is_local(location):
         return public
@@ -111,12 +114,13 @@ def short_name(location: str) -> str:
 
 
 def default_state_file(location: str) -> Path:
-    """Return the state file of a migration to ``location``: beside a file or folder, else in the current folder."""
+    """Return the default state file of a migration: beside a local destination, else in the current folder."""
     kind, where, collection = _parts(location)
     if is_local(location):
         path = Path(os.path.realpath(where))
         name = _slug(".".join(filter(None, (path.name, collection))))
         return path.parent / f"{name}.migration.json"
+    # The hash keeps apart collections of one name on several servers.
     mark = hashlib.sha256(public_name(location).encode()).hexdigest()[:8]
     return Path(f"{kind}-{_slug(collection or 'store')}-{mark}.migration.json")
 
@@ -124,7 +128,8 @@ def default_state_file(location: str) -> Path:
 def _parts(location: str) -> tuple[str, str, str]:
     kind, _, rest = location.partition(":")
     where, _, collection = rest.partition("#")
-    if "@" in collection or "/" in collection:  # a password with "#" in it was cut here
+    # A password with "#" was cut here: hide all of it.
+    if "@" in collection or "/" in collection:
         return kind, "://", _HIDDEN
     return kind, where, collection
 
@@ -133,7 +138,7 @@ def _public_url(url: str) -> str:
     try:
         parts = urlsplit(url)
         port = "" if parts.port is None else f":{parts.port}"
-    except ValueError:  # its message holds what it could not read
+    except ValueError:  # its message quotes the URL
         return _HIDDEN
     if not parts.netloc and not parts.path:
         return _HIDDEN

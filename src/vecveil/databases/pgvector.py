@@ -1,8 +1,7 @@
-"""PostgreSQL tables with a column of pgvector's vectors, and a table that protects what is added and searched.
+"""PostgreSQL with pgvector: a store for scan and migrate, and a protecting table for programs.
 
-Rows are read by primary key, in its order; every batch is one query, so that no transaction stays open. Rows whose
-vector is NULL are left out. A password comes from the URL, PGPASSWORD or a password file; no message has it. Names of
-tables and columns are quoted, values are bound, and a batch is written whole or not at all.
+Rows are read in the order of the primary key; rows whose vector is NULL are skipped. Identifiers are quoted, values are
+bound, and a batch is written in one transaction. Passwords come from the URL, PGPASSWORD or a password file.
 """
 
 from __future__ import annotations
@@ -43,12 +42,13 @@ ColumnType = Literal[
 ]  # fmt: skip
 _TABLE = "ProtectedTable"
 _ID, _VECTOR = "id", "embedding"
-_COMMENT = "metric: "
-_LONGEST_NAME = 63
+_COMMENT = "metric: "  # comment of the vector column, which keeps the metric of a table without index
+_LONGEST_NAME = 63  # bytes; NAMEDATALEN - 1
 _VECTORS = ("vector", "halfvec", "sparsevec")
 _CLASSES = {"cosine": "cosine", "ip": "dot", "l2": "euclidean"}
 _WHOLE = ("smallint", "integer", "bigint")
 _TEXTS = ("text", "character varying", "bpchar")
+# Column types of Python values. The order matters: bool is an int, and datetime a date.
 _PYTHON: tuple[tuple[type, str], ...] = (
     (bool, "boolean"), (int, "bigint"), (float, "double precision"), (str, "text"), (bytes, "bytea"),
     (decimal.Decimal, "numeric"), (datetime.datetime, "timestamp with time zone"), (datetime.date, "date"),
@@ -61,7 +61,7 @@ JOIN pg_attribute a ON a.attrelid = c.oid AND NOT a.attisdropped
 JOIN pg_type t ON t.oid = a.atttypid
 WHERE t.typname IN ('vector', 'halfvec') AND c.relkind IN ('r', 'p') AND pg_table_is_visible(c.oid)
 """
-# Types are written with -1: without a length `character` and `bit` mean one character, and a cast cuts to that.
+# format_type with -1 omits a length: `character` and `bit` without one mean length 1, to which a cast truncates.
 _LAYOUT = """
 SELECT a.attname AS name, format_type(a.atttypid, -1) AS type, t.typname AS bare, a.atttypmod AS size,
     a.attgenerated <> '' AS generated, COALESCE(a.attnum = ANY(p.indkey), false) AS key,
@@ -80,12 +80,10 @@ class _Layout:
     """The columns of a table.
 
     Attributes:
-        id_column, id_type: the primary key and its type.
-        vector_column: column that is read and written.
-        dimension: of the vectors; 0 if the column takes any.
-        metric: of an index on it, or the one it was made for; else None.
-        columns: the other columns that can be written, with their types; without further vectors.
-        generated: the columns that the database computes, with their types.
+        dimension: dimension of the vectors; 0 if the column accepts any.
+        metric: metric of an index, else of the column's comment, else None.
+        columns: types of the other writable columns, without further vectors.
+        generated: types of the columns that the database computes.
     """
 
     id_column: str
@@ -98,38 +96,32 @@ class _Layout:
 
 
 class TableRow(dict[str, Any]):
-    """The fields of a row with the layout of its table, so that a copy can get the same columns."""
+    """The fields of a row with its table's layout, from which a copy gets its column types."""
 
     origin: _Layout
 
     @classmethod
     def of(cls, values: Mapping[str, Any], origin: _Layout) -> TableRow:
-        """Return the values that are not NULL."""
         row = cls({name: value for name, value in values.items() if value is not None})
         row.origin = origin
         return row
 
     def with_values(self, values: Mapping[str, Any]) -> TableRow:
-        """Return other values of the same table."""
         return TableRow.of(values, self.origin)
 
 
 class PgvectorStore(DatabaseStore):
     """One table.
 
-    Fields are the other columns whose value is not NULL, other columns of vectors left out: those may be clean. A
-    field without a column gets one; rows of another such table bring the types and names of theirs.
+    Fields are the other columns with a value, except further vectors, which may be clean. Writing adds missing
+    columns, with the types and names of the source if that is a PostgreSQL table.
 
     Args:
-        connection: ``postgresql://USER@HOST/DATABASE``, a connection string of libpq, or an open connection of
-            psycopg, which stays open. A URL is connected when needed, and again after the connection broke.
-        table: its name or ``schema.table``; None takes the only table with vectors.
-        id_column: a unique column; the primary key without it.
-        vector_column: needed if the table has several columns of vectors.
-        owner: class that errors name.
-
-    Raises:
-        MissingDependencyError: psycopg or pgvector is not installed.
+        connection: URL, connection string of libpq, or open connection of psycopg, which stays open.
+        table: ``table`` or ``schema.table``; None uses the only table with vectors.
+        id_column: a unique column; by default the primary key.
+        vector_column: required if the table has several columns of vectors.
+        owner: class name for errors.
     """
 
     kind: ClassVar[str] = "pgvector"
@@ -146,7 +138,7 @@ class PgvectorStore(DatabaseStore):
         owner: str = "",
     ) -> None:
         try:
-            import pgvector.psycopg  # noqa: F401 - so that it fails here and not at the first row
+            import pgvector.psycopg  # noqa: F401 - fail here and not at the first row
             import psycopg
         except ImportError:
             raise MissingDependencyError("PostgreSQL", "pgvector", "pgvector") from None
@@ -170,18 +162,18 @@ class PgvectorStore(DatabaseStore):
             self._opened.close()
             self._opened = None
 
-    # Connection -----------------------------------------------------------------------------------
-
     @contextmanager
     def cursor(self, doing: str, *, vectors: bool = True) -> Iterator[Any]:
-        """Yield a cursor of tuples in a transaction: all of what is done with it, or nothing.
+        """Yield a cursor of tuples in a transaction, which is rolled back on an error.
 
         Args:
-            vectors: whether arrays are bound and read as vectors; the extension must be there.
+            vectors: bind arrays as vectors, which requires the extension.
         """
         with self._guard(doing):
+            # Connect lazily, and again if the server closed an idle connection.
             if self._opened is None or (self._given is None and self._opened.closed):
                 self._opened = self._psycopg.connect(self._where, autocommit=True)
+            # Per connection: the extension's types have other OIDs in each database.
             if vectors and self._registered is not self._opened:
                 from pgvector.psycopg import register_vector
 
@@ -192,22 +184,21 @@ class PgvectorStore(DatabaseStore):
                 yield cursor
 
     def _identifier(self, *names: str) -> Any:
-        # In statements that are executed with values psycopg takes %% for %.
+        # psycopg reads % as a placeholder in statements with values, even inside quoted identifiers.
         return self._sql.Identifier(*(name.replace("%", "%%") for name in names))
 
     def _table(self) -> Any:
-        """Return the table's name, quoted."""
         parts = self._name.split(".", 1)
         for part in parts:
             _check_name(part, "table", owner=self._owner)
         return self._identifier(*parts)
 
     def _as_value(self, cursor: Any) -> str:
-        """Return the table's quoted name as the value that ``to_regclass`` takes."""
+        """Return the table's quoted name as a bound value for ``to_regclass``."""
         return str(self._table().as_string(cursor)).replace("%%", "%")
 
     def _statement(self, text: str, /, **parts: Any) -> Any:
-        """Return ``text`` with the quoted names of the table and its columns, and further parts, in braces."""
+        """Return the statement ``text`` with its braces filled: table, id, vector and ``parts``."""
         layout = self._known_layout
         if layout is not None:
             parts |= {
@@ -215,8 +206,6 @@ class PgvectorStore(DatabaseStore):
                 "vector": self._identifier(layout.vector_column),
             }
         return self._sql.SQL(text).format(table=self._table(), **parts)
-
-    # Layout ---------------------------------------------------------------------------------------
 
     def _names(self) -> list[str]:
         with self.cursor("listing tables", vectors=False) as cursor:
@@ -230,10 +219,10 @@ class PgvectorStore(DatabaseStore):
             return bool(cursor.execute(regclass, [self._as_value(cursor)]).fetchone()[0])
 
     def layout(self) -> _Layout:
-        """Return the columns of the table, looked up once.
+        """Return the table's columns, cached.
 
         Raises:
-            StoreError: the table is not there, or lacks a primary key of one column, or a single column of vectors.
+            StoreError: no such table, no primary key of one column, or no single column of vectors.
         """
         if self._known_layout is None:
             self._name = self._name or self._known()
@@ -304,10 +293,8 @@ class PgvectorStore(DatabaseStore):
         id_type: str = "text",
         columns: Mapping[str, str] | None = None,
     ) -> None:
-        """Create the table unless it exists, and the extension; the metric is kept as the column's comment.
-
-        No index is made: making it when the rows are there takes a fraction of the time.
-        """
+        """Create the table and the extension unless they exist; store the metric as the column's comment."""
+        # No index: building it after the rows are written takes a fraction of the time.
         SQL, quoted = self._sql.SQL, self._identifier
         vector = quoted(vector_column)
         parts = [
@@ -321,6 +308,7 @@ class PgvectorStore(DatabaseStore):
         if self.exists():
             return
         with self.cursor("making the table", vectors=False) as cursor:
+            # CREATE EXTENSION needs privileges that a user of an installed extension may lack.
             if cursor.execute("SELECT to_regtype('vector')").fetchone() == (None,):
                 cursor.execute("CREATE EXTENSION IF NOT EXISTS vector")
             made = self._statement(
@@ -333,8 +321,6 @@ class PgvectorStore(DatabaseStore):
                 cursor.execute(self._statement(comment, column=vector, text=text), ())
         self._known_layout = None
 
-    # Rows -----------------------------------------------------------------------------------------
-
     def _batches(self, size: int, after: str) -> Iterator[Batch]:
         last = json_cursor(after, owner=self._owner)
         kind = self.layout().id_type
@@ -345,7 +331,7 @@ class PgvectorStore(DatabaseStore):
             if not len(batch):
                 return
             yield batch
-            last = batch.ids[-1]
+            last = batch.ids[-1]  # keyset pagination: one short query a batch, no open transaction
 
     def _read(self, ids: list[str]) -> Batch:
         rows = "WHERE {vector} IS NOT NULL AND {id} = ANY(%s::" + self.layout().id_type + "[])"
@@ -371,14 +357,15 @@ class PgvectorStore(DatabaseStore):
 
     def _write(self, batch: Batch) -> None:
         layout = self.layout()
-        self._known_layout = None  # its columns may change
+        # Writing may add columns, and a rolled-back batch takes them away again: do not cache across writes.
+        self._known_layout = None
         try:
             with self.cursor("writing rows; nothing of the batch is there") as cursor:
                 self._known_layout = layout = self._adopted(cursor, layout, batch)
                 types = self._widened(cursor, layout, batch)
                 given = {name for row in batch.fields for name in row}
                 names = [name for name in types if name in given]
-                # What the new row does not have must not stay from the old one.
+                # Reset columns that the new rows lack, so that nothing of a replaced row remains.
                 stale = [name for name in types if name not in given]
                 self._upsert(cursor, batch.ids, batch.vectors, names, batch.fields, types, stale)
         finally:
@@ -387,7 +374,7 @@ class PgvectorStore(DatabaseStore):
     def insert(
         self, ids: Sequence[Any], vectors: Any, names: list[str], rows: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Write the columns ``names`` of rows; other columns keep their values where the id exists."""
+        """Write the columns ``names`` of rows; other columns of existing rows keep their values."""
         types = self.layout().columns
         with self.cursor("writing rows; nothing of the batch is there") as cursor:
             self._upsert(cursor, ids, vectors, names, rows, types, [])
@@ -404,6 +391,7 @@ class PgvectorStore(DatabaseStore):
             return Jsonb(value) if kind == "jsonb" else Json(value) if kind == "json" else value
 
         SQL, quoted, layout = self._sql.SQL, self._identifier, self.layout()
+        # OVERRIDING SYSTEM VALUE: the key may be GENERATED ALWAYS AS IDENTITY, and ids are copied.
         written = [quoted(layout.vector_column), *map(quoted, names)]
         changes = [SQL("{0} = EXCLUDED.{0}").format(name) for name in written]
         changes += [SQL("{} = DEFAULT").format(quoted(name)) for name in stale]
@@ -423,7 +411,7 @@ class PgvectorStore(DatabaseStore):
         cursor.executemany(statement, values)
 
     def _adopted(self, cursor: Any, layout: _Layout, batch: Batch) -> _Layout:
-        """Give an empty table, as `create` makes it, id and names of the table that the rows come from."""
+        """Give a table that `create` made, still empty, the id type and column names of the rows' source."""
         row = batch.fields[0]
         made = (layout.id_column, layout.id_type, layout.vector_column) == (_ID, "text", _VECTOR)
         if not isinstance(row, TableRow) or not made or layout.columns or layout.generated:
@@ -437,7 +425,7 @@ class PgvectorStore(DatabaseStore):
         kind = self._sql.SQL(self._type_name(cursor, origin.id_type) or "text")
         changed = "ALTER TABLE {table} ALTER COLUMN {name} TYPE {kind} USING {name}::{kind}"
         cursor.execute(self._statement(changed, name=quoted(_ID), kind=kind), ())
-        between = f"{_VECTOR} {_ID}"  # in case the names change places
+        between = f"{_VECTOR} {_ID}"  # temporary name: the source may call its id "embedding"
         renames = ((_VECTOR, between), (_ID, origin.id_column), (between, origin.vector_column))
         for old, new in renames:
             if old != new:
@@ -447,7 +435,7 @@ class PgvectorStore(DatabaseStore):
         return self._look_up(cursor)
 
     def _widened(self, cursor: Any, layout: _Layout, batch: Batch) -> dict[str, str]:
-        """Add the columns that the fields need; return the types of all that can be written."""
+        """Add missing columns; return the types of all writable columns."""
         types = dict(layout.columns)
         for row in batch.fields:
             hints = (
@@ -464,6 +452,7 @@ class PgvectorStore(DatabaseStore):
                     hint = self._type_name(cursor, hints[name]) if name in hints else None
                     types[name] = hint or self._type_of(value)
                     self._alter(cursor, "ADD COLUMN {name} " + types[name], name)
+                # An earlier batch held whole numbers only. The cast of bigint to double is exact up to 2^53.
                 elif types[name] in _WHOLE and isinstance(value, float):
                     types[name] = "double precision"
                     self._alter(cursor, "ALTER COLUMN {name} TYPE double precision", name)
@@ -478,11 +467,12 @@ class PgvectorStore(DatabaseStore):
         )
 
     def _type_name(self, cursor: Any, kind: str) -> str | None:
-        """Return a type's name as this database has it, None if it has none: no other words reach a statement."""
+        """Return the canonical name of a type, or None if this database does not have it."""
+        # Type names cannot be bound. Only names that PostgreSQL itself formatted enter a statement.
         try:
             with (
                 cursor.connection.transaction()
-            ):  # words that are no type end this transaction only
+            ):  # a savepoint: a syntax error in the name must not abort the batch
                 select = "SELECT format_type(to_regtype(%s), -1)"
                 row = cursor.execute(select, [kind]).fetchone()
         except self._psycopg.Error:
@@ -490,11 +480,11 @@ class PgvectorStore(DatabaseStore):
         return row[0] if row and isinstance(row[0], str) and row[0] != "-" else None
 
     def _type_of(self, value: Any) -> str:
-        """Return the type of a column for ``value``; an error names its type only."""
+        """Return the column type for ``value``."""
         if isinstance(value, datetime.datetime) and value.tzinfo is None:
             return "timestamp without time zone"
         if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 63:
-            return "numeric"
+            return "numeric"  # beyond bigint
         for kind, name in _PYTHON:
             if isinstance(value, kind):
                 return name
@@ -507,7 +497,7 @@ class PgvectorStore(DatabaseStore):
     def search_where(
         self, vector: Any, k: int, metric: str, where: Mapping[str, Any] | None
     ) -> list[Match]:
-        """Return the ``k`` nearest rows in ``metric`` whose columns have the values ``where``."""
+        """Return the ``k`` nearest rows in ``metric`` whose columns equal ``where``."""
         layout = self.layout()
         names = [*layout.columns, *layout.generated]
         quoted, SQL = self._identifier, self._sql.SQL
@@ -534,21 +524,19 @@ class PgvectorStore(DatabaseStore):
 
 
 class PostgresTable(SqlTable):
-    """A table of a PostgreSQL database with the extension ``vector``; close it, or use it in a ``with`` block.
+    """A protected PostgreSQL table; close it, or use it in a ``with`` block.
 
     Args:
-        connection: a URL, or an open connection of psycopg. In a transaction of the caller's a batch is a part of it.
-        table: its name; ``schema.table`` names the schema too.
-        protector: or the path of its file, or a `ReleasePolicy`.
-        encoder: of the texts; None takes the protector's own.
+        connection: URL, or open connection of psycopg, whose transaction then includes the batches.
+        table: ``table`` or ``schema.table``.
+        protector: protector, path of its file, or a `ReleasePolicy`.
+        encoder: encoder of texts; None uses the protector's.
         metric: ``cosine``, ``dot`` or ``euclidean``.
-        id_column, vector_column, text_column: their names.
         keep_text: also write each text to ``text_column``, in clear.
         policy: keywords of `PolicyOptions`.
 
     Raises:
-        InvalidInputError: a name that PostgreSQL cannot hold, or an unknown metric.
-        MissingDependencyError: psycopg or pgvector is not installed.
+        InvalidInputError: an invalid name, or an unknown metric.
     """
 
     _database: ClassVar[str] = "PostgreSQL"
@@ -577,7 +565,7 @@ class PostgresTable(SqlTable):
         super().__init__(store, items, table, metric, columns, keep_text=keep_text)
 
     def __repr__(self) -> str:
-        """Return the table's name; never the URL, which may hold a password."""
+        # Never the URL, which may hold a password.
         return f"{_TABLE}(table={self.table!r}, metric={self.metric!r})"
 
     def create(
@@ -586,15 +574,15 @@ class PostgresTable(SqlTable):
         *,
         id_type: Literal["text", "bigint", "uuid"] = "text",
     ) -> None:
-        """Make the table unless it is there, and the extension unless it is.
+        """Create the table and the extension unless they exist.
 
         Args:
-            fields: further columns and their types.
-            id_type: of the primary key.
+            fields: types of further columns.
+            id_type: type of the primary key.
 
         Raises:
-            IncompatibleError: the table is there with vectors of another dimension.
-            StoreError: the database is not there, or does not allow it.
+            IncompatibleError: the table exists with vectors of another dimension.
+            StoreError: the database does not answer, or refuses.
         """
         if id_type not in ("text", "bigint", "uuid"):
             raise unknown_name(_TABLE, "id_type", ("text", "bigint", "uuid"), id_type)
@@ -618,7 +606,8 @@ def _is_name(name: str) -> bool:
 
 
 def _check_name(name: Any, param: str, *, owner: str) -> str:
-    """Return a name that PostgreSQL holds as it is: it cuts longer ones, so that two may become one."""
+    """Return ``name``, or raise for a name that PostgreSQL would truncate."""
+    # Two names truncated to one would write to the same column.
     if not isinstance(name, str) or not _is_name(name):
         expected = f"a name of 1 to {_LONGEST_NAME} bytes without NUL"
         raise InvalidInputError.of(owner, param, expected, type(name).__name__)
