@@ -211,7 +211,7 @@ class ChromaStore(DatabaseStore):
             )
 
     def _split(self, fields: Mapping[str, Any]) -> tuple[dict[str, Value], str | None, str | None]:
-        """Split a row into metadata without None, which Chroma lacks, text and URI."""
+        """Return a row's metadata, text and URI; None values are dropped, as Chroma has none."""
         metadata: dict[str, Value] = {}
         for name, value in fields.items():
             if name in (_TEXT, _URI) or value is None:

@@ -1,11 +1,9 @@
-"""FAISS: index files with ids and fields beside them, and indexes in memory whose vectors are protected.
+"""FAISS: a store of index files with ids and fields, and a protecting index for programs.
 
-``X.index`` holds vectors. ``X.index.jsonl``, if there is one, holds a line ``{"id": ..., "fields": {...}}`` for each of
-its rows, in their order, behind a first line that `FaissStore.create` writes. Without it the ids are those of an
-``IndexIDMap``, else the numbers of the rows.
+``X.index`` holds the vectors. ``X.index.jsonl``, optional, holds a header and a line ``{"id": ..., "fields": {...}}``
+per row, in the order of rows. Without it the ids are those of an ``IndexIDMap``, else row numbers.
 
-Each batch rewrites both files, the lines first: after a crash between the two there are lines without a vector, which
-count for nothing. So write in large batches; a migration writes a twentieth of the rows at once.
+Each write rewrites both files, so write in large batches. A migration writes a twentieth of the rows at once.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ from vecveil.types import Embeddings, Texts
 __all__ = ["FaissStore", "ProtectedIndex"]
 
 _HEAD = "vecveil"
-_WRITINGS = 20
+_WRITINGS = 20  # writes of a copy; each rewrites the whole file, so k writes cost about k/2 times its size
 _INDEX = "ProtectedIndex"
 
 
@@ -78,7 +76,7 @@ class FaissStore(DatabaseStore):
         self._stamp: tuple[int, ...] = ()
 
     def rows_at_once(self, batch: int, total: int) -> int:
-        """Return a twentieth of a copy: rewriting the files more often costs more than a crash loses."""
+        """Return a twentieth of a copy: more writes cost more than a crash loses."""
         return max(batch, -(-total // _WRITINGS))
 
     def _names(self) -> list[str]:
@@ -122,6 +120,7 @@ class FaissStore(DatabaseStore):
         for at in old:
             beside[place[batch.ids[at]]] = fields[at]
         added = batch.vectors[new]
+        # FAISS cannot replace vectors in every kind of index: read all, change some, and fill the index again.
         if old:
             stored = self._vectors(index, 0, index.ntotal)
             stored[[place[batch.ids[at]] for at in old]] = batch.vectors[old]
@@ -144,12 +143,12 @@ class FaissStore(DatabaseStore):
         *,
         reset: bool,
     ) -> None:
-        """Add the vectors of the last ids to the index, emptied first if ``reset``, and write both files."""
+        """Add vectors for the last ids, to an emptied index if ``reset``, and write both files."""
         metric = self._metric
         numbers = [integer_id(name, owner=self._owner) for name in ids[len(ids) - len(added) :]] if (
             self._maps(index)
         ) else []  # fmt: skip
-        self._index, self._stamp = None, ()  # after a failure the files are read again
+        self._index, self._stamp = None, ()  # the index changes in place: after a failure, read the files again
         if reset:
             index.reset()
         added = np.ascontiguousarray(added)
@@ -161,7 +160,8 @@ class FaissStore(DatabaseStore):
 
     def _search(self, vector: Any, k: int) -> list[Match]:
         index = self._loaded()
-        if self._metric == "cosine":  # the index has inner products of vectors of any length
+        # FAISS has no cosine metric; an inner-product index would rank by length as well. Exact, over all rows.
+        if self._metric == "cosine":
             X = self._vectors(index, 0, index.ntotal).astype(np.float64)
             norms = np.linalg.norm(X, axis=1) * np.linalg.norm(vector)
             distances = 1 - X @ vector / np.where(norms > 0, norms, 1.0)
@@ -174,18 +174,19 @@ class FaissStore(DatabaseStore):
             hits = [
                 (int(at), sign * float(d))
                 for at, d in zip(rows[0], distances[0], strict=True)
-                if at >= 0
+                if at >= 0  # FAISS fills up missing results with -1
             ]
         return [Match(self._ids[at], distance, dict(self._fields[at])) for at, distance in hits]
 
     def _loaded(self) -> Any:
-        """Return the index, read again if a file changed."""
+        """Return the index, read again if a file has changed."""
         if not self._path.is_file():
             raise no_place(str(self._path), "an index file", owner=self._owner)
         stamp = tuple(
             number
             for path in (self._path, self._beside)
             if path.is_file()
+            # The inode too: a rename within the clock's resolution keeps time and maybe size.
             for number in (path.stat().st_mtime_ns, path.stat().st_size, path.stat().st_ino)
         )
         if self._index is None or stamp != self._stamp:
@@ -199,7 +200,7 @@ class FaissStore(DatabaseStore):
         return self._index
 
     def _lines(self, rows: int) -> tuple[list[str], list[dict[str, Any]], str | None]:
-        """Return ids, fields and metric of the file beside the index; empty if there is none."""
+        """Return ids, fields and metric of the file beside the index; empty without one."""
         if not self._beside.is_file():
             return [], [], None
         ids: list[str] = []
@@ -210,7 +211,7 @@ class FaissStore(DatabaseStore):
                 line = json.loads(text)
                 if number == 0 and _HEAD in line:
                     metric = line.get("metric")
-                elif len(ids) < rows:
+                elif len(ids) < rows:  # further lines are of a write that crashed before its vectors
                     ids.append(str(line["id"]))
                     fields.append(dict(line.get("fields", {})))
         if len(ids) != rows or len(set(ids)) != rows:
@@ -227,6 +228,7 @@ class FaissStore(DatabaseStore):
             lines = [json.dumps({_HEAD: "faiss", **({} if metric is None else {"metric": metric})})]
             for name, row in zip(ids, fields, strict=True):
                 lines.append(json.dumps({"id": name, "fields": row}, ensure_ascii=False))
+            # Lines before vectors: after a crash between the two, the surplus lines are ignored.
             write_text(self._beside, "\n".join(lines) + "\n")
         with atomic_path(self._path) as temporary:
             self._faiss.write_index(index, str(temporary))
@@ -238,7 +240,7 @@ class FaissStore(DatabaseStore):
         fix = "Only indexes that can reconstruct vectors can be read: flat, HNSW, scalar and product quantisers."
         with database_errors(self._owner, "reading vectors", fix):
             if isinstance(inner, self._faiss.IndexIVF) and inner.direct_map.no():
-                inner.make_direct_map()  # else it does not know where a row is
+                inner.make_direct_map()  # required to reconstruct by row number
             return np.asarray(inner.reconstruct_n(start, stop - start), dtype=np.float32)
 
     def _maps(self, index: Any) -> bool:
@@ -249,20 +251,16 @@ class FaissStore(DatabaseStore):
 
 
 class ProtectedIndex:
-    """Any ``faiss.Index`` of the dimension that the protector releases; the index and its file hold no text or key.
+    """A ``faiss.Index`` with protected vectors; the index and its file hold no text or key.
 
     Args:
-        index: holds the vectors; a number makes a flat index of inner products with that dimension. What an index
-            was trained on, or holds already, was not protected by this object.
-        protector: or the path of its file, or a `ReleasePolicy`.
-        encoder: of the texts; None takes the protector's own.
-        normalise: scale what is stored and asked to length 1, after the protection, so that inner products are
-            cosines. Say the same when the file is loaded again.
+        index: index of the released dimension, or a dimension for a flat inner-product index. Vectors that it already
+            holds or was trained on are not protected by this object.
+        protector: protector, path of its file, or a `ReleasePolicy`.
+        encoder: encoder of texts; None uses the protector's.
+        normalise: scale stored vectors and queries to norm 1 after protection, so that inner products are cosines.
+            Use the same value when loading the file.
         policy: keywords of `PolicyOptions`.
-
-    Raises:
-        IncompatibleError: the index has another dimension.
-        MissingDependencyError: faiss is not installed.
     """
 
     @with_policy
@@ -289,11 +287,7 @@ class ProtectedIndex:
     def load(
         cls, path: str | os.PathLike[str], protector: Protector | ReleasePolicy | str | os.PathLike[str], **policy: Any
     ) -> Self:  # fmt: skip
-        """Return the index of a file that `save` wrote; ``policy`` is what the class takes.
-
-        Raises:
-            StoreError: no index can be read there.
-        """
+        """Load an index that `save` wrote; ``policy``: further arguments of the class."""
         faiss = _faiss()
         try:
             index = faiss.read_index(os.fspath(path))
@@ -308,24 +302,24 @@ class ProtectedIndex:
         return int(self.index.ntotal)
 
     def train(self, items: Texts | Embeddings) -> None:
-        """Train the index on the protected vectors of ``items``: trained on clean ones it would hold their means."""
+        """Train the index on the protected vectors of ``items``."""
+        # Trained on clean vectors it would store their cluster means.
         self._call("train", self._documents(items, None))
 
     def add(self, items: Texts | Embeddings) -> None:
-        """Protect and add ``items``, texts or clean vectors (N, n); their ids are the numbers of the rows.
+        """Protect and add ``items``, texts or clean vectors (N, n); their ids are row numbers.
 
         Raises:
-            InvalidInputError: NaN, or neither texts nor vectors.
-            IncompatibleError: vectors of another dimension.
-            StoreError: the index refused, such as one that is not trained.
+            IncompatibleError: the dimension differs from the protector's.
+            StoreError: the index refused, for example because it is not trained.
         """
-        self._check_trained()
+        self._check_trained()  # before a ledger counts the release
         self._call("add", self._documents(items, None))
 
     def add_with_ids(self, items: Texts | Embeddings, ids: Any) -> None:
-        """Protect and add ``items`` under ``ids``, which also name them to a key and a ledger.
+        """Protect and add ``items`` under ``ids``, which are also the item ids of keyed noise and the ledger.
 
-        An empty index without ids is put into an ``IndexIDMap2`` first.
+        An empty index without ids is wrapped in an ``IndexIDMap2``.
         """
         faiss = _faiss()
         owner, numbers = f"{_INDEX}.add_with_ids", np.asarray(ids)
@@ -345,10 +339,10 @@ class ProtectedIndex:
     def search(
         self, queries: str | Texts | Embeddings, k: int = 10
     ) -> tuple[Vectors, npt.NDArray[np.int64]]:
-        """Return distances and ids of the ``k`` nearest rows of each query, as FAISS does: (N, k) and (N, k).
+        """Return distances (N, k) and ids (N, k) of the ``k`` nearest rows of each query, as FAISS does.
 
         Args:
-            queries: texts, one text, or clean vectors (N, n); they are protected as the policy says.
+            queries: texts, one text, or clean vectors (N, n), released as queries.
         """
         Y = self._scaled(self.items.queries([queries] if isinstance(queries, str) else queries))
         distances, rows = self._call("search", Y, int(k))

@@ -1,7 +1,7 @@
-"""LanceDB: tables in a folder, and the embedding function that protects them.
+"""LanceDB: tables in a folder, and a protecting embedding function.
 
-A table made here has the columns ``id``, ``vector`` and ``fields`` (JSON). Of any other table the first column of
-fixed-size float lists is the vector, ``id`` the id if there is one, else the row's number, and all others are fields.
+`LanceStore.create` makes the columns ``id``, ``vector`` and ``fields`` (JSON). In other tables the vector is the first
+column of fixed-size float lists, the id is the column ``id`` or the row number, and all other columns are fields.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ except ImportError:
 
 __all__ = ["LanceEmbeddingFunction", "LanceStore", "register"]
 
+# Schema metadata of a table that `create` made; only such a table is written to.
 _MARK, _METRIC = b"vecveil", b"vecveil:metric"
 _DISTANCE = "_distance"
 
@@ -47,7 +48,7 @@ class LanceStore(DatabaseStore):
         return [path.stem for path in Path(self._where).glob("*.lance") if path.is_dir()]
 
     def _table(self) -> Any:
-        name = self._known()  # before the connection, which makes the folder
+        name = self._known()  # first: connecting creates the folder
         return lancedb.connect(self._where).open_table(name)
 
     def _own_table(self) -> Any:
@@ -60,7 +61,7 @@ class LanceStore(DatabaseStore):
     def _info(self) -> StoreInfo:
         table = self._table()
         size = table.schema.field(self._vector(table.schema)).type.list_size
-        # LanceDB keeps no metric with a table: each search chooses one.
+        # LanceDB stores no metric with a table: each search chooses one.
         metric = (table.schema.metadata or {}).get(_METRIC, b"").decode() or None
         return StoreInfo(self.kind, table.name, int(table.count_rows()), size, metric)
 
@@ -117,7 +118,8 @@ class LanceStore(DatabaseStore):
         table.delete(self._among(table, ids))
 
     def _among(self, table: Any, ids: list[str]) -> str:
-        """Return the condition that the id is one of ``ids``."""
+        """Return an SQL condition on ``ids``."""
+        # LanceDB binds no values. Quotes are doubled, and other keys must be digits.
         if "id" not in table.schema.names:
             raise StoreError.of(self._owner, "location", "a table with a column id", "another")
         if str(table.schema.field("id").type) in ("string", "large_string"):
@@ -127,7 +129,6 @@ class LanceStore(DatabaseStore):
         return f"id IN ({', '.join(quoted)})" if quoted else "false"
 
     def _vector(self, schema: Any) -> str:
-        """Return the name of the column of vectors."""
         for field in schema:
             if pa.types.is_fixed_size_list(field.type) and pa.types.is_floating(
                 field.type.value_type
@@ -138,6 +139,7 @@ class LanceStore(DatabaseStore):
     def _batch(self, rows: Any, schema: Any, offset: int) -> Batch:
         column = self._vector(schema)
         size = schema.field(column).type.list_size
+        # Flattened without copying each row; `flatten` respects the slice of a batch, `values` would not.
         values = pa.concat_tables([rows])[column].combine_chunks().flatten()
         X = np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.float32).reshape(
             len(rows), size
@@ -153,15 +155,12 @@ class LanceStore(DatabaseStore):
 
 
 class LanceEmbeddingFunction(embeddings.TextEmbeddingFunction):  # type: ignore[misc, unused-ignore]
-    """Protected vectors for LanceDB; queries as the policy says.
+    """Embedding function of LanceDB with protected vectors.
 
     Args:
-        protector: its file. Objects are refused: the table saves the arguments.
-        encoder: a name for `vecveil.load_encoder`; None takes the protector's.
-        query_protection: ``same``, ``stronger`` or ``map-only``.
-        query_noise: noise of a query as a multiple of a document's, for ``stronger``.
-        key: ``env:NAME`` or the path of a key file.
-        ledger: its file.
+        protector: path of the protector's file; no objects, because the table saves the arguments.
+        encoder: a name for `vecveil.load_encoder`; None uses the protector's.
+        query_protection, query_noise, key, ledger: see `PolicyOptions`; names of files only.
     """
 
     # Fields of a pydantic model: LanceDB saves these names and values with the table.
@@ -171,7 +170,7 @@ class LanceEmbeddingFunction(embeddings.TextEmbeddingFunction):  # type: ignore[
     query_noise: float = STRONGER
     key: str | None = None
     ledger: str | None = None
-    max_retries: int = 0  # a refusal is final
+    max_retries: int = 0  # a retry would release again, and a refused request stays refused
     _items: Items = PrivateAttr()
     _warned: bool = PrivateAttr(default=False)
 
@@ -190,7 +189,7 @@ class LanceEmbeddingFunction(embeddings.TextEmbeddingFunction):  # type: ignore[
         return list(self._items.documents([str(text) for text in texts])[0])
 
     def compute_source_embeddings(self, texts: Any, *args: Any, **kwargs: Any) -> list[Any]:
-        """Return the protected vectors of a source column; called by LanceDB, which stores the texts."""
+        """Return the protected vectors of a source column, whose texts LanceDB stores."""
         if not self._warned:
             self._warned = True
             fix = "Write protected vectors to a table without the text."
@@ -198,10 +197,10 @@ class LanceEmbeddingFunction(embeddings.TextEmbeddingFunction):  # type: ignore[
         return self.generate_embeddings(self.sanitize_input(texts))
 
     def compute_query_embeddings(self, query: Any, *args: Any, **kwargs: Any) -> list[Any]:
-        """Return the vectors of queries."""
+        """Return the protected vectors of queries."""
         return list(self._items.queries([str(text) for text in self.sanitize_input(query)]))
 
 
 def register() -> None:
-    """Let LanceDB find the function by its name ``vecveil``."""
+    """Register the embedding function with LanceDB as ``vecveil``."""
     embeddings.register("vecveil")(LanceEmbeddingFunction)  # type: ignore[no-untyped-call, unused-ignore]

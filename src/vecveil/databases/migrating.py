@@ -1,4 +1,4 @@
-"""Copy a store to a protected one, batch by batch, so that an interrupted copy continues where it stopped."""
+"""Copy a store to a protected one in batches; an interrupted copy continues where it stopped."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ _RESTART = "Remove the state file and the destination, and start again."
 
 @dataclass(frozen=True)
 class MigrationOptions:
-    """Which fields and rows a migration copies.
+    """Selection of the fields and rows to copy.
 
     Attributes:
-        keep_text: copy fields of texts.
-        keep: fields to copy whatever they hold.
+        keep_text: copy text fields.
+        keep: fields to copy regardless of their content.
         drop: fields to leave out.
-        skip_bad: leave out rows without a finite vector of the right dimension, and rows that the protector refuses
-            or does not change; else they stop the migration.
+        skip_bad: skip rows without a finite vector of the right dimension and rows that the protector refuses or does
+            not change; otherwise they stop the migration.
     """
 
     keep_text: bool = False
@@ -71,12 +71,10 @@ class SourceCheck:
     """Result of reading the source before anything is written.
 
     Attributes:
-        info: description that the source gives.
-        rows: number of rows.
-        bad: count of the bad ones.
+        bad: counts of bad rows.
         fields: statistics of the fields.
         carried: names of the fields to copy.
-        withheld: names of the others, with the reason.
+        withheld: the other names, with the reason.
         signs: signs of protection in a sample.
     """
 
@@ -95,7 +93,7 @@ class SourceCheck:
 
     @property
     def texts_kept(self) -> tuple[str, ...]:
-        """Fields to copy that hold what protection hides."""
+        """Fields to copy that hold text, numbers or binary values, on the user's request."""
         return tuple(one.name for one in self.fields if one.withheld and one.name in self.carried)
 
 
@@ -105,8 +103,8 @@ class Migration:
 
     Attributes:
         state: content of the state file.
-        resumed: number of rows that earlier runs had written.
-        verification: of all rows.
+        resumed: number of rows written by earlier runs.
+        verification: verification of all rows.
     """
 
     state: MigrationState
@@ -138,20 +136,19 @@ def migrate(
 ) -> Migration:
     """Copy ``source`` to ``dest`` with every vector protected as a document of ``policy``, and verify the copy.
 
-    After each batch that the destination has confirmed, ``state_file`` records the progress. Called again with the
-    same arguments, the copy continues there: rows that were written but not recorded are written again by id. With
-    fresh noise such a row has been released twice; with a key both releases are equal.
+    ``state_file`` records the progress after each batch that the destination confirmed. A repeated call continues
+    there: rows that were written but not recorded are written again by id. With fresh noise such a row is released
+    twice; with keyed noise both releases are equal.
 
     Args:
-        names: public names of both stores, which the state file keeps.
-        options: which fields and rows are copied.
-        batch: rows to read and write at once; a destination that rewrites its file each time takes more.
-        on_checked: called with the check of the source before anything is written; not when a copy continues.
+        names: public names of both stores, kept in the state file.
+        batch: rows to read and write at once; a destination may take more, see `VectorStore.rows_at_once`.
+        on_checked: called with the check of the source before anything is written, but not on resuming.
 
     Raises:
-        StoreError: a store does not answer, changed, or is not the one of the state file; another process writes to
-            it; or the source has rows that cannot be copied.
-        IncompatibleError, InvalidInputError: the protector does not fit the source, or a wrong argument.
+        StoreError: a store does not answer, has changed, or differs from the state file; another process writes to it;
+            or the source has rows that cannot be copied.
+        IncompatibleError: the protector does not fit the source.
         LedgerCapError: an item would be released more often than the ledger allows.
     """
     check_count(batch, owner=_OWNER, param="batch")
@@ -168,6 +165,7 @@ def migrate(
         state = read_state(state_file)
         if state is None:
             check = _check_source(source, protector, options, run)
+            # A row already in the destination could be clean, or be overwritten by id.
             if dest.exists() and (rows := dest.info().count):
                 raise StoreError.of(_OWNER, "dest", "a store that is not there yet, or empty", f"{rows:,} rows",
                                     "No state file says that this migration wrote them.",
@@ -186,6 +184,7 @@ def migrate(
                 _check_unchanged(state, source)
                 if not dest.exists():
                     dest.create(state.dimension, metric=source.info().metric)
+        # Saved before the first row: rows without a state file could not be told from foreign ones.
         resumed = state.rows
         run.save(state)
         if not state.copied:
@@ -202,10 +201,10 @@ def verify_migration(
     batch: int = 1000,
     show_progress: bool | None = None,
 ) -> Migration:
-    """Verify that ``dest`` still holds what the migration of ``state_file`` wrote.
+    """Verify that ``dest`` still holds the rows of the finished migration in ``state_file``.
 
     Raises:
-        StoreError: there is no finished migration of these stores, or a store does not answer.
+        StoreError: no finished migration of these stores, or a store does not answer.
     """
     with _run(source, dest, state_file, batch, show_progress) as run:
         state = read_state(state_file)
@@ -225,7 +224,7 @@ def _run(
     batch: int,
     show_progress: bool | None,
 ) -> Iterator[_Run]:
-    """Lock the state file, and open the destination apart where its database needs that."""
+    """Lock the state file and open the destination, in a subprocess if its database requires that."""
     with locked(state_file):
         apart = dest.apart()
         try:
@@ -237,7 +236,7 @@ def _run(
 
 @dataclass
 class _Run:
-    """One run of a migration; ``state`` is what the state file holds."""
+    """One run of a migration; ``state`` equals the state file."""
 
     source: VectorStore | None
     dest: VectorStore
@@ -265,9 +264,9 @@ class _Run:
         return Migration(self.state, resumed, result)
 
     def copy(self, policy: ReleasePolicy, source: VectorStore) -> None:
-        """Write all batches behind the cursor."""
+        """Copy all rows behind the cursor."""
         most = max(self.batch, self.dest.rows_at_once(self.batch, self.state.total))
-        # Recorded before the first write: a crash leaves at most so many rows beyond those recorded.
+        # Recorded before the first write: the bound on unrecorded rows after a crash, which a later run accepts.
         self.save(replace(self.state, ahead=max(self.state.ahead, most)))
         total = self.state.total
         batches = _joined(source.batches(self.batch, after=self.state.cursor), most)
@@ -291,13 +290,14 @@ class _Run:
         self.save(replace(self.state, copied=True, ahead=0))
 
     def _written(self, rows: Batch, policy: ReleasePolicy, most: int) -> MigrationState:
-        """Return the state after the rows of one batch are protected, written and confirmed."""
+        """Protect and write one batch; return the state after it."""
         state = self.state
         good, bad = judged(rows, policy.protector.dimension)
         if good.any():
             finite = np.flatnonzero(good)
             good[finite] = _releasable(policy.protector, np.ascontiguousarray(rows.vectors[finite]))
             bad += BadRows(refused=len(finite) - int(good.sum()))
+        # Without skip_bad the check found no bad rows: these are new.
         if bad.total and not state.options.get("skip_bad"):
             raise StoreError.of(_OWNER, "source", _ALONE, f"bad rows that were not there before ({bad})",
                                 _WRITER, f"Correct them. {_RESTART}")  # fmt: skip
@@ -307,13 +307,14 @@ class _Run:
             ids = tuple(rows.ids[i] for i in chosen)
             clean = np.ascontiguousarray(rows.vectors[chosen])
             released = np.asarray(policy.documents(clean, ids=ids), dtype=np.float32)
-            # The last line of defence: whatever the protector is, no clean row is written.
+            # Last line of defence against a faulty protector: no clean row is written.
             if is_clean(released, clean).any():
                 raise ReleaseError.of(_OWNER, "protector", "one that changes every vector",
                                       "one that leaves some", "Nothing of this batch is written.")  # fmt: skip
             names = frozenset(state.carried)
             fields = tuple(carried(rows.fields[i], names) for i in chosen)
             self.dest.write(Batch(ids, released, fields))
+            # The checksum covers the values that the store returns, so that `verify` needs no released copy.
             checksum = add_rows(checksum, ids, self._stored(ids, released))
         return replace(
             state,
@@ -327,7 +328,7 @@ class _Run:
     def _stored(
         self, ids: tuple[str, ...], released: npt.NDArray[np.float32]
     ) -> npt.NDArray[np.float32]:
-        """Return the vectors as the store keeps them: as written, unless it keeps directions only."""
+        """Return the vectors as the store keeps them, read back if it normalises."""
         if not self.dest.normalises:
             return released
         stored = self.dest.read(ids).vectors
@@ -341,7 +342,7 @@ class _Run:
 def _check_source(
     source: VectorStore, protector: Protector, options: MigrationOptions, run: _Run
 ) -> SourceCheck:
-    """Read all rows of the source, and raise for what cannot be copied."""
+    """Read all rows of the source; raise if it cannot be copied."""
     info = source.info()
     if not info.count:
         raise StoreError.of(_OWNER, "source", "a store with rows", "an empty one")
@@ -369,6 +370,7 @@ def _check_source(
                             "They cannot be protected." + longer,
                             "There is nothing to copy." if all_bad
                             else "Correct them, or leave them out with --skip-bad.")  # fmt: skip
+    # An estimate for more than 2^18 rows: `verify` counts the rows in the end.
     if shared := survey.equal_ids.count():
         raise StoreError.of(_OWNER, "source", "a store in which each row has its own id",
                             f"{shared:,} rows that share theirs",
@@ -380,9 +382,10 @@ def _check_source(
 
 def _releasable(protector: Protector, X: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
     """Return a mask of the rows of ``X`` (N, n), finite, that the protector accepts and changes."""
+    # Random mechanisms change every row; a deterministic one (shuffle, a map) may leave some.
     mask = protector.accepts(X)
     if not protector.mechanism.is_random and mask.any():
-        # A shuffle of equal values is the row itself.
+        # Shuffling equal values gives the same row.
         mask[mask] = ~is_clean(protector.protect(np.ascontiguousarray(X[mask])), X[mask])
     return mask
 
@@ -390,7 +393,7 @@ def _releasable(protector: Protector, X: npt.NDArray[np.float32]) -> npt.NDArray
 def _choose_fields(
     fields: Sequence[Field], options: MigrationOptions
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return the names of the fields to copy, and of the others with the reason."""
+    """Return the names of the fields to copy, and the others with the reason."""
     for param, names in (("keep", options.keep), ("drop", options.drop)):
         for name in names:
             if not any(matches(one.name, name) for one in fields):
@@ -401,6 +404,7 @@ def _choose_fields(
     copied, withheld = [], {}
     for one in fields:
         keep = any(matches(one.name, name) for name in options.keep)
+        # drop wins over keep: leaving a field out is the reversible choice.
         if any(matches(one.name, name) for name in options.drop):
             withheld[one.name] = "dropped"
         elif one.name == OTHERS:
@@ -413,7 +417,7 @@ def _choose_fields(
 
 
 def _key_of(policy: ReleasePolicy) -> tuple[str | None, str | None]:
-    """Return the id of the key, and what distinguishes it from another key of that id; None for fresh noise."""
+    """Return id and check value of the noise key; None for fresh noise."""
     if policy.key is None:
         return None, None
     key = policy.key.key() if isinstance(policy.key, NoiseKeys) else policy.key
@@ -423,7 +427,8 @@ def _key_of(policy: ReleasePolicy) -> tuple[str | None, str | None]:
 def _check_same(
     state: MigrationState, names: tuple[str, str], policy: ReleasePolicy, options: MigrationOptions
 ) -> None:
-    """Raise `StoreError` if the state is that of another migration."""
+    """Raise `StoreError` if the state belongs to another migration."""
+    # Two protectors or keys in one destination: vectors that cannot be compared, and independent releases of a row.
     key = _key_of(policy)
     pairs: list[tuple[str, object, object]] = [
         ("source", state.source, names[0]),
@@ -446,7 +451,7 @@ def _as_json(options: dict[str, object]) -> dict[str, object]:
 
 
 def _check_destination(state: MigrationState, dest: VectorStore) -> None:
-    """Raise if the destination lost rows, or has more than this migration can have written."""
+    """Raise if the destination lost rows, or has more than this migration may have written."""
     rows = dest.info().count if dest.exists() else 0
     if not state.rows <= rows <= state.rows + state.ahead:
         raise StoreError.of(_OWNER, "dest",
@@ -463,7 +468,7 @@ def _check_unchanged(state: MigrationState, source: VectorStore) -> None:
 
 
 def _joined(batches: Iterator[Batch], most: int) -> Iterator[Batch]:
-    """Yield the batches, joined while they have at most ``most`` rows together."""
+    """Yield the batches, joined up to ``most`` rows."""
     pending: list[Batch] = []
     for batch in batches:
         if pending and sum(map(len, pending)) + len(batch) > most:

@@ -1,6 +1,6 @@
-"""Milvus: collections of Milvus Lite in a file or of a server, and a client that protects what it writes and asks.
+"""Milvus: collections in a file of Milvus Lite or on a server, and a protecting client.
 
-The store reads rows by primary key, in its order, and a server's token from the variable ``MILVUS_TOKEN``.
+The store reads rows in the order of the primary key, and a server's token from ``MILVUS_TOKEN``.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from vecveil.types import Embeddings, Texts
 __all__ = ["MilvusStore", "ProtectedMilvus"]
 
 _ID, _VECTOR = "id", "vector"
-_LONGEST_ID = 1024
-_PAGE = 1000  # rows of a call: Milvus bounds the size of its answers
+_LONGEST_ID = 1024  # bytes
+_PAGE = 1000  # rows per call: Milvus limits the size of answers
 _CLIENT = "ProtectedMilvus"
 Rows = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
@@ -45,7 +45,7 @@ def _pymilvus(where: str) -> Any:
         import pymilvus
 
         if "://" not in where:
-            importlib.import_module("milvus_lite")  # else it fails later, without its name
+            importlib.import_module("milvus_lite")  # pymilvus would fail later, without naming it
     except ImportError as error:
         missing = "milvus-lite" if error.name == "milvus_lite" else "pymilvus"
         raise MissingDependencyError("Milvus", missing, "milvus") from None
@@ -53,7 +53,7 @@ def _pymilvus(where: str) -> Any:
 
 
 class MilvusStore(DatabaseStore):
-    """One collection of a file of Milvus Lite, or of ``http://HOST:PORT``."""
+    """One collection in a file of Milvus Lite or at ``http://HOST:PORT``."""
 
     kind: ClassVar[str] = "milvus"
     metrics: ClassVar[Mapping[str, Any]] = {"cosine": "COSINE", "dot": "IP", "euclidean": "L2"}
@@ -83,10 +83,11 @@ class MilvusStore(DatabaseStore):
         return self._connected
 
     def _layout(self) -> tuple[str, str, int, bool]:
-        """Return the key's name, the vector's name and dimension, and whether the key is a text."""
+        """Return key name, vector name, dimension, and whether the key is text."""
         fields = self._client().describe_collection(self._known())["fields"]
         kinds = self._pymilvus.DataType
         (key,) = (field for field in fields if field.get("is_primary"))
+        # The type numbers of all kinds of vectors start at BINARY_VECTOR.
         vectors = [field for field in fields if int(field["type"]) >= int(kinds.BINARY_VECTOR)]
         if len(vectors) != 1 or vectors[0]["type"] != kinds.FLOAT_VECTOR:
             raise StoreError.of(self._owner, "collection", "one with a single field of vectors of floats",
@@ -121,7 +122,7 @@ class MilvusStore(DatabaseStore):
             max_length=_LONGEST_ID,
             vector_field_name=_VECTOR,
             metric_type=self.metrics[metric or "cosine"],
-            consistency_level="Strong",
+            consistency_level="Strong",  # a read sees all earlier writes; `verify` relies on it
         )
 
     def _batches(self, size: int, after: str) -> Iterator[Batch]:
@@ -132,7 +133,7 @@ class MilvusStore(DatabaseStore):
             rows: list[dict[str, Any]] = []
             while len(rows) < size:
                 limit = min(size - len(rows), _PAGE)
-                # As Milvus's own iterator asks: the rows with the smallest keys, in their order.
+                # The options of Milvus's own iterator, which give the rows with the smallest keys, in order.
                 page = self._query(
                     "" if last is None else f"{key} > {_literal(last)}",
                     limit=limit, iterator="True", reduce_stop_for_best="True",
@@ -148,7 +149,8 @@ class MilvusStore(DatabaseStore):
             yield self._batch(rows)
 
     def _check_order(self, keys: list[Any]) -> None:
-        """Raise for keys that do not rise: rows that another order skips would be lost without notice."""
+        """Raise unless the keys rise strictly: in another order rows would be skipped silently."""
+        # Compared as Milvus orders strings, by their UTF-8 bytes.
         encoded = [k.encode("utf-8", "surrogatepass") if isinstance(k, str) else k for k in keys]
         if any(a >= b for a, b in itertools.pairwise(encoded)):
             raise StoreError.of(
@@ -164,7 +166,6 @@ class MilvusStore(DatabaseStore):
         return self._batch(self._query(self._among(ids)))
 
     def _among(self, ids: Sequence[str]) -> str:
-        """Return the condition that the key is one of ``ids``."""
         key, _, _, is_text = self._layout()
         return f"{key} in [{', '.join(_literal(self._key(name, is_text)) for name in ids)}]"
 
@@ -190,7 +191,8 @@ class MilvusStore(DatabaseStore):
             rows.append({key: self._key(name, is_text), vector: values.tolist(), **beside})
         for start in range(0, len(rows), _PAGE):
             part = slice(start, start + _PAGE)
-            if not self._remote:  # Milvus Lite would keep fields that the new row does not have
+            # Milvus Lite's upsert keeps old fields that the new row lacks.
+            if not self._remote:
                 self._delete(list(batch.ids[part]))
             self._client().upsert(self._name, rows[part])
 
@@ -200,7 +202,7 @@ class MilvusStore(DatabaseStore):
             self._name, data=[vector.tolist()], limit=k, anns_field=column, output_fields=["*"],
             consistency_level="Strong",
         )  # fmt: skip
-        # Scores of cosines and inner products grow with similarity.
+        # Milvus returns similarities for COSINE and IP: distance = 1 - cosine, or minus the inner product.
         start, sign = {"cosine": (1, -1), "dot": (0, -1)}.get(self._metric(column) or "", (0, 1))
         matches = []
         for hit in hits:
@@ -216,21 +218,17 @@ class MilvusStore(DatabaseStore):
 
 
 class ProtectedMilvus:
-    """A ``MilvusClient`` that protects what it inserts and what it asks.
+    """A ``MilvusClient`` with protected rows and queries.
 
-    Only the methods below protect; ``client`` is the client itself, for everything else.
+    Only the methods below protect; ``client`` is the underlying client.
 
     Args:
         client: a ``MilvusClient``, the path of a file of Milvus Lite, or the URL of a server.
-        protector: or the path of its file, or a `ReleasePolicy`.
-        encoder: of the texts; None takes the protector's own.
-        token: of a server that is given by its URL.
-        id_field, vector_field, text_field: their names.
+        protector: protector, path of its file, or a `ReleasePolicy`.
+        encoder: encoder of texts; None uses the protector's.
+        token: token for a server given by URL.
         keep_text: also insert the value of ``text_field``, in clear.
         policy: keywords of `PolicyOptions`.
-
-    Raises:
-        MissingDependencyError: pymilvus, or for a file milvus-lite, is not installed.
     """
 
     @with_policy
@@ -261,10 +259,10 @@ class ProtectedMilvus:
         self._checked: set[str] = set()
 
     def create_collection(self, collection_name: str, **options: Any) -> None:
-        """Make a collection of the dimension that the protector releases.
+        """Create a collection with the dimension of the released vectors.
 
         Args:
-            options: of ``MilvusClient.create_collection``, such as ``id_type="string", max_length=64``.
+            options: arguments of ``MilvusClient.create_collection``, such as ``id_type="string", max_length=64``.
         """
         dimension = options.pop("dimension", self.items.dimension)
         self.items.check_dimension(dimension, "collection")
@@ -273,17 +271,17 @@ class ProtectedMilvus:
         self._call("create_collection", collection_name, dimension=dimension, **options)
 
     def insert(self, collection_name: str, data: Rows, **options: Any) -> Any:
-        """Protect and insert rows; returns what the client returns.
+        """Protect and insert rows; return the client's answer.
 
         Args:
-            data: a row or rows: each with a clean vector under ``vector_field``, or else a text under ``text_field``,
-                which is encoded. The text itself is left out unless ``keep_text``.
-            options: of the client's method.
+            data: a row or rows, each with a clean vector under ``vector_field`` or a text under ``text_field``. The
+                text is left out unless ``keep_text``.
+            options: keyword arguments of the client's method.
 
         Raises:
-            InvalidInputError: a row with neither, NaN.
-            IncompatibleError: vectors, or the collection's, of another dimension.
-            StoreError: the database is gone or refused.
+            InvalidInputError: a row with neither vector nor text, or NaN.
+            IncompatibleError: a dimension differs from the protector's.
+            StoreError: the database failed.
         """
         return self._call("insert", collection_name, self._rows(collection_name, data), **options)
 
@@ -299,10 +297,10 @@ class ProtectedMilvus:
         limit: int = 10,
         **options: Any,
     ) -> Any:
-        """Return the client's hits for texts, one text, or clean vectors (N, n): a list of hits for each.
+        """Return a list of the client's hits per query: texts, one text, or clean vectors (N, n).
 
         Args:
-            options: of ``MilvusClient.search``, such as ``filter`` and ``output_fields``.
+            options: arguments of ``MilvusClient.search``, such as ``filter`` and ``output_fields``.
         """
         self._check_collection(collection_name)
         Y = self.items.queries([data] if isinstance(data, str) else data)  # type: ignore[arg-type]
@@ -311,7 +309,7 @@ class ProtectedMilvus:
         )  # fmt: skip
 
     def close(self) -> None:
-        """Close the client, unless it was the caller's."""
+        """Close the client if this object opened it."""
         if self._own:
             self.client.close()
 
@@ -357,7 +355,7 @@ class ProtectedMilvus:
         return self.items.documents(texts, ids)[0]
 
     def _check_collection(self, name: str) -> None:
-        """Raise for a collection of another dimension; the client describes each collection once."""
+        """Raise for a collection of another dimension; checked once per collection."""
         if name in self._checked:
             return
         for field in self._call("describe_collection", name)["fields"]:
@@ -373,7 +371,8 @@ class ProtectedMilvus:
 
 
 def _literal(key: Any) -> str:
-    """Return a key as an expression of Milvus has it: a quoted text, or a number."""
+    """Return a key as a literal of Milvus's expressions."""
+    # Escaped: ids are data and must not change the expression.
     if not isinstance(key, str):
         return str(int(key))
     escaped = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}

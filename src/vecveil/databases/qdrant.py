@@ -1,7 +1,7 @@
-"""Qdrant: collections of a server or of a folder, and a client that protects what it writes and asks.
+"""Qdrant: collections on a server or in a folder, and a protecting client.
 
-A row's id is a number or UUID in Qdrant. Any other id becomes a UUID derived from it, and lies in the payload as
-``vecveil_id``. Under cosines Qdrant stores unit vectors: what is read has the direction of what was written.
+Qdrant's ids are numbers or UUIDs. Any other id is mapped to a UUID (version 5) and kept in the payload as
+``vecveil_id``. For cosines Qdrant stores unit vectors: reading returns the written directions only.
 
 The store reads a server's key from ``QDRANT_API_KEY`` and sends it over https only.
 """
@@ -33,13 +33,13 @@ from vecveil.types import Embeddings, Texts
 __all__ = ["ProtectedQdrant", "QdrantStore"]
 
 _ID = "vecveil_id"
-_NUMBERS = 2**64
-_END = "end"
-_CHUNK = 256  # rows a request: a server takes 32 MiB
+_NUMBERS = 2**64  # numeric ids are unsigned 64-bit integers
+_END = "end"  # cursor behind the last row
+_CHUNK = 256  # rows per request: a server accepts 32 MiB
 _CLIENT = "ProtectedQdrant"
 _DISTANCES = ("Cosine", "Dot", "Euclid", "Manhattan")
 _local: dict[str, tuple[Any, int]] = {}
-"""Clients of folders, with the number of stores that use each: Qdrant locks a folder for one client."""
+"""Clients of folders with their reference counts: Qdrant locks a folder for one client."""
 
 
 def _qdrant() -> Any:
@@ -51,7 +51,7 @@ def _qdrant() -> Any:
 
 
 class QdrantStore(DatabaseStore):
-    """One collection of a folder or of ``http://HOST:6333``, with one vector a row."""
+    """One collection in a folder or at ``http://HOST:6333``, with one vector per row."""
 
     kind: ClassVar[str] = "qdrant"
     metrics: ClassVar[Mapping[str, Any]] = {"cosine": "Cosine", "dot": "Dot", "euclidean": "Euclid"}
@@ -61,12 +61,13 @@ class QdrantStore(DatabaseStore):
     def __init__(self, where: str, collection: str | None = None) -> None:
         super().__init__(where, collection)
         self._qdrant = _qdrant()
+        # One spelling per folder: it is the key of the shared client.
         self._where = where if self._remote else os.path.realpath(where)
         self._connected: Any = None
 
     @property
     def normalises(self) -> bool:
-        """Whether the collection measures cosines."""
+        """True for collections with cosine distance."""
         return self.info().metric == "cosine"
 
     def close(self) -> None:
@@ -88,6 +89,7 @@ class QdrantStore(DatabaseStore):
 
     def _client(self) -> Any:
         if self._connected is None and self._remote:
+            # Without TLS the key would cross the network in clear.
             key = os.environ.get("QDRANT_API_KEY") if self._where.startswith("https") else None
             self._connected = _opened(self._where, key)
         elif self._connected is None:
@@ -97,7 +99,7 @@ class QdrantStore(DatabaseStore):
         return self._connected
 
     def _vectors(self) -> tuple[str, Any]:
-        """Return the name of the collection's vectors, empty if they have none, and their parameters."""
+        """Return name (empty for unnamed vectors) and parameters of the collection's vectors."""
         vectors = self._client().get_collection(self._known()).config.params.vectors
         return _only_vectors(vectors, None, owner=self._owner)
 
@@ -161,6 +163,7 @@ class QdrantStore(DatabaseStore):
         payloads = [plain(row, owner=self._owner) for row in batch.fields]
         points = _points(self._vectors()[0], map(_point_id, batch.ids), batch.vectors, payloads)
         for start in range(0, len(points), _CHUNK):
+            # wait: a migration records the batch as durable afterwards.
             self._client().upsert(self._name, points[start : start + _CHUNK], wait=True)
 
     def _search(self, vector: Any, k: int) -> list[Match]:
@@ -169,7 +172,7 @@ class QdrantStore(DatabaseStore):
             self._name, query=vector.tolist(), limit=k, with_payload=True, using=name or None
         )
         _restore_ids(answer.points, payload=True)
-        # Scores of cosines and inner products grow with similarity.
+        # Qdrant returns similarities for cosine and dot: distance = 1 - cosine, or minus the inner product.
         metric = self._metric(params)
         start, sign = {"cosine": (1, -1), "dot": (0, -1)}.get(metric or "", (0, 1))
         return [Match(str(p.id), start + sign * float(p.score), p.payload) for p in answer.points]
@@ -180,23 +183,19 @@ class QdrantStore(DatabaseStore):
 
 
 class ProtectedQdrant:
-    """A ``QdrantClient`` that protects what it upserts and what it asks.
+    """A ``QdrantClient`` with protected points and queries.
 
-    Only the methods below protect; ``client`` is the client itself, for everything else.
+    Only the methods below protect; ``client`` is the underlying client.
 
     Args:
-        client: a ``QdrantClient``, ``:memory:``, a folder, or the URL of a server.
-        protector: or the path of its file, or a `ReleasePolicy`.
-        encoder: of the texts; None takes the protector's own.
-        api_key: of a server that is given by its URL.
-        vector_name: of the vectors; None takes the only ones of a collection.
-        text_field: name of the text in a payload.
-        keep_text: also store the text in the payload under ``text_field``, in clear.
+        client: a ``QdrantClient`` (not asynchronous), ``:memory:``, a folder, or the URL of a server.
+        protector: protector, path of its file, or a `ReleasePolicy`.
+        encoder: encoder of texts; None uses the protector's.
+        api_key: key for a server given by URL.
+        vector_name: name of the vectors; None uses a collection's only vectors.
+        text_field: payload field of the text.
+        keep_text: also store the text in the payload, in clear.
         policy: keywords of `PolicyOptions`.
-
-    Raises:
-        InvalidInputError: an ``AsyncQdrantClient``.
-        MissingDependencyError: qdrant-client is not installed.
     """
 
     @with_policy
@@ -233,16 +232,15 @@ class ProtectedQdrant:
         vectors_config: Any = None,
         **options: Any,
     ) -> Any:
-        """Make a collection of the dimension that the protector releases.
+        """Create a collection with the dimension of the released vectors.
 
         Args:
             distance: ``Cosine``, ``Dot``, ``Euclid`` or ``Manhattan``.
-            vectors_config: of ``QdrantClient.create_collection``, in the place of ``distance``.
-            options: of that method.
+            vectors_config, options: arguments of ``QdrantClient.create_collection``; the former replaces ``distance``.
 
         Raises:
-            IncompatibleError: ``vectors_config`` of another dimension.
-            StoreError: the collection is there already, or the database is gone.
+            IncompatibleError: ``vectors_config`` has another dimension.
+            StoreError: the collection exists, or the database does not answer.
         """
         if vectors_config is None:
             if distance not in _DISTANCES:
@@ -254,18 +252,17 @@ class ProtectedQdrant:
         )
 
     def upsert(self, collection_name: str, points: Any, **options: Any) -> Any:
-        """Protect and upsert points as Qdrant has them; returns what the client returns last.
+        """Protect and upsert points; return the client's last answer.
 
         Args:
-            points: each a ``PointStruct`` or a mapping with an ``id``, a ``payload``, and a clean vector under
-                ``vector``, or else a text under ``text_field`` of the payload, which is encoded; or a ``Batch``.
-            options: of the client's method.
+            points: ``PointStruct`` objects or mappings, each with a clean vector or with a text in the payload's
+                ``text_field``; or a ``Batch``.
+            options: keyword arguments of the client's method.
 
         Raises:
-            InvalidInputError: ids that are no numbers, UUIDs or texts, or come twice; a point with neither vector nor
-                text; NaN.
-            IncompatibleError: vectors, or the collection's, of another dimension.
-            StoreError: the database is gone or refused.
+            InvalidInputError: duplicate or invalid ids, a point with neither vector nor text, or NaN.
+            IncompatibleError: a dimension differs from the protector's.
+            StoreError: the database failed.
         """
         ids, items, payloads = self._rows_of(points, self._vectors_of(collection_name))
         return self._write(collection_name, ids, items, payloads, options)
@@ -278,7 +275,7 @@ class ProtectedQdrant:
         payloads: Sequence[Mapping[str, Any] | None] | None = None,
         **options: Any,
     ) -> Any:
-        """Protect and upsert ``items``: texts, or clean vectors (N, n); ids and errors as for `upsert`."""
+        """Protect and upsert ``items``, texts or clean vectors (N, n); raises as `upsert`."""
         self._vectors_of(collection_name)
         rows = len(items)
         if len(ids) != rows or (payloads is not None and len(payloads) != rows):
@@ -297,14 +294,11 @@ class ProtectedQdrant:
         with_payload: Any = True,
         **options: Any,
     ) -> Any:
-        """Return the client's answer for one text, or one clean vector (n,): an object with ``points``.
+        """Return the client's answer to a text or a clean vector (n,): an object with ``points``.
 
         Args:
-            with_payload, options: of ``QdrantClient.query_points``, such as ``query_filter``; not ``prefetch``, whose
-                vectors would not be protected.
-
-        Raises:
-            InvalidInputError: NaN, more than one query, ``prefetch``.
+            with_payload, options: arguments of ``QdrantClient.query_points``, such as ``query_filter``; ``prefetch``
+                is refused.
         """
         if options.get("prefetch") is not None:
             raise InvalidInputError.of(f"{_CLIENT}.query_points", "prefetch", "None", "another",
@@ -313,6 +307,7 @@ class ProtectedQdrant:
         name = self._vectors_of(collection_name)
         if name:
             options["using"] = name
+        # The original id is in the payload, so that field is always requested.
         selection = with_payload or [_ID]
         if isinstance(selection, list | tuple):
             selection = [*selection, _ID]
@@ -328,7 +323,7 @@ class ProtectedQdrant:
         return int(self._call("count", collection_name, **options).count)
 
     def close(self) -> None:
-        """Close the client, unless it was the caller's."""
+        """Close the client if this object opened it."""
         if self._own:
             self.client.close()
 
@@ -346,7 +341,8 @@ class ProtectedQdrant:
         payloads: Sequence[Mapping[str, Any] | None],
         options: dict[str, Any],
     ) -> Any:
-        places = [_place(value) for value in ids]  # before the ledger counts anything
+        places = [_place(value) for value in ids]  # raises before the ledger counts a release
+        # Compared as points: 7 and "7" are one, and the second would replace the first.
         different = len({place for place, _ in places})
         if different != len(places):
             got = f"{different} different ones for {len(places)} items"
@@ -380,7 +376,7 @@ class ProtectedQdrant:
         return payload
 
     def _vectors_of(self, collection_name: str) -> str:
-        """Return the name of the collection's vectors; the client describes each collection once."""
+        """Return the name of the collection's vectors, cached."""
         if collection_name not in self._vectors:
             config = self._call("get_collection", collection_name).config
             self._vectors[collection_name] = self._vectors_name(config.params.vectors)
@@ -392,7 +388,7 @@ class ProtectedQdrant:
         return name
 
     def _rows_of(self, points: Any, name: str) -> tuple[list[Any], Any, list[Any]]:
-        """Return ids, clean vectors or texts, and payloads of Qdrant's points, mappings like them, or a ``Batch``."""
+        """Return ids, clean vectors or texts, and payloads of points, mappings or a ``Batch``."""
         if hasattr(points, "ids") and hasattr(points, "vectors"):
             vectors = _own_vector(points.vectors, name)
             payloads = list(points.payloads or [None] * len(vectors))
@@ -436,7 +432,7 @@ def _vectors_config(dimension: int, distance: str, name: str | None) -> Any:
 
 
 def _only_vectors(config: Any, name: str | None, *, owner: str) -> tuple[str, Any]:
-    """Return name, empty if there is none, and parameters of the vectors ``name``; of the only ones for None."""
+    """Return name and parameters of the vectors ``name``, or of the only vectors for None."""
     named = config if isinstance(config, Mapping) else {"": config}
     if name is None and len(named) == 1:
         name = next(iter(named))
@@ -451,7 +447,7 @@ def _only_vectors(config: Any, name: str | None, *, owner: str) -> tuple[str, An
 def _points(
     name: str, places: Any, vectors: Any, payloads: Sequence[Mapping[str, Any]]
 ) -> list[Any]:
-    """Return the points of rows whose id and original id are ``places``."""
+    """Return the points; ``places`` holds id and original id of each."""
     point = _qdrant().models.PointStruct
     rows = []
     for (place, original), vector, payload in zip(places, vectors, payloads, strict=True):
@@ -462,7 +458,8 @@ def _points(
 
 
 def _point_id(name: str) -> tuple[int | str, str | None]:
-    """Return the id of a row's point, and the row's id if the payload must hold it."""
+    """Return the point id of a row, and the row's id if the payload must keep it."""
+    # Only canonical spellings stay as they are: "007" and 7, or a UUID in capitals, are different ids here.
     decimal = name.isascii() and name.isdecimal() and len(name) <= 20
     if decimal and str(int(name)) == name and int(name) < _NUMBERS:
         return int(name), None
@@ -475,7 +472,7 @@ def _point_id(name: str) -> tuple[int | str, str | None]:
 
 
 def _place(value: Any) -> tuple[int | str, str | None]:
-    """Return `_point_id` of an id that a caller gave."""
+    """Return `_point_id` of a caller's id."""
     if isinstance(value, uuid.UUID):
         return str(value), None
     if (
@@ -491,7 +488,7 @@ def _place(value: Any) -> tuple[int | str, str | None]:
 
 
 def _restore_ids(points: Sequence[Any], *, payload: bool) -> None:
-    """Give points the ids of their rows; ``payload`` says whether the caller wants payloads."""
+    """Restore the original ids of points; drop their payloads unless ``payload``."""
     for point in points:
         beside = dict(point.payload or {})
         point.id = beside.pop(_ID, point.id)
@@ -508,7 +505,7 @@ def _part(point: Any, name: str) -> Any:
 
 
 def _own_vector(vector: Any, name: str) -> Any:
-    """Return the vectors ``name`` of a mapping of named vectors; other names would not be protected."""
+    """Return the vectors ``name`` of named vectors; raise for further names, which would stay clean."""
     if not isinstance(vector, Mapping):
         return vector
     if set(vector) != {name}:

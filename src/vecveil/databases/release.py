@@ -1,4 +1,4 @@
-"""Open a release policy, and protect rows and queries with it on their way to a database."""
+"""Open release policies, and protect the rows and queries of a database with one."""
 
 from __future__ import annotations
 
@@ -32,31 +32,30 @@ __all__ = [
 
 Vectors = npt.NDArray[np.float32]
 KeySource = NoiseKeys | NoiseKey | str | os.PathLike[str] | None
-"""Keys, the path of a key file, or ``env:NAME`` of an environment variable that holds one."""
+"""Noise keys, path of a key file, or ``env:NAME``."""
 
 F = TypeVar("F", bound=Callable[..., None])
 _ENVIRONMENT = "env:"
-_TEXT_WORDS = (
-    5  # a value of so many words counts as a text where the texts themselves are not at hand
-)
+# A value with this many words counts as a text, for the warning, if the texts are unknown.
+_TEXT_WORDS = 5
 
 
 class PlaintextWarning(UserWarning):
-    """The text lies beside its protected vector: whoever reads the store needs no attack."""
+    """Texts are stored beside their protected vectors: a reader of the store needs no attack."""
 
 
 class CleanQueryWarning(UserWarning):
-    """Queries leave as clean vectors: map-only, with a method that has no map."""
+    """Queries are released clean: map-only with a method that has no map."""
 
 
 class PolicyOptions(TypedDict, total=False):
-    """Keywords of `open_policy`, which every class of ``vecveil.integrations`` takes.
+    """Keywords of `open_policy`, accepted by every class of ``vecveil.integrations``.
 
     Attributes:
         query_protection: ``same``, ``stronger`` or ``map-only``; see `ReleasePolicy`.
-        query_noise: noise of a query as a multiple of a document's, for ``stronger``.
-        key: keys, the path of a key file, or ``env:NAME``; never written anywhere.
-        ledger: or the path of its file, which must exist. What was counted stays counted when the database refuses.
+        query_noise: noise scale of queries for ``stronger``, relative to documents.
+        key: noise keys, path of a key file, or ``env:NAME``; never saved.
+        ledger: ledger or path of its existing file. Counted releases stay counted if the database fails.
     """
 
     query_protection: QueryProtection
@@ -73,12 +72,9 @@ def open_policy(
     key: KeySource = None,
     ledger: Ledger | str | os.PathLike[str] | None = None,
 ) -> ReleasePolicy:
-    """Return the policy of ``protector``, which may be a path; see `PolicyOptions` for the other arguments.
+    """Return the release policy of ``protector`` with the arguments of `PolicyOptions`.
 
-    A `ReleasePolicy` is returned as it is, and takes no other argument.
-
-    Raises:
-        InvalidInputError, ProtectorFileError, KeyFileError, LedgerError: raised by the parts.
+    A `ReleasePolicy` is returned unchanged and accepts no further arguments.
     """
     if isinstance(protector, ReleasePolicy):
         if (query_protection, query_noise, key, ledger) != ("same", STRONGER, None, None):
@@ -99,6 +95,7 @@ def open_policy(
     if isinstance(ledger, str | os.PathLike):
         from vecveil.accounting import Ledger
 
+        # A mistyped path must not start an empty ledger.
         ledger = Ledger(ledger, create=False)
     policy = ReleasePolicy(
         open_protector(protector),
@@ -118,7 +115,7 @@ def open_policy(
 
 
 def with_policy(init: F) -> F:
-    """Show the keywords of `PolicyOptions` in the signature of a constructor that takes them as ``**policy``."""
+    """Replace ``**policy`` in a constructor's signature by the keywords of `PolicyOptions`, for documentation."""
     own = list(inspect.signature(init).parameters.values())
     first = next(i for i, one in enumerate(own) if one.kind is inspect.Parameter.KEYWORD_ONLY)
     options = list(inspect.signature(open_policy).parameters.values())[1:]
@@ -127,11 +124,7 @@ def with_policy(init: F) -> F:
 
 
 def open_protector(protector: Any) -> Protector:
-    """Return ``protector``, read from its file if it is a path.
-
-    Raises:
-        InvalidInputError: neither a Protector nor a path.
-    """
+    """Return ``protector``, loaded if it is a path."""
     if isinstance(protector, str | os.PathLike):
         return load(protector)
     if not isinstance(protector, Protector):
@@ -144,10 +137,10 @@ def open_protector(protector: Any) -> Protector:
 def policy_config(
     protector: Any, *, query_protection: str, query_noise: float, key: Any, ledger: Any, owner: str
 ) -> dict[str, Any]:
-    """Return the arguments of `open_policy` as a framework may save them: names of files, never their content.
+    """Return the arguments of `open_policy` for a saved configuration: names of files, never their content.
 
     Raises:
-        InvalidInputError: an object was given where only a name can be saved.
+        InvalidInputError: an argument is an object.
     """
     config: dict[str, Any] = {"query_protection": query_protection, "query_noise": query_noise}
     for name, value in (("protector", protector), ("key", key), ("ledger", ledger)):
@@ -157,6 +150,7 @@ def policy_config(
             raise wrong_type(owner, name, "a path (or env:NAME for a key) in a configuration that is saved", value,
                              fix=f"Save it, and pass {name}='FILE'.")  # fmt: skip
         text = os.fspath(value)
+        # Absolute, since another working directory may open it.
         is_variable = name == "key" and text.startswith(_ENVIRONMENT)
         config[name] = text if is_variable else str(Path(text).expanduser().absolute())
     return config
@@ -166,8 +160,8 @@ def warn_plaintext(where: str, fix: str, *, stacklevel: int = 3) -> None:
     """Warn that texts are stored beside their protected vectors.
 
     Args:
-        where: such as ``the documents of this Chroma collection``.
-        fix: what to do instead, a sentence.
+        where: place of the texts, such as ``the documents of this Chroma collection``.
+        fix: advice, a sentence.
     """
     warnings.warn(
         f"Texts lie beside their protected vectors in {where}: whoever reads the store reads them. {fix}",
@@ -177,19 +171,18 @@ def warn_plaintext(where: str, fix: str, *, stacklevel: int = 3) -> None:
 
 
 class Items:
-    """Protect the rows and queries of one database with a policy.
+    """Protects the rows and queries of one database.
 
     Args:
-        policy: how documents and queries are released.
-        encoder: of the texts. None takes the protector's; else a name or object for `vecveil.load_encoder`, or a
-            function from a list of texts to vectors. One without a fingerprint embeds a dozen fixed sentences
-            first, a function before its first use, to verify that the protector was fitted for it.
-        query_encoder: function for queries, where it differs from that for documents.
-        owner: class that errors name.
-        verify: embed those sentences now; else before the first use.
+        policy: release policy.
+        encoder: a name or object for `vecveil.load_encoder`, or a function from a list of texts to vectors; None uses
+            the protector's encoder. Without a fingerprint it is verified by the vectors of a dozen fixed sentences.
+        query_encoder: function for queries, if it differs.
+        owner: class name for errors.
+        verify: verify an object now instead of before its first use.
 
     Raises:
-        IncompatibleError: ``encoder`` is not the one that the protector was fitted for.
+        IncompatibleError: the protector was fitted for another encoder.
     """
 
     def __init__(
@@ -225,21 +218,21 @@ class Items:
     def documents(
         self, items: Texts | Embeddings, ids: Sequence[Any] | None = None
     ) -> tuple[Vectors, list[str] | None]:
-        """Return the vectors to store for ``items``, (N, m) float32, and their texts if they are texts.
+        """Return the vectors to store for ``items``, (N, m) float32, and their texts or None.
 
         Args:
             items: texts, or clean vectors (N, n).
-            ids: one for each item; they name the items to a key and a ledger, a UUID by its text.
+            ids: item ids for keyed noise and the ledger.
         """
         names = None if ids is None else [_item_id(value) for value in ids]
         return self._released(items, names, query=False)
 
     def queries(self, items: Texts | Embeddings) -> Vectors:
-        """Return the vectors (N, m) to compare with stored ones for texts, or clean vectors (N, n)."""
+        """Return the protected query vectors (N, m) of texts or clean vectors (N, n)."""
         return self._released(items, None, query=True)[0]
 
     def query(self, item: str | Embeddings | Sequence[float]) -> Vectors:
-        """Return the vector (m,) float32 to compare with stored ones for one text, or one clean vector (n,)."""
+        """Return the protected query vector (m,) of one text or one clean vector (n,)."""
         rows: Any = [item] if isinstance(item, str) else np.atleast_2d(_as_array(item))
         if len(rows) != 1:
             owner = f"{self.owner}.search"
@@ -259,13 +252,13 @@ class Items:
                                            "It changes texts before they are encoded, and leaves vectors as they are.",
                                            "Pass the texts.")  # fmt: skip
             X = _as_array(items)
-        elif self._encode is None:
+        elif self._encode is None:  # the protector's encoder, which the policy loads and verifies
             embed = policy.embed_queries if query else policy.embed_documents
             return _stored(embed(texts, ids=ids)), texts
         elif texts:
             X = self._encoded(texts, query=query)
             if policy.rewrites_texts:
-                return X, texts
+                return X, texts  # vectors of the rewritten texts
         else:
             return np.empty((0, self.dimension), dtype=np.float32), texts
         release = policy.queries if query else policy.documents
@@ -277,13 +270,13 @@ class Items:
         assert encode is not None
         protector = self.policy.protector
         words = protector.rewrite(texts) if self.policy.rewrites_texts else texts
-        # One row too few would store a vector under another text's id.
+        # A missing row would shift all later vectors to other texts' ids.
         return checked_vectors(
             encode(words), rows=len(texts), owner=self.owner, dimension=protector.dimension
         )
 
     def _verify(self) -> None:
-        """Raise IncompatibleError if the encoder's vectors of fixed sentences are not those of the fit."""
+        """Raise IncompatibleError unless the encoder reproduces the protector's probe vectors."""
         if self._verified or self._encode is None:
             return
         info = self.policy.protector.encoder_info
@@ -298,7 +291,7 @@ class Items:
         self._verified = True
 
     def check_dimension(self, dimension: Any, noun: str) -> None:
-        """Raise IncompatibleError if the vectors of the index, table or collection have another dimension."""
+        """Raise IncompatibleError unless ``dimension`` is that of the released vectors."""
         if dimension != self.dimension:
             raise IncompatibleError.of(self.owner, noun, f"one with vectors of dimension {self.dimension}",
                                        f"dimension {dimension}", "The protector releases others.",
@@ -313,13 +306,13 @@ class Items:
         *,
         kept: bool = False,
     ) -> None:
-        """Warn, once for this object, if texts are stored beside their vectors.
+        """Warn once if texts are stored beside their vectors.
 
         Args:
             fields: values stored beside each vector.
-            texts: of the items, if they are at hand.
+            texts: texts of the items, if known.
             where, fix: see `warn_plaintext`.
-            kept: whether the caller asked to store the texts.
+            kept: the caller chose to store the texts.
         """
         if not self._warned and (kept or _holds_text(fields, texts)):
             self._warned = True
@@ -339,7 +332,8 @@ def _holds_text(fields: Sequence[Mapping[str, Any]] | None, texts: Sequence[str]
 
 
 def _as_texts(items: Any) -> list[str] | None:
-    """Return the texts, or None for anything else, which the checks of vectors judge."""
+    """Return ``items`` as texts, or None if they are not texts."""
+    # A single str is a sequence of strings too, and must not be stored letter by letter.
     if isinstance(items, str | bytes) or not isinstance(items, Sequence):
         return None
     if len(items) and not all(isinstance(item, str) for item in items):
@@ -348,7 +342,7 @@ def _as_texts(items: Any) -> list[str] | None:
 
 
 def _as_array(items: Any) -> Any:
-    """Return lists of numbers as an array, anything else as it is."""
+    """Return lists of numbers as an array, other values unchanged."""
     if isinstance(items, list | tuple) and len(items):
         try:
             return np.asarray(

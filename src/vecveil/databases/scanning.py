@@ -1,4 +1,4 @@
-"""Scan a store: count its rows, classify its fields, look for signs of protection, and list findings."""
+"""Scan a store: count rows, classify fields, detect signs of protection, and list findings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SCHEMA = "vecveil.scan/1"
 Severity = Literal["high", "medium", "low", "info"]
 SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
 SIGN_CODES = ("looks-protected", "mixed", "no-sign-of-protection", "protection-unknown")
-"""Codes of the finding about signs of protection; every scan of a store with rows has one of them."""
+"""Codes of the finding about protection; a scan of a non-empty store has exactly one."""
 _OWNER = "scan"
 _LOOKS = {
     "email": "e-mail addresses",
@@ -43,7 +43,7 @@ _MIGRATE = "`vecveil migrate` copies the store to one that is protected"
 
 @dataclass(frozen=True)
 class ScanFinding:
-    """One finding. It quotes names of fields and nothing else of the store."""
+    """One finding; it quotes field names and no other content of the store."""
 
     code: str
     severity: Severity
@@ -51,12 +51,11 @@ class ScanFinding:
     fix: str
 
     def to_record(self) -> dict[str, str]:
-        """Return the finding as JSON values."""
         return asdict(self)
 
 
 def in_order(findings: Sequence[ScanFinding]) -> tuple[ScanFinding, ...]:
-    """Return the findings sorted by severity, the worst first."""
+    """Return the findings sorted by severity, worst first."""
     return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
@@ -65,13 +64,13 @@ class Scan:
     """Result of a scan.
 
     Attributes:
-        info: description that the store gives.
-        survey: counts of all rows that were read.
+        info: the store's description.
+        survey: counts over all rows read.
         signs: signs of protection in the sample.
         sample: random rows with their fields; in memory only.
-        complete: whether all rows were read.
-        normalises: whether the store scales vectors to norm 1.
-        seed: of the sample.
+        complete: all rows were read.
+        normalises: the store scales vectors to norm 1.
+        seed: seed of the sample.
     """
 
     info: StoreInfo
@@ -84,7 +83,7 @@ class Scan:
 
     @property
     def findings(self) -> tuple[ScanFinding, ...]:
-        """Findings, the worst first."""
+        """Findings, worst first."""
         if not self.survey.rows:
             return (
                 ScanFinding("empty", "info", "The store has no rows.", "Nothing is to be done."),
@@ -96,7 +95,7 @@ class Scan:
         )
 
     def to_record(self, *, name: str | None = None) -> dict[str, Any]:
-        """Return the scan as JSON values: counts, shares and names of fields (docs/formats.md)."""
+        """Return counts, shares and field names as JSON values (docs/formats.md)."""
         info = self.info
         return {
             "schema": SCHEMA,
@@ -144,6 +143,7 @@ class Scan:
                 f"Find what writes the clean ones; put them into a store of their own and protect that ({_MIGRATE}). "
                 "Migrating the whole store would put noise on noise.",
             )  # fmt: skip
+        # A store that normalises gives every vector norm 1: there it says nothing.
         if signs.verdict == "none" and not self.normalises:
             return ScanFinding(
                 "no-sign-of-protection", "high",
@@ -187,6 +187,7 @@ class Scan:
 
 
 def _field_finding(field: Field, rows: int) -> ScanFinding | None:
+    # From the most to the least serious: a field gives one finding.
     name = f"Field {field.name!r}"
     if field.withheld == "text":
         return ScanFinding(
@@ -214,7 +215,7 @@ def _field_finding(field: Field, rows: int) -> ScanFinding | None:
 
 
 def _equal(rows: EqualRows) -> str:
-    """Return the number of equal rows in words; empty if there are none."""
+    """Return the number of equal rows as text; empty for none."""
     count = rows.count()
     return f"{'' if rows.is_exact else 'about '}{count:,}" if count else ""
 
@@ -229,18 +230,17 @@ def scan(
     among: Container[str] | None = None,
     show_progress: bool | None = None,
 ) -> Scan:
-    """Return the scan of ``store``, which is read once in batches and not changed.
+    """Scan ``store`` in one pass, without changing it.
 
     Args:
-        sample: number of rows to draw at random; they stay in memory with their fields.
-        limit: most rows to read, the first in the store's order; None reads all.
+        sample: number of random rows to keep in memory with their fields.
+        limit: maximum number of rows to read, in the store's order; None reads all.
         batch: rows to read at once.
-        seed: of the sample.
-        among: ids from which the sample is drawn; None for all rows.
+        seed: seed of the sample.
+        among: ids to sample from; None for all rows.
 
     Raises:
         StoreError: the store does not exist or does not answer.
-        InvalidInputError: an argument is out of range.
     """
     for name, value in (("sample", sample), ("batch", batch), ("limit", limit)):
         if value is not None:
@@ -254,6 +254,7 @@ def scan(
         store.batches(batch), "scan", total=total, show=show_progress, unit="batch"
     ):
         if survey is None:
+            # A store that accepts any dimension: the first batch sets the expected one.
             survey = Survey(info.dimension or rows.vectors.shape[1])
         room = len(rows) if limit is None else limit - survey.rows
         if len(rows) > room:

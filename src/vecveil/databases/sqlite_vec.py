@@ -1,7 +1,7 @@
-"""sqlite-vec: tables ``vec0`` in a SQLite file, and a table that protects what is added and searched.
+"""sqlite-vec: ``vec0`` tables in a SQLite file, and a protecting table for programs.
 
-A table cannot get further columns, so `SqliteVecStore.create` makes one for all fields together, as JSON; where a table
-has other columns, fields of their names go there.
+A ``vec0`` table cannot get further columns, so `SqliteVecStore.create` makes one column of JSON for all fields. In
+other tables, fields go to the columns of their names.
 """
 
 from __future__ import annotations
@@ -37,16 +37,18 @@ __all__ = ["SqliteTable", "SqliteVecStore"]
 
 _TABLE = "ProtectedTable"
 _JSON = "vecveil_fields"
+# sqlite-vec has no catalogue of its columns: they are parsed from the CREATE statement.
 _VECTOR = re.compile(r"(\w+)\s+float\s*\[\s*(\d+)\s*\]([^,)]*)", re.IGNORECASE)
 _METRIC = re.compile(r"distance_metric\s*=\s*(\w+)", re.IGNORECASE)
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+# Hidden columns of every vec0 table.
 _RESERVED = {"distance", "k", "rowid"}
 _TYPES = ("text", "integer", "float", "boolean")
 _TABLES = "SELECT name, sql FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL TABLE%vec0%'"
 
 
 class _VecLayout(NamedTuple):
-    """The columns of a table: key, vector, others; and whether the key is a text."""
+    """The columns of a table: key, vector and others."""
 
     key: str
     is_text: bool
@@ -60,12 +62,12 @@ class SqliteVecStore(DatabaseStore):
     """One table.
 
     Args:
-        connection: path of the SQLite file, or an open connection of ``sqlite3`` or ``pysqlite3``, which stays open.
-        table: its name; None takes the only one.
-        owner: class that errors name.
+        connection: path of a SQLite file, or open connection of ``sqlite3`` or ``pysqlite3``, which stays open.
+        table: None uses the only table.
+        owner: class name for errors.
 
     Raises:
-        MissingDependencyError: sqlite-vec is not installed, or no SQLite that can load extensions.
+        MissingDependencyError: sqlite-vec is not installed, or SQLite cannot load extensions.
     """
 
     kind: ClassVar[str] = "sqlite-vec"
@@ -89,14 +91,15 @@ class SqliteVecStore(DatabaseStore):
 
     @contextlib.contextmanager
     def cursor(self, doing: str) -> Iterator[Any]:
-        """Yield a cursor in a savepoint: all of what is done with it, or nothing."""
+        """Yield a cursor in a savepoint, which is rolled back on an error."""
+        # A savepoint, not a transaction: the caller's connection may be inside one.
         with self._guard(doing):
             cursor = self._connection().cursor()
             cursor.execute("SAVEPOINT vecveil")
             try:
                 yield cursor
             except BaseException:
-                # A database that is gone has nothing to go back from, and would hide the error.
+                # If the database is gone, the rollback fails too and must not hide the first error.
                 with contextlib.suppress(Exception):
                     cursor.execute("ROLLBACK TO vecveil")
                     cursor.execute("RELEASE vecveil")
@@ -109,7 +112,7 @@ class SqliteVecStore(DatabaseStore):
             return self._opened
         if self._given is not None:
             opened = self._given
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):  # the caller may have loaded the extension
                 opened.execute("SELECT vec_version()")
                 self._opened = opened
                 return opened
@@ -120,6 +123,7 @@ class SqliteVecStore(DatabaseStore):
             opened = self._sqlite.connect(self._where, isolation_level=None)
         import sqlite_vec
 
+        # Extensions are allowed for this one only: SQL injected elsewhere must not load native code.
         opened.enable_load_extension(True)
         sqlite_vec.load(opened)
         opened.enable_load_extension(False)
@@ -134,7 +138,7 @@ class SqliteVecStore(DatabaseStore):
             return [row[0] for row in cursor.execute(_TABLES).fetchall()]
 
     def _layout(self) -> _VecLayout:
-        """Return the columns of the table, looked up once."""
+        """Return the table's columns, cached."""
         if self._known_layout is not None and self._place_exists():
             return self._known_layout
         name = self._known()
@@ -174,7 +178,7 @@ class SqliteVecStore(DatabaseStore):
         )
 
     def make_table(self, columns: Sequence[str]) -> None:
-        """Create the table of these columns, as sqlite-vec writes them."""
+        """Create the table with columns in sqlite-vec's notation."""
         with self.cursor("making the table") as cursor:
             cursor.execute(
                 f"CREATE VIRTUAL TABLE {_quoted(self._name)} USING vec0({', '.join(columns)})"
@@ -187,7 +191,7 @@ class SqliteVecStore(DatabaseStore):
             last = int(batch.cursor)
 
     def _read(self, ids: list[str]) -> Batch:
-        # Where the key is a number the table of row ids has no id.
+        # With a numeric key the shadow table of row ids has NULL in `id`.
         condition = "id = ?1 OR (id IS NULL AND rowid = CAST(?1 AS INTEGER))"
         return Batch.joined([self._select(condition, [name]) for name in ids])
 
@@ -219,7 +223,8 @@ class SqliteVecStore(DatabaseStore):
     def insert(
         self, ids: Sequence[Any], vectors: Any, names: list[str], rows: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Write rows with the columns ``names`` in one transaction, over those with the same ids."""
+        """Write rows with the columns ``names`` in one transaction, replacing equal ids."""
+        # vec0 tables support no upsert: delete and insert.
         layout, table = self._layout(), _quoted(self._name)
         columns = ", ".join(map(_quoted, (layout.key, layout.vector, *names)))
         places = ", ".join("?" * (2 + len(names)))
@@ -234,11 +239,12 @@ class SqliteVecStore(DatabaseStore):
             cursor.executemany(f"INSERT INTO {table} ({columns}) VALUES ({places})", values)
 
     def _values(self, row: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
-        """Return the values of ``columns``; fields without a column go into that of JSON."""
+        """Return the values of ``columns``; fields without a column go into the JSON column."""
         rest = {name: value for name, value in row.items() if name not in columns or name == _JSON}
         values = plain({name: row[name] for name in columns if name in row}, owner=self._owner)
         if _JSON in columns:
             values[_JSON] = as_json(rest, owner=self._owner)
+        # Dropping fields silently would lose data of the copy.
         elif any(value is not None for value in rest.values()):
             raise StoreError.of(self._owner, "fields", "columns of the table", "others",
                                 "sqlite-vec cannot add columns.", "Let create make the table.")  # fmt: skip
@@ -250,7 +256,7 @@ class SqliteVecStore(DatabaseStore):
     def search_where(
         self, vector: Any, k: int, metric: str, where: Mapping[str, Any] | None
     ) -> list[Match]:
-        """Return the ``k`` nearest rows in the table's metric whose columns have the values ``where``."""
+        """Return the ``k`` nearest rows in the table's metric whose columns equal ``where``."""
         layout = self._layout()
         columns = ", ".join(map(_quoted, (layout.key, *layout.columns)))
         conditions = "".join(f" AND {_quoted(name)} = ?" for name in where or {})
@@ -278,22 +284,22 @@ class SqliteVecStore(DatabaseStore):
 
 
 class SqliteTable(SqlTable):
-    """A virtual table ``vec0``; close it, or use it in a ``with`` block.
+    """A protected ``vec0`` table; close it, or use it in a ``with`` block.
 
     Args:
-        connection: a path, or an open connection of ``sqlite3`` or ``pysqlite3``. In a transaction of the caller's a
-            batch is a part of it.
-        table: its name.
-        protector: or the path of its file, or a `ReleasePolicy`.
-        encoder: of the texts; None takes the protector's own.
-        metric: ``cosine`` or ``euclidean``, of a table that `create` makes.
-        id_column, vector_column, text_column: their names: letters, digits and underscores.
+        connection: path, or open connection of ``sqlite3`` or ``pysqlite3``, whose transaction then includes the
+            batches.
+        table: name of the table.
+        protector: protector, path of its file, or a `ReleasePolicy`.
+        encoder: encoder of texts; None uses the protector's.
+        metric: ``cosine`` or ``euclidean``, for a table that `create` makes.
+        id_column, vector_column, text_column: names of letters, digits and underscores.
         keep_text: also write each text to ``text_column``, in clear.
         policy: keywords of `PolicyOptions`.
 
     Raises:
-        InvalidInputError: a name or metric that sqlite-vec does not have.
-        MissingDependencyError: sqlite-vec is not installed, or no SQLite that can load extensions.
+        InvalidInputError: a name or metric that sqlite-vec does not support.
+        MissingDependencyError: sqlite-vec is not installed, or SQLite cannot load extensions.
     """
 
     _database: ClassVar[str] = "SQLite"
@@ -330,14 +336,14 @@ class SqliteTable(SqlTable):
         *,
         id_type: Literal["text", "integer"] = "text",
     ) -> None:
-        """Make the table unless it is there.
+        """Create the table unless it exists.
 
         Args:
-            fields: further columns and their types, at most 16; every row must then have a value for each.
-            id_type: of the primary key.
+            fields: types of further columns, at most 16; every row must have a value for each.
+            id_type: type of the primary key.
 
         Raises:
-            IncompatibleError: the table is there with vectors of another dimension.
+            IncompatibleError: the table exists with vectors of another dimension.
             StoreError: the file cannot be written.
         """
         if id_type not in ("text", "integer"):
@@ -359,7 +365,7 @@ class SqliteTable(SqlTable):
         self._check_dimension()
 
     def _check_column(self, name: Any, param: str) -> str:
-        """Return a name that sqlite-vec takes for a column: it has no way to quote others."""
+        """Return ``name``, or raise for a name that sqlite-vec does not accept; it cannot quote names."""
         if not isinstance(name, str) or not _COLUMN.fullmatch(name) or name.lower() in _RESERVED:
             expected = "columns of letters, digits and _, other than distance, k and rowid"
             raise InvalidInputError.of(_TABLE, param, expected, "another name")
@@ -367,9 +373,9 @@ class SqliteTable(SqlTable):
 
 
 def _loadable() -> Any:
-    """Return the module of a SQLite that can load extensions, which some builds of Python leave out."""
+    """Return a SQLite module that can load extensions, which some builds of Python cannot."""
     try:
-        import sqlite_vec  # noqa: F401 - so that it fails here and not at the first row
+        import sqlite_vec  # noqa: F401 - fail here and not at the first row
     except ImportError:
         raise MissingDependencyError("SQLite", "sqlite-vec", "sqlite-vec") from None
     import sqlite3

@@ -15,29 +15,29 @@ from vecveil.io import LockedError, exclusive, write_bytes
 __all__ = ["SCHEMA", "MigrationState", "locked", "read_state", "write_state"]
 
 SCHEMA = "vecveil.migration/1"
-_LARGEST = 1 << 24
+_LARGEST = 1 << 24  # bytes; a state file with 500 field names has far fewer
 _OWNER = "migrate"
 
 
 @dataclass(frozen=True)
 class MigrationState:
-    """Progress of a migration between two runs. It holds no text, vector or key.
+    """Progress of a migration. It holds no text, vector or key.
 
     Attributes:
         source, dest: public names of the stores.
-        protector: fingerprint.
-        key_id: of keyed noise, or None for fresh noise.
-        key_check: distinguishes the key from another of that id; None also in files of older versions.
-        options: `MigrationOptions`; other options are another migration.
+        protector: fingerprint of the protector.
+        key_id: id of the noise key; None for fresh noise.
+        key_check: check value of the key; None also in files of older versions.
+        options: `MigrationOptions` as JSON.
         total: number of rows of the source when it was checked.
-        dimension: of the vectors that are written.
-        carried, withheld: fields that are written, and the others with the reason.
+        dimension: dimension of the released vectors.
+        carried, withheld: names of the copied fields; the others with the reason.
         rows: number of rows written and confirmed.
         skipped: number of bad rows left out.
-        ahead: the most rows that may have been written beyond those.
-        cursor: of the source, behind the last confirmed row.
-        checksum: of the confirmed rows as read from the destination, hexadecimal.
-        copied: whether all rows are.
+        ahead: maximum number of rows written beyond ``rows`` by an interrupted run.
+        cursor: the source's cursor behind the last confirmed row.
+        checksum: checksum of the confirmed rows as the destination returns them, hexadecimal.
+        copied: all rows are copied.
         verified: time of the last successful verification, or None.
     """
 
@@ -64,7 +64,7 @@ def read_state(path: Path) -> MigrationState | None:
     """Return the state in the file ``path``, or None if there is no file.
 
     Raises:
-        DataFileError: the file is damaged or something else.
+        DataFileError: the file is damaged or no state file.
     """
     try:
         with open(path, "rb") as file:
@@ -75,6 +75,7 @@ def read_state(path: Path) -> MigrationState | None:
         raise _no_state(path, f"one that cannot be read ({type(error).__name__})") from None
     try:
         record = json.loads(content)
+        # Unknown schemas and fields are refused: a later version may have given them a meaning.
         if record.pop("schema") != SCHEMA:
             raise ValueError
         state = MigrationState(**record)
@@ -90,7 +91,8 @@ def read_state(path: Path) -> MigrationState | None:
 
 
 def write_state(path: Path, state: MigrationState) -> None:
-    """Write ``state`` atomically, readable by its owner only: a cursor may be an id."""
+    """Write ``state`` atomically."""
+    # Readable by its owner only: the cursor may be an id, and ids may be personal.
     record = {"schema": SCHEMA, **asdict(state)}
     write_bytes(path, json.dumps(record, indent=1).encode(), mode=0o600)
 
@@ -103,11 +105,13 @@ def _no_state(path: Path, got: str) -> DataFileError:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the operating system's lock on the state file for one run; it ends with the process.
+    """Hold an exclusive lock on the state file.
 
     Raises:
-        StoreError: another process holds it.
+        StoreError: another process holds the lock.
     """
+    # A lock of the operating system, which a killed process releases. On a file of its own: writing the state
+    # replaces the state file, and with it a lock on that file.
     lock = path.with_name(f"{path.name}.lock")
     with contextlib.ExitStack() as stack:
         try:

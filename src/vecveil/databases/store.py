@@ -1,4 +1,4 @@
-"""`VectorStore`: the interface of a vector database, and the checks that all databases share."""
+"""`VectorStore`, the interface of a vector database, and `DatabaseStore`, its checks shared by all databases."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Batch:
     """Rows of a store.
 
     Attributes:
-        ids: one for each row, as text; numbers in decimal digits.
+        ids: ids as text; numbers in decimal.
         vectors: (N, n) float32.
-        fields: values beside each vector, by the store's names: metadata, payload, text.
-        cursor: opaque position behind these rows, which a migration saves between runs.
+        fields: values beside each vector by name: metadata, payload, text.
+        cursor: opaque position behind these rows, from which `VectorStore.batches` continues.
     """
 
     ids: tuple[str, ...]
@@ -52,14 +52,13 @@ class Batch:
         return len(self.ids)
 
     def rows(self, order: Sequence[int]) -> Batch:
-        """Return the rows at these positions."""
         places = list(order)
         ids, fields = (tuple(column[i] for i in places) for column in (self.ids, self.fields))
         return Batch(ids, self.vectors[places], fields, self.cursor)  # type: ignore[arg-type]
 
     @classmethod
     def joined(cls, batches: Sequence[Batch]) -> Batch:
-        """Return the rows of consecutive batches as one batch."""
+        """Concatenate consecutive batches."""
         if len(batches) == 1:
             return batches[0]
         return cls(
@@ -72,14 +71,14 @@ class Batch:
 
 @dataclass(frozen=True)
 class StoreInfo:
-    """Description that a store gives of itself.
+    """Description of a store.
 
     Attributes:
-        kind: such as ``chroma``.
-        name: of the collection, table or file; never a password.
+        kind: kind of database, such as ``chroma``.
+        name: name of the collection, table or file, without passwords.
         count: number of rows.
-        dimension: of the vectors; 0 if there are none.
-        metric: ``cosine``, ``dot``, ``euclidean``, or None if the store does not say.
+        dimension: dimension of the vectors; 0 if there are none.
+        metric: ``cosine``, ``dot``, ``euclidean``, or None if unknown.
     """
 
     kind: str
@@ -93,8 +92,8 @@ class Match(NamedTuple):
     """One hit of a search.
 
     Attributes:
-        id: of the row, as the database has it.
-        distance: as the database measures it; smaller is nearer.
+        id: the database's id.
+        distance: the database's distance; smaller is nearer.
         fields: values beside the vector.
     """
 
@@ -106,11 +105,10 @@ class Match(NamedTuple):
 class VectorStore(ABC):
     """One collection of a vector database. Close it, or use it in a ``with`` block.
 
-    Rows are read in an order that is stable while nobody writes, and written by id: writing a row again replaces it.
-    So an interrupted copy continues at the last cursor and holds every row once.
+    Rows are read in an order that is stable while nobody writes, and written by id, replacing equal ids. An
+    interrupted copy can therefore continue at the last cursor and holds every row once.
 
-    Every error of the database becomes a `StoreError` that names the store, what failed and what to do, and holds
-    no text, vector or password.
+    Errors of the database become `StoreError`, without texts, vectors or passwords.
     """
 
     kind: ClassVar[str]
@@ -118,15 +116,15 @@ class VectorStore(ABC):
     @classmethod
     @abstractmethod
     def open(cls, where: str, collection: str | None) -> Self:
-        """Return the store at ``where`` (a path or URL); nothing is created before `create`."""
+        """Return the store at ``where`` (a path or URL) without creating anything."""
 
     @abstractmethod
     def info(self) -> StoreInfo:
-        """Return the store's description; raises `StoreError` if it does not exist."""
+        """Return the store's description; raise `StoreError` if it does not exist."""
 
     @abstractmethod
     def exists(self) -> bool:
-        """Return whether the collection exists; without a name, whether there is exactly one."""
+        """Return whether the collection exists; without a name, whether exactly one does."""
 
     @abstractmethod
     def create(self, dimension: int, *, metric: str | None = None) -> None:
@@ -138,11 +136,11 @@ class VectorStore(ABC):
 
     @abstractmethod
     def read(self, ids: Sequence[str]) -> Batch:
-        """Return the rows of ``ids`` in that order; raises `StoreError` if one is missing."""
+        """Return the rows of ``ids`` in that order; raise `StoreError` for a missing id."""
 
     @abstractmethod
     def write(self, batch: Batch) -> None:
-        """Write the rows durably, replacing those with the same ids; of equal ids the last row counts."""
+        """Write rows durably, replacing equal ids; of equal ids in ``batch`` the last row counts."""
 
     @abstractmethod
     def search(self, vector: Any, k: int = 10) -> list[Match]:
@@ -150,7 +148,7 @@ class VectorStore(ABC):
 
     @abstractmethod
     def delete(self, ids: Sequence[str]) -> None:
-        """Delete the rows of ``ids``; ids that no row has are ignored."""
+        """Delete the rows of ``ids``; unknown ids are ignored."""
 
     def count(self) -> int:
         """Return the number of rows."""
@@ -158,24 +156,21 @@ class VectorStore(ABC):
 
     @property
     def normalises(self) -> bool:
-        """Whether the store keeps directions only, up to rounding: some scale vectors to norm 1 for cosines.
-
-        All others return float32 bit for bit.
-        """
+        """True if the store scales vectors to norm 1 for cosines; other stores return float32 bit for bit."""
         return False
 
     def apart(self) -> VectorStore:
-        """Return the store in a subprocess if its database writes uninitialised memory into files, else itself.
+        """Return the store in a subprocess if its database leaks process memory into files, else itself.
 
-        The caller closes a store that is not this one.
+        The caller closes a returned store that is not this one; see `vecveil.databases.apart`.
         """
         return self
 
     def name_function(self, function: Any) -> None:  # noqa: B027 - most databases have none
-        """Name the embedding function of texts that are added later, where the database keeps one."""
+        """Set the collection's embedding function for texts, if the database has one."""
 
     def rows_at_once(self, batch: int, total: int) -> int:
-        """Return how many rows `write` should get at once in a copy of ``total`` rows, at least ``batch``."""
+        """Return the best number of rows per `write` in a copy of ``total`` rows, at least ``batch``."""
         return batch
 
     def close(self) -> None:  # noqa: B027 - most stores hold nothing open
@@ -194,22 +189,22 @@ class VectorStore(ABC):
 
 
 class DatabaseStore(VectorStore):
-    """Base of all databases: check arguments and names once, then call the methods that a database implements.
+    """Base class of databases: checks arguments, then calls ``_info``, ``_create`` and the other abstract methods.
 
-    Those (``_info``, ``_create``, ...) may raise whatever the client raises; it leaves here as a `StoreError`.
+    These may raise any exception of the client, which becomes a `StoreError` here.
 
     Args:
         where: path or URL.
-        collection: name; None takes the only one.
+        collection: name; None uses the only collection.
     """
 
     metrics: ClassVar[Mapping[str, Any]] = {}
-    """Metrics by our names, as the database names them."""
+    """The database's metrics by our names."""
     noun: ClassVar[str] = "collection"
     place: ClassVar[str] = ""
-    """Description of a local path, for errors."""
+    """Description of a local place, for errors."""
     page: ClassVar[int] = 500
-    """Rows to ask for by id at once."""
+    """Ids per request of `read` and `delete`."""
 
     def __init__(self, where: str, collection: str | None = None) -> None:
         self._where, self._name = str(where), collection or ""  # a Path works too
@@ -220,14 +215,13 @@ class DatabaseStore(VectorStore):
     def open(cls, where: str, collection: str | None) -> Self:
         return cls(where, collection)
 
-    # What a database implements -------------------------------------------------------------------
-
     @abstractmethod
     def _names(self) -> list[str]:
-        """Return the names of the collections of a place that exists."""
+        """Return the collections of an existing place."""
 
     def _place_exists(self) -> bool:
-        """Return whether there is a database at a local path; servers answer for themselves."""
+        """Return whether a local path holds a database; True for servers."""
+        # Checked first: most clients create an empty database at a mistyped path.
         return True
 
     @abstractmethod
@@ -241,11 +235,11 @@ class DatabaseStore(VectorStore):
 
     @abstractmethod
     def _read(self, ids: list[str]) -> Batch:
-        """Return the rows of different ids in any order; missing ones are left out."""
+        """Return the rows of distinct ids in any order, without missing ones."""
 
     @abstractmethod
     def _write(self, batch: Batch) -> None:
-        """Write at least one row, with different ids and finite vectors of the right dimension."""
+        """Write at least one row, with distinct ids and finite vectors of the right dimension."""
 
     @abstractmethod
     def _search(self, vector: npt.NDArray[np.float32], k: int) -> list[Match]: ...
@@ -254,16 +248,15 @@ class DatabaseStore(VectorStore):
     def _delete(self, ids: list[str]) -> None: ...
 
     def dimension(self) -> int:
-        """Return the dimension of the collection, 0 if it takes any; cheaper than `_info` where that counts rows."""
+        """Return the dimension of the collection, or 0 if it accepts any."""
+        # Overridden where `_info` would count rows: every write calls this.
         return self._info().dimension
-
-    # ----------------------------------------------------------------------------------------------
 
     def _guard(self, doing: str) -> Any:
         return database_errors(self._owner, doing)
 
     def _known(self) -> str:
-        """Return the name of the collection, which exists."""
+        """Return the name of the collection; raise `StoreError` if it does not exist."""
         if not self._place_exists():
             raise no_place(self._where, self.place, owner=self._owner)
         names = self._names()
@@ -356,14 +349,13 @@ class DatabaseStore(VectorStore):
 
 @contextmanager
 def database_errors(owner: str, doing: str, fix: str = "") -> Iterator[None]:
-    """Turn what a database's client raises into a `StoreError`.
-
-    The error names the exception's type and drops its text and cause: clients repeat rows, vectors and passwords there.
+    """Convert exceptions of a database's client into `StoreError`.
 
     Args:
-        owner: class that the error names.
-        doing: what failed, such as ``reading rows``.
+        owner: class name for the error.
+        doing: failed operation, such as ``reading rows``.
     """
+    # Type only, no text and no cause: clients quote rows, vectors and passwords in their messages.
     try:
         yield
     except VecveilError:
@@ -378,14 +370,14 @@ def database_errors(owner: str, doing: str, fix: str = "") -> Iterator[None]:
 
 
 def no_place(where: str, expected: str, *, owner: str) -> StoreError:
-    """Return the error for a local path with something else, or nothing."""
+    """Return the error for a local path without a database."""
     got = "something else" if os.path.exists(where) else "nothing there"
     name = os.path.basename(where.rstrip("/"))[:80]
     return StoreError.of(owner, "location", expected, f"{name!r}: {got}", code="E-STORE-NOT-FOUND")
 
 
 def check_cursor(after: str, *, owner: str) -> int:
-    """Return the number of rows that a cursor stands for."""
+    """Return a cursor that counts rows as an int."""
     if not after:
         return 0
     if not (isinstance(after, str) and after.isascii() and after.isdecimal()):
@@ -394,7 +386,8 @@ def check_cursor(after: str, *, owner: str) -> int:
 
 
 def json_cursor(after: str, *, owner: str) -> str | None:
-    """Return the id that a cursor holds as JSON, so that no id is mistaken for the start; None at the start."""
+    """Return the id in a cursor, or None at the start."""
+    # JSON, because an empty id must differ from the empty cursor.
     try:
         last = json.loads(after) if after else None
     except (TypeError, ValueError):
@@ -405,7 +398,7 @@ def json_cursor(after: str, *, owner: str) -> str | None:
 
 
 def integer_id(name: str, *, owner: str) -> int:
-    """Return an id as a whole number of 64 bits, for databases whose keys are numbers."""
+    """Return an id as an integer of 64 bits, for databases with numeric keys."""
     try:
         number = int(name)
         if abs(number) < 1 << 63:
@@ -418,7 +411,6 @@ def integer_id(name: str, *, owner: str) -> int:
 
 
 def as_json(fields: Mapping[str, Any], *, owner: str) -> str:
-    """Return `plain` fields as one line of JSON."""
     return json.dumps(plain(fields, owner=owner), ensure_ascii=False)
 
 

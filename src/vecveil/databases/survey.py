@@ -1,4 +1,4 @@
-"""Survey the rows of a store in one pass and bounded memory: counts, norms, equal rows, a random sample."""
+"""Survey a store in one pass and bounded memory: counts, norms, equal rows, a random sample."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from vecveil.databases.store import Batch
 
 __all__ = ["BadRows", "EqualRows", "Norms", "Reservoir", "Sample", "Survey", "judged"]
 
-_UNIT = 1e-3
+_UNIT = 1e-3  # tolerance of unit norms: half-precision vectors deviate by about 5e-4
 
 
 @dataclass(frozen=True)
 class BadRows:
-    """Number of rows whose vector cannot be used, by reason; ``refused`` counts those that a protector refuses."""
+    """Number of rows with an unusable vector, by reason; ``refused``: by the protector."""
 
     without_vector: int = 0
     not_finite: int = 0
@@ -35,7 +35,7 @@ class BadRows:
 
     @property
     def total(self) -> int:
-        """Number of bad rows of all kinds."""
+        """Number of bad rows."""
         return sum(vars(self).values())
 
     def to_record(self) -> dict[str, int]:
@@ -54,10 +54,8 @@ class BadRows:
 
 
 def judged(batch: Batch, dimension: int) -> tuple[npt.NDArray[np.bool_], BadRows]:
-    """Return a mask (N,) of the rows with a finite vector of ``dimension``, and the count of the others.
-
-    A store returns a row without a vector as NaN throughout, and rows of another dimension in a separate batch.
-    """
+    """Return a mask (N,) of the rows with a finite vector of ``dimension``, and the counts of the others."""
+    # Stores return a missing vector as all NaN, and rows of another dimension in a batch of their dimension.
     rows = len(batch)
     if batch.vectors.shape[1] != dimension:
         empty = batch.vectors.shape[1] == 0
@@ -84,10 +82,9 @@ class Norms:
 
 
 class EqualRows:
-    """Count the rows whose content another row has too.
+    """Counts the rows whose content equals another row's: exact up to ``capacity`` contents, then an estimate.
 
-    It keeps a hash of each content up to ``capacity`` (about 150 bytes each), then only hashes that end in zeros:
-    equal rows are kept or dropped together, and the count becomes an estimate.
+    Memory: about 150 bytes per content, up to the capacity.
     """
 
     def __init__(self, capacity: int = 1 << 18) -> None:
@@ -102,13 +99,15 @@ class EqualRows:
             if mark & self._mask:
                 continue
             self._seen[mark] = self._seen.get(mark, 0) + 1
+            # Over capacity: keep the hashes with one more trailing zero bit. Equal rows stay or go together, so the
+            # kept ones are a uniform sample of contents, at rate 1 / (mask + 1).
             while len(self._seen) > self._capacity:
                 self._mask = (self._mask << 1) | 1
                 self._seen = {m: n for m, n in self._seen.items() if not m & self._mask}
 
     @property
     def is_exact(self) -> bool:
-        """Whether every row was kept."""
+        """True if no content was dropped."""
         return self._mask == 0
 
     def count(self) -> int:
@@ -121,11 +120,11 @@ class EqualRows:
 
 
 class Survey:
-    """Count bad rows, norms, equal rows and fields of the batches that `add` is given.
+    """Counts bad rows, norms, equal rows and fields over batches.
 
     Args:
-        dimension: of the vectors.
-        accepts: mask of finite vectors (N, dimension) that a protector accepts; None accepts all.
+        dimension: expected dimension.
+        accepts: function from finite vectors (N, dimension) to the mask that a protector accepts; None accepts all.
     """
 
     def __init__(
@@ -145,7 +144,7 @@ class Survey:
         self._units = self._zeros = 0
 
     def add(self, batch: Batch) -> npt.NDArray[np.bool_]:
-        """Count the rows of ``batch``; return a mask of those with a finite vector of the dimension."""
+        """Count the rows of ``batch``; return a mask (N,) of the usable ones."""
         good, bad = judged(batch, self.dimension)
         self.rows += len(batch)
         self.bad += bad
@@ -156,7 +155,7 @@ class Survey:
         self.equal_ids.add(name.encode("utf-8", "surrogatepass") for name in batch.ids)
         self._fields.add(batch.fields)
         self._ids.add({"id": name} for name in batch.ids)
-        # Adding 0 turns −0 into 0, which is the same value.
+        # Adding 0 turns -0 into 0: equal values must have equal bytes.
         content = np.ascontiguousarray(vectors + np.float32(0))
         self.equal_vectors.add(row.tobytes() for row in content)
         norms = np.linalg.norm(vectors.astype(np.float64), axis=1)
@@ -184,7 +183,7 @@ class Survey:
 
     @property
     def ids(self) -> Field | None:
-        """Statistics of the ids, as of a field; None without rows."""
+        """Statistics of the ids as a field; None without rows."""
         return next(iter(self._ids.fields()), None)
 
     def to_record(self) -> dict[str, Any]:
@@ -202,7 +201,7 @@ class Survey:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Random rows of a store, in its order. They stay in memory; the repr shows none of them."""
+    """Random rows of a store, in its order; kept out of the repr."""
 
     ids: tuple[str, ...] = field(repr=False)
     vectors: npt.NDArray[np.float32] = field(repr=False)
@@ -213,12 +212,11 @@ class Sample:
 
 
 class Reservoir:
-    """Draw ``size`` rows uniformly at random from the rows that `add` is given.
+    """Draws ``size`` rows uniformly at random, without replacement, from a stream of batches.
 
     Args:
-        size: number of rows.
-        seed: decides, with the order of the rows, which are drawn; the size of batches does not.
-        among: ids of the rows that may be drawn; None for all.
+        seed: decides the sample together with the order of the rows, independent of the batch size.
+        among: ids to draw from; None for all.
     """
 
     def __init__(self, size: int, seed: int, among: Container[str] | None = None) -> None:
@@ -230,17 +228,18 @@ class Reservoir:
 
     def add(self, batch: Batch, good: npt.NDArray[np.bool_]) -> None:
         """Offer the rows of ``batch`` where ``good`` (N,) is true."""
-        # Every row gets a random number; those with the smallest ones are the sample.
+        # Every row gets a random number, used or not; the rows with the smallest ones are the sample.
         draws = self._rng.random(len(batch))
         for i in np.flatnonzero(good):
             if self._among is not None and batch.ids[i] not in self._among:
                 continue
             order = self._passed + int(i)
+            # heapq has the smallest entry on top: negated, the largest draw, which is replaced first.
             entry = (
                 -float(draws[i]),
                 order,
                 batch.ids[i],
-                batch.vectors[i].copy(),
+                batch.vectors[i].copy(),  # a view would keep the whole batch in memory
                 batch.fields[i],
             )
             if len(self._heap) < self._size:
@@ -250,7 +249,6 @@ class Reservoir:
         self._passed += len(batch)
 
     def sample(self, dimension: int) -> Sample:
-        """Return the drawn rows."""
         rows = sorted(self._heap, key=lambda entry: entry[1])
         vectors = (
             np.stack([row[3] for row in rows]) if rows else np.empty((0, dimension), np.float32)

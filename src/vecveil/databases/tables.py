@@ -1,4 +1,4 @@
-"""Base of the SQL tables for programs: protect what is added to a store's table, and what is searched there."""
+"""Base class of protecting SQL tables for programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["SqlTable"]
 
 
 class SqlTable(ABC):
-    """A table with protected vectors; close it, or use it in a ``with`` block."""
+    """A table with protected vectors."""
 
     _database: ClassVar[str]
 
@@ -32,7 +32,7 @@ class SqlTable(ABC):
 
     @abstractmethod
     def _check_column(self, name: Any, param: str) -> str:
-        """Return a name that the database can hold as a column's."""
+        """Return ``name``, or raise for a name that the database cannot hold as a column."""
 
     def add(
         self,
@@ -43,15 +43,16 @@ class SqlTable(ABC):
         """Protect ``items`` and write them in one transaction; rows with the same ids are replaced.
 
         Args:
-            ids: one for each item, as the primary key has them; they name the items to a key and a ledger.
+            ids: primary keys, which are also the item ids of keyed noise and the ledger.
             items: texts, or clean vectors (N, n).
-            fields: further values to write for each item, by column; the same columns for all.
+            fields: further values per item by column; the same columns for all items.
 
         Raises:
-            InvalidInputError: ids or fields that do not fit the items, NaN, or equal ids.
-            IncompatibleError: vectors, or the table's, of another dimension.
-            StoreError: the database is gone or refused; nothing of this batch is written.
+            InvalidInputError: wrong number of ids or fields, duplicate ids, or NaN.
+            IncompatibleError: a dimension differs from the protector's.
+            StoreError: the database failed; nothing is written.
         """
+        # All checks come before `documents`, which counts the release in the ledger.
         names = self._check_rows(ids, items, fields)
         self._check_dimension()
         vectors, texts = self.items.documents(items, ids)
@@ -72,17 +73,17 @@ class SqlTable(ABC):
         *,
         where: Mapping[str, Any] | None = None,
     ) -> list[Match]:
-        """Return the ``k`` nearest rows, nearest first; sqlite-vec gives at most 4096.
+        """Return the ``k`` nearest rows, nearest first; sqlite-vec returns at most 4096.
 
         Args:
-            query: a text, or a clean vector (n,); it is protected as the policy says.
-            where: values that columns must have.
+            query: a text, or a clean vector (n,), released as a query.
+            where: required values of columns.
 
         Raises:
-            InvalidInputError: NaN, or more than one query.
-            StoreError: the database is gone or refused.
+            StoreError: the database failed.
         """
         self._check_dimension()
+        # Column names become part of the statement; values are bound.
         for name in where or {}:
             self._check_column(name, "where")
         matches: list[Match] = self.store.search_where(
@@ -95,7 +96,7 @@ class SqlTable(ABC):
         return int(self.store.count())
 
     def close(self) -> None:
-        """Close the connection, unless it was the caller's."""
+        """Close the connection if this object opened it."""
         self.store.close()
 
     def __enter__(self) -> Self:
@@ -105,7 +106,7 @@ class SqlTable(ABC):
         self.close()
 
     def _check_dimension(self) -> None:
-        if dimension := self.store.dimension():
+        if dimension := self.store.dimension():  # 0: the column accepts any
             self.items.check_dimension(dimension, "table")
 
     def _check_rows(

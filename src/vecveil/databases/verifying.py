@@ -1,4 +1,4 @@
-"""Verify that a destination holds the rows that a migration wrote, none of them clean."""
+"""Verify that a destination holds exactly the rows that a migration wrote, none of them clean."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from vecveil.runtime import progress
 
 __all__ = ["Verification", "add_rows", "as_hex", "is_clean", "same_directions", "verify"]
 
-_DIRECTION = 1e-5  # largest difference of unit vectors where a store keeps directions only
-_SAME = 1e-6
+_DIRECTION = 1e-5  # tolerance per coordinate of unit vectors, for a store that normalises in float32
+_SAME = 1e-6  # a few units of float32 rounding; the smallest useful noise is far larger
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class Verification:
     """Comparison of a destination with what was written to it.
 
     Attributes:
-        rows, expected: number of rows in the destination, and of rows that were written.
-        checksum: whether ids and values are those that were written.
+        rows, expected: number of rows in the destination, and of rows written.
+        checksum: ids and values equal the written ones.
         bad: number of rows without a finite vector of the right dimension.
-        clean: number of rows whose vector is the source's; None if the source could not be read.
-        directions: whether the store keeps directions only, so that vectors were compared by direction when written.
+        clean: number of rows that equal the source's vector; None if the source could not be read.
+        directions: the store normalises, so vectors were compared by direction when written.
     """
 
     rows: int
@@ -42,12 +42,12 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """True without failures."""
         return not self.failures
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """What is wrong, one sentence each."""
+        """Failures, one sentence each."""
         sentences = (
             (self.rows != self.expected,
              f"The destination has {self.rows:,} rows where {self.expected:,} were written."),
@@ -58,7 +58,6 @@ class Verification:
         return tuple(sentence for wrong, sentence in sentences if wrong)
 
     def to_record(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
         return {**vars(self), "ok": self.ok, "failures": list(self.failures)}
 
 
@@ -70,10 +69,7 @@ def verify(
     batch: int = 1000,
     show_progress: bool | None = None,
 ) -> Verification:
-    """Return the comparison of all rows of ``dest`` with what ``state`` says was written.
-
-    Args:
-        source: store of the clean vectors, compared by id; None leaves that comparison out.
+    """Compare all rows of ``dest`` with the checksum in ``state``, and by id with the clean ``source`` if given.
 
     Raises:
         StoreError: a store does not answer.
@@ -98,7 +94,7 @@ def verify(
 
 
 def _clean_rows(part: Batch, source: VectorStore) -> int | None:
-    """Return the number of rows that equal their clean vector; None if the source has changed and lacks one."""
+    """Return the number of rows that equal their clean vector; None if the source lacks one."""
     try:
         clean = source.read(part.ids).vectors
     except StoreError:
@@ -109,21 +105,22 @@ def _clean_rows(part: Batch, source: VectorStore) -> int | None:
 def is_clean(
     released: npt.NDArray[np.float32], clean: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.bool_]:
-    """Return a mask (N,) of the rows where both vectors have the same direction, whatever their lengths."""
+    """Return a mask (N,) of the rows with equal directions."""
+    # Lengths do not count: encoders' vectors have norm 1, so a scaled clean vector is a clean vector.
     return _near(released, clean, _SAME)
 
 
 def same_directions(
     written: npt.NDArray[np.float32], stored: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.bool_]:
-    """Return a mask (N,) of the rows where a store kept the direction that was written."""
+    """Return a mask (N,) of the rows whose direction the store kept."""
     return _near(written, stored, _DIRECTION)
 
 
 def _near(
     A: npt.NDArray[np.float32], B: npt.NDArray[np.float32], tolerance: float
 ) -> npt.NDArray[np.bool_]:
-    if A.shape != B.shape:
+    if A.shape != B.shape:  # a reduced release has fewer dimensions than the clean vectors
         return np.zeros(len(A), dtype=bool)
     difference = np.abs(_units(A) - _units(B)).max(axis=1, initial=0.0)
     return np.asarray(difference <= tolerance, dtype=bool)
@@ -136,11 +133,12 @@ def _units(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
 
 
 def add_rows(checksum: int, ids: Sequence[str], vectors: npt.NDArray[np.float32]) -> int:
-    """Return ``checksum`` plus the SHA-256 of each row, modulo 2²⁵⁶: the order of rows does not matter.
+    """Return ``checksum`` plus the SHA-256 of each row, modulo 2²⁵⁶.
 
-    The hash covers the id with its length and the values as little-endian float32, −0 as 0. Only released vectors
+    The hash covers the id with its length, and the values as little-endian float32 with −0 as 0. Only released vectors
     may enter: with sums of clean rows an attacker could test guesses of them.
     """
+    # A sum, because stores return rows in another order than they were written.
     values = np.ascontiguousarray(vectors + np.float32(0), dtype="<f4")
     for name, row in zip(ids, values, strict=True):
         encoded = name.encode("utf-8", "surrogatepass")
