@@ -137,6 +137,7 @@ class ChromaStore(DatabaseStore):
     def _collection(self) -> Any:
         if self._opened is None:
             name = self._known()
+            # None: reading needs no embedding function, and building the saved one would open its files.
             self._opened = self._client().get_collection(name, embedding_function=None)
         return self._opened
 
@@ -192,6 +193,7 @@ class ChromaStore(DatabaseStore):
         rows = self._collection().get(**selection, include=columns)
         ids = tuple(str(name) for name in rows["ids"])
         vectors = np.asarray(rows["embeddings"], dtype=np.float32)
+        # Without rows Chroma returns shape (0,).
         vectors = vectors.reshape(len(ids), vectors.size // max(len(ids), 1))
         return Batch(ids, vectors, tuple(_fields(len(ids), *(rows[name] for name in columns[1:]))))
 

@@ -274,6 +274,7 @@ class _Run:
         try:
             for rows in self.progress(batches, "migrate", left, most):
                 self.save(self._written(rows, policy, most))
+            # Again at the end: a row inserted before the cursor was never read.
             _check_unchanged(self.state, source)
         except StoreError as error:
             so_far = f"{self.state.rows:,} of {total:,} rows are copied. The same command goes on from there."
@@ -320,6 +321,7 @@ class _Run:
             state,
             rows=state.rows + len(chosen),
             skipped=state.skipped + bad.total,
+            # Rows beyond the record are overwritten as the copy passes them.
             ahead=max(state.ahead - len(chosen), most),
             cursor=rows.cursor,
             checksum=as_hex(checksum),

@@ -196,6 +196,7 @@ class Items:
     ) -> None:
         self.owner, self.policy = owner, policy
         self._encode: Callable[[list[str]], Any] | None = None
+        # A protector fitted on vectors alone has no probe to compare with.
         self._verified = not policy.protector.encoder_info.probe
         self._warned = False
         if isinstance(encoder, str):
@@ -324,6 +325,7 @@ def _holds_text(fields: Sequence[Mapping[str, Any]] | None, texts: Sequence[str]
         for value in row.values():
             if not isinstance(value, str):
                 continue
+            # maxsplit bounds the work on long values.
             if len(value.split(maxsplit=_TEXT_WORDS)) >= _TEXT_WORDS:
                 return True
             if texts is not None and value.strip() and value.strip() == texts[i].strip():
@@ -358,6 +360,7 @@ def _stored(Y: Any) -> Vectors:
 
 
 def _item_id(value: Any) -> ItemId:
+    # Equal ids must get equal keyed noise: NumPy's 7 is 7, and a UUID is its text.
     if isinstance(value, np.integer):
         return int(value)
     return value if isinstance(value, str | int | bytes) else str(value)

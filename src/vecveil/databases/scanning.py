@@ -257,6 +257,7 @@ def scan(
             # A store that accepts any dimension: the first batch sets the expected one.
             survey = Survey(info.dimension or rows.vectors.shape[1])
         room = len(rows) if limit is None else limit - survey.rows
+        # A batch beyond the limit only shows that rows remain.
         if len(rows) > room:
             complete = False
             if not room:

@@ -283,6 +283,7 @@ class DatabaseStore(VectorStore):
         dimension = check_count(dimension, owner=self._owner, param="dimension")
         if metric is not None and metric not in self.metrics:
             raise unknown_name(self._owner, "metric", self.metrics, metric)
+        # An empty collection may have been made beforehand, with options that `create` does not know.
         if self.exists():
             with self._guard("the description"):
                 there = self.dimension()
@@ -307,6 +308,7 @@ class DatabaseStore(VectorStore):
             yield from self._batches(size, after)
 
     def read(self, ids: Sequence[str]) -> Batch:
+        # Distinct ids: a database returns a row once, however often its id is given.
         unique = list(dict.fromkeys(ids))
         with self._guard("reading rows"):
             parts = [
@@ -327,6 +329,7 @@ class DatabaseStore(VectorStore):
             if vectors.shape[1] != dimension:
                 got = f"dimension {vectors.shape[1]}"
                 raise StoreError.of(self._owner, "vectors", f"of dimension {dimension}", got)
+            # Databases differ on equal ids in one request: resolve them here.
             last = {name: at for at, name in enumerate(batch.ids)}
             if last:
                 batch = Batch(batch.ids, vectors.astype(np.float32, copy=False), batch.fields)
@@ -380,6 +383,7 @@ def check_cursor(after: str, *, owner: str) -> int:
     """Return a cursor that counts rows as an int."""
     if not after:
         return 0
+    # isdecimal alone accepts digits of other scripts.
     if not (isinstance(after, str) and after.isascii() and after.isdecimal()):
         raise InvalidInputError.of(owner, "after", "a cursor of this store", "something else")
     return int(after)

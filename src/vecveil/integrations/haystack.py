@@ -69,7 +69,6 @@ class DocumentProtector(_Saved):
         keep_content: keep content, blob and sparse embedding, with one warning: the store then holds them beside the
             vector. False drops them; id and meta stay.
         key: noise keys, path of a key file, or ``env:NAME``. Item ids are the documents' ids.
-        ledger: ledger or path of its file.
 
     A serialised pipeline holds names of files, never their content; objects in memory are refused.
     """
@@ -115,6 +114,7 @@ class DocumentProtector(_Saved):
             [document.embedding for document in documents], rows=len(documents), owner="DocumentProtector.run"
         )  # fmt: skip
         released = self._released(documents, vectors)
+        # The sparse embedding too: its indices stand for words of the text.
         gone: dict[str, Any] = (
             {} if self._keep_content else {"content": None, "blob": None, "sparse_embedding": None}
         )
@@ -175,10 +175,8 @@ class QueryProtector(_Saved):
 
     Args:
         protector: protector or path of its file; text-level methods need a `QueryRewriter`.
-        query_protection: ``same``, ``stronger`` or ``map-only``; see `vecveil.protector.policy`.
-        query_noise: noise scale of queries for ``stronger``, relative to documents.
+        query_protection, query_noise: protection of queries; see `vecveil.protector.policy`.
         key: noise keys, path of a key file, or ``env:NAME``; item ids come from the embeddings.
-        ledger: ledger or path of its file.
     """
 
     def __init__(

@@ -39,8 +39,7 @@ class ProtectedEmbeddings(Embeddings):
         protector: protector or path of its file.
         embeddings: any LangChain embeddings; None uses the protector's encoder. The first call embeds a dozen fixed
             sentences to verify that the protector was fitted for them.
-        query_protection: ``same``, ``stronger`` or ``map-only``; see `vecveil.protector.policy`.
-        query_noise: noise scale of queries for ``stronger``, relative to documents.
+        query_protection, query_noise: protection of queries; see `vecveil.protector.policy`.
         key: noise keys, path of a key file, or ``env:NAME``. With keyed noise equal texts get equal vectors.
         ledger: ledger or path of its file; item ids are the texts.
         text_stored: warn once that the store keeps texts beside the vectors.

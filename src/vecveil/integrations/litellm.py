@@ -101,10 +101,8 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
 
     Args:
         protector: protector or path of its file; all calls must use its model.
-        query_protection: ``same``, ``stronger`` or ``map-only``; see `vecveil.protector.policy`.
-        query_noise: noise scale of queries for ``stronger``, relative to documents.
+        query_protection, query_noise: protection of queries; see `vecveil.protector.policy`.
         key: noise keys, path of a key file, or ``env:NAME``. Item ids are the inputs.
-        ledger: ledger or path of its file.
     """
 
     # A guardrail, because LiteLLM swallows the exceptions of a plain CustomLogger.

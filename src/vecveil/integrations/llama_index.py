@@ -41,8 +41,7 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
         protector: protector or path of its file.
         embed_model: any LlamaIndex embedding; None uses the protector's encoder. The first call embeds a dozen fixed
             sentences to verify that the protector was fitted for it.
-        query_protection: ``same``, ``stronger`` or ``map-only``; see `vecveil.protector.policy`.
-        query_noise: noise scale of queries for ``stronger``, relative to documents.
+        query_protection, query_noise: protection of queries; see `vecveil.protector.policy`.
         key: noise keys, path of a key file, or ``env:NAME``. With keyed noise equal texts get equal vectors.
         ledger: ledger or path of its file; item ids are the texts.
         text_stored: warn once that the index keeps texts beside the vectors.
@@ -175,6 +174,7 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
         def embed(texts: list[str]) -> list[list[float]]:
             return [inner._get_query_embedding(texts[0])]
 
+        # Verified with document embeddings: the probe was recorded from documents.
         vectors = self._wrapped.embed([query], embed, query=True, verify=inner._get_text_embeddings)
         return _lists(vectors)[0]
 

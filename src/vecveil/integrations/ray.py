@@ -41,7 +41,7 @@ except ImportError:
 __all__ = ["protect_dataset", "run_on_ray"]
 
 _OWNER = "protect_dataset"
-# Ray keeps metadata of each task in memory.
+# Ray keeps metadata of each task in memory; more parts than this share tasks.
 _MOST_TASKS = 10_000
 
 

@@ -78,8 +78,7 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
 
     Args:
         protector: protector or path of its file; not of a text-level method.
-        query_protection: ``same``, ``stronger`` or ``map-only``; see `vecveil.protector.policy`.
-        query_noise: noise scale of queries for ``stronger``, relative to documents.
+        query_protection, query_noise: protection of queries; see `vecveil.protector.policy`.
         key: noise keys, path of a key file, or ``env:NAME``. A saved model holds the name alone, and does not load
             without the key; keys in memory are not saved.
         ledger: ledger or path of its file. With a key or a ledger, item ids are the token ids of the texts.

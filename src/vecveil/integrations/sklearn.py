@@ -49,8 +49,7 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         epsilon, sigma, noise_to_signal, target_utility: the scale, exactly one.
         output: ``full``, or ``reduced`` for the kept coordinates alone.
         options: further arguments of `vecveil.fit_labels`.
-        query_protection: ``same``, ``stronger`` or ``map-only``; see `vecveil.protector.policy`.
-        query_noise: noise scale of queries for ``stronger``, relative to documents.
+        query_protection, query_noise: protection of queries; see `vecveil.protector.policy`.
         key: path of a key file, or ``env:NAME``: equal rows get equal releases. A transformer with keys in memory
             can be neither cloned nor pickled.
         ledger: ledger or path of its file; item ids come from the rows' values.
@@ -120,6 +119,7 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         """
         self.__dict__.pop("_opened", None)  # the policy of an earlier fit
         if self.protector is not None:
+            # Without its encoder: the transformer gets embeddings, and a pickle would hold the model.
             self.protector_ = replace(open_protector(self.protector), encoder=None)
             if self.protector_.rewriter is not None:
                 self._policy()
@@ -145,6 +145,7 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             self.protector_ = Protector(self.method, mechanism)
         else:
             self.protector_ = self._fitted(X, y)
+        # Read by ClassNamePrefixFeaturesOutMixin for the output's feature names.
         self._n_features_out = self.protector_.released_dimension
         self._policy()
         return self
