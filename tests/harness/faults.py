@@ -94,9 +94,11 @@ class WarmProcess:
 
     def __enter__(self) -> WarmProcess:
         script = Path(__file__).with_name("fault_process.py")
+        warm = environment()
+        warm["PYTHONPATH"] += os.pathsep + str(Path(__file__).parents[2])  # for `research`
         self._process = subprocess.Popen(
             [sys.executable, str(script), "vecveil.cli.commands", *self.modules],
-            env={**environment(), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            env={**warm, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
         )  # fmt: skip
         self.answer()

@@ -67,7 +67,7 @@ def sources(folder: Path) -> Path:
         "__pycache__", "*.egg-info", "*.so", "cells", "work", ".mypy_cache", ".hypothesis"
     )
     folder.mkdir()
-    for name in ("src", "tests", "docs", "examples", "benchmarks"):
+    for name in ("src", "research", "tests", "docs", "examples", "benchmarks"):
         shutil.copytree(ROOT / name, folder / name, ignore=skip)
     for path in ROOT.iterdir():
         if path.is_file() and path.name != ".git":
@@ -146,7 +146,8 @@ def of_the_package() -> set[str]:
 def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     names = {name for name in members(wheel) if ".dist-info/" not in name}
     assert {name for name in names if not name.endswith((".so", ".pyd"))} == of_the_package()
-    for needed in ("py.typed", "randomness/_kernel.c", "demo/notes.jsonl.gz", "report/style.css"):
+    for needed in ("py.typed", "randomness/_kernel.c", "demo/notes.jsonl.gz", "report/templates/style.css",
+                   "records/controls.toml"):
         assert f"vecveil/{needed}" in names
     assert any(n.startswith("vecveil/serving/page/") and n.endswith("html") for n in names)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -266,6 +266,15 @@ class RetrievalTask(UtilityTask):
         return retrieval_ndcg(queries, release(self.documents, rng), self.relevance, k=self.k)
 
 
+class _LabelledRows(NamedTuple):
+    X: Embeddings
+    classes: Array
+
+    def __repr__(self) -> str:
+        # Vectors must not reach logs through a repr.
+        return f"_LabelledRows({len(self.X)} rows)"
+
+
 class ClassificationTask(UtilityTask):
     """Accuracy of a logistic regression on protected vectors.
 
@@ -285,10 +294,14 @@ class ClassificationTask(UtilityTask):
         scenario: Literal["development", "deployment"] = "development",
     ) -> None:
         owner = "ClassificationTask"
-        self.train = check_embeddings(train, owner=owner, param="train"), np.asarray(train_classes)
-        self.test = check_embeddings(test, owner=owner, param="test"), np.asarray(test_classes)
-        check_same_length(owner, train=self.train[0], train_classes=self.train[1])
-        check_same_length(owner, test=self.test[0], test_classes=self.test[1])
+        self.train = _LabelledRows(
+            check_embeddings(train, owner=owner, param="train"), np.asarray(train_classes)
+        )
+        self.test = _LabelledRows(
+            check_embeddings(test, owner=owner, param="test"), np.asarray(test_classes)
+        )
+        check_same_length(owner, train=self.train.X, train_classes=self.train.classes)
+        check_same_length(owner, test=self.test.X, test_classes=self.test.classes)
         self.scenario: Literal["development", "deployment"] = scenario
         # A classifier trained on clean vectors cannot read a release of another dimension.
         self.same_space = scenario == "deployment"
@@ -313,7 +326,7 @@ class ClassificationTask(UtilityTask):
         self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both"
     ) -> Estimate:
         """Return the accuracy on protected vectors."""
-        train = release(self.train[0], rng) if self.scenario == "development" else None
+        train = release(self.train.X, rng) if self.scenario == "development" else None
         test, classes = self.test
         return classification(
             *self.train, release(test, rng), classes, scenario=self.scenario, protected_train=train

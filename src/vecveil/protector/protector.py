@@ -533,7 +533,7 @@ class Protector:
                 raise InvalidInputError.of("Protector.encode", "encoder", "one that can be loaded by name", "none",
                                            "It was fitted on vectors alone, or with an encoder of your own.",
                                            "Encode yourself and call protect.")  # fmt: skip
-            object.__setattr__(self, "encoder", self.encoder_for())
+            object.__setattr__(self, "encoder", self.encoder_for(cache=True))
         return self.encoder
 
     def encoder_for(

@@ -76,7 +76,7 @@ def test_a_file_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_names_that_are_taken_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match="name of its own"):
+    with pytest.raises(InvalidInputError, match="a new name"):
         register_attack(LinearAttack)
     with pytest.raises(InvalidInputError, match="TokenInferenceAttack"):
         register_attack(lambda: None)  # type: ignore[arg-type,return-value]
