@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from pathlib import Path
 
-from research import summarise
-from research.catalogue import EXPERIMENTS
-from vecveil.io import write_text
-from vecveil.report import experiment_to_html, experiment_to_markdown
+sys.path.insert(0, str(Path(__file__).parents[1]))  # `research` is not installed
+
+from research import summarise  # noqa: E402
+from research.catalogue import EXPERIMENTS  # noqa: E402
+from vecveil.io import write_text  # noqa: E402
+from vecveil.report import experiment_to_html, experiment_to_markdown  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "benchmarks" / "results" / "experiments"
