@@ -15,10 +15,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # `research` is not installed
 
-from research import summarise  # noqa: E402
-from research.catalogue import EXPERIMENTS  # noqa: E402
-from vecveil.io import write_text  # noqa: E402
-from vecveil.report import experiment_to_html, experiment_to_markdown  # noqa: E402
+from research import summarise
+from research.catalogue import EXPERIMENTS
+from vecveil.io import write_text
+from vecveil.report import experiment_to_html, experiment_to_markdown
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "benchmarks" / "results" / "experiments"
