@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import vecveil
+from harness.errors import raises
 from harness.token_data import token_data
 from vecveil.errors import IncompatibleError, InvalidInputError, ReleaseError
 from vecveil.mechanisms import (
@@ -194,7 +195,7 @@ def test_bad_input_is_refused_by_name(name: str, kind: str) -> None:
 @every
 @pytest.mark.parametrize("rng", [-1, 1.5, "0", True, np.random.RandomState(0)])
 def test_bad_random_sources_are_refused(name: str, rng: Any) -> None:
-    with pytest.raises(InvalidInputError, match="`rng`"):
+    with raises("E-INPUT-TYPE", "rng"):
         made(name).protect(rows(), rng=rng)
 
 

@@ -11,8 +11,8 @@ import pytest
 
 import vecveil
 from harness.command_line import CANARY, ROWS, Outcome, leftovers, run
+from harness.errors import raises
 from vecveil.demo import job
-from vecveil.errors import DataFileError
 
 FILES = ["audit.html", "audit.json", "protected.parquet", "protector.vecveil"]
 
@@ -105,7 +105,7 @@ def test_the_demo_may_run_again_but_not_over_other_files(
     assert "--force" in done.errors[0]
     job.check_folder(folder, force=True)
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(DataFileError, match="'file', which is a file"):
+    with raises("E-DATA-FILE", "out"):
         job.check_folder(tmp_path / "file", force=True)
 
 

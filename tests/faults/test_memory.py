@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from harness.command_line import Outcome, spawn
+from harness.errors import raises
 from harness.faults import WarmProcess, left_over
 from vecveil.cli.commands import _failure
 from vecveil.errors import MemoryLimitError, MissingDependencyError
@@ -72,7 +73,6 @@ def test_a_row_group_that_does_not_fit_is_not_called_damaged(
     import pyarrow as pa
 
     from vecveil.data import read_table
-    from vecveil.errors import DataFileError
 
     def fails(*given: object, **named: object) -> None:
         raise pa.lib.ArrowMemoryError("malloc of size 1 failed")
@@ -80,7 +80,7 @@ def test_a_row_group_that_does_not_fit_is_not_called_damaged(
     monkeypatch.setattr(
         pa.parquet.ParquetFile, "iter_batches", lambda *given, **named: iter(fails, None)
     )
-    with pytest.raises(DataFileError, match="more memory than there is"):
+    with raises("E-DATA-FILE", "path"):
         list(read_table(lake / "00.parquet"))
 
 

@@ -16,8 +16,9 @@ from chromadb.api.types import Documents, EmbeddingFunction, Embeddings
 from chromadb.utils.embedding_functions import register_embedding_function
 
 import vecveil
+from harness.errors import raises
 from harness.integration_checks import assert_no_secret, run_example, same_direction
-from vecveil.errors import IncompatibleError, InvalidInputError, StoreError
+from vecveil.errors import IncompatibleError, InvalidInputError
 from vecveil.integrations.chroma import ProtectedEmbeddingFunction, protect_and_add
 from vecveil.integrations.opening import PlaintextWarning
 
@@ -184,9 +185,9 @@ def test_objects_are_given_again(
         first = vectors(collection)
     with chromadb.PersistentClient(tmp_path / "db") as client:
         collection = client.get_collection("notes")
-        with pytest.raises(InvalidInputError, match="not kept: protector, key"):
+        with raises("E-INPUT", "embedding_function"):
             collection.query(query_texts=["a"])
-        with pytest.raises(InvalidInputError, match="not kept"):
+        with raises("E-INPUT", "embedding_function"):
             collection.add(ids=["9"], documents=["a"])
         collection = client.get_collection("notes", embedding_function=function)
         protect_and_add(collection, ids(3), notes[:3], function=function)
@@ -227,7 +228,7 @@ def test_around_another_function(
 
 def test_another_encoder_is_refused(protector_file: Path, notes: list[str]) -> None:
     function = ProtectedEmbeddingFunction(protector_file, encoder=OwnFunction(shuffled=True))
-    with pytest.raises(IncompatibleError, match="encoder"):
+    with raises("E-INCOMPATIBLE", "encoder"):
         function.embed_query(notes[:2])
     short = ProtectedEmbeddingFunction(protector_file, encoder=lambda texts: np.ones((2, 5)))
     with pytest.raises((IncompatibleError, InvalidInputError)):
@@ -247,7 +248,7 @@ def test_another_protector_in_its_place_is_refused(
         with pytest.raises(ValueError, match="holds another"):
             reopened.query(query_texts=["a"])
     other = ProtectedEmbeddingFunction(path, query_protection="map-only")
-    with pytest.raises(IncompatibleError, match="fingerprint"):
+    with raises("E-INCOMPATIBLE", "fingerprint"):
         function.validate_config_update(function.get_config(), other.get_config())
     asked = {**function.get_config(), "query_protection": "map-only"}
     function.validate_config_update(function.get_config(), asked)
@@ -256,17 +257,17 @@ def test_another_protector_in_its_place_is_refused(
 def test_nan_and_wrong_input_are_refused(client: Any, protector_file: Path) -> None:
     bad = ProtectedEmbeddingFunction(protector_file, encoder=NotANumber())
     collection = client.create_collection("notes", embedding_function=bad)
-    with pytest.raises(InvalidInputError, match="NaN"):
+    with raises("E-INPUT", "encode"):
         protect_and_add(collection, ["0"], ["a"], function=bad)
     assert collection.count() == 0
-    with pytest.raises(InvalidInputError, match="same length"):
+    with raises("E-INPUT-SHAPE", "documents"):
         protect_and_add(collection, ["0", "1"], ["a"], function=bad)
-    with pytest.raises(InvalidInputError, match="query_protection"):
+    with raises("E-INPUT-NAME", "query_protection"):
         ProtectedEmbeddingFunction(protector_file, query_protection="none")  # type: ignore[arg-type]
     plain = client.create_collection("plain", embedding_function=None)
-    with pytest.raises(InvalidInputError, match="ProtectedEmbeddingFunction"):
+    with raises("E-INPUT", "collection"):
         protect_and_add(plain, ["0"], ["a"])
-    with pytest.raises(InvalidInputError, match="config"):
+    with raises("E-INPUT", "config"):
         ProtectedEmbeddingFunction.build_from_config({"protector": str(protector_file)})
 
 
@@ -282,7 +283,7 @@ def test_a_database_that_goes_away(client: Any, protector_file: Path, notes: lis
     collection = client.create_collection("notes", embedding_function=function)
     protect_and_add(collection, ids(3), notes[:3])
     client.delete_collection("notes")
-    with pytest.raises(StoreError, match="0 of 3 rows") as caught:
+    with raises("E-STORE", "collection") as caught:
         protect_and_add(collection, ids(3), notes[:3])
     assert caught.value.__cause__ is None
     assert notes[0] not in str(caught.value)

@@ -13,9 +13,9 @@ import pytest
 
 import vecveil
 from harness.command_line import run
+from harness.errors import raises
 from harness.integration_checks import assert_no_secret
 from vecveil.databases import Batch, open_store
-from vecveil.errors import InvalidInputError
 from vecveil.integrations.opening import PlaintextWarning
 from vecveil.protector.policy import ReleasePolicy
 
@@ -108,7 +108,7 @@ def test_a_key_of_the_environment_is_kept_by_name_and_one_by_id_is_asked_for(
     with chromadb.PersistentClient(tmp_path / "id" / "db") as client:
         collection = client.get_collection("notes")
         assert config_of(collection)["give_again"] == ["key"]
-        with pytest.raises(InvalidInputError, match="not kept: key"):
+        with raises("E-INPUT", "embedding_function"):
             collection.query(query_texts=["a question"])
     assert_no_secret(tmp_path, key_file)
 

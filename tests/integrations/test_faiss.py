@@ -11,6 +11,7 @@ import pytest
 
 import vecveil
 from harness.documents import ROOT, blocks
+from harness.errors import raises
 from harness.integration_checks import assert_no_secret, run_example, same_direction
 from vecveil.errors import IncompatibleError, InvalidInputError, LedgerCapError, StoreError
 from vecveil.integrations.faiss import ProtectedIndex
@@ -69,7 +70,7 @@ def test_any_index_is_taken(protector: vecveil.Protector, clean: np.ndarray, kin
     many /= np.linalg.norm(many, axis=1, keepdims=True)
     index = ProtectedIndex(faiss.index_factory(384, kind), protector)
     if not index.index.is_trained:
-        with pytest.raises(StoreError, match="train"):
+        with raises("E-STORE", "index"):
             index.add(clean)
         index.train(many)
     if kind.startswith("IDMap"):
@@ -109,11 +110,11 @@ def test_ids_name_rows_and_items(
     again.add_with_ids(TEXTS[:1], [70])
     assert np.array_equal(again.index.index.reconstruct_n(0, 1)[0], kept[0])
     for ids in (["a", "b", "c"], [1, 2], [0.5, 1.0, 2.0]):
-        with pytest.raises(InvalidInputError, match="whole number"):
+        with raises("E-INPUT", "ids"):
             index.add_with_ids(TEXTS, ids)
     rows = ProtectedIndex(384, protector)
     rows.add(TEXTS)
-    with pytest.raises(InvalidInputError, match="IndexIDMap2"):
+    with raises("E-INPUT", "index"):
         rows.add_with_ids(TEXTS, [1, 2, 3])
 
 
@@ -151,7 +152,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(
 
     with monkeypatch.context() as patch:
         patch.setattr(faiss, "write_index", fails)
-        with pytest.raises(StoreError, match="there still"):
+        with raises("E-STORE", "path"):
             index.save(tmp_path / "x.index")
     assert (tmp_path / "x.index").read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["x.index"]
@@ -218,7 +219,7 @@ def test_an_encoder_that_loses_a_text_is_refused(protector: vecveil.Protector, l
     """Rows of an index have no names: one too few would put all behind it under another text."""
     index = ProtectedIndex(384, protector, encoder=_Own(protector.loaded_encoder(), lost=lost))
     if lost:
-        with pytest.raises(InvalidInputError, match="encode"):
+        with raises("E-INPUT", "encode"):
             index.add(TEXTS)
     else:
         index.add(TEXTS)
@@ -226,7 +227,7 @@ def test_an_encoder_that_loses_a_text_is_refused(protector: vecveil.Protector, l
 
 
 def test_another_encoder_without_a_fingerprint_is_refused(protector: vecveil.Protector) -> None:
-    with pytest.raises(IncompatibleError, match="fitted for"):
+    with raises("E-INCOMPATIBLE", "encoder"):
         ProtectedIndex(384, protector, encoder=_Own(protector.loaded_encoder(), other=True))
 
 

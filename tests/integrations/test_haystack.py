@@ -21,6 +21,7 @@ from haystack.core.errors import DeserializationError, PipelineRuntimeError
 from haystack.document_stores.in_memory import InMemoryDocumentStore
 
 import vecveil
+from harness.errors import raises
 from harness.integration_checks import assert_no_secret, run_example, same_direction
 from vecveil.errors import IncompatibleError, InvalidInputError, KeyFileError, LedgerCapError
 from vecveil.integrations.haystack import DocumentProtector, QueryProtector, QueryRewriter
@@ -243,15 +244,15 @@ def test_a_document_that_does_not_fit_stops_them_all(protector, embedding, error
 
 def test_what_cannot_be_is_refused(protector, redactor, tmp_path: Path):
     given = [Document(content="x", embedding=[0.1] * 16)]
-    with pytest.raises(IncompatibleError, match="dimension 16"):
+    with raises("E-INCOMPATIBLE", "X"):
         DocumentProtector(protector, keep_content=False).run(given)
-    with pytest.raises(InvalidInputError, match="QueryRewriter"):
+    with raises("E-INPUT", "protector"):
         QueryProtector(redactor)
-    with pytest.raises(InvalidInputError, match="QueryProtector"):
+    with raises("E-INPUT", "protector"):
         QueryRewriter(protector)
-    with pytest.raises(InvalidInputError, match="keep_content"):
+    with raises("E-INPUT", "keep_content"):
         DocumentProtector(redactor, keep_content=False)
-    with pytest.raises(InvalidInputError, match="before the document embedder"):
+    with raises("E-INPUT", "documents"):
         DocumentProtector(redactor).run(documents())
     with pytest.raises(KeyFileError):
         DocumentProtector(protector, key=tmp_path / "none.key")

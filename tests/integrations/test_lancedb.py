@@ -12,8 +12,8 @@ from lancedb.embeddings import get_registry
 from lancedb.pydantic import LanceModel, Vector
 
 import vecveil
+from harness.errors import raises
 from harness.integration_checks import assert_no_secret, run_example
-from vecveil.errors import IncompatibleError, InvalidInputError
 from vecveil.integrations import lancedb as integration
 from vecveil.integrations.opening import PlaintextWarning
 
@@ -88,7 +88,7 @@ def test_queries_can_get_more_noise(
     # Means of 8 norms of noise in hundreds of coordinates: each within a few hundredths of its expectation.
     assert more == pytest.approx(3 * same, rel=0.3)
     assert added(query_protection="map-only") < 1e-5
-    with pytest.raises(InvalidInputError, match="query_noise"):
+    with raises("E-INPUT-RANGE", "query_noise"):
         created(protector_file, query_protection="stronger", query_noise=0.5)
 
 
@@ -107,7 +107,7 @@ def test_another_encoder_and_nan_are_refused(
 ) -> None:
     encoders = {"other": Other(0.5, "0" * 64), "broken": Other(np.nan, None)}
     monkeypatch.setattr("vecveil.databases.release.load_encoder", encoders.__getitem__)
-    with pytest.raises(IncompatibleError, match="fitted for"):
+    with raises("E-INCOMPATIBLE-ENCODER", "encoder"):
         created(protector_file, encoder="other")
     function = created(protector_file, encoder="broken")
 

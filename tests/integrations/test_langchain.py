@@ -19,6 +19,7 @@ from langchain_tests.integration_tests import EmbeddingsIntegrationTests
 from langchain_tests.unit_tests import EmbeddingsUnitTests
 
 import vecveil
+from harness.errors import raises
 from harness.http_encoder import hashed_vectors
 from harness.integration_checks import assert_no_secret, run_example, same_direction
 from vecveil.errors import IncompatibleError, InvalidInputError, KeyFileError, LedgerCapError
@@ -157,7 +158,7 @@ def test_neither_key_nor_vector_where_it_is_kept(protector_file, key_file, tmp_p
     assert again.embed_documents(TEXTS) == embeddings.embed_documents(TEXTS)
     assert again.embed_query(TEXTS[0]) == embeddings.embed_query(TEXTS[0])
     keys = vecveil.NoiseKeys.from_file(key_file)
-    with pytest.raises(InvalidInputError, match="`key` must be a path"):
+    with raises("E-INPUT-TYPE", "key"):
         pickle.dumps(wrap(str(protector_file), key=keys))
 
 
@@ -201,20 +202,20 @@ def test_embeddings_that_go_wrong_later_release_nothing(protector):
     embeddings = wrap(protector, inner)
     embeddings.embed_query(TEXTS[0])
     inner._vectors = lambda texts: [[float("inf")] * 384] * len(texts)
-    with pytest.raises(InvalidInputError, match="NaN or infinity"):
+    with raises("E-INPUT", "encode"):
         embeddings.embed_documents(TEXTS)
     assert inner.asked[0] == ("documents", embeddings._wrapped.probe() or inner.asked[0][1])
     assert [len(texts) for _, texts in inner.asked] == [12, 1, 3]  # the check is made once
 
 
 def test_what_cannot_be_is_refused(protector, redactor, tmp_path: Path):
-    with pytest.raises(InvalidInputError, match="embeddings"):
+    with raises("E-INPUT", "embeddings"):
         wrap(protector, vecveil.load_encoder("minilm"))
-    with pytest.raises(InvalidInputError, match="query_protection"):
+    with raises("E-INPUT", "query_protection"):
         wrap(redactor, query_protection="map-only")
     with pytest.raises(KeyFileError):
         wrap(protector, key=tmp_path / "none.key")
-    with pytest.raises(InvalidInputError, match="texts"):
+    with raises("E-INPUT-TYPE", "texts"):
         wrap(protector).embed_documents("one text")
     assert wrap(protector, Inner()).embed_documents([]) == []
 

@@ -24,6 +24,7 @@ from litellm.integrations.custom_logger import CustomLogger
 from litellm.types.utils import CredentialItem, EmbeddingResponse
 
 import vecveil
+from harness.errors import raises
 from harness.http_encoder import answer_with, embedding_server, hashed_vectors
 from harness.integration_checks import assert_no_secret, run_example, same_direction
 from vecveil.encoders.protocol import PROBE_SENTENCES
@@ -155,7 +156,7 @@ def test_keyed_answers_repeat(protector, key_file, server):
         for item in coded.data
     ]
     assert np.array_equal(first, np.array(got))
-    with pytest.raises(InvalidInputError, match="given by name"):
+    with raises("E-INPUT", "input"):
         wait(
             litellm.aembedding(
                 "openai/minilm", TEXTS, **{k: v for k, v in call.items() if k != "model"}
@@ -182,7 +183,7 @@ def test_texts_are_rewritten_before_they_are_sent(redactor, server):
     assert sum("*" in text for text in sent) == 3
     for answer in answers[:2]:
         assert same_direction(vectors(answer), minilm(redactor.rewrite(TEXTS))).min() > 0.999
-    with pytest.raises(InvalidInputError, match="rewrites texts"):
+    with raises("E-INPUT", "input"):
         wait(ask(call, [[101, 102]]))
 
 
@@ -230,7 +231,7 @@ def test_an_answer_that_does_not_fit_releases_nothing(protector, answer, error, 
 def test_another_model_is_refused_by_the_functions(protector):
     callback = ProtectEmbeddings(protector)
     with embedding_server(encode=lambda texts: hashed_vectors(texts, 384)) as (url, seen):
-        with pytest.raises(IncompatibleError, match="one fitted for"):
+        with raises("E-INCOMPATIBLE", "protector"):
             callback.embedding(**called(url), input=TEXTS)
         assert len(seen) == 1  # the caller's texts were never sent
 
@@ -385,7 +386,7 @@ def test_no_key_in_what_is_shown(protector, key_file, tmp_path: Path):
     assert_no_secret(tmp_path, key_file)
     with pytest.raises(KeyFileError):
         ProtectEmbeddings(protector, key=tmp_path / "none.key")
-    with pytest.raises(InvalidInputError, match="query_protection"):
+    with raises("E-INPUT-NAME", "query_protection"):
         ProtectEmbeddings(protector, query_protection="none")
 
 

@@ -21,6 +21,7 @@ from llama_index.core.schema import TextNode
 from llama_index.core.storage.kvstore import SimpleKVStore
 
 import vecveil
+from harness.errors import raises
 from harness.http_encoder import hashed_vectors
 from harness.integration_checks import assert_no_secret, run_example, same_direction
 from vecveil.errors import IncompatibleError, InvalidInputError, KeyFileError, LedgerCapError
@@ -197,11 +198,11 @@ def test_objects_are_given_again(protector, protector_file, key_file, redactor, 
     assert ProtectedEmbedding.from_dict(embedding.to_dict(), **again).get_query_embedding(
         TEXTS[0]
     ) == embedding.get_query_embedding(TEXTS[0])
-    with pytest.raises(IncompatibleError, match="another"):
+    with raises("E-INCOMPATIBLE", "protector"):
         ProtectedEmbedding.from_dict(
             embedding.to_dict(), **{**again, "protector": redactor, "key": None}
         )
-    with pytest.raises(InvalidInputError, match="`protector` must be a path"):
+    with raises("E-INPUT-TYPE", "protector"):
         pickle.dumps(embedding)
 
 
@@ -240,13 +241,13 @@ def test_an_embedding_that_does_not_fit_releases_nothing(protector, vectors, err
 
 
 def test_what_cannot_be_is_refused(protector, redactor, tmp_path: Path):
-    with pytest.raises(InvalidInputError, match="embed_model"):
+    with raises("E-INPUT", "embed_model"):
         wrap(protector, vecveil.load_encoder("minilm"))
-    with pytest.raises(InvalidInputError, match="query_protection"):
+    with raises("E-INPUT", "query_protection"):
         wrap(redactor, query_protection="map-only")
     with pytest.raises(KeyFileError):
         wrap(protector, key=tmp_path / "none.key")
-    with pytest.raises(InvalidInputError, match="embeddings_cache"):
+    with raises("E-INPUT", "embeddings_cache"):
         wrap(protector, query_protection="map-only", embeddings_cache=SimpleKVStore())
     with pytest.raises(ValidationError, match="frozen"):
         wrap(protector).query_protection = "map-only"

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import vecveil
+from harness.errors import raises
 from vecveil.encoders import LsaEncoder, load_encoder
-from vecveil.errors import InvalidInputError
 from vecveil.integrations.mteb import ProtectedEncoder
 
 with warnings.catch_warnings():
@@ -206,23 +206,23 @@ def test_text_level_methods_rewrite(encoder: Any) -> None:
     texts = texts_of(20, 7)
     model = ProtectedEncoder(protector)
     np.testing.assert_array_equal(model.encode(batches(texts)), protector.encode(texts))
-    with pytest.raises(InvalidInputError, match="no noise to leave out"):
+    with raises("E-INPUT", "queries"):
         ProtectedEncoder(protector, queries="map")
 
 
 def test_misuse_is_refused(protector: vecveil.Protector, encoder: Any) -> None:
-    with pytest.raises(InvalidInputError, match="`queries` must be one of"):
+    with raises("E-INPUT-NAME", "queries"):
         ProtectedEncoder(protector, queries="noisy")  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="batches of texts"):
+    with raises("E-INPUT", "inputs"):
         ProtectedEncoder(protector).encode([{"image": [1]}])
-    with pytest.raises(InvalidInputError, match="precision"):
+    with raises("E-INPUT", "precision"):
         ProtectedEncoder(protector).encode(batches(["a"]), precision="int8")
     concept = vecveil.Concept.from_terms("drug", DRUGS)
     reduced = vecveil.fit(
         texts_of(200, 0), concept, encoder, rank=2, kept=10, flattening=0.0, pairs=True,
         noise_to_signal=0.3, output="reduced",
     )  # fmt: skip
-    with pytest.raises(InvalidInputError, match="could not be compared"):
+    with raises("E-INPUT", "queries"):
         ProtectedEncoder(reduced, queries="clean")
     assert ProtectedEncoder(reduced, queries="map", seed=0).encode(batches(["worda"])).shape == (
         1,

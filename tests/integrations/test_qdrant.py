@@ -169,9 +169,9 @@ def test_points_in_every_writing(
     both = {"dense": clean[0].tolist(), "title": clean[1].tolist()}
     for bad in ([{"id": 1, "vector": both}], [{"id": 1, "vector": {"title": both["title"]}}],
                 models.Batch(ids=[1], vectors={"title": [both["title"]]})):  # fmt: skip
-        with pytest.raises(InvalidInputError, match="'dense' alone"):
+        with raises("E-INPUT", "points"):
             qdrant.upsert("named", bad)
-    with pytest.raises(IncompatibleError, match="vector_name"):
+    with raises("E-INCOMPATIBLE", "vector_name"):
         ProtectedQdrant(client, protector, vector_name="title").add("named", [1], TEXTS[:1])
 
 
@@ -235,22 +235,22 @@ def test_what_does_not_fit_is_refused(
         with pytest.raises((InvalidInputError, IncompatibleError)):
             qdrant.upsert("refusing", data)
     for ids in ([1, 1, 2], [1, "1", 2], [1, -1, 2], [1, 2.5, 3], [True, 2, 3], [1, 2**64, 3], [1, 2]):  # fmt: skip
-        with pytest.raises(InvalidInputError, match="ids"):
+        with raises("E-INPUT", "ids"):
             qdrant.add("refusing", ids, TEXTS)
     for query in (bad[1], clean, 7, None):
         with pytest.raises((InvalidInputError, IncompatibleError)):
             qdrant.query_points("refusing", query)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="prefetch"):
+    with raises("E-INPUT", "prefetch"):
         qdrant.query_points("refusing", clean[0], prefetch=models.Prefetch(query=clean[0].tolist()))
-    with pytest.raises(InvalidInputError, match="distance"):
+    with raises("E-INPUT-NAME", "distance"):
         qdrant.create_collection("odd", distance="cosine-like")
     assert qdrant.count("refusing") == 0
     narrow = models.VectorParams(size=8, distance=models.Distance.COSINE)
-    with pytest.raises(IncompatibleError, match="dimension 8"):
+    with raises("E-INCOMPATIBLE-DIMENSION", "collection"):
         qdrant.create_collection("narrow", vectors_config=narrow)
     client.create_collection("narrow", vectors_config=narrow)
     for call in (lambda: qdrant.add("narrow", [1], TEXTS[:1]), lambda: qdrant.query_points("narrow", "x")):  # fmt: skip
-        with pytest.raises(IncompatibleError, match="dimension 8"):
+        with raises("E-INCOMPATIBLE-DIMENSION", "collection"):
             call()
     ledger = vecveil.Ledger(tmp_path / "ledger", cap=1)
     capped = ProtectedQdrant(client, protector, ledger=ledger)
@@ -262,7 +262,7 @@ def test_what_does_not_fit_is_refused(
 
 
 def test_another_encoder_is_refused(protector: vecveil.Protector, encoder: Any) -> None:
-    with pytest.raises(IncompatibleError, match="encoder"):
+    with raises("E-INCOMPATIBLE-ENCODER", "encoder"):
         ProtectedQdrant(":memory:", protector, encoder=encoder)
 
 
@@ -274,7 +274,7 @@ def test_a_method_that_rewrites_texts_takes_texts_alone(
     qdrant.add("redacted", [0, 1, 2], TEXTS)
     kept = stored(client, "redacted")
     np.testing.assert_allclose(kept[0], redactor.encode(TEXTS[:1])[0], atol=1e-5)
-    with pytest.raises(InvalidInputError, match="Pass the texts"):
+    with raises("E-INPUT", "items"):
         qdrant.upsert("redacted", points(clean))
 
 
@@ -302,7 +302,7 @@ def test_a_database_that_refuses_or_is_gone(
     (tmp_path / "file").write_text("")
     with raises("E-STORE-DATABASE", "client"):
         ProtectedQdrant(tmp_path / "file", protector)
-    with pytest.raises(InvalidInputError, match="asynchronous"):
+    with raises("E-INPUT", "client"):
         ProtectedQdrant(AsyncQdrantClient(":memory:"), protector)
 
 

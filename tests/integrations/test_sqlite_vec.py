@@ -143,17 +143,17 @@ def test_table_names_are_names(path: Path, protector: vecveil.Protector, name: s
 def test_column_names_that_cannot_be_quoted_are_refused(
     path: Path, protector: vecveil.Protector, name: Any
 ) -> None:
-    with pytest.raises(InvalidInputError, match="letters, digits"):
+    with raises("E-INPUT", "id_column"):
         ProtectedTable(path, "notes", protector, id_column=name)
     with ProtectedTable(path, "notes", protector) as table:
-        with pytest.raises(InvalidInputError, match="letters, digits"):
+        with raises("E-INPUT", "fields"):
             table.create({name: "text"})
         table.create()
-        with pytest.raises(InvalidInputError, match="letters, digits"):
+        with raises("E-INPUT", "fields"):
             table.add(IDS, TEXTS, [{name: "x"}] * 3)
-        with pytest.raises(InvalidInputError, match="letters, digits"):
+        with raises("E-INPUT", "where"):
             table.search(TEXTS[0], where={name: "x"})
-        with pytest.raises(InvalidInputError, match="types"):
+        with raises("E-INPUT", "fields"):
             table.create({"y": "text, z text"})  # type: ignore[dict-item]
 
 
@@ -234,7 +234,7 @@ def test_what_does_not_fit_is_refused(
         eight.create(8)
     with ProtectedTable(path, "narrow", protector) as narrow:
         for create in (narrow.create, lambda: narrow.search("x")):
-            with pytest.raises(IncompatibleError, match="dimension 8"):
+            with raises("E-INCOMPATIBLE-DIMENSION", "table"):
                 create()
     ledger = vecveil.Ledger(tmp_path / "ledger", cap=1)
     with ProtectedTable(path, "capped", protector, ledger=ledger) as capped:

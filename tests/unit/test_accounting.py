@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import integrate, optimize, special, stats
 
+from harness.errors import raises
 from vecveil.accounting import elliptical_laplace_guarantee, laplace_total_variation
-from vecveil.errors import InvalidInputError
 from vecveil.sensitivity import NoiseShape
 
 
@@ -86,14 +86,14 @@ def test_total_variation_rises_from_0_to_1_and_stays_below_the_worst_case_bound(
 
 @pytest.mark.parametrize("bad", [-0.1, np.nan, np.inf, np.zeros((2, 2))])
 def test_bad_distances_are_refused(bad: object) -> None:
-    with pytest.raises(InvalidInputError, match="`distances`"):
+    with raises("E-INPUT", "distances"):
         laplace_total_variation(bad, dimension=4, epsilon=1.0)  # type: ignore[arg-type]
 
 
 def test_bad_parameters_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match="`dimension`"):
+    with raises("E-INPUT-RANGE", "dimension"):
         laplace_total_variation(0.1, dimension=0, epsilon=1.0)
-    with pytest.raises(InvalidInputError, match="`epsilon`"):
+    with raises("E-INPUT-RANGE", "epsilon"):
         laplace_total_variation(0.1, dimension=2, epsilon=0.0)
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from harness.errors import raises
 from unit.attacks.planted import planted
 from vecveil.attacks import LabelledVectors, MLPAttack
-from vecveil.errors import InvalidInputError
 from vecveil.runtime import Batches, DeviceMemoryWarning, resolve_device
 
 
@@ -16,7 +16,7 @@ def test_the_device_is_the_one_asked_for() -> None:
     assert resolve_device("cpu", owner="test") == "cpu"
     assert resolve_device("auto", owner="test") == ("cuda" if torch.cuda.is_available() else "cpu")
     for name in ("abacus", "", "cuda:99" if not torch.cuda.is_available() else "xpu"):
-        with pytest.raises(InvalidInputError, match="`device`"):
+        with raises("E-INPUT", "device"):
             resolve_device(name, owner="test")
 
 

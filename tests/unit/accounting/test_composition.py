@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from vecveil.accounting.composition import compose
 from vecveil.accounting.gaussian import GaussianPrivacyLoss
 from vecveil.accounting.two_centre import LaplacePrivacyLoss, PurkayasthaPrivacyLoss
-from vecveil.errors import InvalidInputError
 
 
 def twofold(n: int, r: float, epsilon: np.ndarray, points: int = 2000) -> np.ndarray:
@@ -80,9 +80,9 @@ def test_trade_off_and_mixed_parts() -> None:
 
 
 def test_nothing_and_other_things_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match="`losses`"):
+    with raises("E-INPUT", "losses"):
         compose([])
-    with pytest.raises(InvalidInputError, match="`losses`"):
+    with raises("E-INPUT", "losses"):
         compose([1.0])  # type: ignore[list-item]
-    with pytest.raises(InvalidInputError, match="`times`"):
+    with raises("E-INPUT-RANGE", "times"):
         compose([GaussianPrivacyLoss(1.0, 1.0)], times=0)

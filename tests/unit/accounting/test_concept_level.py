@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from vecveil.accounting.calibration import (
     epsilon_meaning,
     epsilon_of_advantage,
@@ -22,7 +23,6 @@ from vecveil.accounting.total_variation import (
     laplace_total_variation,
 )
 from vecveil.accounting.two_centre import LaplacePrivacyLoss
-from vecveil.errors import CalibrationError, InvalidInputError
 
 DISTANCES = np.random.default_rng(0).uniform(0.05, 0.4, 2_000)
 
@@ -56,13 +56,13 @@ def test_concept_level_counts_pairs() -> None:
 
 def test_bad_distances_and_advantages_are_refused() -> None:
     for bad in (np.array([]), np.array([-1.0]), np.array([np.nan]), np.zeros((2, 2))):
-        with pytest.raises(InvalidInputError, match="`distances`"):
+        with raises("E-INPUT", "distances"):
             concept_level(bad, advantage=lambda d: d)
-        with pytest.raises(InvalidInputError, match="`distances`"):
+        with raises("E-INPUT", "distances"):
             sigma_of_advantage(bad, target_advantage=0.1)
-    with pytest.raises(InvalidInputError, match="`advantage`"):
+    with raises("E-INPUT", "advantage"):
         concept_level(DISTANCES, advantage=lambda d: d + 1)
-    with pytest.raises(InvalidInputError, match="`advantage`"):
+    with raises("E-INPUT", "advantage"):
         concept_level(DISTANCES, advantage=lambda d: d[:3])
 
 
@@ -94,14 +94,12 @@ def test_sigma_of_advantage_meets_its_target() -> None:
 
 def test_no_distance_cannot_be_calibrated() -> None:
     zeros = np.zeros(5)
-    with pytest.raises(
-        CalibrationError, match=r"`distances` must be above 0 at the quantile 0\.95"
-    ):
+    with raises("E-CALIBRATION", "distances"):
         epsilon_of_advantage(zeros, n=3, target_advantage=0.1)
-    with pytest.raises(CalibrationError, match="distance 0"):
+    with raises("E-CALIBRATION", "distances"):
         sigma_of_advantage(zeros, target_advantage=0.1)
     for bad in (0.0, 1.0, -0.1):
-        with pytest.raises(InvalidInputError, match="`target_advantage`"):
+        with raises("E-INPUT-RANGE", "target_advantage"):
             epsilon_of_advantage(DISTANCES, n=3, target_advantage=bad)
 
 

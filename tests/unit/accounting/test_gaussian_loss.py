@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from harness.errors import raises
 from vecveil.accounting.gaussian import (
     GaussianPrivacyLoss,
     analytic_gaussian_sigma,
@@ -89,9 +90,9 @@ def test_extremes() -> None:
 
 
 def test_bad_parameters_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match="`sigma`"):
+    with raises("E-INPUT-RANGE", "sigma"):
         GaussianPrivacyLoss(0.0, 1.0)
-    with pytest.raises(InvalidInputError, match="`distance`"):
+    with raises("E-INPUT", "distance"):
         GaussianPrivacyLoss(1e-200, 1.0)
     for name, arguments in {
         "epsilon": {"epsilon": 0.0, "delta": 0.1, "sensitivity": 1.0},
@@ -100,5 +101,5 @@ def test_bad_parameters_are_refused() -> None:
     }.items():
         with pytest.raises(InvalidInputError, match=f"`{name}`"):
             analytic_gaussian_sigma(**arguments)
-    with pytest.raises(InvalidInputError, match="`distances`"):
+    with raises("E-INPUT", "distances"):
         gaussian_total_variation(-1.0, sigma=1.0)

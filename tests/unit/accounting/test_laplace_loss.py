@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
+from harness.errors import raises
 from vecveil.accounting.total_variation import laplace_total_variation
 from vecveil.accounting.two_centre import LaplacePrivacyLoss
 from vecveil.errors import InvalidInputError
@@ -220,9 +221,9 @@ def test_bad_parameters_are_refused(arguments: tuple[int, float, float], name: s
 
 def test_bad_questions_are_refused() -> None:
     loss = LaplacePrivacyLoss(2, 1.0, 1.0)
-    with pytest.raises(InvalidInputError, match="`alpha`"):
+    with raises("E-INPUT", "alpha"):
         loss.trade_off(1.5)
-    with pytest.raises(InvalidInputError, match="`epsilon`"):
+    with raises("E-INPUT", "epsilon"):
         loss.delta(epsilon=math.nan)
-    with pytest.raises(InvalidInputError, match="`delta`"):
+    with raises("E-INPUT-RANGE", "delta"):
         loss.epsilon(delta=-0.1)

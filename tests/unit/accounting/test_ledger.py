@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from vecveil.accounting.ledger import Ledger
 from vecveil.errors import InvalidInputError, LedgerCapError, LedgerError
 
@@ -61,7 +62,7 @@ def test_the_file_is_its_owners_alone_and_one_file_at_rest(path: Path) -> None:
 def test_a_batch_that_exceeds_the_cap_is_refused_whole(path: Path, batch: list[str]) -> None:
     ledger = Ledger(path, cap=2)
     record(ledger, "a", "a", "b")
-    with pytest.raises(LedgerCapError, match="Nothing was recorded") as caught:
+    with raises("E-LEDGER-CAP") as caught:
         record(ledger, *batch)
     assert caught.value.items == 1
     sent = pickle.loads(pickle.dumps(caught.value))
@@ -77,7 +78,7 @@ def test_the_stored_cap_can_be_tightened_here_and_raised_only_when_asked(path: P
     Ledger(path, cap=2)
     assert Ledger(path, cap=1).cap == 1
     assert Ledger(path).cap == 2
-    with pytest.raises(LedgerError, match="raise_cap=True"):
+    with raises("E-LEDGER", "cap"):
         Ledger(path, cap=3)
     assert Ledger(path).cap == 2
     raised = Ledger(path, cap=3, raise_cap=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.errors import raises
 from vecveil.accounting import ledger_file
 from vecveil.accounting.ledger import Ledger
 from vecveil.errors import LedgerError
@@ -100,7 +101,7 @@ def test_a_forced_change_is_found_at_its_row(path: Path, statement: str, where: 
 def test_a_ledger_without_its_triggers_is_refused(path: Path) -> None:
     with opened(path) as connection:
         connection.execute("DROP TRIGGER events_no_delete")
-    with pytest.raises(LedgerError, match="altered ones"):
+    with raises("E-LEDGER", "path"):
         Ledger(path)
 
 
@@ -115,7 +116,7 @@ def test_a_ledger_with_the_former_hash_chain_still_opens_and_grows(tmp_path: Pat
         ledger.verify()
     with without_triggers(path) as connection:
         connection.execute("UPDATE events SET epsilon = 0.25 WHERE row = 3")
-    with pytest.raises(LedgerError, match="breaks at row 3"):
+    with raises("E-LEDGER", "path"):
         Ledger(path).verify()
 
 
@@ -128,17 +129,17 @@ def test_an_older_copy_or_another_ledger_put_in_place_is_refused(path: Path) -> 
     assert ledger.count("a") == 4
     for replacement in (copy, other):
         os.replace(replacement, path)
-        with pytest.raises(LedgerError, match="Releases recorded since would be forgotten"):
+        with raises("E-LEDGER", "path"):
             ledger.record(["a"], protector=P, epsilon=1.0)
 
 
 def test_a_deleted_ledger_is_not_made_anew_by_an_open_one(path: Path) -> None:
     ledger = Ledger(path)
     path.unlink()
-    with pytest.raises(LedgerError, match="no file"):
+    with raises("E-LEDGER", "path"):
         ledger.record(["a"], protector=P, epsilon=1.0)
     assert not path.exists()
-    with pytest.raises(LedgerError, match="no file"):
+    with raises("E-LEDGER", "path"):
         Ledger(path, create=False)
 
 
@@ -155,17 +156,17 @@ def test_other_files_are_refused_and_left_as_they_are(tmp_path: Path) -> None:
     for name, content in contents.items():
         file = tmp_path / name
         file.write_bytes(content)
-        with pytest.raises(LedgerError, match="`path` must be"):
+        with raises("E-LEDGER", "path"):
             Ledger(file, cap=3)
         assert file.read_bytes() == content, name
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(contents)
 
 
 def test_folders_and_pipes_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(LedgerError, match="a folder"):
+    with raises("E-LEDGER", "path"):
         Ledger(tmp_path)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(LedgerError, match="no regular file"):
+    with raises("E-LEDGER", "path"):
         Ledger(tmp_path / "pipe")
     (tmp_path / "file").write_text("x")
     with pytest.raises(LedgerError):
@@ -187,7 +188,7 @@ def test_links(path: Path) -> None:
 def test_a_newer_version_is_refused(path: Path) -> None:
     with opened(path) as connection:
         connection.execute("PRAGMA user_version = 2")
-    with pytest.raises(LedgerError, match="version 1; got version 2"):
+    with raises("E-LEDGER", "path"):
         Ledger(path)
 
 
@@ -227,7 +228,7 @@ def test_a_cap_that_is_no_number_is_damage(path: Path, value: str) -> None:
         connection.execute("PRAGMA writable_schema = ON")
         connection.execute(put, (sql,))
         connection.execute("PRAGMA writable_schema = RESET")
-    with pytest.raises(LedgerError, match="damaged"):
+    with raises("E-LEDGER", "path"):
         Ledger(path)
 
 
@@ -235,7 +236,7 @@ def test_a_locked_ledger_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(ledger_file, "BUSY_SECONDS", 0.05)
     with opened(path) as connection:
         connection.execute("BEGIN IMMEDIATE")
-        with pytest.raises(LedgerError, match="free for writing"):
+        with raises("E-LEDGER", "path"):
             Ledger(path).record(["a"], protector=P, epsilon=1.0)
         assert Ledger(path).count("a") == 3  # reading goes on
         connection.execute("ROLLBACK")
@@ -264,9 +265,9 @@ def test_a_read_only_ledger_is_read_and_not_written() -> None:
         with unprivileged():
             ledger = Ledger(folder / "one")
             ledger.verify()
-            with pytest.raises(LedgerError, match="writable; got a read-only file or folder"):
+            with raises("E-LEDGER", "path"):
                 ledger.record(["a"], protector=P, epsilon=1.0)
-            with pytest.raises(LedgerError, match="in a folder that you may use"):
+            with raises("E-LEDGER", "path"):
                 Ledger(folder / "new")
             assert ledger.count("a") == 1
         assert [p.name for p in folder.iterdir()] == ["one"]

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from harness.errors import raises
 from vecveil.accounting.ledger import Ledger
-from vecveil.errors import InvalidInputError
 
 CANARY = "zyxwophane"
 P = "a1b2c3"
@@ -76,9 +76,9 @@ def test_the_export_has_one_line_per_release(path: Path, suffix: str) -> None:
 
 def test_an_export_to_a_wrong_place_is_refused(path: Path) -> None:
     ledger = Ledger(path)
-    with pytest.raises(InvalidInputError, match=r"\.csv or \.jsonl"):
+    with raises("E-INPUT", "path"):
         ledger.export(path.with_name("out.txt"))
-    with pytest.raises(InvalidInputError, match="another file than the ledger"):
+    with raises("E-INPUT", "path"):
         ledger.export(path)
     folder = path.with_name("folder.csv")
     folder.mkdir()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
+from harness.errors import raises
 from vecveil.accounting import laplace_total_variation
 from vecveil.accounting.lower_bound_audit import audit_mechanism, count_ties, float32_share
 from vecveil.accounting.lower_bound_declared import (
@@ -129,11 +130,11 @@ def test_bad_audits_are_refused() -> None:
         )
 
     for release in (lambda X, r: X[:1], lambda X, r: X + np.nan):
-        with pytest.raises(InvalidInputError, match="`release`"):
+        with raises("E-INPUT", "release"):
             run(release)
-    with pytest.raises(InvalidInputError, match="`x`"):
+    with raises("E-INPUT", "x"):
         run(lambda X, r: X, first=y)
-    with pytest.raises(InvalidInputError, match="`samples`"):
+    with raises("E-INPUT-RANGE", "samples"):
         run(lambda X, r: X, samples=3)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import integrate
 
+from harness.errors import raises
 from vecveil.accounting.total_variation import purkayastha_total_variation
 from vecveil.accounting.two_centre import PurkayasthaPrivacyLoss
 from vecveil.errors import InvalidInputError
@@ -132,5 +133,5 @@ def test_bad_parameters_are_refused() -> None:
     ):
         with pytest.raises(InvalidInputError, match=f"`{name}`"):
             PurkayasthaPrivacyLoss(*arguments)
-    with pytest.raises(InvalidInputError, match="`angles`"):
+    with raises("E-INPUT", "angles"):
         purkayastha_total_variation([4.0], n=3, epsilon=1.0)  # type: ignore[arg-type]

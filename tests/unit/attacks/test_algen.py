@@ -1,11 +1,12 @@
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from unit.attacks.test_geia import DIMENSION, TINY, _noisy, language, threshold
 from vecveil.attacks.evidence import TextVectors
 from vecveil.attacks.reconstruction.algen import ALGENAttack, align
 from vecveil.attacks.reconstruction.geia import GEIAAttack
-from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.errors import InvalidInputError
 
 FALSE_FAILURE = 1e-6 / 2
 MIX = np.random.default_rng(5).standard_normal((DIMENSION, DIMENSION))
@@ -67,7 +68,7 @@ def test_an_own_encoder_of_another_dimension_needs_no_oracle():
     assert result.details["pairs"] == 108  # nine tenths of the training texts
     assert not result.adaptive
     assert result.estimates["token_f1_of_80"].value > 0.8  # all but "now"
-    with pytest.raises(InvalidInputError, match="encode"):
+    with raises("E-INPUT", "encode"):
         tiny().run(train, test)
 
 
@@ -83,7 +84,7 @@ def test_without_a_corpus_the_decoder_learns_on_the_clean_training_vectors(tmp_p
     kept = tiny(epochs=2).run(train, test, **given, checkpoint=tmp_path)
     assert kept.examples == first.examples
     narrow = TextVectors(test.X[:, :5], test.texts)
-    with pytest.raises(DataFileError, match="dimension"):
+    with raises("E-CHECKPOINT", "checkpoint"):
         tiny(epochs=2).run(train, narrow, release=lambda X, rng: X[:, :5], checkpoint=tmp_path)
 
 
@@ -124,8 +125,8 @@ def test_bad_settings_are_refused(tmp_path, folder):
     for options, match in (({"pairs": ()}, "pairs"), ({"pairs": (0,)}, "pairs")):
         with pytest.raises(InvalidInputError, match=match):
             ALGENAttack(**options)
-    with pytest.raises(DataFileError, match="decoder"):
+    with raises("E-DATA-FILE", "decoder"):
         tiny(tmp_path).run(train, test, release=_noisy)
     narrow = TextVectors(train.X[:, :5], train.texts)
-    with pytest.raises(DataFileError, match="dimension"):
+    with raises("E-DATA-FILE", "decoder"):
         tiny(folder).run(narrow, test, release=lambda X, rng: np.hstack([X, X]))

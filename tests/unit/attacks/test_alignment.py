@@ -5,11 +5,12 @@ import json
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from unit.attacks.planted_maps import evidence, permutation, rotation
 from vecveil.attacks import CandidateVectors, Knowledge, PairedVectors
 from vecveil.attacks.alignment import PermutationAlignment, ProcrustesAlignment, RidgeAlignment
 from vecveil.attacks.unpaired import UnpairedAlignment
-from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.errors import InvalidInputError
 
 PAIRED = [
     PermutationAlignment(pairs=(5, 60)),
@@ -102,17 +103,17 @@ def test_a_checkpoint_is_used_again_and_refuses_what_it_does_not_fit(attack, tmp
     assert first.value == again.value
     assert dict(first.details) == dict(again.details)
     cut = PairedVectors(train.X[:, :5], train.clean)
-    with pytest.raises(DataFileError, match="dimension"):
+    with raises("E-CHECKPOINT", "checkpoint"):
         attack.run(
             cut, CandidateVectors(test.X[:, :5], test.pool, test.truth), checkpoint=tmp_path / "a"
         )
     cut = PairedVectors(train.X, train.clean[:, :5])
-    with pytest.raises(DataFileError, match="clean dimension"):
+    with raises("E-CHECKPOINT", "checkpoint"):
         attack.run(
             cut, CandidateVectors(test.X, test.pool[:, :5], test.truth), checkpoint=tmp_path / "a"
         )
     (tmp_path / "a" / "state.safetensors").write_bytes(b"broken")
-    with pytest.raises(DataFileError, match="cannot be read"):
+    with raises("E-CHECKPOINT", "checkpoint"):
         attack.run(train, test, checkpoint=tmp_path / "a")
 
 

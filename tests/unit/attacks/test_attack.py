@@ -19,7 +19,7 @@ from vecveil.attacks import (
     ladder_attacks,
 )
 from vecveil.attacks.training import Schedule
-from vecveil.errors import DataFileError, InvalidInputError, MissingDependencyError
+from vecveil.errors import InvalidInputError, MissingDependencyError
 
 ATTACKS = [
     LinearAttack(),
@@ -128,27 +128,27 @@ def test_a_checkpoint_is_used_again_and_refuses_what_it_does_not_fit(attack, tmp
         k: pytest.approx(v.value, abs=1e-6) for k, v in again.estimates.items()
     }
     other = LabelledVectors(test.X[:, :5], test.L)
-    with pytest.raises(DataFileError, match="dimension"):
+    with raises("E-CHECKPOINT", "checkpoint"):
         attack.run(train, other, release=lambda X, rng: X[:, :5], checkpoint=tmp_path / "a")
     fewer = [LabelledVectors(d.X, d.L[:, :3]) for d in (train, test)]
-    with pytest.raises(DataFileError, match="tokens"):
+    with raises("E-CHECKPOINT", "checkpoint"):
         attack.run(*fewer, release=_noisy, checkpoint=tmp_path / "a")
     for other_train, options in (
         (LabelledVectors(train.X[::-1], train.L), {}),  # other evidence
         (train, {"rng": 1}),  # another seed
         (train, {"noise_covariance": np.eye(12)}),  # other knowledge
     ):
-        with pytest.raises(DataFileError, match=r"evidence|seed|knowledge"):
+        with raises("E-CHECKPOINT", "checkpoint"):
             attack.run(other_train, test, release=_noisy, checkpoint=tmp_path / "a", **options)
     record = (tmp_path / "a" / "attack.json").read_text()
     for damaged in ("", "[]", '{"schema": "vecveil.attack/1", "identity": [], "values": null}'):
         (tmp_path / "a" / "attack.json").write_text(damaged)
-        with pytest.raises(DataFileError, match="`checkpoint`"):
+        with raises("E-CHECKPOINT", "checkpoint"):
             attack.run(train, test, release=_noisy, checkpoint=tmp_path / "a")
     (tmp_path / "a" / "attack.json").write_text(record)
     state = tmp_path / "a" / "state.safetensors"
     state.write_bytes(state.read_bytes()[:50])
-    with pytest.raises(DataFileError, match="cannot be read"):
+    with raises("E-CHECKPOINT", "checkpoint"):
         attack.run(train, test, release=_noisy, checkpoint=tmp_path / "a")
 
 
@@ -163,7 +163,7 @@ def test_what_another_run_has_begun_is_not_gone_on_with(attack, tmp_path, monkey
         patch.setattr(type(attack), "_fit", stopped)
         with pytest.raises(KeyboardInterrupt):
             attack.run(train, test, checkpoint=tmp_path / "a", show_progress=False)
-    with pytest.raises(DataFileError, match="seed"):
+    with raises("E-CHECKPOINT", "checkpoint"):
         attack.run(train, test, rng=1, checkpoint=tmp_path / "a", show_progress=False)
     assert attack.run(train, test, checkpoint=tmp_path / "a", show_progress=False).value > 0.3
     (tmp_path / "file").write_text("")
@@ -175,13 +175,13 @@ def test_texts_on_both_sides_are_refused():
     train, test = planted(40, seed=0), planted(30, seed=1)
     grouped = LabelledVectors(train.X, train.L, np.arange(40))
     shared = LabelledVectors(test.X, test.L, np.arange(30) + 35)
-    with pytest.raises(InvalidInputError, match="5 groups in both"):
+    with raises("E-INPUT", "test"):
         LinearAttack().run(grouped, shared, show_progress=False)
 
 
 @pytest.mark.parametrize("S", [-np.eye(12), np.triu(np.ones((12, 12)))])
 def test_a_covariance_that_is_none_is_refused(S):
-    with pytest.raises(InvalidInputError, match="`noise_covariance`"):
+    with raises("E-INPUT", "noise_covariance"):
         LinearAttack().run(
             planted(40, seed=0), planted(30, seed=1), release=_noisy, noise_covariance=S
         )

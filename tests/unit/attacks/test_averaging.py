@@ -5,11 +5,11 @@ import hashlib
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from unit.attacks.planted import planted
 from vecveil.attacks import KernelAttack, LabelledVectors, LinearAttack
 from vecveil.attacks.averaging import AveragingAttack, mean_of_releases
 from vecveil.attacks.probes import LinearProbe
-from vecveil.errors import DataFileError, InvalidInputError
 
 SCALE = 1.2
 
@@ -103,20 +103,20 @@ def test_a_checkpoint_is_used_again_and_refuses_another_k(tmp_path, monkeypatch)
     assert dict(first.estimates) == dict(same.estimates)
     monkeypatch.setattr(LinearAttack, "_fit", None)  # whoever learns again fails
     assert AveragingAttack(4).run(train, test, **given).value == first.value
-    with pytest.raises(DataFileError, match="settings"):
+    with raises("E-CHECKPOINT", "checkpoint"):
         AveragingAttack(5).run(train, test, **given)
     other = LabelledVectors(test.X[:, :5], test.L)
     given["release"] = lambda X, rng: X[:, :5]
-    with pytest.raises(DataFileError, match="dimension"):
+    with raises("E-CHECKPOINT", "checkpoint"):
         AveragingAttack(4).run(train, other, **given)
 
 
 def test_bad_settings_are_refused():
-    with pytest.raises(InvalidInputError, match="`k`"):
+    with raises("E-INPUT-RANGE", "k"):
         AveragingAttack(0)
-    with pytest.raises(InvalidInputError, match="`k`"):
+    with raises("E-INPUT-RANGE", "k"):
         mean_of_releases(_fresh, 0)
-    with pytest.raises(InvalidInputError, match=r"`inner`.*probe"):
+    with raises("E-INPUT", "inner"):
         AveragingAttack(2, LinearProbe())
-    with pytest.raises(InvalidInputError, match="tokens"):
+    with raises("E-INPUT", "test"):
         AveragingAttack(2).run(planted(60), planted(60, tokens=5))

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy.stats import chi
 
+from harness.errors import raises
 from vecveil.attacks import CandidateVectors, Knowledge, PairedVectors
 from vecveil.attacks.candidates import CosineMatching, FixedNormMatching, LikelihoodMatching
 from vecveil.attacks.release_model import fit_release_model
-from vecveil.errors import DataFileError, InvalidInputError
 
 ATTACKS = [CosineMatching(), LikelihoodMatching()]
 every_attack = pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
@@ -187,7 +187,7 @@ def test_a_checkpoint_is_used_again_and_refuses_another_dimension(attack, tmp_pa
     again = attack.run(train, test, release=release, checkpoint=tmp_path)
     assert again.value == pytest.approx(first.value, abs=0.02)
     other = _task(RELEASES["reduced"])
-    with pytest.raises(DataFileError, match="dimension"):
+    with raises("E-CHECKPOINT", "checkpoint"):
         attack.run(train, other, release=RELEASES["reduced"], checkpoint=tmp_path)
 
 
@@ -196,9 +196,9 @@ def test_few_pairs_and_candidates_of_another_dimension():
     test = _task(RELEASES["identity"])
     assert 0 <= LikelihoodMatching().run(PairedVectors(clean, clean), test).value <= 1
     wide = CandidateVectors(test.X, np.ones((4, 5)), np.zeros(M, dtype=int))
-    with pytest.raises(InvalidInputError, match=r"`test`.*pool"):
+    with raises("E-INPUT", "test"):
         LikelihoodMatching().run(PairedVectors(clean, clean), wide)
-    with pytest.raises(InvalidInputError, match="`draws`"):
+    with raises("E-INPUT-RANGE", "draws"):
         CosineMatching(draws=1)
 
 
@@ -286,5 +286,5 @@ def test_a_learnt_norm_is_kept_and_a_reduced_release_refused(tmp_path, monkeypat
     again = FixedNormMatching().run(train, test, release=release, checkpoint=tmp_path)
     assert again.details == first.details
     assert again.value == first.value
-    with pytest.raises(InvalidInputError, match=r"`test`.*dimension 12.*dimension 7"):
+    with raises("E-INPUT", "test"):
         FixedNormMatching().run(train, _task(RELEASES["reduced"]), release=RELEASES["reduced"])

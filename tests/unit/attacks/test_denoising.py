@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from unit.attacks.planted import planted
 from vecveil.attacks import (
     Attack,
@@ -22,7 +23,6 @@ from vecveil.attacks.candidates import CosineMatching
 from vecveil.attacks.denoising import Denoised, fit_denoiser
 from vecveil.attacks.probes import LinearProbe, MLPProbe
 from vecveil.attacks.token_inference.neighbours import NearestNeighboursAttack
-from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.metrics.estimates import Estimate
 
 n = 6
@@ -175,7 +175,7 @@ def test_a_state_of_its_own_and_its_progress_are_kept(tmp_path, monkeypatch):
     assert first.value == again.value == 4.0
     assert again.examples == (("a", "b"),)
     (tmp_path / "inner" / "attack.json").unlink()
-    with pytest.raises(DataFileError, match="inner"):
+    with raises("E-CHECKPOINT", "checkpoint"):
         attack.run(train, test, **given)
 
 
@@ -192,13 +192,13 @@ def test_a_checkpoint_is_used_again_and_refuses_what_it_does_not_fit(inner, tmp_
     assert dict(first.estimates) == dict(again_without.estimates)  # a seed gives the same
     monkeypatch.setattr(type(inner), "_fit", None)
     assert Denoised(inner).run(train, test, **given).value == pytest.approx(first.value, abs=1e-6)
-    with pytest.raises(DataFileError, match="settings"):
+    with raises("E-CHECKPOINT", "checkpoint"):
         Denoised(inner, draws=3).run(train, test, **given)
-    with pytest.raises(DataFileError, match="settings"):
+    with raises("E-CHECKPOINT", "checkpoint"):
         Denoised(KernelAttack()).run(train, test, **given)
     other = LabelledVectors(test.X[:, :5], test.L)
     given["release"] = lambda X, rng: X[:, :5]
-    with pytest.raises(DataFileError, match="dimension"):
+    with raises("E-CHECKPOINT", "checkpoint"):
         Denoised(inner).run(train, other, **given)
 
 
@@ -222,7 +222,7 @@ def test_texts_without_the_concept_are_denoised_too():
 
 
 def test_what_the_inner_attack_refuses_is_refused():
-    with pytest.raises(InvalidInputError, match="tokens"):
+    with raises("E-INPUT", "test"):
         Denoised(LinearAttack()).run(planted(60), planted(60, tokens=5))
-    with pytest.raises(InvalidInputError, match="`draws`"):
+    with raises("E-INPUT-RANGE", "draws"):
         Denoised(LinearAttack(), draws=0)

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from unit.attacks.planted import parity, planted
 from vecveil.attacks import EnsembleAttack, FurtherVectors, KernelAttack, LabelledVectors
-from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.errors import DataFileError
 
 
 def _release(X, rng):
@@ -66,5 +67,5 @@ def test_a_checkpoint_is_used_and_refused(tmp_path, monkeypatch):
     assert first.details == again.details
     with pytest.raises(DataFileError):
         attack.run(planted(60, dimension=9), planted(60, dimension=9, seed=1), checkpoint=tmp_path)
-    with pytest.raises(InvalidInputError, match="`rows`"):
+    with raises("E-INPUT-RANGE", "rows"):
         EnsembleAttack(rows=1)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from unit.attacks.planted import parity, planted
 from vecveil.attacks import (
     FurtherKernelAttack,
@@ -11,7 +12,7 @@ from vecveil.attacks import (
     Knowledge,
     LabelledVectors,
 )
-from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.errors import InvalidInputError
 
 
 def _noisy(X, rng):
@@ -61,7 +62,7 @@ def test_material_is_own_texts_in_every_block_and_each_further_text_once():
 
 def test_they_are_refused_where_missing_or_unfit():
     data, test = planted(60), planted(40, seed=1)
-    with pytest.raises(InvalidInputError, match="`further`"):
+    with raises("E-INPUT", "train"):
         FurtherKernelAttack().run(data, test)
     for X, L, weight in [
         (data.X, data.L[:5], np.ones(60)),
@@ -75,7 +76,7 @@ def test_they_are_refused_where_missing_or_unfit():
             FurtherVectors(X, L, weight)
     for more in (FurtherVectors(data.X[:, :5], data.L, np.ones(60)),
                  FurtherVectors(data.X, data.L[:, :5], np.ones(60))):  # fmt: skip
-        with pytest.raises(InvalidInputError, match="`further`"):
+        with raises("E-INPUT", "further"):
             LabelledVectors(data.X, data.L, None, None, more)
 
 
@@ -89,7 +90,7 @@ def test_what_was_made_from_some_texts_can_be_left_out():
     np.testing.assert_array_equal(left.X, more.X[[0, 2, 4, 5]])
     assert further.apart_from(None) is further
     assert further.apart_from(np.array([0, 1, 2, 3, -1])) is None
-    with pytest.raises(InvalidInputError, match="groups"):
+    with raises("E-INPUT", "groups"):
         FurtherVectors(more.X, more.L, np.ones(6), np.arange(5))
 
 
@@ -107,5 +108,5 @@ def test_a_checkpoint_is_of_its_further_texts(tmp_path):
     first = attack.run(_with(data, more), test, checkpoint=tmp_path)
     again = attack.run(_with(data, more), test, checkpoint=tmp_path)
     assert dict(first.estimates) == dict(again.estimates)
-    with pytest.raises(DataFileError, match="evidence"):
+    with raises("E-CHECKPOINT", "checkpoint"):
         attack.run(_with(data, more, 0.4), test, checkpoint=tmp_path)

@@ -5,11 +5,12 @@ from itertools import product
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from vecveil.attacks.evidence import TextVectors
 from vecveil.attacks.reconstruction.decoder import PRESETS, Decoder
 from vecveil.attacks.reconstruction.geia import GEIAAttack
 from vecveil.attacks.reconstruction.tokenisers import Tokeniser
-from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.errors import InvalidInputError
 
 WORDS = ["red", "blue", "cat", "dog", "runs", "sleeps", "here", "there"]
 DIMENSION = 10
@@ -122,12 +123,12 @@ def test_a_checkpoint_is_used_again_and_refuses_what_it_does_not_fit(tmp_path, m
     beams = _run(tiny(epochs=2, beams=3), train, test, checkpoint=tmp_path)
     assert beams.details["beams"] == 3
     narrow = TextVectors(test.X[:, :5], test.texts)
-    with pytest.raises(DataFileError, match="dimension"):
+    with raises("E-CHECKPOINT", "checkpoint"):
         tiny(epochs=2).run(train, narrow, release=lambda X, rng: X[:, :5], checkpoint=tmp_path)
-    with pytest.raises(DataFileError, match="settings"):
+    with raises("E-CHECKPOINT", "checkpoint"):
         _run(tiny(epochs=3), train, test, checkpoint=tmp_path)
     (tmp_path / "decoder.safetensors").write_bytes(b"damaged")
-    with pytest.raises(DataFileError, match="cannot be read"):
+    with raises("E-CHECKPOINT", "checkpoint"):
         _run(tiny(epochs=2), train, test, checkpoint=tmp_path)
 
 
@@ -169,7 +170,7 @@ def test_the_published_recipe_takes_a_pretrained_model_from_a_folder(tmp_path):
     result = GEIAAttack("paper", **options).run(train, test, show_progress=False)
     assert result.name == "geia-paper"
     assert result.details["vocabulary"] == base.tokeniser.size
-    with pytest.raises(DataFileError, match="model"):
+    with raises("E-DATA-FILE", "model"):
         GEIAAttack("paper", model=str(tmp_path / "none"), device="cpu").run(train, test)
     assert (PRESETS["paper"].recipe.epochs, PRESETS["paper"].recipe.batch) == (30, 16)
     assert PRESETS["paper"].recipe.learning_rate == 3e-5
@@ -240,7 +241,7 @@ def test_a_corpus_is_learnt_from_too():
     attack = tiny(epochs=1, corpus=corpus, encode=lambda texts: np.array([x for x, _ in pairs]))
     result = _run(attack, train, test)
     assert result.details["texts"] == 54 + len(corpus)
-    with pytest.raises(InvalidInputError, match="corpus"):
+    with raises("E-INPUT", "corpus"):
         _run(tiny(corpus=[test.texts[0].upper()], encode=len), train, test)
 
 
@@ -288,10 +289,10 @@ def test_a_decoder_of_clean_vectors_is_trained_on_with_released_ones(tmp_path):
     )
     assert scratch.value < 0.5
     assert onward.value > 0.9
-    with pytest.raises(DataFileError, match="decoder"):
+    with raises("E-DATA-FILE", "decoder"):
         tiny(start_from=tmp_path / "none").run(train, test, show_progress=False)
     narrow = TextVectors(test.X[:, :5], test.texts)
-    with pytest.raises(DataFileError, match="dimension"):
+    with raises("E-DATA-FILE", "decoder"):
         tiny(start_from=tmp_path).run(narrow, narrow, show_progress=False)
 
 

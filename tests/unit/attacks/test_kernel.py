@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from sklearn.kernel_ridge import KernelRidge
 
+from harness.errors import raises
 from unit.attacks.planted import parity, planted
 from vecveil.attacks import KernelAttack, Knowledge, LabelledVectors, Session
 from vecveil.attacks.token_inference.kernel import KernelSetting, fit_kernel_ridge
-from vecveil.errors import InvalidInputError
 
 
 def test_parity_is_found():
@@ -45,7 +45,7 @@ def test_many_equal_rows_are_no_trouble():
 
 
 def test_too_few_rows_are_refused():
-    with pytest.raises(InvalidInputError, match="`rows`"):
+    with raises("E-INPUT-RANGE", "rows"):
         KernelAttack(rows=1)
 
 

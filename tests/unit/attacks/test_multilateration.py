@@ -5,12 +5,13 @@ import hashlib
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from unit.attacks.planted import planted
 from vecveil.attacks import LabelledVectors, LinearAttack, MultilaterationAttack, RepeatedVectors
 from vecveil.attacks.averaging import blocks, fit_locator, repeated_releases
 from vecveil.attacks.evidence import Knowledge
 from vecveil.attacks.probes import LinearProbe
-from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.errors import DataFileError
 
 N = 12
 SHIFT = np.random.default_rng(5).standard_normal((N, N))
@@ -142,22 +143,22 @@ def test_rows_and_blocks_cover_every_text():
 
 def test_bad_settings_are_refused():
     train, test = planted(60), planted(60, seed=1)
-    with pytest.raises(InvalidInputError, match="`k`"):
+    with raises("E-INPUT-RANGE", "k"):
         MultilaterationAttack(0)
-    with pytest.raises(InvalidInputError, match=r"`inner`.*probe"):
+    with raises("E-INPUT", "inner"):
         MultilaterationAttack(2, LinearProbe())
-    with pytest.raises(InvalidInputError, match="releases"):
+    with raises("E-INPUT-SHAPE", "releases"):
         RepeatedVectors(test.X, test.L)
     several = RepeatedVectors.of(test.X, test.L, 2, _gaussian, np.random.default_rng(0))
-    with pytest.raises(InvalidInputError, match="finite"):
+    with raises("E-INPUT", "releases"):
         RepeatedVectors(test.X, test.L, releases=np.full_like(several.releases, np.nan))
-    with pytest.raises(InvalidInputError, match="RepeatedVectors"):
+    with raises("E-INPUT", "test"):
         MultilaterationAttack(2).run(train, test, release=_gaussian)
-    with pytest.raises(InvalidInputError, match="2 releases"):
+    with raises("E-INPUT", "test"):
         MultilaterationAttack(2).run(
             train,
             RepeatedVectors.of(test.X, test.L, 3, _gaussian, np.random.default_rng(0)),
             release=_gaussian,
         )
-    with pytest.raises(InvalidInputError, match="oracle"):
+    with raises("E-INPUT", "release"):
         MultilaterationAttack(2).run(LabelledVectors(train.X, train.L), several)

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from unit.attacks.planted import parity, planted
 from vecveil.attacks import LabelledVectors
 from vecveil.attacks.token_inference.neighbours import NearestNeighboursAttack, _nearest, _votes
-from vecveil.errors import DataFileError, InvalidInputError
 
 ATTACK = NearestNeighboursAttack()
 
@@ -87,12 +87,12 @@ def test_a_seed_gives_the_same_result_and_a_checkpoint_is_used_again(tmp_path, m
     monkeypatch.setattr(NearestNeighboursAttack, "_fit", None)  # whoever learns again fails
     assert ATTACK.run(train, test, **given, checkpoint=tmp_path).value == kept.value
     other = LabelledVectors(test.X[:, :5], test.L)
-    with pytest.raises(DataFileError, match="dimension"):
+    with raises("E-CHECKPOINT", "checkpoint"):
         ATTACK.run(train, other, release=lambda X, rng: X[:, :5], checkpoint=tmp_path)
 
 
 def test_bad_settings_and_vocabularies_are_refused():
-    with pytest.raises(InvalidInputError, match="`draws`"):
+    with raises("E-INPUT-RANGE", "draws"):
         NearestNeighboursAttack(draws=0)
-    with pytest.raises(InvalidInputError, match="tokens"):
+    with raises("E-INPUT", "test"):
         ATTACK.run(planted(60), planted(60, tokens=5))

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from unit.attacks.planted import parity, planted
 from vecveil.attacks import LabelledVectors
 from vecveil.attacks.token_inference.neighbours import BayesPosteriorAttack, _logarithms, _share
-from vecveil.errors import DataFileError, InvalidInputError
 
 ATTACK = BayesPosteriorAttack()
 
@@ -100,10 +100,10 @@ def test_a_seed_gives_the_same_result_and_a_checkpoint_is_used_again(tmp_path, m
     monkeypatch.setattr(BayesPosteriorAttack, "_fit", None)  # whoever learns again fails
     assert ATTACK.run(train, test, **given, checkpoint=tmp_path).value == kept.value
     other = LabelledVectors(test.X[:, :5], test.L)
-    with pytest.raises(DataFileError, match="dimension"):
+    with raises("E-CHECKPOINT", "checkpoint"):
         ATTACK.run(train, other, release=lambda X, rng: X[:, :5], checkpoint=tmp_path)
 
 
 def test_bad_settings_are_refused():
-    with pytest.raises(InvalidInputError, match="`draws`"):
+    with raises("E-INPUT-RANGE", "draws"):
         BayesPosteriorAttack(draws=1)

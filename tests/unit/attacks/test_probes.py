@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from vecveil.attacks import LabelledVectors
 from vecveil.attacks.probes import KernelProbe, LinearProbe, MLPProbe
-from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.errors import InvalidInputError
 
 PROBES = [
     LinearProbe(),
@@ -90,7 +91,7 @@ def test_a_checkpoint_is_used_again_and_refuses_another_dimension(probe, tmp_pat
     for name, estimate in first.estimates.items():
         assert again.estimates[name].value == pytest.approx(estimate.value, abs=1e-6)
     other = LabelledVectors(test.X[:, :5], test.L)
-    with pytest.raises(DataFileError, match="dimension"):
+    with raises("E-CHECKPOINT", "checkpoint"):
         probe.run(train, other, release=lambda X, rng: X[:, :5], checkpoint=tmp_path)
 
 
@@ -100,7 +101,7 @@ def test_the_kernel_probe_caps_its_rows_and_is_not_blinded_by_a_wrong_covariance
     assert KernelProbe(rows=300).run(train, test, **given).details["rows"] == 300
     told = KernelProbe(rows=900).run(train, test, noise_covariance=1e9 * np.eye(10), **given)
     assert told.value > 0.85
-    with pytest.raises(InvalidInputError, match="`rows`"):
+    with raises("E-INPUT-RANGE", "rows"):
         KernelProbe(rows=1)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from harness.errors import raises
 from vecveil.attacks.training import (
     TrainingRecipe,
     fit_model,
@@ -19,7 +20,7 @@ from vecveil.attacks.training import (
     seeded,
     weights_of,
 )
-from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.errors import InvalidInputError
 from vecveil.runtime import DeviceMemoryWarning
 
 RECIPE = TrainingRecipe(epochs=3, batch=8, learning_rate=0.02, save_seconds=0, device="cpu")
@@ -140,13 +141,13 @@ t._fit(t._model(), Path(sys.argv[1]), loss_of=loss_of)
 
 def test_another_recipe_or_model_or_a_damaged_file_is_refused(tmp_path):
     _fit(_model(), tmp_path)
-    with pytest.raises(DataFileError, match="same recipe"):
+    with raises("E-CHECKPOINT", "folder"):
         _fit(_model(), tmp_path, TrainingRecipe(epochs=4, batch=8, learning_rate=0.02, device="cpu"))
-    with pytest.raises(DataFileError, match="same recipe"):
+    with raises("E-CHECKPOINT", "folder"):
         _fit(_model(width=7), tmp_path)
     path = tmp_path / "model-training.safetensors"
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(DataFileError, match="cannot be read"):
+    with raises("E-CHECKPOINT", "folder"):
         _fit(_model(), tmp_path)
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
+from harness.errors import raises
 from vecveil.attacks import KernelAttack, LabelledVectors, LinearAttack, TransplantAttack
 from vecveil.attacks.evidence import Knowledge
-from vecveil.errors import InvalidInputError
 
 N_DIM, TOKENS = 24, 6
 RNG = np.random.default_rng(0)
@@ -74,7 +73,7 @@ def test_made_up_rows_are_what_the_page_says() -> None:
 
 def test_without_fits_its_vectors() -> None:
     train = texts(30, 1)
-    with pytest.raises(InvalidInputError, match="`without` must be one row for each of the 30"):
+    with raises("E-INPUT", "without"):
         LabelledVectors(train.X, train.L, None, train.X[:5])
     part = train.take(np.array([3, 4]))
     assert part.without is not None
@@ -85,5 +84,5 @@ def test_without_fits_its_vectors() -> None:
 def test_evidence_without_the_texts_without_the_concept_is_refused() -> None:
     train = texts(30, 1)
     bare = LabelledVectors(train.X, train.L)
-    with pytest.raises(InvalidInputError, match="`without`"):
+    with raises("E-INPUT", "train"):
         TransplantAttack(rows=100).run(bare, texts(40, 5), rng=0)

@@ -8,12 +8,13 @@ from itertools import product
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from vecveil.attacks.evidence import TextVectors
 from vecveil.attacks.reconstruction.vec2text import training
 from vecveil.attacks.reconstruction.vec2text.attack import PRESETS, Preset, Vec2TextAttack
 from vecveil.attacks.reconstruction.vec2text.training import Vec2TextState
 from vecveil.attacks.training import TrainingRecipe
-from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.errors import InvalidInputError
 from vecveil.metrics.reconstruction import token_f1
 
 pytest.importorskip("transformers")
@@ -175,18 +176,18 @@ def test_a_checkpoint_for_other_vectors_settings_or_a_damaged_one_is_refused(fit
     folder, _ = fitted
     train, test = data(test=9)
     narrow = TextVectors(train.X[:, :9], train.texts), TextVectors(test.X[:, :9], test.texts)
-    with pytest.raises(DataFileError, match="one with dimension 9"):
+    with raises("E-CHECKPOINT", "checkpoint"):
         attack(align="ridge").run(*narrow, checkpoint=folder, show_progress=False)
-    with pytest.raises(DataFileError, match="one with settings"):
+    with raises("E-CHECKPOINT", "checkpoint"):
         attack(rounds=0).run(train, test, checkpoint=folder, show_progress=False)
-    with pytest.raises(DataFileError, match="`start_from` must be one for vectors of dimension 9"):
+    with raises("E-DATA-FILE", "start_from"):
         attack(rounds=0, start_from=folder).run(*narrow, show_progress=False)
-    with pytest.raises(DataFileError, match="a folder that this attack has written"):
+    with raises("E-CHECKPOINT", "checkpoint"):
         attack(start_from=tmp_path).run(train, test, show_progress=False)
     shutil.copytree(folder, tmp_path / "cut")
     weights = tmp_path / "cut" / "corrector.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
-    with pytest.raises(DataFileError, match="a folder that this attack has written"):
+    with raises("E-CHECKPOINT", "checkpoint"):
         attack().run(train, test, checkpoint=tmp_path / "cut", show_progress=False)
 
 
@@ -227,7 +228,7 @@ def test_without_an_oracle_a_ridge_stands_for_the_release():
     result = attack(preset).run(train, test, show_progress=False)
     assert result.details["aligned"] is True
     assert result.value > result.estimates["token_f1_of_hypothesis"].value
-    with pytest.raises(InvalidInputError, match="`encode` must be a function that returns shape"):
+    with raises("E-INPUT-SHAPE", "encode"):
         attack(preset, align="none").run(train, test, show_progress=False)
 
 
@@ -271,7 +272,7 @@ def test_an_interrupted_training_goes_on_and_comes_to_the_same_model(
         _interrupted_after(patch, steps, kind)
         with pytest.raises(_StopError):
             run(tmp_path / "parts")
-    with pytest.raises(DataFileError, match="`checkpoint`"):
+    with raises("E-CHECKPOINT", "checkpoint"):
         run(tmp_path / "parts", seed=1)
     if kind == "corrector":  # neither the first network nor its guesses are made again
         with monkeypatch.context() as patch:
@@ -321,11 +322,11 @@ def test_an_encoder_of_another_dimension_is_refused_before_training():
     started = []
     other = Vec2TextAttack(lambda texts: np.zeros((len(texts), DIMENSION + 1)), SHORT, align="none")
     other._fit = lambda *given: started.append(1)
-    with pytest.raises(InvalidInputError, match="`encode` must be a function that returns shape"):
+    with raises("E-INPUT-SHAPE", "encode"):
         other.run(*few, show_progress=False)
     adaptive = Vec2TextAttack(lambda texts: np.zeros((len(texts), DIMENSION + 1)), SHORT)
     adaptive._fit = other._fit
-    with pytest.raises(InvalidInputError, match="`encode` must be a function that returns shape"):
+    with raises("E-INPUT-SHAPE", "encode"):
         adaptive.run(*few, release=lambda X, rng: X, show_progress=False)
     assert not started
 

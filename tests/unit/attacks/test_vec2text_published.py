@@ -7,12 +7,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from harness.errors import raises
 from vecveil.attacks.evidence import TextVectors
 from vecveil.attacks.reconstruction.vec2text.attack import Preset, Vec2TextAttack
 from vecveil.attacks.reconstruction.vec2text.networks import logits_of, write_ids
 from vecveil.attacks.reconstruction.vec2text.published import PublishedCheckpoint, read_published
 from vecveil.attacks.training import TrainingRecipe
-from vecveil.errors import DataFileError
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
@@ -209,7 +209,7 @@ def test_the_attack_takes_published_weights_as_they_are_or_trains_on(tmp_path, t
     assert not list(kept.glob("*.bin"))
     tuned = _attack(start).run(*_data(), show_progress=False)
     assert (tuned.details["hypothesiser_epoch"], tuned.details["corrector_epoch"]) == (1, 1)
-    with pytest.raises(DataFileError, match="`start_from` must be one for vectors of dimension 17"):
+    with raises("E-DATA-FILE", "start_from"):
         _attack(start, rounds=0).run(*_data(17), show_progress=False)
 
 
@@ -246,6 +246,6 @@ class _Evil:
 def test_what_is_no_checkpoint_is_refused(tmp_path, t5, how, capsys):
     folder = _folder(tmp_path, t5, "hypothesiser", _weights(t5[1], "hypothesiser", 2)[0])
     _broken(folder, how)
-    with pytest.raises(DataFileError, match="`hypothesiser` must be a folder with a checkpoint"):
+    with raises("E-CHECKPOINT", "hypothesiser"):
         read_published(PublishedCheckpoint(folder))
     assert "run" not in capsys.readouterr().out

@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 
 import vecveil
+from harness.errors import raises
 from vecveil.attacks import FAMILIES, Attack, KernelAttack, LinearAttack, MLCAttack, MLPAttack
 from vecveil.auditing import AuditResult
 from vecveil.errors import (
-    ConceptError,
     DataFileError,
-    IncompatibleError,
     InvalidInputError,
 )
 from vecveil.report import render_audit
@@ -256,13 +255,13 @@ def test_embeddings_in_place_of_an_encoder(
     assert kept.items() <= {a["name"]: a["value"] for a in result.record["attacks"]}.items()
     missing = {each["attack"] for each in record["skipped"]}  # what needs an encoder
     assert {"substitution-cosine", "unlisted-kernel"} <= missing
-    with pytest.raises(InvalidInputError, match=r"Encode yourself"):
+    with raises("E-INPUT", "encoder"):
         vecveil.audit(loaded, texts, CONCEPT, **OPTIONS)  # an encoder of one's own has no name
 
     class Other(TopicEncoder):
         fingerprint = "another"
 
-    with pytest.raises(IncompatibleError, match="fitted for"):
+    with raises("E-INCOMPATIBLE-ENCODER", "encoder"):
         vecveil.audit(loaded, texts, CONCEPT, encoder=Other(), **OPTIONS)
 
 
@@ -294,25 +293,25 @@ def test_bad_arguments(protector: vecveil.Protector, options: Any, match: str) -
 
 
 def test_embeddings_of_another_dimension(protector: vecveil.Protector) -> None:
-    with pytest.raises(IncompatibleError, match="`embeddings`"):
+    with raises("E-INCOMPATIBLE", "embeddings"):
         vecveil.audit(protector, notes(60, 2), CONCEPT, embeddings=np.zeros((60, 3)), **OPTIONS)
 
 
 def test_too_few_texts(protector: vecveil.Protector) -> None:
-    with pytest.raises(ConceptError, match="at least 20"):
+    with raises("E-CONCEPT-FEW", "texts"):
         vecveil.audit(protector, notes(24, 2), CONCEPT, **OPTIONS)
-    with pytest.raises(ConceptError, match="test texts"):
+    with raises("E-CONCEPT", "texts"):
         vecveil.audit(protector, notes(60, 2), CONCEPT, **OPTIONS)
-    with pytest.raises(ConceptError, match="min_token_count"):
+    with raises("E-CONCEPT", "texts"):
         vecveil.audit(protector, notes(300, 2), CONCEPT, min_token_count=10_000, **OPTIONS)
-    with pytest.raises(ConceptError, match="matches nothing"):
+    with raises("E-CONCEPT-NO-MATCH", "texts"):
         vecveil.audit(protector, ["no such word"] * 300, CONCEPT, **OPTIONS)
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", "null", '{"schema": "x/9"}', "[" * 10**5])
 def test_a_file_that_is_no_audit_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "a.json").write_text(content)
-    with pytest.raises(DataFileError, match="`path`"):
+    with raises("E-DATA-FILE", "path"):
         AuditResult.load(tmp_path / "a.json")
     with pytest.raises(DataFileError):
         AuditResult.load(tmp_path / "missing.json")
@@ -333,9 +332,9 @@ def test_arguments_of_the_wrong_kind(
 def test_things_that_are_no_protector_and_no_concept(protector: vecveil.Protector) -> None:
     texts: Any = notes(60, 2)
     nothing: Any = None
-    with pytest.raises(InvalidInputError, match="`protector`"):
+    with raises("E-INPUT", "protector"):
         vecveil.audit(nothing, texts, CONCEPT, **OPTIONS)
-    with pytest.raises(InvalidInputError, match="`concept`"):
+    with raises("E-INPUT", "concept"):
         vecveil.audit(protector, texts, nothing, **OPTIONS)
 
 
@@ -344,13 +343,13 @@ def test_a_work_folder_that_cannot_be_is_refused_before_anything_is_run(
 ) -> None:
     (tmp_path / "file").write_text("")
     for work in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(InvalidInputError, match="`work`"):
+        with raises("E-INPUT", "work"):
             vecveil.audit(protector, notes(120, 2), CONCEPT, work=work, **OPTIONS)
 
 
 def test_two_groups_are_too_few(protector: vecveil.Protector) -> None:
     ids = [i % 2 for i in range(300)]
-    with pytest.raises(ConceptError, match="three groups"):
+    with raises("E-CONCEPT", "groups"):
         vecveil.audit(protector, notes(300, 2), CONCEPT, groups=ids, **OPTIONS)
 
 

@@ -13,6 +13,7 @@ import pytest
 from scipy.stats import binom
 
 import vecveil
+from harness.errors import raises
 from vecveil.auditing.preview import (
     MOST_TEXTS,
     Preview,
@@ -20,7 +21,7 @@ from vecveil.auditing.preview import (
     WordList,
     practice_texts,
 )
-from vecveil.errors import IncompatibleError, InvalidInputError
+from vecveil.errors import InvalidInputError
 
 DIMENSION = 48
 WORDS = ("asthma", "gout", "malaria", "lupus", "stroke", "eczema", "angina", "obesity")
@@ -249,5 +250,5 @@ def test_too_few_texts_or_words_are_refused(
 
 def test_vectors_of_another_dimension_are_refused(protector: vecveil.Protector) -> None:
     preview = Preview(protector, background(80), WORDS, encode=lambda t: of_words(t)[:, :-1])
-    with pytest.raises(IncompatibleError, match="dimension"):
+    with raises("E-INCOMPATIBLE", "encode"):
         preview.run(["river 1."])

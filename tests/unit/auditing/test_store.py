@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import vecveil
+from harness.errors import raises
 from harness.small_attacks import small_attacks
 from unit.auditing.test_audit import CONCEPT, DRUGS, OPTIONS, TopicEncoder, notes
 from vecveil.auditing.lint import clean_vectors, plaintext_beside
-from vecveil.errors import ConceptError, InvalidInputError
 from vecveil.report import render_audit
 
 
@@ -96,13 +96,13 @@ def test_nothing_is_found_in_noise() -> None:
 
 
 def test_bad_stores() -> None:
-    with pytest.raises(InvalidInputError, match="600 rows, one for each text"):
+    with raises("E-INPUT", "vectors"):
         vecveil.audit_store(X[:-1], TEXTS, CONCEPT, **OPTIONS)
     bad = X.copy()
     bad[3, 4] = np.nan
-    with pytest.raises(InvalidInputError, match="`vectors`"):
+    with raises("E-INPUT-FINITE", "vectors"):
         vecveil.audit_store(bad, TEXTS, CONCEPT, **OPTIONS)
-    with pytest.raises(ConceptError, match="matches nothing"):
+    with raises("E-CONCEPT-NO-MATCH", "texts"):
         vecveil.audit_store(X, ["nothing"] * 600, CONCEPT, **OPTIONS)
 
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import vecveil
+from harness.errors import raises
 from unit.bulk.conftest import DIMENSION
 from vecveil.bulk import ArrowProtection, BulkJob
-from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.protector import Protector
 from vecveil.randomness import NoiseKeys
 
@@ -116,10 +116,10 @@ def test_tables_that_cannot_be_are_refused(keyed: BulkJob, tmp_path: Path) -> No
     protection = ArrowProtection(keyed)
     X = clean()
     X[3, 2] = np.nan
-    with pytest.raises(DataFileError, match="finite"):
+    with raises("E-DATA-FILE", "embeddings"):
         protection(tables(X, fixed(X)))
-    with pytest.raises(InvalidInputError, match="`rows`"):
+    with raises("E-INPUT-TYPE", "rows"):
         protection(X)
     more = tables(clean(), fixed(clean())).append_column("other", fixed(clean()))
-    with pytest.raises(DataFileError, match="may hold clean vectors"):
+    with raises("E-DATA-FILE", "carry"):
         protection(more)

@@ -11,6 +11,7 @@ import pytest
 
 import vecveil
 from harness.command_line import run
+from harness.errors import raises
 from unit.bulk.conftest import DIMENSION, WriteTable
 from vecveil.bulk import MANIFEST, BulkJob, protect_files, verify
 from vecveil.errors import DataFileError
@@ -55,16 +56,16 @@ def test_a_damaged_part_and_a_further_file_are_told_at_once(
     out = tmp_path / "out"
     protected(tmp_path / "a.parquet", out, fresh)
     write_table(out / "part-000077.parquet", 3)
-    with pytest.raises(DataFileError, match=r"part-000077\.parquet"):
+    with raises("E-DATA-FILE", "out"):
         protected(tmp_path / "a.parquet", out, fresh)
     (out / "part-000077.parquet").unlink()
     part = out / "part-000000.parquet"
     part.write_bytes(part.read_bytes()[:-5])
-    with pytest.raises(DataFileError, match=r"another part-000000\.parquet"):
+    with raises("E-DATA-FILE", "out"):
         protected(tmp_path / "a.parquet", out, fresh)
     part.unlink()
     for call in (lambda: protected(tmp_path / "a.parquet", out, fresh), lambda: verify(out)):
-        with pytest.raises(DataFileError, match=r"part-000000\.parquet.*--again"):
+        with raises("E-DATA-FILE", "out"):
             call()
 
 
@@ -74,7 +75,7 @@ def test_other_inputs_are_told_by_what_is_there_already(
     write_table(tmp_path / "in" / "a.parquet", 9)
     protected(tmp_path / "in", tmp_path / "out", fresh)
     write_table(tmp_path / "in" / "b.parquet", 9)
-    with pytest.raises(DataFileError, match="what is here is released already"):
+    with raises("E-DATA-FILE", "out"):
         protected(tmp_path / "in", tmp_path / "out", fresh)
 
 

@@ -9,9 +9,9 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from harness.errors import raises
 from vecveil.bulk.places import Folder, found_files, unchanged
 from vecveil.data.writing import NotWrittenError
-from vecveil.errors import DataFileError
 
 
 class Tagged(MemoryFileSystem):
@@ -95,5 +95,5 @@ def test_a_given_format_takes_files_of_any_name(tmp_path: Path) -> None:
         (tmp_path / name).write_text("text\nx\n")
     found = found_files([str(tmp_path / "*.dat")], {}, format="csv")
     assert [one.name for one in found] == ["a.dat", "b.dat"]
-    with pytest.raises(DataFileError, match="names none"):
+    with raises("E-DATA-FILE", "input"):
         found_files([str(tmp_path / "*.dat")], {})

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from unit.bulk.conftest import WriteTable
 from vecveil.bulk import plan
-from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.errors import DataFileError
 
 
 def spans(parts: list, name: str) -> list[tuple[int, int]]:
@@ -93,13 +94,13 @@ def test_files_that_cannot_be_used_are_named(
 
 
 def test_unusable_arguments() -> None:
-    with pytest.raises(DataFileError, match="names none"):
+    with raises("E-DATA-FILE", "input"):
         plan(["/nowhere/at/all/*.parquet"])
-    with pytest.raises(DataFileError, match="a plain URL"):
+    with raises("E-DATA-FILE", "input"):
         plan(["simplecache::s3://bucket/x.parquet"])
-    with pytest.raises(DataFileError, match="nosuch"):
+    with raises("E-DATA-FILE", "input"):
         plan(["nosuch://bucket/x.parquet"])
-    with pytest.raises(InvalidInputError, match="part_bytes"):
+    with raises("E-INPUT-RANGE", "part_bytes"):
         plan(["x.parquet"], part_bytes=0)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from vecveil.concepts import AnnotatedSpans, Span
 from vecveil.errors import InvalidInputError
 
@@ -59,13 +60,13 @@ def test_refused_rows(row: object, complaint: str) -> None:
 
 
 def test_another_number_of_texts_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="one list for each of 2 texts; got 1"):
+    with raises("E-INPUT", "spans"):
         AnnotatedSpans([[GOOD]]).detect(["secret stays"] * 2)
 
 
 @pytest.mark.parametrize("rows", ["[]", {"a": 1}, 5, None])
 def test_refused_containers(rows: object) -> None:
-    with pytest.raises(InvalidInputError, match="a list of spans for each text"):
+    with raises("E-INPUT-TYPE", "spans"):
         AnnotatedSpans(rows)  # type: ignore[arg-type]
 
 

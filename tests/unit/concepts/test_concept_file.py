@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.errors import raises
 from vecveil.concepts import Concept
 from vecveil.errors import DataFileError, InvalidInputError
 
@@ -114,7 +115,7 @@ BOMB = "a: &a [x, x]\n" + "".join(
     ],
 )
 def test_anchors_aliases_and_merge_keys_are_refused(tmp_path: Path, content: str) -> None:
-    with pytest.raises(DataFileError, match="without anchors") as caught:
+    with raises("E-DATA-FILE", "path") as caught:
         read(tmp_path, content)
     assert "zebra" not in str(caught.value)
 
@@ -127,20 +128,20 @@ def test_quoted_signs_are_terms(tmp_path: Path) -> None:
 def test_a_terms_file_must_be_regular_and_not_too_large(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name in ("pipe", "/dev/zero"):
-        with pytest.raises(DataFileError, match="not a regular file"):
+        with raises("E-DATA-FILE", "terms_file"):
             read(tmp_path, f"name: a\nterms_file: {name}\n")
     with open(tmp_path / "large.txt", "wb") as file:
         file.truncate((64 << 20) + 1)
-    with pytest.raises(DataFileError, match="at most 64 MiB"):
+    with raises("E-DATA-FILE", "terms_file"):
         read(tmp_path, "name: a\nterms_file: large.txt\n")
 
 
 def test_an_empty_terms_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("\n \n")
-    with pytest.raises(DataFileError, match="got an empty one"):
+    with raises("E-DATA-FILE", "terms_file"):
         read(tmp_path, "name: a\nterms_file: t.txt\n")
 
 
 def test_a_missing_file_is_one_error(tmp_path: Path) -> None:
-    with pytest.raises(DataFileError, match="a file that exists"):
+    with raises("E-DATA-FILE", "path"):
         Concept.from_file(tmp_path / "none.yaml")

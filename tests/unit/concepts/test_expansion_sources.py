@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from harness.errors import raises
 from vecveil.concepts import Span
 from vecveil.concepts.expansion import (
     CorpusNeighbourSource,
@@ -102,9 +103,9 @@ def test_a_file_that_is_no_list_is_refused(
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataFileError, match=r"a file that exists; got 'towns\.txt'"):
+    with raises("E-DATA-FILE", "path"):
         WordListSource.from_file(tmp_path / "towns.txt")
-    with pytest.raises(DataFileError, match="not a regular file"):
+    with raises("E-DATA-FILE", "path"):
         WordListSource.from_file(tmp_path)
 
 
@@ -162,7 +163,7 @@ def test_rare_listed_and_far_words_are_no_members() -> None:
 
 
 def test_a_corpus_needs_an_encoder() -> None:
-    with pytest.raises(InvalidInputError, match="given to expand"):
+    with raises("E-INPUT", "encoder"):
         CorpusNeighbourSource(CORPUS).members(context())
 
 
@@ -179,7 +180,7 @@ def test_finds_are_members_by_label_the_most_frequent_first() -> None:
     assert DetectorSource(Capitals(), texts).members(context()) == {"NAME": ["Bob", "Ann", "Cid"]}
     assert DetectorSource(Capitals(), texts, min_count=2).members(context()) == {"NAME": ["Bob"]}
     assert DetectorSource(Capitals(), texts, most=2).members(context()) == {"NAME": ["Bob", "Ann"]}
-    with pytest.raises(InvalidInputError, match="detect"):
+    with raises("E-INPUT-TYPE", "detector"):
         DetectorSource(object(), texts)  # type: ignore[arg-type]
 
 

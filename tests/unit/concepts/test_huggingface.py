@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from harness.errors import raises
 from vecveil.concepts import Concept, HuggingFaceDetector
-from vecveil.errors import InvalidInputError, MissingDependencyError
+from vecveil.errors import MissingDependencyError
 
 transformers = pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
@@ -108,18 +109,18 @@ def test_a_minimum_score_of_one_keeps_nothing(folder: Path) -> None:
 
 
 def test_unknown_types_are_refused_with_the_known_ones(folder: Path) -> None:
-    with pytest.raises(InvalidInputError, match="among CITY, DRUG; got B-DRUG"):
+    with raises("E-INPUT", "entities"):
         Concept.from_entities("x", ["B-DRUG"], engine="huggingface", model=folder)
 
 
 @pytest.mark.parametrize("model", [None, 5])
 def test_a_model_must_be_given(model: object) -> None:
-    with pytest.raises(InvalidInputError, match="the name or folder of a model"):
+    with raises("E-INPUT-TYPE", "model"):
         Concept.from_entities("x", ["A"], engine="huggingface", model=model)
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="a token-classification model with its tokenizer"):
+    with raises("E-INPUT", "model"):
         HuggingFaceDetector(["A"], model=tmp_path)
 
 

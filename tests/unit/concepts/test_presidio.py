@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from harness.errors import raises
 from vecveil.concepts import Concept, PresidioDetector
 from vecveil.errors import InvalidInputError, MissingDependencyError
 
@@ -89,7 +90,7 @@ def test_unknown_types_are_refused_with_the_known_ones() -> None:
 
 
 def test_a_model_that_is_not_installed_is_not_fetched() -> None:
-    with pytest.raises(InvalidInputError, match="an installed spaCy pipeline or its folder"):
+    with raises("E-INPUT", "model"):
         Concept.from_entities("x", ["PERSON"], model="en_core_web_none")
 
 
@@ -112,7 +113,7 @@ def test_a_spacy_pipeline_adds_its_types(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_pipeline_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="a folder that holds a spaCy pipeline"):
+    with raises("E-INPUT", "model"):
         PresidioDetector(["PERSON"], model=str(tmp_path))
 
 
@@ -126,7 +127,7 @@ def test_a_users_engine_is_taken_as_it_is() -> None:
     concept = Concept.from_entities("ward", ["WARD"], model=engine)
     assert [s.label for s in concept.detect(["on ward 12 today"])[0]] == ["WARD"]
     assert concept.describe()["detectors"][0]["model"] == "AnalyzerEngine"
-    with pytest.raises(InvalidInputError, match="one of en; got 'de'"):
+    with raises("E-INPUT-NAME", "language"):
         PresidioDetector(["WARD"], model=engine, language="de")
 
 

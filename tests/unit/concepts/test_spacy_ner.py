@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.errors import raises
 from vecveil.concepts import Concept, SpacyDetector
-from vecveil.errors import InvalidInputError, MissingDependencyError
+from vecveil.errors import MissingDependencyError
 
 spacy = pytest.importorskip("spacy")
 
@@ -61,35 +62,35 @@ def test_a_trained_recogniser_is_found_after_reloading(tmp_path: Path) -> None:
 
 
 def test_unknown_types_are_refused_with_the_known_ones(ruler: Path) -> None:
-    with pytest.raises(InvalidInputError, match="among CITY, DRUG; got PERSON"):
+    with raises("E-INPUT", "entities"):
         Concept.from_entities("x", ["DRUG", "PERSON"], engine="spacy", model=ruler)
 
 
 def test_a_pipeline_without_a_recogniser_is_refused() -> None:
     pipeline = spacy.blank("en")
-    with pytest.raises(InvalidInputError, match="got one with no component"):
+    with raises("E-INPUT", "model"):
         SpacyDetector(["A"], model=pipeline)
     pipeline.add_pipe("sentencizer")
-    with pytest.raises(InvalidInputError, match="got one with sentencizer"):
+    with raises("E-INPUT", "model"):
         SpacyDetector(["A"], model=pipeline)
 
 
 @pytest.mark.parametrize("model", [None, 5])
 def test_a_model_must_be_given(model: object) -> None:
-    with pytest.raises(InvalidInputError, match="the name or folder of a spaCy pipeline"):
+    with raises("E-INPUT-TYPE", "model"):
         Concept.from_entities("x", ["A"], engine="spacy", model=model)
 
 
 def test_a_model_that_is_not_there_is_refused(tmp_path: Path) -> None:
     for model in ("en_core_web_none", tmp_path):
-        with pytest.raises(InvalidInputError, match="a spaCy pipeline that is installed"):
+        with raises("E-INPUT", "model"):
             SpacyDetector(["A"], model=model)
 
 
 def test_a_text_that_is_too_long_is_refused_by_row(ruler: Path) -> None:
     pipeline = spacy.load(ruler)
     pipeline.max_length = 10
-    with pytest.raises(InvalidInputError, match="at most 10 characters long each; got 12 in row 1"):
+    with raises("E-INPUT", "texts"):
         SpacyDetector(["DRUG"], model=pipeline).detect(["short", "secret words"])
 
 

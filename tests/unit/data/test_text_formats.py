@@ -9,8 +9,9 @@ import sys
 
 import pytest
 
+from harness.errors import raises
 from vecveil.data import read_table, read_texts
-from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.errors import InvalidInputError
 
 CANARY = "zebra-7731"
 
@@ -146,7 +147,7 @@ class TestDelimited:
 
     @pytest.mark.parametrize("first", [f"I met {CANARY}", "me@example.org"])
     def test_names_that_occur_twice_are_not_shown_if_they_look_like_data(self, write, first):
-        with pytest.raises(DataFileError, match="1 that occur twice") as caught:
+        with raises("E-DATA-FILE", "path") as caught:
             read_table(write("a.csv", f"{first},{first},text\n1,2,3\n"))
         assert first not in str(caught.value)
 

@@ -28,7 +28,6 @@ from vecveil.databases.locations import in_this_process
 from vecveil.databases.migrating import migrate
 from vecveil.errors import (
     IncompatibleError,
-    InvalidInputError,
     MissingDependencyError,
     StoreError,
 )
@@ -75,18 +74,18 @@ def test_it_answers_as_the_store_does(apart: StoreApart, tmp_path: Path) -> None
 
 
 def test_errors_come_back_as_what_they_are(apart: StoreApart) -> None:
-    with pytest.raises(StoreError, match="a folder that Chroma wrote"):
+    with raises("E-STORE-NOT-FOUND", "location"):
         apart.info()
-    with pytest.raises(InvalidInputError, match="metric"):
+    with raises("E-INPUT-NAME", "metric"):
         apart.create(N, metric="none")
     apart.create(N)  # and it goes on
-    with pytest.raises(StoreError, match="dimension"):
+    with raises("E-STORE", "dimension"):
         apart.create(N + 1)
 
 
 def test_a_field_that_cannot_be_sent_is_one_clear_error(apart: StoreApart) -> None:
     apart.create(N)
-    with pytest.raises(InvalidInputError, match=r"fields.*got datetime.*Leave the field out"):
+    with raises("E-INPUT", "fields"):
         apart.write(rows(when=datetime.datetime(2026, 1, 1)))
     apart.write(rows(size=np.float32(0.5)))  # and it goes on
     assert apart.read(["n3"]).fields[0]["size"] == 0.5
@@ -213,7 +212,7 @@ def test_a_process_that_dies_is_told_and_replaced(apart: StoreApart) -> None:
     apart.create(N)
     assert apart._process is not None
     os.kill(apart._process.pid, signal.SIGKILL)
-    with pytest.raises(StoreError, match="Run again"):
+    with raises("E-STORE", "process"):
         apart.write(rows())
     apart.write(rows())
     assert apart.info().count == ROWS

@@ -17,7 +17,7 @@ import pytest
 from harness.errors import raises
 from vecveil.databases import Batch
 from vecveil.databases.locations import in_this_process
-from vecveil.errors import InvalidInputError, StoreError
+from vecveil.errors import StoreError
 
 
 def batch(count: int, start: int = 0) -> Batch:
@@ -53,7 +53,7 @@ def test_fields_that_chroma_has_no_value_for_are_refused(tmp_path: Path) -> None
     X = np.ones((1, 2), dtype=np.float32)
     with in_this_process(f"chroma:{tmp_path}#notes") as store:
         store.create(2)
-        with pytest.raises(InvalidInputError, match="dict"):
+        with raises("E-INPUT", "fields"):
             store.write(Batch(("a",), X, ({"nested": {"a": 1}},)))
         assert store.info().count == 0
         store.write(Batch(("a",), X, ({"tags": ["x", "y"], "whole": np.int64(3)},)))
@@ -65,16 +65,16 @@ def test_more_collections_than_one_need_a_name(tmp_path: Path) -> None:
         for name in ("notes", "others"):
             client.create_collection(name, embedding_function=None)
     with in_this_process(f"chroma:{tmp_path}") as store:
-        with pytest.raises(StoreError, match="notes, others"):
+        with raises("E-STORE", "location"):
             store.info()
         assert not store.exists()
-        with pytest.raises(InvalidInputError, match="collection"):
+        with raises("E-INPUT", "location"):
             store.create(3)
 
 
 def test_places_that_are_no_database(tmp_path: Path) -> None:
     nothing = in_this_process(f"chroma:{tmp_path / 'nothing'}#a")
-    with pytest.raises(StoreError, match="folder that Chroma wrote"):
+    with raises("E-STORE-NOT-FOUND", "location"):
         nothing.info()
     assert not (tmp_path / "nothing").exists()
     (tmp_path / "chroma.sqlite3").write_bytes(b"not a database at all, " * 100)
@@ -128,9 +128,9 @@ def test_a_server_that_goes_away_and_comes_back(
         first = next(going)
         process.kill()
         process.wait()
-        with pytest.raises(StoreError, match="reading rows"):
+        with raises("E-STORE-DATABASE", "reading rows"):
             next(going)
-        with pytest.raises(StoreError, match="writing rows") as caught:
+        with raises("E-STORE-DATABASE", "writing rows") as caught:
             store.write(batch(3, start=90))
         assert caught.value.__cause__ is None
     with in_this_process(f"chroma:{tmp_path / 'db'}#notes") as store:

@@ -14,7 +14,7 @@ import pytest
 from harness.errors import raises
 from vecveil.databases import Batch, open_store
 from vecveil.databases.faiss import FaissStore
-from vecveil.errors import InvalidInputError, StoreError
+from vecveil.errors import StoreError
 
 X = np.random.default_rng(0).standard_normal((60, 8)).astype(np.float32)
 
@@ -103,7 +103,7 @@ def test_a_crash_between_the_two_files_is_repaired_by_writing_again(
         before = path.read_bytes()
         with monkeypatch.context() as patch:
             patch.setattr(faiss, "write_index", _crash)
-            with pytest.raises(StoreError, match="run again"):
+            with raises("E-STORE-DATABASE", "writing rows"):
                 store.write(batch("c", "d", "e", fields={"n": 2}))
         assert path.read_bytes() == before
         assert sorted(one.name for one in path.parent.iterdir()) == [
@@ -160,7 +160,7 @@ def test_fields_become_json(path: Path) -> None:
         store.create(8)
         store.write(batch("a", fields={"when": datetime.date(2020, 1, 2), "more": [{"x": None}]}))
         assert store.read(["a"]).fields == ({"when": "2020-01-02", "more": [{"x": None}]},)
-        with pytest.raises(StoreError, match="object"):
+        with raises("E-STORE", "fields"):
             store.write(batch("b", fields={"x": object()}))
         assert store.info().count == 1
     lines = Path(f"{path}.jsonl").read_text().splitlines()
@@ -172,7 +172,7 @@ def test_a_damaged_file_and_a_collection_are_refused(path: Path) -> None:
     with FaissStore(str(path)) as store, pytest.raises(StoreError) as caught:
         store.info()
     assert caught.value.__suppress_context__
-    with pytest.raises(InvalidInputError, match="faiss:FILE"):
+    with raises("E-INPUT", "location"):
         open_store(f"faiss:{path}#notes")
 
 

@@ -15,6 +15,7 @@ import pytest
 import harness.migrating_process as migrating_process
 import vecveil
 from harness.command_line import CANARY, SECRET, environment
+from harness.errors import raises
 from harness.folder_store import FolderStore, filled
 from vecveil.accounting import Ledger
 from vecveil.databases import Batch
@@ -27,11 +28,7 @@ from vecveil.databases.migrating import (
 )
 from vecveil.databases.state import MigrationState, locked, read_state
 from vecveil.errors import (
-    IncompatibleError,
-    InvalidInputError,
-    LedgerCapError,
     StoreError,
-    VecveilError,
 )
 from vecveil.protector.policy import ReleasePolicy
 
@@ -317,13 +314,13 @@ def test_going_on_is_refused_with_anything_else(
             StoreError, match=f"`{param}` must be that of the migration that is under way"
         ):
             copy(source, dest, **({"policy": policy, "state": state} | change))
-    with pytest.raises(StoreError, match="empty; got 10 rows"):
+    with raises("E-STORE", "dest"):
         copy(source, dest, policy, tmp_path / "another.json")
     lost = dest.file_of("r0001").read_bytes()
     dest.file_of("r0001").unlink()
     for one in ("r0007", "r0008", "r0009"):
         dest.file_of(one).unlink()
-    with pytest.raises(StoreError, match="with 7 rows or up to 7 more; got 6 rows"):
+    with raises("E-STORE", "dest"):
         copy(source, dest, policy, state)
     dest.file_of("r0001").write_bytes(lost)
     strangers = tuple(f"s{i}" for i in range(20))
@@ -334,14 +331,12 @@ def test_going_on_is_refused_with_anything_else(
             tuple({} for _ in strangers),
         )
     )
-    with pytest.raises(StoreError, match="Another program"):
+    with raises("E-STORE", "dest"):
         copy(source, dest, policy, state)
     for one in strangers:
         dest.file_of(one).unlink()
     source.write(Batch(("zz",), clean[:1], ({},)))
-    with pytest.raises(
-        StoreError, match="left alone while it is copied, with 50 rows; got 51 rows"
-    ):
+    with raises("E-STORE", "source"):
         copy(source, dest, policy, state)
     source.file_of("zz").unlink()
     assert copy(source, dest, policy, state).verification.ok
@@ -358,7 +353,7 @@ def test_a_source_that_changes_meanwhile_is_noticed(
             source.write(Batch(("zz",), clean[:1], ({},)))
 
     dest.before_row = grow
-    with pytest.raises(StoreError, match="51 rows"):
+    with raises("E-STORE", "source"):
         copy(source, dest, policy, tmp_path / "s.json")
 
 
@@ -371,9 +366,7 @@ def test_bad_rows_are_counted_and_refused_or_left_out(
     X[9, 0] = np.inf
     source = filled(tmp_path / "source", X)
     dest, policy = FolderStore(tmp_path / "dest"), ReleasePolicy(protector)
-    with pytest.raises(
-        StoreError, match=r"3 bad rows of 50 \(1 without a vector, 2 with NaN or infinity\)"
-    ) as caught:
+    with raises("E-STORE", "source") as caught:
         copy(source, dest, policy, tmp_path / "s.json")
     assert "r000" not in str(caught.value)
     assert not dest.exists()
@@ -416,9 +409,7 @@ def test_rows_that_the_protector_does_not_take_are_found_before_anything_is_writ
     X[-1] = row  # in the last batch
     source, dest = filled(tmp_path / "source", X), FolderStore(tmp_path / "dest")
     policy = ReleasePolicy(protector)
-    with pytest.raises(
-        StoreError, match=r"1 bad rows of 50 \(1 that the protector does not take"
-    ) as caught:
+    with raises("E-STORE", "source") as caught:
         copy(source, dest, policy, tmp_path / "s.json")
     assert "protected already" in str(caught.value)
     assert not dest.exists()
@@ -432,18 +423,18 @@ def test_a_source_that_cannot_be_copied_is_refused(
 ) -> None:
     policy, dest = ReleasePolicy(protector), FolderStore(tmp_path / "dest")
     short = filled(tmp_path / "short", clean[:, :5])
-    with pytest.raises(IncompatibleError, match="dimension 5"):
+    with raises("E-INCOMPATIBLE", "protector"):
         copy(short, dest, policy, tmp_path / "s.json")
     empty = FolderStore(tmp_path / "empty")
     with pytest.raises(StoreError, match="not there"):
         copy(empty, dest, policy, tmp_path / "s.json")
     empty.create(N)
-    with pytest.raises(StoreError, match="an empty one"):
+    with raises("E-STORE", "source"):
         copy(empty, dest, policy, tmp_path / "s.json")
     good = filled(tmp_path / "good", clean)
-    with pytest.raises(StoreError, match="the source itself"):
+    with raises("E-STORE", "dest"):
         copy(good, dest, policy, tmp_path / "s.json", names=("good", "good"))
-    with pytest.raises(InvalidInputError, match=r"`drop` must be a field of the source \(none\)"):
+    with raises("E-INPUT", "drop"):
         copy(good, dest, policy, tmp_path / "s.json", options=MigrationOptions(drop=("texd",)))
 
     class Twice(FolderStore):
@@ -453,7 +444,7 @@ def test_a_source_that_cannot_be_copied_is_refused(
             for batch in super().batches(size, after=after):
                 yield Batch((*batch.ids[:-1], "twice"), batch.vectors, batch.fields, batch.cursor)
 
-    with pytest.raises(StoreError, match="8 rows that share theirs"):
+    with raises("E-STORE", "source"):
         copy(Twice(good.folder), dest, policy, tmp_path / "s.json")
     assert not dest.exists()
 
@@ -504,7 +495,7 @@ def test_a_ledger_counts_each_row(
             copy(source, dest, policy, state)
         dest.before_row = lambda rows: None
         if key is None:
-            with pytest.raises(LedgerCapError, match="14 of 50 rows are copied"):
+            with raises("E-LEDGER-CAP"):
                 copy(source, dest, policy, state)
         else:
             assert copy(source, dest, policy, state).verification.ok
@@ -515,7 +506,7 @@ def test_two_at_once_are_refused(
     source: FolderStore, protector: vecveil.Protector, tmp_path: Path
 ) -> None:
     state = tmp_path / "s.json"
-    with locked(state), pytest.raises(StoreError, match="one that another process writes to"):
+    with locked(state), raises("E-STORE", "dest"):
         copy(source, FolderStore(tmp_path / "dest"), ReleasePolicy(protector), state)
     assert copy(
         source, FolderStore(tmp_path / "dest"), ReleasePolicy(protector), state
@@ -535,7 +526,7 @@ def test_a_store_that_keeps_directions_is_compared_by_direction(
     broken.write = lambda batch: write(  # type: ignore[method-assign]
         Batch(batch.ids, np.round(batch.vectors, 2), batch.fields)
     )
-    with pytest.raises(StoreError, match="another direction"):
+    with raises("E-STORE", "dest"):
         copy(source, broken, policy, tmp_path / "b.json", names=("source", "broken"))
 
 
@@ -546,7 +537,7 @@ def test_a_method_that_rewrites_texts_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ReleasePolicy, "rewrites_texts", True)
-    with pytest.raises(InvalidInputError, match="rewrites texts"):
+    with raises("E-INPUT", "protector"):
         copy(source, FolderStore(tmp_path / "dest"), ReleasePolicy(protector), tmp_path / "s.json")
 
 
@@ -558,7 +549,7 @@ def test_a_damaged_state_is_refused(
 ) -> None:
     state = tmp_path / "s.json"
     state.write_bytes(content)
-    with pytest.raises(VecveilError, match=r"`state` must be a file of schema vecveil.migration/1"):
+    with raises("E-DATA-FILE", "state"):
         copy(source, FolderStore(tmp_path / "dest"), ReleasePolicy(protector), state)
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from pymilvus import MilvusClient
 
+from harness.errors import raises
 from vecveil.databases import Batch, open_store
 from vecveil.databases.milvus import MilvusStore, _literal
-from vecveil.errors import InvalidInputError, StoreError
 
 X = np.random.default_rng(0).standard_normal((40, 4)).astype(np.float32)
 
@@ -44,11 +44,11 @@ def test_a_collection_of_somebody_elses(path: Path, client: MilvusClient) -> Non
         store.write(Batch(("-5", "99"), X[1:3], ({"year": 8}, {})))
         assert np.array_equal(store.read(["99", "-5"]).vectors, X[[2, 1]])
         assert store.info().count == 41
-        with pytest.raises(InvalidInputError, match="whole numbers"):
+        with raises("E-INPUT", "ids"):
             store.write(Batch(("a",), X[:1], ({},)))
-        with pytest.raises(InvalidInputError, match="whole numbers"):
+        with raises("E-INPUT", "ids"):
             store.read(["a"])
-        with pytest.raises(StoreError, match="Rename"):
+        with raises("E-STORE", "fields"):
             store.write(Batch(("1",), X[:1], ({"vec": [0.0] * 4},)))
 
 
@@ -62,7 +62,7 @@ def test_an_answer_in_another_order_is_refused(path: Path, monkeypatch: pytest.M
             return query(*given, **more)[::-1]
 
         monkeypatch.setattr(store, "_query", turned)
-        with pytest.raises(StoreError, match="in the order of its keys"):
+        with raises("E-STORE", "database"):
             list(store.batches())
 
 
@@ -88,7 +88,7 @@ def test_other_vectors_and_dead_servers_are_refused(path: Path, client: MilvusCl
     schema.add_field("a", DataType.FLOAT_VECTOR, dim=4)
     schema.add_field("b", DataType.FLOAT_VECTOR, dim=4)
     client.create_collection("two", schema=schema)
-    with MilvusStore(str(path), "two") as store, pytest.raises(StoreError, match="single field"):
+    with MilvusStore(str(path), "two") as store, raises("E-STORE", "collection"):
         store.info()
-    with open_store(f"milvus:{path}") as store, pytest.raises(StoreError, match="KIND:WHERE#NAME"):
+    with open_store(f"milvus:{path}") as store, raises("E-STORE", "location"):
         store.info()

@@ -12,13 +12,14 @@ import pytest
 
 import vecveil
 from harness.command_line import CANARY, SECRET
+from harness.errors import raises
 from harness.folder_store import FolderStore, filled
 from vecveil.databases import Batch
 from vecveil.databases.fields import OTHERS, FieldTally, carried, kind_of, leaves, matches
 from vecveil.databases.scanning import Scan, scan
 from vecveil.databases.signs import signs_of_protection
 from vecveil.databases.survey import EqualRows, Reservoir, Survey
-from vecveil.errors import InvalidInputError, StoreError
+from vecveil.errors import StoreError
 
 N = 24
 
@@ -276,7 +277,7 @@ def test_limits_and_empty_stores(tmp_path: Path) -> None:
     empty.create(N)
     seen = scan(empty)
     assert (codes(seen), seen.to_record()["sample"]["rows"]) == ({"empty": "info"}, 0)
-    with pytest.raises(InvalidInputError, match="sample"):
+    with raises("E-INPUT-RANGE", "sample"):
         scan(store, sample=0)
 
 

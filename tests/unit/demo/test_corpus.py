@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from harness.errors import raises
 from vecveil.demo.corpus import (
     CONCEPT_FILE,
     DOMAINS,
@@ -23,7 +24,7 @@ from vecveil.demo.corpus import (
     main,
     save_notes,
 )
-from vecveil.errors import DataFileError, MissingDependencyError
+from vecveil.errors import MissingDependencyError
 
 LABELS = {
     "CONDITION", "DRUG", "PERSON", "LOCATION", "ORGANISATION",
@@ -210,9 +211,9 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     for name, data in cases.items():
         path = tmp_path / name
         path.write_bytes(data)
-        with pytest.raises(DataFileError, match="load_notes: `path` must be"):
+        with raises("E-DATA-FILE", "path"):
             load_notes(path)
-    with pytest.raises(DataFileError, match="FileNotFoundError"):
+    with raises("E-DATA-FILE", "path"):
         load_notes(tmp_path / "missing")
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from unit.encoders.conftest import build_tiny, library_modules
 from vecveil.encoders import as_text_encoder, load_encoder
-from vecveil.errors import InvalidInputError
 
 
 def library_vectors(folder: Path, texts: list[str], **options: object) -> np.ndarray:
@@ -84,7 +84,7 @@ def test_an_object_in_half_precision_is_run_as_it_is(tiny_folder: Path) -> None:
     encoder = as_text_encoder(model, cache=None)
     assert encoder.precision == "native"
     assert encoder.encode(["the dog"]).dtype == np.float32
-    with pytest.raises(InvalidInputError, match=r"model\.float\(\)"):
+    with raises("E-INPUT", "precision"):
         as_text_encoder(model, cache=None, precision="fp32")
 
 
@@ -123,16 +123,16 @@ def test_no_texts_give_no_rows(tiny_folder: Path) -> None:
 
 def test_a_lone_surrogate_is_refused_by_position(tiny_folder: Path) -> None:
     encoder = load_encoder(tiny_folder, cache=None)
-    with pytest.raises(InvalidInputError, match="position 1") as caught:
+    with raises("E-INPUT", "texts") as caught:
         encoder.encode(["fine", "secretword\ud800"])
     assert "secretword" not in str(caught.value)
 
 
 def test_a_bare_string_is_refused(tiny_folder: Path) -> None:
     encoder = load_encoder(tiny_folder, cache=None)
-    with pytest.raises(InvalidInputError, match="sequence of strings"):
+    with raises("E-INPUT-TYPE", "texts"):
         encoder.encode("text")
-    with pytest.raises(InvalidInputError, match="sequence of strings"):
+    with raises("E-INPUT-TYPE", "texts"):
         next(encoder.encode_chunks("text"))
 
 

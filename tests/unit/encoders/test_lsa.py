@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from vecveil.encoders import LsaEncoder, as_text_encoder, load_encoder
-from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.errors import DataFileError
 
 WORDS = [f"word{chr(97 + i)}" for i in range(26)]
 
@@ -114,13 +115,13 @@ def test_damaged_folders_are_refused_without_a_term(fitted: LsaEncoder, tmp_path
 
 
 def test_refuses_what_cannot_be_fitted() -> None:
-    with pytest.raises(InvalidInputError, match="`dimension` must be below the texts"):
+    with raises("E-INPUT", "dimension"):
         LsaEncoder.fit(made_texts(20), dimension=20)
-    with pytest.raises(InvalidInputError, match="terms in 2 of them"):
+    with raises("E-INPUT", "dimension"):
         LsaEncoder.fit([f"alone{i}" for i in range(50)], dimension=5)
-    with pytest.raises(InvalidInputError, match="ngrams"):
+    with raises("E-INPUT-RANGE", "ngrams"):
         LsaEncoder.fit(made_texts(), dimension=5, ngrams=3)
-    with pytest.raises(InvalidInputError, match="folder of the saved LsaEncoder"):
+    with raises("E-INPUT", "name"):
         load_encoder("lsa")
 
 

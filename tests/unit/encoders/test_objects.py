@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from vecveil.encoders import Encoder, TextEncoder, as_text_encoder, load_encoder
 from vecveil.encoders.protocol import checked_vectors
 from vecveil.errors import InvalidInputError
@@ -69,7 +70,7 @@ def test_an_encoder_that_changed_under_its_fingerprint_is_refused(tmp_path: Path
         return np.ones((len(texts), 2))
 
     as_text_encoder(Lengths(), fingerprint="same", cache=tmp_path).encode(["one"])
-    with pytest.raises(InvalidInputError, match="dimension"):
+    with raises("E-INPUT", "fingerprint"):
         as_text_encoder(two, fingerprint="same", cache=tmp_path).encode(["one", "two"])
 
 
@@ -97,7 +98,7 @@ def test_the_dimension_must_stay() -> None:
     encoder = as_text_encoder(lambda texts: np.ones((len(texts), next(widths))))
     encoder.encode(["a"])
     encoder.encode(["b"])
-    with pytest.raises(InvalidInputError, match="dimension 2 every time; got dimension 3"):
+    with raises("E-INPUT", "encode"):
         encoder.encode(["c"])
 
 
@@ -114,18 +115,18 @@ def test_tensors_are_taken() -> None:
 
 
 def test_other_objects_and_options_are_refused(tiny_folder: Path) -> None:
-    with pytest.raises(InvalidInputError, match=r"\.encode"):
+    with raises("E-INPUT-TYPE", "encoder"):
         load_encoder(3)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="got nonsense"):
+    with raises("E-INPUT", "options"):
         load_encoder(Lengths(), nonsense=1)
-    with pytest.raises(InvalidInputError, match="got nonsense"):
+    with raises("E-INPUT", "options"):
         load_encoder(tiny_folder, nonsense=1)
-    with pytest.raises(InvalidInputError, match="fingerprint"):
+    with raises("E-INPUT-TYPE", "fingerprint"):
         as_text_encoder(Lengths(), fingerprint="")
     for wrong in (0, -1, 2.5, True):
         with pytest.raises(InvalidInputError, match="batch_size"):
             load_encoder(tiny_folder, batch_size=wrong)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="precision"):
+    with raises("E-INPUT", "precision"):
         load_encoder(tiny_folder, precision="int8")
-    with pytest.raises(InvalidInputError, match="device"):
+    with raises("E-INPUT", "device"):
         load_encoder(tiny_folder, device="abacus")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import vecveil
+from harness.errors import raises
 from harness.http_encoder import embedding_server
 from vecveil.encoders import load_encoder
 from vecveil.encoders.protocol import (
@@ -16,7 +17,7 @@ from vecveil.encoders.protocol import (
     probe_cosines,
     probe_distance,
 )
-from vecveil.errors import IncompatibleError, InvalidInputError
+from vecveil.errors import InvalidInputError
 from vecveil.protector import EncoderInfo
 
 
@@ -63,7 +64,7 @@ def test_a_protector_knows_its_encoder_behind_a_server(tmp_path: Path) -> None:
         protector.check_encoder(load_encoder(f"{url}#anything", cache=None))
     with (
         embedding_server() as (url, _),
-        pytest.raises(IncompatibleError, match="fit a new protector"),
+        raises("E-INCOMPATIBLE-ENCODER", "encoder"),
     ):
         protector.check_encoder(load_encoder(f"{url}#anything", cache=None))
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from harness.errors import raises
 from vecveil.encoders import load_encoder, loading
-from vecveil.errors import InvalidInputError, MissingDependencyError
+from vecveil.errors import MissingDependencyError
 
 
 def test_a_folder_is_named_without_its_path(tiny_folder: Path) -> None:
@@ -21,19 +22,19 @@ def test_a_folder_is_named_without_its_path(tiny_folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["./no-such-folder", "/no/such/folder", "", "a/b/c"])
 def test_a_folder_that_is_not_there(name: str) -> None:
-    with pytest.raises(InvalidInputError, match="folder that is not there"):
+    with raises("E-INPUT", "name"):
         load_encoder(name)
 
 
 def test_a_folder_without_a_model(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match=r"neither modules\.json"):
+    with raises("E-INPUT", "name"):
         load_encoder(tmp_path)
 
 
 def test_a_damaged_model(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{", encoding="utf-8")
     (tmp_path / "modules.json").write_text("[", encoding="utf-8")
-    with pytest.raises(InvalidInputError, match="Loading it failed"):
+    with raises("E-INPUT", "name"):
         load_encoder(tmp_path)
 
 
@@ -42,7 +43,7 @@ def test_offline_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError("no route")
 
     monkeypatch.setattr(loading, "_ask_hub", unreachable)
-    with pytest.raises(InvalidInputError, match=r"no route.*pass the folder; 'minilm' needs no"):
+    with raises("E-INPUT", "name"):
         load_encoder("somebody/some-model-that-is-not-cached")
 
 
@@ -51,7 +52,7 @@ def test_switched_off_hub_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(loading, "_ask_hub", lambda *_: pytest.fail("the hub was asked"))
-    with pytest.raises(InvalidInputError, match="HF_HUB_OFFLINE"):
+    with raises("E-INPUT", "name"):
         load_encoder("somebody/some-model-that-is-not-cached")
 
 

@@ -11,8 +11,9 @@ import pytest
 
 import vecveil
 from harness.bulk_tables import laplace_file, table_of
+from harness.errors import raises
 from vecveil.bulk import ArrowProtection, BulkJob
-from vecveil.errors import DataFileError, InvalidInputError, KeyFileError, ReleaseError
+from vecveil.errors import KeyFileError
 from vecveil.integrations import workers
 from vecveil.integrations.workers import Sealed, anywhere, batch_job, protect_batch
 
@@ -57,10 +58,10 @@ def test_a_job_does_not_depend_on_the_folder_or_on_a_later_key(
 def test_keys_and_unknown_options_are_refused(laplace: Path, tmp_path: Path) -> None:
     keys = vecveil.NoiseKeys.create(tmp_path / "noise.key", "k")
     for secret in (keys, keys.key(), b"secret"):
-        with pytest.raises(InvalidInputError, match="stored, and spilled"):
+        with raises("E-INPUT", "key"):
             batch_job(laplace, {"id_column": "id", "key": secret}, owner="test")
     for name in ("protector", "format", "delimiter", "colour"):
-        with pytest.raises(InvalidInputError, match="`options`"):
+        with raises("E-INPUT-NAME", "options"):
             batch_job(laplace, {name: "x"}, owner="test")
 
 
@@ -69,14 +70,14 @@ def test_only_our_own_errors_leave_a_worker(laplace: Path, monkeypatch: pytest.M
     X = np.ones((3, DIMENSION))
     assert protect_batch(job, table_of(X)).num_rows == 3
     X[1, 1] = np.nan
-    with pytest.raises(DataFileError, match="finite"):
+    with raises("E-DATA-FILE", "embeddings"):
         protect_batch(job, table_of(X))
 
     def quote(self: ArrowProtection, rows: pa.Table) -> None:
         raise ValueError(f"cannot use {rows.to_pylist()}")
 
     monkeypatch.setattr(ArrowProtection, "__call__", quote)
-    with pytest.raises(ReleaseError, match="the error ValueError") as caught:
+    with raises("E-RELEASE", "rows") as caught:
         protect_batch(job, table_of(X))
     assert "item-0" not in str(caught.value)
     assert caught.value.__suppress_context__

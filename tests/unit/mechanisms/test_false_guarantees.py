@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import vecveil
+from harness.errors import raises
 from harness.token_data import token_data
-from vecveil.errors import InvalidInputError
 from vecveil.mechanisms import Before, Gaussian, Laplace, LdpGaussian, Purkayastha, Step
 from vecveil.metrics import SimilarityTask
 from vecveil.protector import Protector
@@ -62,7 +62,7 @@ def test_short_rows_have_a_direction_too(size: float) -> None:
 
 
 def test_local_dp_says_that_a_long_row_is_too_long() -> None:
-    with pytest.raises(InvalidInputError, match="norm at most 1"):
+    with raises("E-INPUT", "X"):
         LdpGaussian(N, 20.0, 1e-6).protect(np.full((1, N), 1e200))
 
 
@@ -82,7 +82,7 @@ def test_a_target_and_int8_without_a_range_go_together(options: dict[str, str]) 
 
 @pytest.mark.parametrize("value", ["truncate:inf", "truncate:nan", "truncate:-inf"])
 def test_numbers_that_are_none_are_refused_by_name(value: str) -> None:
-    with pytest.raises(InvalidInputError, match="`truncate`"):
+    with raises("E-INPUT-RANGE", "truncate"):
         vecveil.fit_pairs(*DATA.arguments(), method="laplace", epsilon=30.0, postprocess=value)
 
 
@@ -95,7 +95,7 @@ BAD_MATRICES = {
 
 @pytest.mark.parametrize("kind", BAD_MATRICES)
 def test_a_projection_that_does_not_fit_is_refused_by_name(kind: str) -> None:
-    with pytest.raises(InvalidInputError, match=r"`postprocess`|`matrix`"):
+    with raises("E-INPUT", "postprocess"):
         vecveil.fit_pairs(
             *DATA.arguments(), method="laplace", epsilon=30.0,
             postprocess=[Step("project", matrix=BAD_MATRICES[kind])],  # type: ignore[arg-type]

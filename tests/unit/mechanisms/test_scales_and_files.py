@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from harness.policies import crafter
 from vecveil.errors import InvalidInputError
 from vecveil.mechanisms import (
@@ -44,7 +45,7 @@ def test_scales_out_of_range_are_refused_by_name(value: Any) -> None:
 
 @pytest.mark.parametrize("value", [1.0, 2.5, 1, 10])
 def test_a_delta_of_one_or_more_is_refused(value: float) -> None:
-    with pytest.raises(InvalidInputError, match="`delta`"):
+    with raises("E-INPUT-RANGE", "delta"):
         LdpGaussian(N, 1.0, value)
 
 

@@ -3,6 +3,7 @@ import pytest
 from scipy.stats import binom, norm
 from sklearn.metrics import roc_auc_score
 
+from harness.errors import raises
 from vecveil.errors import InvalidInputError
 from vecveil.metrics.detection import advantage, auc, detection_metrics, tpr_at_fpr
 from vecveil.metrics.estimates import clopper_pearson
@@ -185,12 +186,12 @@ def test_wrong_input_is_refused(test, known, match):
 
 @pytest.mark.parametrize("rate", [0.0, 1.0, -0.1, 2])
 def test_a_wrong_rate_is_refused(rate):
-    with pytest.raises(InvalidInputError, match="`false_positive_rate`"):
+    with raises("E-INPUT-RANGE", "false_positive_rate"):
         tpr_at_fpr(*GOOD, *GOOD, false_positive_rate=rate)
 
 
 def test_wrong_groups_are_refused():
-    with pytest.raises(InvalidInputError, match="`groups`"):
+    with raises("E-INPUT", "groups"):
         advantage(*GOOD, *GOOD, [1])
-    with pytest.raises(InvalidInputError, match="`groups`"):
+    with raises("E-INPUT", "groups"):
         tpr_at_fpr(*GOOD, *GOOD, [1], false_positive_rate=0.5)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta, binom, binomtest, pearsonr, t
 
-from vecveil.errors import InvalidInputError
+from harness.errors import raises
 from vecveil.metrics.estimates import (
     clopper_pearson,
     cluster_bootstrap,
@@ -20,7 +20,7 @@ def test_clopper_pearson_equals_scipy(successes, trials):
 
 
 def test_clopper_pearson_refuses_more_successes_than_trials():
-    with pytest.raises(InvalidInputError, match="`successes`"):
+    with raises("E-INPUT-RANGE", "successes"):
         clopper_pearson(4, 3)
 
 
@@ -86,12 +86,12 @@ def test_bootstrap_is_the_same_under_a_seed_and_for_every_block_size(monkeypatch
 
 
 def test_nothing_below_the_line_is_refused():
-    with pytest.raises(InvalidInputError, match="`denominator`"):
+    with raises("E-INPUT", "denominator"):
         cluster_bootstrap(np.zeros(3), np.zeros(3))
 
 
 def test_groups_of_another_length_are_refused():
-    with pytest.raises(InvalidInputError, match="`groups`"):
+    with raises("E-INPUT", "groups"):
         group_index([1, 2], 3, owner="test")
 
 
@@ -178,5 +178,5 @@ def test_share_interval_covers_the_truth_in_groups():
 
 @pytest.mark.parametrize("credits", [[], [[0.5]], [0.5, 1.1], [-0.1], [np.nan]])
 def test_share_interval_refuses_what_is_no_share(credits):
-    with pytest.raises(InvalidInputError, match="share_interval: `credits`"):
+    with raises("E-INPUT", "credits"):
         share_interval(credits)

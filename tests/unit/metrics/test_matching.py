@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from harness.errors import raises
 from vecveil.errors import InvalidInputError
 from vecveil.metrics.detection import candidate_matching, candidate_matching_of_ranks
 from vecveil.metrics.estimates import clopper_pearson
@@ -105,5 +106,5 @@ def test_wrong_ranks_are_refused(ranks, candidates, match):
 
 
 def test_wrong_groups_are_refused():
-    with pytest.raises(InvalidInputError, match="`groups`"):
+    with raises("E-INPUT", "groups"):
         candidate_matching(np.zeros((2, 3)), [0, 1], [1])

@@ -3,6 +3,7 @@ import pytest
 from scipy.sparse import csr_array
 from sklearn.metrics import ndcg_score
 
+from harness.errors import raises
 from vecveil.errors import InvalidInputError
 from vecveil.metrics.ranking import (
     ndcg,
@@ -70,7 +71,7 @@ def test_bad_input_is_refused(scores, relevance, match):
 
 
 def test_vectors_of_two_dimensions_are_refused():
-    with pytest.raises(InvalidInputError, match="dimension"):
+    with raises("E-INPUT-SHAPE", "relevance"):
         retrieval_ndcg(np.ones((1, 2)), np.ones((1, 3)), [[1]])
 
 
@@ -120,11 +121,11 @@ def test_retrieval_recall_is_recall_of_cosines_in_blocks(monkeypatch):
 
 
 def test_recall_refuses_wrong_input():
-    with pytest.raises(InvalidInputError, match="recall_of_scores: `scores`"):
+    with raises("E-INPUT-SHAPE", "scores"):
         recall([[1.0, 2.0]], [[1, 0, 0]])
-    with pytest.raises(InvalidInputError, match="recall: `relevance`"):
+    with raises("E-INPUT", "relevance"):
         recall([[1.0, 2.0]], [[0, 0]])
-    with pytest.raises(InvalidInputError, match="`k`"):
+    with raises("E-INPUT-RANGE", "k"):
         recall([[1.0, 2.0]], [[0, 1]], k=0)
-    with pytest.raises(InvalidInputError, match="retrieval_recall: `relevance`"):
+    with raises("E-INPUT-SHAPE", "relevance"):
         retrieval_recall(np.ones((1, 2)), np.ones((3, 2)), [[1, 0]])

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from vecveil.errors import InvalidInputError
+from harness.errors import raises
 from vecveil.metrics.reconstruction import embedding_cosine, reconstruction_leakage
 
 
@@ -41,15 +41,15 @@ def test_cosine_chance_is_that_of_other_groups():
 
 def test_wrong_vectors_are_refused():
     X = vectors(3, 0)
-    with pytest.raises(InvalidInputError, match="`reference_vectors` must be at least 1 rows"):
+    with raises("E-INPUT-SHAPE", "reference_vectors"):
         embedding_cosine(X[:0], X[:0])
-    with pytest.raises(InvalidInputError, match="`hypothesis_vectors` must be of the same length"):
+    with raises("E-INPUT-SHAPE", "hypothesis_vectors"):
         embedding_cosine(X, X[:2])
-    with pytest.raises(InvalidInputError, match="of dimension 64"):
+    with raises("E-INPUT", "right"):
         embedding_cosine(X, np.ascontiguousarray(X[:, :3]))
-    with pytest.raises(InvalidInputError, match="`hypothesis_vectors` must be finite"):
+    with raises("E-INPUT-FINITE", "hypothesis_vectors"):
         embedding_cosine(X, np.full_like(X, np.nan))
-    with pytest.raises(InvalidInputError, match="`groups`"):
+    with raises("E-INPUT", "groups"):
         embedding_cosine(X, X, [1])
 
 
@@ -76,13 +76,13 @@ def test_leakage_chance_is_the_reconstruction_of_another_text():
 
 
 def test_wrong_token_sets_are_refused():
-    with pytest.raises(InvalidInputError, match="`token_sets_true` must be non-empty"):
+    with raises("E-INPUT", "token_sets_true"):
         reconstruction_leakage([set(), set()], [{"a"}, {"b"}])
-    with pytest.raises(InvalidInputError, match="same length"):
+    with raises("E-INPUT-SHAPE", "token_sets_reconstructed"):
         reconstruction_leakage([{"a"}], [{"a"}, {"b"}])
-    with pytest.raises(InvalidInputError, match="one set of tokens for each text; got str at"):
+    with raises("E-INPUT", "token_sets_reconstructed"):
         reconstruction_leakage([{"a"}], ["a text with a"])
-    with pytest.raises(InvalidInputError, match="one set of tokens for each text; got int at"):
+    with raises("E-INPUT", "token_sets_reconstructed"):
         reconstruction_leakage([{"a"}], [1])
-    with pytest.raises(InvalidInputError, match="`token_sets_true` must be one set"):
+    with raises("E-INPUT", "token_sets_true"):
         reconstruction_leakage("abc", [{"a"}] * 3)

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from harness.errors import raises
 from vecveil.errors import InvalidInputError
 from vecveil.metrics.similarity import pair_cosines, pearson, spearman, unit_rows
 
@@ -43,5 +44,5 @@ def test_bad_input_is_refused(function, x, y, match):
 
 
 def test_cosines_of_two_dimensions_are_refused():
-    with pytest.raises(InvalidInputError, match="dimension"):
+    with raises("E-INPUT", "right"):
         pair_cosines(np.ones((2, 3)), np.ones((2, 4)))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
+from harness.errors import raises
 from vecveil.errors import InvalidInputError
 from vecveil.metrics.token_inference import (
     confidence,
@@ -151,15 +152,15 @@ def test_bad_input_is_refused(metric, scores, labels, match):
 
 
 def test_auc_of_one_class_only_is_refused():
-    with pytest.raises(InvalidInputError, match="one class only"):
+    with raises("E-INPUT", "labels"):
         macro_auc(np.zeros((3, 2)), np.array([[1, 0], [1, 0], [1, 0]]))
 
 
 def test_probabilities_outside_the_unit_interval_are_refused():
-    with pytest.raises(InvalidInputError, match="probabilities"):
+    with raises("E-INPUT", "probabilities"):
         confidence(SCORES * 2, LABELS)
 
 
 def test_base_rates_of_another_length_are_refused():
-    with pytest.raises(InvalidInputError, match="base_rates"):
+    with raises("E-INPUT", "base_rates"):
         r_precision(SCORES, LABELS, base_rates=np.ones(3))

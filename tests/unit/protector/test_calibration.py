@@ -40,7 +40,7 @@ def fresh_similarity(protector: Protector, seed: int = 99) -> float:
      {"epsilon": 1.0, "noise_to_signal": 1.0, "target_utility": 0.9}],
 )  # fmt: skip
 def test_exactly_one_scale(scales: dict[str, float]) -> None:
-    with pytest.raises(InvalidInputError, match="The noise has one scale"):
+    with raises("E-INPUT", "epsilon"):
         fit(**scales)
 
 
@@ -103,7 +103,7 @@ def test_neighbours_and_labelled_tasks_can_be_the_target() -> None:
 def test_an_unreachable_target_says_what_can_be_reached_and_that_works(
     options: dict[str, Any],
 ) -> None:
-    with pytest.raises(CalibrationError, match="`target_utility` must be at most") as caught:
+    with raises("E-CALIBRATION", "target_utility") as caught:
         fit(**options, target_utility=0.9999)
     found = re.search(r"at most (\d\.\d+) here", str(caught.value))
     assert found is not None

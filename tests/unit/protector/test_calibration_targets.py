@@ -10,9 +10,10 @@ import pytest
 from scipy import special
 
 import vecveil
+from harness.errors import raises
 from harness.token_data import token_data
 from vecveil.accounting import LaplacePrivacyLoss, declared_gaussian, declared_purkayastha
-from vecveil.errors import CalibrationError, InvalidInputError
+from vecveil.errors import InvalidInputError
 from vecveil.mechanisms import LdpGaussian
 from vecveil.protector import Protector
 
@@ -106,7 +107,7 @@ def test_a_target_advantage_that_the_least_noise_keeps_takes_it() -> None:
 
 
 def test_an_unreachable_advantage_says_what_can_be_reached_and_that_works() -> None:
-    with pytest.raises(CalibrationError, match="`target_advantage` must be at least") as caught:
+    with raises("E-CALIBRATION", "target_advantage") as caught:
         fit(method="laplace", target_advantage=1e-6)
     found = re.search(r"at least ([\d.e-]+) here", str(caught.value))
     assert found is not None

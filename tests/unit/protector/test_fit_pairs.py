@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import vecveil
+from harness.errors import raises
 from harness.token_data import token_data
-from vecveil.errors import IncompatibleError, InvalidInputError
+from vecveil.errors import InvalidInputError
 from vecveil.metrics import ClassificationTask
 from vecveil.protector import METHODS, Protector
 from vecveil.protector.methods.subspace import _ranked, _three_parts
@@ -65,17 +66,17 @@ def test_bad_choices_are_refused_by_name(options: dict[str, Any], match: str) ->
 
 def test_arrays_that_do_not_fit_together() -> None:
     P, N, L, B = DATA.arguments()
-    with pytest.raises(InvalidInputError, match="`positive` must be at least 20 rows"):
+    with raises("E-INPUT-SHAPE", "positive"):
         fit(P[:19], N[:19])
-    with pytest.raises(InvalidInputError, match="`negative` must be of 100 rows"):
+    with raises("E-INPUT-SHAPE", "negative"):
         fit(P, N[:99])
-    with pytest.raises(IncompatibleError, match="`negative` must be of dimension 12"):
+    with raises("E-INCOMPATIBLE", "negative"):
         fit(P, N[:, :11])
-    with pytest.raises(IncompatibleError, match="`background`"):
+    with raises("E-INCOMPATIBLE", "background"):
         fit(P, N, L, B[:, :11])
-    with pytest.raises(InvalidInputError, match="nothing to hide"):
+    with raises("E-INPUT", "negative"):
         fit(P, P)
-    with pytest.raises(InvalidInputError, match="`negative` must be finite"):
+    with raises("E-INPUT-FINITE", "negative"):
         fit(P, np.where(np.arange(12) == 3, np.nan, N).astype("f4"))
 
 
@@ -85,7 +86,7 @@ def test_arrays_that_do_not_fit_together() -> None:
      np.full((100, 2), "1"), np.full((100, 2), np.nan), [["a"]] * 100],
 )  # fmt: skip
 def test_bad_labels(labels: Any) -> None:
-    with pytest.raises(InvalidInputError, match=r"`token_labels` must be a 0/1 array"):
+    with raises("E-INPUT", "token_labels"):
         fit(DATA.positive, DATA.negative, labels)
 
 
@@ -154,7 +155,7 @@ def test_a_readers_directions_are_erased_besides() -> None:
     assert again is not None
     np.testing.assert_array_equal(again.down, found.map.down)
     for wrong in (-1, FIXED["rank"] + 1):
-        with pytest.raises(InvalidInputError, match="gradients"):
+        with raises("E-INPUT-RANGE", "gradients"):
             fit(**FIXED, gradients=wrong)
 
 
@@ -188,7 +189,7 @@ def test_the_smallest_dimensions(n: int) -> None:
     one = token_data(60, 1, dtype=float)
     jitter = np.random.default_rng(0).standard_normal((60, 1))
     assert fit(one.positive + jitter, one.negative, method="laplace").dimension == 1
-    with pytest.raises(InvalidInputError, match="of dimension 2 or more"):
+    with raises("E-INPUT", "positive"):
         fit(one.positive + jitter, one.negative)
 
 
@@ -280,7 +281,7 @@ def test_reduced_output_and_tasks_that_compare_with_clean_vectors() -> None:
     task = ClassificationTask.of(DATA.positive, DATA.labels[:, 0])
     assert fit(**FIXED, output="reduced", utility=task).released_dimension == 6
     task.same_space = True
-    with pytest.raises(InvalidInputError, match="`output`"):
+    with raises("E-INPUT", "output"):
         fit(**FIXED, output="reduced", utility=task)
 
 

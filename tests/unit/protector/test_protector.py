@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import vecveil
+from harness.errors import raises
 from harness.token_data import token_data
-from vecveil.errors import IncompatibleError, InvalidInputError
 from vecveil.mechanisms import Laplace, Mahalanobis
 from vecveil.protector import EncoderInfo, Protector
 from vecveil.sensitivity import LinearMap, NoiseShape
@@ -81,17 +81,17 @@ def test_an_encoder_of_ones_own_is_checked_and_never_looked_for_by_name(tmp_path
     assert one.encode(["a", "bb"]).shape == (2, 4)
     np.testing.assert_array_equal(one.encode(["a", "bb"], noise=False)[:, 0], [0.25, 0.5])
     one.save(tmp_path / "p")
-    with pytest.raises(InvalidInputError, match="an encoder of your own"):
+    with raises("E-INPUT", "encoder"):
         vecveil.load(tmp_path / "p").encode(["a"])
     plain = vecveil.fit_pairs(*data.arguments(), method="laplace", epsilon=9.0)
-    with pytest.raises(InvalidInputError, match="fitted on vectors alone"):
+    with raises("E-INPUT", "encoder"):
         plain.encode(["a"])
 
 
 def test_another_encoder_is_refused() -> None:
     one = small(encoder_info=EncoderInfo("a", "print", None))
     other = Doubling()
-    with pytest.raises(IncompatibleError, match="fitted for"):
+    with raises("E-INCOMPATIBLE-ENCODER", "encoder"):
         one.check_encoder(other)
     other.fingerprint = "print"
     one.check_encoder(other)
@@ -101,7 +101,7 @@ def test_another_encoder_is_refused() -> None:
     wide = vecveil.fit_pairs(
         *token_data(40, 4).arguments(), method="laplace", epsilon=9.0, encoder=wider
     )
-    with pytest.raises(IncompatibleError, match="dimension 4"):
+    with raises("E-INCOMPATIBLE", "X"):
         wide.encode(["a"])
 
 

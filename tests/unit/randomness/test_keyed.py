@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import vecveil
+from harness.errors import raises
 from harness.token_data import token_data
 from vecveil.errors import InvalidInputError, KeyFileError
 from vecveil.protector import METHODS, EncoderInfo, Protector
@@ -162,7 +163,7 @@ def test_texts_stand_for_rows_whose_last_bits_vary() -> None:
     assert (one.protect(X, ids=IDS, key=KEY, texts=texts[::-1]) != first).any(axis=1).all()
     object.__setattr__(one, "encoder_info", EncoderInfo("other", "abd", "fp32"))
     assert (one.protect(X, ids=IDS, key=KEY, texts=texts) != first).any(axis=1).all()
-    with pytest.raises(InvalidInputError, match="does not know the encoder"):
+    with raises("E-INPUT", "texts"):
         fitted().protect(X, ids=IDS, key=KEY, texts=texts)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.errors import raises
 from vecveil.errors import KeyFileError
 from vecveil.randomness import NoiseKey, NoiseKeys
 
@@ -34,9 +35,9 @@ def test_create_rotate_and_read(tmp_path: Path) -> None:
     assert again.key().secret_for_noise() == second.key().secret_for_noise()
     assert again.key("2026-10").secret_for_noise() == first.key().secret_for_noise()
     assert len({k.secret_for_noise() for k in again.keys.values()}) == 2
-    with pytest.raises(KeyFileError, match="new in this file"):
+    with raises("E-KEY-FILE", "key_id"):
         NoiseKeys.create(path, "2026-10")
-    with pytest.raises(KeyFileError, match="one of 2026-10, 2026-11"):
+    with raises("E-KEY-FILE", "key_id"):
         again.key("2025")
 
 
@@ -44,7 +45,7 @@ def test_the_environment_holds_the_same(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("VECVEIL_KEYS", record())
     assert NoiseKeys.from_environment().key().secret_for_noise() == SECRET
     monkeypatch.delenv("VECVEIL_KEYS")
-    with pytest.raises(KeyFileError, match="VECVEIL_KEYS unset"):
+    with raises("E-KEY-FILE", "variable"):
         NoiseKeys.from_environment()
 
 
@@ -72,18 +73,18 @@ def test_missing_binary_and_public_files(tmp_path: Path) -> None:
         make(path)
         if path.exists():
             path.chmod(0o700)
-        with pytest.raises(KeyFileError, match="a key file that can be read"):
+        with raises("E-KEY-FILE", "path"):
             NoiseKeys.from_file(path)
     path = tmp_path / "public.key"
     path.write_text(record())
     path.chmod(0o640)
-    with pytest.raises(KeyFileError, match=r"chmod 600 public\.key"):
+    with raises("E-KEY-FILE", "path"):
         NoiseKeys.from_file(path)
 
 
 @pytest.mark.parametrize("secret", [b"", b"short", bytes(32), b"ab" * 20, "x" * 40, bytearray(40)])
 def test_weak_secrets_are_refused(secret: object) -> None:
-    with pytest.raises(KeyFileError, match="32 random bytes") as caught:
+    with raises("E-KEY-FILE", "secret") as caught:
         NoiseKey("a", secret)  # type: ignore[arg-type]
     assert "ab" * 20 not in str(caught.value)
 

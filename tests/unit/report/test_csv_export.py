@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from harness.errors import raises
 from harness.sample_audit import VARIANTS, sample_audit
-from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.report import render_audit_csv, write_audit_csv
 from vecveil.report.audit import COLUMNS
 
@@ -98,7 +98,7 @@ def test_it_is_written_whole_from_a_record_and_from_a_file(tmp_path: Path) -> No
     one = write_audit_csv(source, tmp_path / "one.csv")
     two = write_audit_csv(sample_audit(), tmp_path / "folder" / "two.csv")
     assert one.read_bytes() == two.read_bytes() == render_audit_csv(sample_audit()).encode()
-    with pytest.raises(InvalidInputError, match="render_audit_csv: `schema`"):
+    with raises("E-INPUT", "schema"):
         render_audit_csv({})
-    with pytest.raises(DataFileError, match="write_audit_csv: `record`"):
+    with raises("E-DATA-FILE", "record"):
         write_audit_csv(tmp_path / "none.json", tmp_path / "none.csv")

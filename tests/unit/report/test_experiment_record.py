@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from harness.errors import raises
 from harness.sample_experiment import EXPERIMENTS, sample_experiment
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.records import experiment as s
@@ -117,7 +118,7 @@ def test_a_logarithmic_axis_needs_positive_numbers() -> None:
     record = changed("figures.0.x.log", True)
     read_experiment(record, owner="test")
     record["figures"][0]["series"][0]["points"][0]["x"] = 0
-    with pytest.raises(InvalidInputError, match="logarithmic"):
+    with raises("E-INPUT", "experiment.figures[0].series"):
         read_experiment(record, owner="test")
 
 
@@ -126,7 +127,7 @@ def test_no_text_of_the_record_is_in_an_error_and_the_kind_of_error_is_the_calle
         read_experiment(changed("findings.0.verdict", "a secret"), owner="x", error=DataFileError)
     assert "secret" not in str(failure.value)
     for nothing in (None, [], "x"):
-        with pytest.raises(InvalidInputError, match="`experiment` must be an object"):
+        with raises("E-INPUT", "experiment"):
             experiment_to_html(nothing)  # type: ignore[arg-type]
 
 

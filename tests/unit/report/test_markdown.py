@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from harness.errors import raises
 from harness.sample_audit import VARIANTS, sample_audit
-from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.report import render_audit, render_audit_markdown, write_audit_markdown
 from vecveil.report.text import JOINER, markdown, markdown_block, markdown_code
 
@@ -185,9 +185,9 @@ def test_it_is_written_whole_from_a_record_and_from_a_file(tmp_path: Path) -> No
     two = write_audit_markdown(record, tmp_path / "folder" / "two.md")
     assert one.read_text(encoding="utf-8") == render_audit_markdown(record)
     assert one.read_bytes() == two.read_bytes()
-    with pytest.raises(InvalidInputError, match="render_audit_markdown: `schema`"):
+    with raises("E-INPUT", "schema"):
         render_audit_markdown({})
-    with pytest.raises(DataFileError, match="write_audit_markdown: `record`"):
+    with raises("E-DATA-FILE", "record"):
         write_audit_markdown(tmp_path / "none.json", tmp_path / "none.md")
 
 

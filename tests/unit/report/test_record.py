@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from harness.sample_attacks import figure
 from harness.sample_audit import VARIANTS, sample_audit
 from vecveil.errors import DataFileError, InvalidInputError, VecveilError
@@ -122,7 +123,7 @@ def test_the_worst_attack_is_the_worst_by_other_metrics_entries_too() -> None:
     other = record["attacks"][0]
     other["also"].append(figure("R-precision", 0.5, 0.6, 0.122))
     other["metric"] = "Leakage"
-    with pytest.raises(InvalidInputError, match="`worst` must be the token-inference attack"):
+    with raises("E-INPUT", "worst"):
         render_audit(record)
 
 
@@ -130,22 +131,20 @@ def test_the_worst_attack_is_the_worst_by_other_metrics_entries_too() -> None:
     ("schema", "shown"), [("vecveil.audit/3", "'vecveil.audit/3'"), ("<secret>", "another schema")]
 )
 def test_another_schema_is_refused(schema: str, shown: str) -> None:
-    with pytest.raises(InvalidInputError, match=r"`schema` must be 'vecveil.audit/2'") as caught:
+    with raises("E-INPUT", "schema") as caught:
         render_audit(sample_audit() | {"schema": schema})
     assert f"got {shown}." in str(caught.value)
     assert "Audit again" not in str(caught.value)
 
 
 def test_the_schema_before_this_one_is_refused_with_what_to_do() -> None:
-    with pytest.raises(
-        InvalidInputError, match=r"got 'vecveil.audit/1'\. Audit again with this version"
-    ):
+    with raises("E-INPUT", "schema"):
         render_audit({"schema": "vecveil.audit/1"})
 
 
 @pytest.mark.parametrize("record", [None, 3, "text", [1]], ids=repr)
 def test_what_is_no_object_is_refused(record: Any) -> None:
-    with pytest.raises(InvalidInputError, match="`record` must be an object"):
+    with raises("E-INPUT", "record"):
         render_audit(record)
 
 
@@ -174,7 +173,7 @@ def test_texts_of_the_concept_alone_are_shown_if_there_are_any(
 def test_a_count_of_emptied_texts_is_checked_like_any_other(emptied: Any) -> None:
     record = sample_audit()
     record["texts"]["emptied"] = emptied
-    with pytest.raises(InvalidInputError, match=r"`texts\.emptied`"):
+    with raises("E-INPUT", "texts.emptied"):
         render_audit(record)
 
 
@@ -200,7 +199,7 @@ def test_a_file_that_is_no_record_is_refused(tmp_path: Path, content: bytes) -> 
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     for source in (tmp_path / "none.json", tmp_path):
-        with pytest.raises(DataFileError, match="must be a readable file"):
+        with raises("E-DATA-FILE", "record"):
             write_audit_html(str(source), tmp_path / "audit.html")
 
 
@@ -218,7 +217,7 @@ def test_a_key_error_in_a_file_is_a_file_error(tmp_path: Path) -> None:
     del record["worst"]
     source = tmp_path / "audit.json"
     source.write_text(json.dumps(record), encoding="utf-8")
-    with pytest.raises(DataFileError, match="`worst` must be present"):
+    with raises("E-DATA-FILE", "worst"):
         write_audit_html(source, tmp_path / "audit.html")
     assert not (tmp_path / "audit.html").exists()
 

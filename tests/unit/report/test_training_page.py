@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from harness.errors import raises
 from harness.sample_training import HOSTILE, TRAININGS, sample_training
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.records import read_training
@@ -195,7 +196,7 @@ def test_what_is_not_sound_is_one_clear_error(path: str, value: Any, says: str) 
 
 def test_no_record_at_all_is_one_clear_error() -> None:
     for nothing in (None, [], "x"):
-        with pytest.raises(InvalidInputError, match="`training` must be an object"):
+        with raises("E-INPUT", "training"):
             training_page(nothing)  # type: ignore[arg-type]
     with pytest.raises(DataFileError):
         read_training({}, owner="x", error=DataFileError)

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from research.bench import Bench, Material
 from research.points import attacks_named, defend, measure_point
 from research.scales import EFFECTIVE_NORM, Scale, parse_scale
 from research.specification import ConceptSpec, ProblemSpec, Spec
-from vecveil.errors import InvalidInputError
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_scales_fit_methods() -> None:
     ["", "clean 5", "effective", "effective 0", "utility 1", "utility nan", "literal inf", "x 3"],
 )
 def test_a_wrong_scale_is_refused(wrong: str) -> None:
-    with pytest.raises(InvalidInputError, match="scales"):
+    with raises("E-INPUT", "scales"):
         parse_scale(wrong)
 
 
@@ -105,5 +105,5 @@ def test_attacks_by_name() -> None:
     assert len(names) == len(set(names)) > 5
     assert "kernel-further" not in names
     assert "kernel-further" in [attack.name for attack in attacks_named(["quick"], further=True)]
-    with pytest.raises(InvalidInputError, match="of quick, full"):
+    with raises("E-INPUT", "attacks"):
         attacks_named(["linea"], further=False)

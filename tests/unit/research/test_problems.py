@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 
+from harness.errors import raises
 from harness.experiment_data import TERMS, write_jsonl
 from research.problems import make_problem, read_corpus, read_terms
 from research.specification import ConceptSpec, ProblemSpec
 from research.tasks import read_task, task_texts
-from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.metrics import ClassificationTask, RetrievalTask, StsTask
 
 LISTED = ConceptSpec(terms_file="concepts/sts_terms.json")
@@ -47,7 +46,7 @@ def test_chosen_groups_alone_are_hidden(data: Path) -> None:
     problem = make_problem("p", ProblemSpec(data=("sts12",), concept=concept), data)
     assert set(problem.categories) <= set(TERMS["number"])
     unknown = ConceptSpec(terms_file="concepts/sts_terms.json", groups=("x",))
-    with pytest.raises(InvalidInputError, match="of city, number"):
+    with raises("E-INPUT", "groups"):
         make_problem("p", ProblemSpec(data=("sts12",), concept=unknown), data)
 
 
@@ -92,7 +91,7 @@ def test_annotated_spans_are_kept_with_their_texts(tmp_path: Path) -> None:
         )
         == 30
     )
-    with pytest.raises(InvalidInputError, match="annotated spans"):
+    with raises("E-INPUT", "gazetteer"):
         make_problem(
             "g",
             ProblemSpec(data=("ade",), concept=ConceptSpec(gazetteer={"sts12": ("x",)})),
@@ -110,9 +109,9 @@ def _sts(folder: Path) -> Path:
 
 
 def test_no_concept_is_refused(data: Path) -> None:
-    with pytest.raises(InvalidInputError, match="given by terms"):
+    with raises("E-INPUT", "concept"):
         make_problem("p", ProblemSpec(data=("sts12",), concept=ConceptSpec()), data)
-    with pytest.raises(InvalidInputError, match="without annotated spans"):
+    with raises("E-INPUT", "spans"):
         make_problem("p", ProblemSpec(data=("sts12",), concept=ConceptSpec(spans=("A",))), data)
 
 
@@ -124,9 +123,9 @@ def test_terms_files(tmp_path: Path) -> None:
     assert read_terms(tmp_path / "lines.txt") == {"terms": ["anna", "bob"]}
     assert read_terms(tmp_path / "list.json") == {"terms": ["anna", "bob"]}
     assert read_terms(tmp_path / "groups.yaml") == {"names": ["anna"], "cities": ["rome"]}
-    with pytest.raises(DataFileError, match="a list of strings"):
+    with raises("E-DATA-FILE", "names"):
         read_terms(tmp_path / "wrong.json")
-    with pytest.raises(DataFileError, match=r"none\.txt"):
+    with raises("E-DATA-FILE", "terms_file"):
         read_terms(tmp_path / "none.txt")
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from harness.errors import raises
 from research.published import TABLES, Order, Trend, claims, published
-from vecveil.errors import InvalidInputError
 
 ROWS = {
     "sparse-table-1": 32,  # 2 data sets x (5 epsilons x 3 methods + unprotected)
@@ -237,11 +237,11 @@ def test_a_trend_is_counted_step_by_step() -> None:
 
 
 def test_what_is_not_there_is_said_in_one_sentence_and_tables_cannot_be_changed() -> None:
-    with pytest.raises(InvalidInputError, match="`table` must be one of sparse-table-1"):
+    with raises("E-INPUT", "table"):
         published("sparse-table-13")
     table = published("sparse-table-1")
     assert table.find(dataset="sts12", epsilon=7) is None
-    with pytest.raises(InvalidInputError, match="`data` must be a column of sparse-table-1"):
+    with raises("E-INPUT", "data"):
         table.find(data="sts12")
     with pytest.raises(TypeError):
         table.rows[0]["leakage"] = 0  # type: ignore[index]

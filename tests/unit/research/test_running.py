@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
+from harness.errors import raises
 from harness.experiment_data import checkout_environment
 from research import run, summarise
 from research.experiment import Cell
 from research.records import RecordFolder
 from research.running import commit
-from vecveil.errors import DataFileError
 
 SPEC = """
 experiment: tradeoff
@@ -160,7 +160,7 @@ def test_two_runs_in_one_folder_are_refused(spec: Path, data: Path, tmp_path: Pa
     out = tmp_path / "out"
     with (
         RecordFolder(out / "tradeoff").locked(),
-        pytest.raises(DataFileError, match="no other run writes to"),
+        raises("E-DATA-FILE", "out"),
     ):
         run(spec, data, out, workers=0)
     assert run(spec, data, out, workers=0).measured == 5
@@ -171,7 +171,7 @@ def test_a_missing_data_set_is_named_before_anything_is_measured(
 ) -> None:
     empty = tmp_path / "empty"
     (empty / "concepts").mkdir(parents=True)
-    with pytest.raises(DataFileError, match="sts12"):
+    with raises("E-DATA-FILE", "data"):
         run(spec, empty, tmp_path / "out", workers=0)
     assert not (tmp_path / "out" / "tradeoff" / "records.jsonl").exists()
 
@@ -179,7 +179,7 @@ def test_a_missing_data_set_is_named_before_anything_is_measured(
 def test_a_damaged_record_is_named(spec: Path, data: Path, out: Path) -> None:
     path = next((out / "tradeoff" / "cells").iterdir())
     path.write_text(path.read_text()[:40])
-    with pytest.raises(DataFileError, match=r"\.json.*a record of schema"):
+    with raises("E-DATA-FILE", "file"):
         run(spec, data, out, workers=0)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harness.errors import raises
 from research import list_experiments, load_spec
 from research.catalogue import EXPERIMENTS, experiment_named
 from research.grid import GridSpec
@@ -86,5 +87,5 @@ def test_a_wrong_specification_is_refused(change: tuple[str, str], found: str) -
 
 
 def test_a_missing_file_names_the_experiments(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(DataFileError, match="tradeoff"):
+    with raises("E-DATA-FILE", "name"):
         load_spec(tmp_path / "none.yaml")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.errors import raises
 from harness.token_data import token_data
 from vecveil.errors import InvalidInputError
 from vecveil.sensitivity import (
@@ -84,23 +85,23 @@ def test_the_floor_of_the_low_rank_shape() -> None:
     assert low_rank_concept_shape(MOMENTS, 7, floor=0.5).smallest_eigenvalue == pytest.approx(0.5)
     alike = low_rank_concept_shape(MOMENTS, 3, floor=1.0)
     np.testing.assert_allclose(alike.covariance(), np.eye(N_DIM), atol=1e-12)
-    with pytest.raises(InvalidInputError, match="`floor`"):
+    with raises("E-INPUT", "floor"):
         low_rank_concept_shape(MOMENTS, 3, floor=1.5)
 
 
 def test_what_has_no_shape() -> None:
     nothing = Moments.of(DATA.positive, DATA.positive)
-    with pytest.raises(InvalidInputError, match="diagonal_concept_shape: `moments`"):
+    with raises("E-INPUT", "moments"):
         diagonal_concept_shape(nothing)
-    with pytest.raises(InvalidInputError, match="low_rank_concept_shape: `moments`"):
+    with raises("E-INPUT", "moments"):
         low_rank_concept_shape(nothing, 2)
-    with pytest.raises(InvalidInputError, match="got no labels"):
+    with raises("E-INPUT", "moments"):
         label_shape(nothing)
     same = Moments.of(np.ones((9, 2)), np.zeros((9, 2)), token_labels=np.eye(9, dtype=int))
-    with pytest.raises(InvalidInputError, match="explain nothing"):
+    with raises("E-INPUT", "moments"):
         label_shape(same)
     for rank in (0, N_DIM + 1):
-        with pytest.raises(InvalidInputError, match="`rank`"):
+        with raises("E-INPUT-RANGE", "rank"):
             low_rank_concept_shape(MOMENTS, rank)
 
 

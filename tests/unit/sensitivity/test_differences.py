@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vecveil.errors import IncompatibleError, InvalidInputError
+from harness.errors import raises
 from vecveil.sensitivity import difference_sensitivity, difference_shape
 
 
@@ -57,13 +57,13 @@ def test_the_shape_is_proportional_to_the_sensitivity() -> None:
 
 def test_what_has_no_difference() -> None:
     P, N = sets(5, 4, 3, 0)
-    with pytest.raises(InvalidInputError, match=r"`negative` must be of 5 rows.*over='sets'"):
+    with raises("E-INPUT", "negative"):
         difference_sensitivity(P, N)
-    with pytest.raises(IncompatibleError, match="`negative`"):
+    with raises("E-INCOMPATIBLE", "negative"):
         difference_sensitivity(P, N[:, :2], over="sets")
-    with pytest.raises(InvalidInputError, match="`over`"):
+    with raises("E-INPUT", "over"):
         difference_sensitivity(P, N, over="texts")  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="finite"):
+    with raises("E-INPUT-FINITE", "positive"):
         difference_sensitivity(np.nan * P, P)
-    with pytest.raises(InvalidInputError, match="changed no embedding"):
+    with raises("E-INPUT", "negative"):
         difference_shape(P, P)

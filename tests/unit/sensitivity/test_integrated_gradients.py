@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from harness.errors import raises
 from harness.token_data import token_data
 from vecveil.errors import InvalidInputError, MissingDependencyError
 from vecveil.sensitivity import (
@@ -89,7 +90,7 @@ def test_the_model_is_left_as_it_was() -> None:
     assert all(torch.equal(before[k], v) for k, v in module.state_dict().items())
     np.testing.assert_array_equal(first, integrated_gradient_sensitivity(module, X, L))
     # Also where the model fails half-way.
-    with pytest.raises(InvalidInputError, match="`targets`"):
+    with raises("E-INPUT-RANGE", "targets"):
         integrated_gradients(module, X, np.full(30, V))
     assert module.training
 
@@ -191,9 +192,9 @@ def test_targets_and_models_that_give_no_shape() -> None:
     for targets in (np.zeros(29, dtype=int), np.zeros(30), np.full(30, -1)):
         with pytest.raises(InvalidInputError, match="`targets`"):
             integrated_gradients(linear, X, targets)
-    with pytest.raises(InvalidInputError, match="no attribution anywhere"):
+    with raises("E-INPUT", "model"):
         white_box_shape(lambda x: 0 * linear(x), X, L)
-    with pytest.raises(InvalidInputError, match="`floor`"):
+    with raises("E-INPUT-RANGE", "floor"):
         white_box_shape(linear, X, L, floor=0)
 
 

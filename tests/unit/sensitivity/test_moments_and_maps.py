@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from harness.token_data import token_data
 from vecveil.errors import InvalidInputError
 from vecveil.sensitivity import Moments, concept_covariance_shape, concept_directions, subspace_map
@@ -117,7 +118,7 @@ def test_directions_are_orthonormal_in_k_and_sorted() -> None:
 
 
 def test_pairs_without_difference_have_no_direction() -> None:
-    with pytest.raises(InvalidInputError, match="no direction to erase"):
+    with raises("E-INPUT", "positive"):
         concept_directions(Moments.of(DATA.positive, DATA.positive))
 
 

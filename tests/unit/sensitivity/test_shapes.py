@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from vecveil.errors import InvalidInputError
 from vecveil.sensitivity import NoiseShape
 
@@ -69,10 +70,10 @@ def test_bad_matrices(matrix: Any, match: str) -> None:
 
 @pytest.mark.parametrize("floor", [0, -1, 1.1, float("nan")])
 def test_bad_floors(floor: float) -> None:
-    with pytest.raises(InvalidInputError, match="`floor`"):
+    with raises("E-INPUT-RANGE", "floor"):
         NoiseShape.from_matrix(np.eye(2), floor=floor)
 
 
 def test_bad_dimension() -> None:
-    with pytest.raises(InvalidInputError, match="`dimension`"):
+    with raises("E-INPUT-RANGE", "dimension"):
         NoiseShape.isotropic(0)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from vecveil.errors import InvalidInputError, KeyFileError
+from harness.errors import raises
+from vecveil.errors import KeyFileError
 from vecveil.serving.api_keys import ApiKeys, read_secret
 from vecveil.serving.service import upstream_key
 
@@ -48,7 +49,7 @@ def test_a_file_that_others_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     path.write_text(ONE)
     path.chmod(0o644)
-    with pytest.raises(KeyFileError, match="chmod"):
+    with raises("E-KEY-FILE", "api_keys"):
         ApiKeys(str(path))
 
 
@@ -79,5 +80,5 @@ def test_which_key_the_upstream_sees(monkeypatch: pytest.MonkeyPatch) -> None:
     # A key of this server is for nobody else.
     assert upstream_key(None, authenticated=True, environment=known) == ("own", False)
     assert upstream_key(None, authenticated=True, environment={}) == (None, False)
-    with pytest.raises(InvalidInputError, match="forward"):
+    with raises("E-INPUT", "upstream.key"):
         upstream_key("forward", authenticated=True, environment=known)

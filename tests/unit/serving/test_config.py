@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from harness.documents import ROOT, blocks
-from vecveil.errors import DataFileError, InvalidInputError, VecveilError
+from harness.errors import raises
+from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.serving.settings import Limits, ServedPolicySettings, ServeSettings, read_config
 
 SECRET = "sk-zyxsecret"
@@ -95,14 +96,14 @@ def test_what_is_no_yaml(tmp_path: Path, text: str) -> None:
 
 
 def test_no_file(tmp_path: Path) -> None:
-    with pytest.raises(VecveilError, match="FileNotFoundError"):
+    with raises("E-DATA-FILE", "path"):
         read_config(tmp_path / "none.yaml")
 
 
 def test_settings_refuse_what_cannot_be() -> None:
-    with pytest.raises(InvalidInputError, match="port"):
+    with raises("E-INPUT-RANGE", "port"):
         ServeSettings({"a": ServedPolicySettings("a")}, port=70_000)
-    with pytest.raises(InvalidInputError, match="ASCII"):
+    with raises("E-INPUT", "policies"):
         ServeSettings({"ä": ServedPolicySettings("a")})
 
 

@@ -18,8 +18,9 @@ import httpx
 import pytest
 
 import vecveil
+from harness.errors import raises
 from harness.serving import FakeEncoder, fake_protector, served
-from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.errors import InvalidInputError
 from vecveil.protector import EncoderInfo
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.serving import Service
@@ -386,7 +387,7 @@ def test_a_corpus_that_is_too_small_is_refused_before_anything_is_served(tmp_pat
 
     file = tmp_path / "few.txt"
     file.write_text("one text\n" * 5, encoding="utf-8")
-    with pytest.raises(DataFileError, match="at least 60 texts"):
+    with raises("E-DATA-FILE", "page_texts"):
         page_routers(file)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from vecveil.concepts import AnnotatedSpans, Concept, Span
 from vecveil.errors import ConceptError, InvalidInputError, MissingDependencyError
 from vecveil.textcrafter.corpus import (
@@ -241,7 +242,7 @@ def test_bad_input_is_refused(
 
 def test_vectors_of_other_texts_are_refused() -> None:
     corpus = label_corpus(["p", "q"], ["r", "s"], MarkedDetector())
-    with pytest.raises(InvalidInputError, match="of the 2 rows that were labelled; got 3 rows"):
+    with raises("E-INPUT", "plain"):
         corpus.vectors(np.ones((2, 4)), np.ones((3, 4)))
 
 
@@ -250,7 +251,7 @@ def test_a_detector_that_answers_wrongly_is_refused() -> None:
         def detect(self, texts: Sequence[str]) -> list[list[Span]]:
             return []
 
-    with pytest.raises(InvalidInputError, match="returning a list of 2 lists"):
+    with raises("E-INPUT", "detect"):
         contains_pii(["a", "b"], Short())
 
 

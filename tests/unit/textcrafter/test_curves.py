@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from harness.errors import raises
 from unit.textcrafter.planted_policy import N, centroids, classifier, column, settings, vectors
-from vecveil.errors import DataFileError
 from vecveil.textcrafter import EpochMeasures, LearningCurves, train_policy
 from vecveil.textcrafter.network import to_weights
 from vecveil.textcrafter.policy_gradient import PolicyGradient
@@ -57,7 +57,7 @@ def _bad(**changes: Any) -> Any:
     ],
 )  # fmt: skip
 def test_other_records_are_refused(record: Any) -> None:
-    with pytest.raises(DataFileError, match="LearningCurves: `record` must be"):
+    with raises("E-DATA-FILE", "record"):
         LearningCurves.from_record(record)
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from harness.errors import raises
 from unit.textcrafter.planted_policy import centroids, classifier, column, settings, vectors
-from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.errors import InvalidInputError
 from vecveil.textcrafter import TrainedPolicy, train_policy
 from vecveil.textcrafter.policy_gradient import PolicyGradient, group_numbers, hold_out
 
@@ -101,5 +102,5 @@ def test_a_checkpoint_of_other_groups_is_refused(tmp_path: Path) -> None:
         [f"pair {i}" for i in PAIRS + 100], checkpoint=tmp_path
     )  # other names, the same groups
     for other in (None, np.arange(200) // 2):
-        with pytest.raises(DataFileError, match="one with groups"):
+        with raises("E-DATA-FILE", "checkpoint"):
             _trained(other, checkpoint=tmp_path)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from harness.errors import raises
 from unit.textcrafter.planted_policy import N, centroids, classifier, settings, vectors
 from vecveil.errors import (
     IncompatibleError,
@@ -69,17 +70,17 @@ def test_norms_within_the_tolerance_are_taken() -> None:
 
 def test_other_arguments_that_are_refused() -> None:
     X = vectors()
-    with pytest.raises(IncompatibleError, match="`classifier`"):
+    with raises("E-INCOMPATIBLE", "classifier"):
         train_policy(X, PiiClassifier(np.ones(N - 1), 0.0), centroids(), settings())
-    with pytest.raises(IncompatibleError, match="`centroids`"):
+    with raises("E-INCOMPATIBLE", "centroids"):
         train_policy(X, classifier(), centroids()[:, :-1], settings())
-    with pytest.raises(InvalidInputError, match="`centroids`"):
+    with raises("E-INPUT-SHAPE", "centroids"):
         train_policy(X, classifier(), centroids()[:0], settings())
-    with pytest.raises(InvalidInputError, match="`tokens`"):
+    with raises("E-INPUT", "tokens"):
         train_policy(X, classifier(), centroids(), settings(tokens=5))
-    with pytest.raises(InvalidInputError, match="`seed`"):
+    with raises("E-INPUT-RANGE", "seed"):
         train_policy(X, classifier(), centroids(), settings(), seed=-1)
-    with pytest.raises(InvalidInputError, match="`device`"):
+    with raises("E-INPUT", "device"):
         train_policy(X, classifier(), centroids(), settings(device="abacus"))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from harness.errors import raises
 from unit.textcrafter.planted_policy import centroids, classifier, column, settings, vectors
 from vecveil.errors import DataFileError, TrainingError
 from vecveil.textcrafter import LearningCurves, TrainedPolicy, train_policy
@@ -182,13 +183,13 @@ def test_a_damaged_checkpoint_is_an_error_that_says_so(
         else:
             train(tmp_path, epochs=epochs)
     DAMAGE[damage](tmp_path)
-    with pytest.raises(DataFileError, match=r"train_policy: `checkpoint` must be"):
+    with raises("E-DATA-FILE", "checkpoint"):
         train(tmp_path, epochs=epochs)
 
 
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataFileError, match="a folder that can be written"):
+    with raises("E-DATA-FILE", "checkpoint"):
         train(tmp_path / "file")
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from harness.decoder_data import TINY, corpus_encoder, with_corpus
+from harness.errors import raises
 from research import decoders, load_spec, run, summarise
 from research.bench import Bench
 from research.catalogue import experiment_named
@@ -162,7 +163,7 @@ def test_a_given_folder_without_a_decoder_is_refused(
 ) -> None:
     given = TINY["geia"].replace("{", f"{{start_from: '{tmp_path}', ", 1)
     path = described(place, tmp_path, models="geia", decoders=f"geia: {given}")
-    with pytest.raises(DataFileError, match=r"`start_from` must be a folder with decoder\.json"):
+    with raises("E-DATA-FILE", "start_from"):
         run(path, place[0], tmp_path / "out", workers=0)
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from harness.errors import raises
 from research import run, summarise
 from research.catalogue.held_out_terms import bar, limit, setting_options
 from research.experiment import Records
-from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.errors import DataFileError
 from vecveil.records.experiment import read_experiment
 
 COMMON = """
@@ -171,7 +172,7 @@ def test_an_attribute_is_hidden_while_a_task_is_kept(
 def test_a_data_set_without_labels_is_refused(data: Path, encoder: Path, tmp_path: Path) -> None:
     spec = tmp_path / "spec.yaml"
     spec.write_text(ATTRIBUTES.format(encoder=encoder).replace("data: sst2", "data: sts12"))
-    with pytest.raises(ValueError, match="texts have labels"):
+    with raises("E-INPUT", "data"):
         run(spec, data, tmp_path / "out", workers=0)
 
 
@@ -284,7 +285,7 @@ def test_what_is_found_of_unseen_words_is_compared_within_a_seed() -> None:
 
 @pytest.mark.parametrize("setting", ["0.2 0.3", "0.7 0.4 0.5", "a b c", "0.2 0.3 nan"])
 def test_a_setting_is_two_shares_and_a_flattening(setting: str) -> None:
-    with pytest.raises(InvalidInputError, match="shares erased and released"):
+    with raises("E-INPUT", "settings"):
         setting_options(setting, 384)
     assert setting_options("0.2 0.3 0.5", 100)["kept"] == 30
 

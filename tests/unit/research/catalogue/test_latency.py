@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from harness.errors import raises
 from research import run, running, summarise
 from research.catalogue.latency import interleaved, relative_to
 from research.grid import mask_options
-from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.errors import DataFileError
 from vecveil.records.experiment import read_experiment
 
 SPEC = """
@@ -122,6 +123,6 @@ def test_wrong_methods_and_options_are_refused(data: Path, encoder: Path, tmp_pa
     spec.write_text(SPEC.format(encoder=encoder).replace("gaussian", "shuffle"))
     with pytest.raises(DataFileError, match="methods"):
         run(spec, data, tmp_path / "out", workers=0)
-    with pytest.raises(InvalidInputError, match="mask options"):
+    with raises("E-INPUT-NAME", "mask options"):
         mask_options({"loss": 1.0})
     assert mask_options({"epochs": 3.0}).epochs == 3

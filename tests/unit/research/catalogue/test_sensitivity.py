@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from research import run, summarise
 from research.catalogue.sensitivity import (
     decile_means,
@@ -19,7 +20,7 @@ from research.catalogue.sensitivity import (
     without_other_words,
 )
 from vecveil.concepts import Concept
-from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.errors import DataFileError
 from vecveil.records.experiment import read_experiment
 from vecveil.sensitivity.closed_forms import difference_sensitivity
 
@@ -81,7 +82,7 @@ def test_equal_figures_give_no_evidence() -> None:
 
 @pytest.mark.parametrize(("n", "share"), [(10, 0.1), (40, 0.6), (40, 0.0)])
 def test_a_share_of_too_few_dimensions_is_refused(n: int, share: float) -> None:
-    with pytest.raises(InvalidInputError, match="share"):
+    with raises("E-INPUT", "share"):
         decile_test(np.arange(float(n)), np.arange(float(n)), share=share)
 
 

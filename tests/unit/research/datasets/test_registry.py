@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from harness.errors import raises
 from research.datasets import (
     DATASETS,
     DatasetInfo,
@@ -19,7 +20,7 @@ from research.datasets import (
     register_dataset,
     registry,
 )
-from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.errors import InvalidInputError
 
 CANARY = "zebra-7731"
 NAMES = """sts12 sts13 sts14 sts15 sts16 stsb fiqa nfcorpus quora cranfield cisi med npl ade sst2
@@ -181,5 +182,5 @@ def test_wrong_descriptions(data, refuses, text, words):
 
 def test_a_described_file_that_is_missing(data):
     data.text("tickets/dataset.yaml", DESCRIBED)
-    with pytest.raises(DataFileError, match=r"a\.csv"):
+    with raises("E-DATA-FILE", "data"):
         open_dataset("tickets", data.path)

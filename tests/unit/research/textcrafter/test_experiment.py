@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from harness.errors import raises
 from harness.experiment_data import sentences
 from research import load_spec, run, summarise
 from research.catalogue.textcrafter import TextCrafterSets
@@ -18,7 +19,7 @@ from research.textcrafter.defences import DEFENCES
 from research.textcrafter.specification import PiiSpec, TextCrafterSpec
 from unit.research.textcrafter.files import PROBLEMS, json_lines, parquet, pii, write_data
 from vecveil.encoders.lsa import LsaEncoder
-from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.errors import InvalidInputError
 
 SPEC = TextCrafterSpec(experiment="textcrafter", problems=PROBLEMS, seeds=2)
 OWN = TextCrafterSets()
@@ -103,7 +104,7 @@ def test_the_shipped_specification_is_whole_and_its_quick_part_small(tmp_path: P
     assert len(OWN.cells(quick)) < len(OWN.cells(spec)) / 10
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text(text.replace("radius:", "radios:"))
-    with pytest.raises(DataFileError, match="radios"):
+    with raises("E-DATA-FILE", "radios"):
         load_spec(wrong)
 
 

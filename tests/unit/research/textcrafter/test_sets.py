@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from research.specification import ProblemSpec
 from research.textcrafter import data as sets_data
 from research.textcrafter.data import PiiSpec
@@ -21,7 +22,6 @@ from unit.research.textcrafter.files import (
     pii_of,
     task_of,
 )
-from vecveil.errors import DataFileError, InvalidInputError
 
 
 @pytest.mark.parametrize(("name", "train", "test"), [("phrasebank", 30, 10), ("agnews", 20, 8)])
@@ -191,7 +191,7 @@ def test_a_digest_follows_texts_classes_and_concept(data: Path) -> None:
 
 def test_a_set_without_classes_and_a_label_that_no_plain_text_has_are_refused(data: Path) -> None:
     no_classes = ProblemSpec(data=("pii-synth",), concept=PROBLEMS["sst2"].concept)
-    with pytest.raises(InvalidInputError, match="classes"):
+    with raises("E-INPUT", "data"):
         sets_data.read_set("pii-synth", no_classes, data, (9, 9))
-    with pytest.raises(DataFileError, match="labels or splits"):
+    with raises("E-DATA-FILE", "plain"):
         sets_data.read_pii(PiiSpec(plain_train=("nothing",)), data)
