@@ -157,6 +157,9 @@ def protect_files(
         missing = [part for part in parts if part.index not in manifest.results]
         outcomes = engine(Run(job, folder, manifest.run, options, ledger), missing)
         failures = _collect(outcomes, manifest, folder, len(missing), show_progress)
+        if folder.local is not None:
+            # A worker killed in this run may still have held its temporary file when the part's next writer looked.
+            remove_left_over(*(folder.local / part.output for part in missing))
         if failures and not manifest.results:
             folder.remove(MANIFEST)  # the folder is free for another attempt
         else:
