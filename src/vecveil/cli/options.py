@@ -80,6 +80,15 @@ def stacked(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
+def _limit_memory(context: click.Context, parameter: click.Parameter, value: int | None) -> int | None:
+    """Apply the limit to every file that the command reads, such as --corpus and --vectors."""
+    from vecveil.data.memory import command_limit
+
+    token = command_limit.set(value)
+    context.call_on_close(lambda: command_limit.reset(token))
+    return value
+
+
 def _file(*names: str, help: str) -> Callable[[F], F]:
     return click.option(*names, type=FILE, help=help)
 
@@ -97,7 +106,7 @@ table_options = stacked(
     click.option("--encoding", default="utf-8", show_default=True, help="Encoding of a text file."),
     click.option("--delimiter", metavar="CHARACTER", help="Of CSV [default: found in the header]."),
     click.option(
-        "--max-memory", type=MemorySize(), metavar="SIZE",
+        "--max-memory", type=MemorySize(), metavar="SIZE", callback=_limit_memory,
         help="Most memory for the decoded table, such as 500M or 4G; a small file may expand far "
         "[default: 1G, or a quarter of the memory if that is less].",
     ),

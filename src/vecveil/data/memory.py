@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
+from contextvars import ContextVar
 from typing import Any
 
 from vecveil.errors import MemoryLimitError
 from vecveil.validation import check_count
 
-__all__ = ["MemoryAccount", "default_max_memory"]
+__all__ = ["MemoryAccount", "command_limit", "default_max_memory"]
 
 DEFAULT_LIMIT = 1 << 30
 CODE = "E-MEMORY-TABLE"
 
+command_limit: ContextVar[int | None] = ContextVar("vecveil_max_memory", default=None)
+"""Limit of every file that one command reads, side files included: the option ``--max-memory``."""
+
 
 def default_max_memory() -> int:
-    """Return the smaller of 1 GiB and a quarter of the machine's memory, in bytes."""
+    """Return the limit of the command, else the smaller of 1 GiB and a quarter of the machine's memory, in bytes."""
+    if (limit := command_limit.get()) is not None:
+        return limit
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # Windows
