@@ -59,7 +59,7 @@ def location(case: StoreCase, folder: Path) -> str:
 def store(location: str) -> Iterator[VectorStore]:
     with in_this_process(
         location
-    ) as opened:  # a process of its own answers alike: unit/stores/test_apart.py
+    ) as opened:  # a process of its own answers alike: unit/databases/test_apart.py
         yield opened
 
 

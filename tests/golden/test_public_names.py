@@ -26,7 +26,7 @@ SIGNED = ["vecveil", "vecveil.accounting", "vecveil.attacks", "vecveil.metrics",
 NAMED = [
     "vecveil.errors", "vecveil.concepts", "vecveil.encoders", "vecveil.protector", "vecveil.auditing",
     "vecveil.randomness", "vecveil.mechanisms", "vecveil.sensitivity", "vecveil.textcrafter", "vecveil.report",
-    "vecveil.integrations", "vecveil.bulk", "vecveil.databases", "vecveil.data",
+    "vecveil.integrations", "vecveil.integrations.opening", "vecveil.bulk", "vecveil.databases", "vecveil.data",
     "vecveil.release_policy", "vecveil.serving",
 ]  # fmt: skip
 """Modules of which the names alone are frozen: those above and what the documentation imports from."""
