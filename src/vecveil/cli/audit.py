@@ -30,20 +30,20 @@ EXAMINED_ROWS = 1000
 attack_options = shared.stacked(
     click.option(
         "--tier", type=click.Choice(["quick", "full"]), default="quick", show_default=True,
-        help="full: larger attackers, and attacks that write the text anew; minutes to an hour.",
+        help="full: larger attackers, and attacks that reconstruct the text; minutes to an hour.",
     ),
     click.option(
-        "--skip", type=click.Choice(FAMILIES), multiple=True, help="Leave out a family of attacks (can be given again)."
+        "--skip", type=click.Choice(FAMILIES), multiple=True, help="Leave out a family of attacks; may be repeated."
     ),
     click.option(
         "--corpus", type=shared.FILE,
         help="Further texts, one a line or a table: attackers learn from those in which the concept is found, "
         "and those of tier full learn to write from all.",
     ),
-    click.option("--device", default="auto", show_default=True, help="Of learnt attacks: auto, cpu, cuda."),
+    click.option("--device", default="auto", show_default=True, help="Device of trained attacks: auto, cpu, cuda."),
     click.option(
         "--min-token-count", type=click.IntRange(min=1),
-        help="Attack a word if so many training texts hold it [default: 15, or 10 or 5 if words are few].",
+        help="Fewest training texts with a word for it to be attacked [default: 15, or 10 or 5 if words are few].",
     ),
     click.option(
         "--work", type=shared.FILE, metavar="FOLDER",
@@ -71,7 +71,7 @@ attack_options = shared.stacked(
     "--embedding-column", metavar="NAME", help="Column of vectors, in --vectors or in INPUT [default: embedding]."
 )
 @click.option("--group-column", metavar="NAME", help="Column of ids of texts that belong together.")
-@click.option("--limit", type=click.IntRange(min=2), help="Read this many rows at most.")
+@click.option("--limit", type=click.IntRange(min=2), help="Read at most this many rows.")
 @shared.task_options
 @shared.encoder_options
 @attack_options

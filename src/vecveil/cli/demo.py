@@ -38,7 +38,7 @@ def command(
     """Read texts, learn the concept, protect the embeddings, attack them, and say what leaks.
 
     Half of the texts teach the protector, the other half is audited. Without --input the notes are
-    bundled, synthetic and nobody's. Files in the folder: protected.parquet, protector.vecveil,
+    bundled and synthetic. Files in the folder: protected.parquet, protector.vecveil,
     audit.json and audit.html.
     """
     from vecveil.cli.output import as_typed, data, data_json, note, writing

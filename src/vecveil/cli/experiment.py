@@ -95,7 +95,7 @@ def spec(name: str) -> None:
 @click.argument("name", metavar="NAME|FILE|all")
 @click.option("--data", type=shared.FILE, required=True, help="Folder with the data sets.")
 @click.option("--out", type=shared.FILE, required=True, help="Folder of the records.")
-@click.option("--quick", is_flag=True, help="The coarse version: minutes in place of an hour.")
+@click.option("--quick", is_flag=True, help="Coarse run: minutes in place of an hour.")
 @click.option("--seeds", type=click.IntRange(min=1), help="Seeds, in place of the specification's.")
 @click.option(
     "--workers", type=click.IntRange(min=0), help="Processes [default: cores, at most 4]."
@@ -172,7 +172,7 @@ def run(
     type=click.Choice(list(FORMATS)),
     default="markdown",
     show_default=True,
-    help="Of what is printed, or written with --to.",
+    help="Format of the output.",
 )
 @click.option(
     "--html", "html_file", type=shared.FILE, help="Also draw tables and figures in this HTML file."

@@ -43,7 +43,7 @@ expansion_options = shared.stacked(
     ),
     click.option(
         "--expand-locale", metavar="LOCALE", multiple=True,
-        help="Of --expand-faker, such as de_DE; may be repeated [default: en_US].",
+        help="Faker locale, such as de_DE; may be repeated [default: en_US].",
     ),
     click.option(
         "--expand-entity", metavar="TYPE", multiple=True,
@@ -51,7 +51,7 @@ expansion_options = shared.stacked(
     ),
     click.option(
         "--expand-members", type=click.IntRange(min=1), default=2000, show_default=True,
-        help="Further members at most.",
+        help="Largest number of further members.",
     ),
     click.option(
         "--expand-substitutions", type=click.IntRange(min=0),
@@ -118,7 +118,7 @@ def _method(ctx: click.Context, param: click.Parameter, value: str) -> str:
 )
 @click.option(
     "--min-texts", type=click.IntRange(min=1), default=20, show_default=True,
-    help="Fewest texts that must hold the concept.",
+    help="Fewest texts that must hold the concept; at least 20 for methods that change vectors.",
 )
 @expansion_options
 @shared.seed_option

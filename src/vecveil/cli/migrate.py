@@ -34,12 +34,12 @@ client reads, such as PGPASSWORD: command lines are seen by others on the machin
 @click.argument("dest")
 @click.option("-p", "--protector", "protector_file", type=shared.FILE, help="Protector file.")
 @click.option("--keep-text", is_flag=True, help="Also write fields of texts beside the protected vectors.")
-@click.option("--keep", multiple=True, metavar="FIELD", help="Write this field whatever it holds (can be given again).")
-@click.option("--drop", multiple=True, metavar="FIELD", help="Leave out this field (can be given again).")
+@click.option("--keep", multiple=True, metavar="FIELD", help="Write this field whatever it holds; may be repeated.")
+@click.option("--drop", multiple=True, metavar="FIELD", help="Leave out this field; may be repeated.")
 @click.option("--skip-bad", is_flag=True, help="Leave out rows without a finite vector of the right dimension.")
-@click.option("--batch", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows to write at once.")
-@click.option("--state", "state_file", type=shared.FILE, help="File that holds how far it is [default: beside DEST].")
-@click.option("--verify-only", is_flag=True, help="Read a copy that is finished, and check it again.")
+@click.option("--batch", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows per write.")
+@click.option("--state", "state_file", type=shared.FILE, help="Progress file [default: beside DEST].")
+@click.option("--verify-only", is_flag=True, help="Verify a finished copy again.")
 @shared.named_options
 @shared.json_option
 def command(

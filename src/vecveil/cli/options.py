@@ -104,7 +104,7 @@ table_options = stacked(
         help="Format of INPUT [default: by its suffix].",
     ),
     click.option("--encoding", default="utf-8", show_default=True, help="Encoding of a text file."),
-    click.option("--delimiter", metavar="CHARACTER", help="Of CSV [default: found in the header]."),
+    click.option("--delimiter", metavar="CHARACTER", help="CSV delimiter [default: from the header]."),
     click.option(
         "--max-memory", type=MemorySize(), metavar="SIZE", callback=_limit_memory,
         help="Most memory for the decoded table, such as 500M or 4G; a small file may expand far "
@@ -119,7 +119,7 @@ encoder_options = stacked(
     ),
     click.option(
         "--precision", type=click.Choice(["auto", "fp32", "bf16"]),
-        help="Of encoding [default: auto, or the protector's].",
+        help="Precision of the encoder [default: auto, or the protector's].",
     ),
     click.option(
         "--cache/--no-cache", default=True, show_default=True,

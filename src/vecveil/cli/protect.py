@@ -55,11 +55,11 @@ Example:
 )
 @click.option(
     "--carry", multiple=True, metavar="NAME",
-    help="Column to write as it is [default: all but the text; lists are refused].",
+    help="Column to copy unchanged [default: all but the text; lists are refused].",
 )
 @click.option("--keep-text", is_flag=True, help="Also write the column of texts.")
 @shared.encoder_options
-@click.option("--no-noise", is_flag=True, help="The map alone, for queries that stay on the trusted side.")
+@click.option("--no-noise", is_flag=True, help="Apply the map without noise: for queries on the trusted side.")
 @shared.release_options
 @click.option(
     "--again", is_flag=True,
@@ -68,11 +68,11 @@ Example:
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 @click.option(
     "--engine", type=click.Choice(["local", "ray"]),
-    help="Who works on the parts of a folder [default: local, this machine].",
+    help="Engine that protects the parts of a folder [default: local, this machine].",
 )
 @click.option(
     "--part-size", type=click.IntRange(1), default=256, show_default=True, metavar="MIB",
-    help="Of a part of a folder, before compression.",
+    help="Size of a part of a folder, before compression.",
 )
 @shared.json_option
 def command(

@@ -56,10 +56,10 @@ Examples:
 @click.option(
     "--query-protection",
     type=click.Choice(["same", "stronger", "map-only"]),
-    help="Of queries [default: same].",
+    help="Protection of queries [default: same].",
 )
 @click.option(
-    "--query-noise", type=float, help="For stronger: times the documents' noise [default: 2]."
+    "--query-noise", type=float, help="Noise factor of --query-protection stronger [default: 2]."
 )
 @click.option("--key-file", type=shared.FILE, help="Keyed noise: equal texts get equal vectors.")
 @click.option("--key-env", metavar="VARIABLE", help="Keyed noise with keys in this variable.")
@@ -67,14 +67,14 @@ Examples:
 @click.option(
     "--api-keys",
     metavar="env:NAME|FILE",
-    help="Keys of which clients must show one, one a line [default: everybody may ask].",
+    help="File of client keys, one a line [default: no key required].",
 )
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
-    help="Processes that answer, each with its own encoder [default: 1].",
+    help="Server processes, each with an encoder [default: 1].",
 )
-@click.option("--no-access-log", is_flag=True, help="No line for each request.")
+@click.option("--no-access-log", is_flag=True, help="Do not log each request.")
 @click.option(
     "--page/--no-page",
     default=True,

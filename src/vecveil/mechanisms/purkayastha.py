@@ -151,7 +151,7 @@ class Purkayastha(Mechanism):
     name: ClassVar[str] = "purkayastha"
 
     def __post_init__(self) -> None:
-        check_count(self.n, owner="Purkayastha", param="dimension", minimum=2)
+        check_count(self.n, owner="Purkayastha", param="n", minimum=2)
         object.__setattr__(
             self, "epsilon", check_positive(self.epsilon, owner="Purkayastha", param="epsilon")
         )

@@ -58,7 +58,7 @@ def test_numbers_of_splits_are_refused_by_name(value: Any) -> None:
 
 @pytest.mark.parametrize("value", [1, 0, -3, 2.0, "8", None])
 def test_the_sphere_needs_two_dimensions(value: Any) -> None:
-    with pytest.raises(InvalidInputError, match="`dimension`"):
+    with pytest.raises(InvalidInputError, match="`n`"):
         Purkayastha(value, 3.0)
 
 
