@@ -138,7 +138,7 @@ class Requirement:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is this package with other extras."""
+        """Return whether the requirement names this package with other extras."""
         return self.name == "vecveil"
 
 

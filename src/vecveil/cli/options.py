@@ -214,7 +214,7 @@ class Release:
 
     @property
     def named(self) -> bool:
-        """Whether a key or a ledger is given."""
+        """Return whether a key or a ledger is given."""
         return any(each is not None for each in (self.key_file, self.key_env, self.ledger_file))
 
     def key(self) -> NoiseKey | None:

@@ -1,4 +1,4 @@
-"""What commands print and write: data on stdout, notes on stderr, new files, reports."""
+"""Output of the commands: data on stdout, notes on stderr, new files, reports."""
 
 from __future__ import annotations
 

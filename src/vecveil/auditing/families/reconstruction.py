@@ -142,7 +142,7 @@ def _evidence(case: Case, side: Side, *, corpus: bool = True) -> tuple[TextVecto
         if further:
             X = np.concatenate([X, case.encode(further).astype(X.dtype)])
             texts += further
-            # Every corpus text is a group of its own, numbered above those of the audit.
+            # Every corpus text is a separate group, numbered above the groups of the audit.
             own = int(case.groups.max()) + 1
             groups = np.concatenate([groups, np.arange(own, own + len(further))])
     test = case.test
