@@ -73,7 +73,7 @@ def test_fit_protect_and_refuse(
 
 def test_audit(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(folder)
-    ladder = "vecveil.auditing.families.token_inference.ladder_attacks"
+    ladder = "vecveil.auditing.families.ladder_attacks"
     monkeypatch.setattr(ladder, lambda *_, **__: (LinearAttack(),))
     file = tmp_path / "p.vecveil"
     assert run("fit", *COMMON, "--method", "redact", "-o", file).code == 0

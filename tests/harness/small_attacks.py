@@ -25,6 +25,6 @@ def small_attacks() -> Iterator[None]:
         )
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vecveil.auditing.families.token_inference.ladder_attacks", ladder)
+        patch.setattr("vecveil.auditing.families.ladder_attacks", ladder)
         patch.setattr("vecveil.attacks.token_inference.kernel._MEMBER_ROWS", ROWS)
         yield

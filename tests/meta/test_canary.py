@@ -178,7 +178,7 @@ def test_an_audit_record_without_terms(protector: vecveil.Protector) -> None:
         from vecveil.attacks import LinearAttack
 
         patch.setattr(
-            "vecveil.auditing.families.token_inference.ladder_attacks",
+            "vecveil.auditing.families.ladder_attacks",
             lambda tier, device: (LinearAttack(),),
         )
         result = vecveil.audit(protector, texts, concept, show_progress=False)

@@ -191,7 +191,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
     one.tell("ledger", "ledger", "show", out / "l.ledger")
     one.tell("export", "ledger", "export", out / "l.ledger", "-o", out / "rows.jsonl")
     with pytest.MonkeyPatch.context() as patch:  # one attack of a family writes what all write
-        attacks = "vecveil.auditing.families.token_inference.ladder_attacks"
+        attacks = "vecveil.auditing.families.ladder_attacks"
         patch.setattr(attacks, lambda tier, device: (LinearAttack(),))
         one.tell("audit", "audit", notes, "-p", protector, *concept, *encoder, "--json", out / "audit.json",
                  "--html", out / "audit.html", "--csv", out / "audit.csv", "--md", out / "audit.md")  # fmt: skip

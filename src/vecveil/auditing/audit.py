@@ -25,7 +25,6 @@ from vecveil.auditing.case import (
 from vecveil.auditing.families import run_families
 from vecveil.auditing.families.held_out_terms import refitted_side
 from vecveil.auditing.jobs import WorkFolder, fingerprint
-from vecveil.auditing.lint import one_word
 from vecveil.auditing.result import AuditResult, assemble
 from vecveil.concepts import Concept
 from vecveil.encoders import load_encoder
@@ -81,7 +80,7 @@ def audit(
         embeddings: (N, n) clean embeddings of ``texts``, instead of encoding them.
         tasks: labelled utility tasks to measure beside similarity and neighbours.
         groups: N ids of texts that belong together (a document, a patient), or None.
-        tier: ``quick`` or ``full`` (larger attackers, and attacks that write the text anew).
+        tier: ``quick`` or ``full`` (larger attackers, and reconstruction attacks).
         min_token_count: number of training texts that must hold an attacked word; None takes 15, or 10 or 5
             where 15 would leave out more than half of the occurrences.
         show_terms: write the concept's words into the record, which otherwise holds counts only.
@@ -140,7 +139,6 @@ def audit(
         case,
         results,
         skipped,
-        lint=one_word(len(case.vocabulary)),
         started=started,
         kind="protector",
         concept=concept.name,
@@ -334,9 +332,11 @@ def _utility(
     records: dict[str, UtilityRecord] = {}
     for task in [*every, *tasks]:
         for side in task.sides:
-            key = name = task.key if side == "both" else f"{task.key}_trusted_queries"
-            # Two tasks of one key are numbered: neither may replace the other's record.
+            name = key = task.key if side == "both" else f"{task.key}_trusted_queries"
+            # Tasks of one key are numbered from the second on: none may replace another's record.
+            number = 1
             while name in records:
-                name = f"{key}_{1 + sum(other.startswith(key) for other in records)}"
+                number += 1
+                name = f"{key}_{number}"
             records[name] = UtilityRecord(**task.to_record(release, rng, sides=side))
     return records

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks import FurtherVectors, split_groups, text_groups
+from vecveil.attacks import FurtherVectors, LabelledVectors, split_groups, text_groups
 from vecveil.attacks.evidence import normalise_text
 from vecveil.concepts import ConceptMatches, TokenVocabulary
 from vecveil.concepts.folding import words
@@ -168,6 +168,20 @@ class Case:
     def has_spans(self) -> bool:
         """True if texts can be rewritten and encoded: labels of whole texts have no spans."""
         return self.encode is not None and self.matches.labels is None
+
+    @property
+    def training_rows(self) -> Rows:
+        """The training rows with and without the concept, in order."""
+        return np.sort(np.concatenate([self.train, self.ordinary_train]))
+
+    def labelled(self, side: Side) -> tuple[LabelledVectors, LabelledVectors]:
+        """Return training and test evidence of the texts that hold an attacked word."""
+        # Both are clean vectors: they may join released training vectors only through an oracle.
+        without = self.without_train if side.learns_from_clean else None
+        further = self.further if side.learns_from_clean else None
+        X, labels, groups = side.learn[self.train], self.labels[self.train], self.groups[self.train]
+        train = LabelledVectors(X, labels, groups, without, further)
+        return train, LabelledVectors(side.judged[self.test], self.labels[self.test], self.groups[self.test])
 
     @cached_property
     def without_train(self) -> Embeddings | None:

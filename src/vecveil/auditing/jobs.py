@@ -12,7 +12,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -27,6 +27,7 @@ from vecveil.errors import DataFileError
 from vecveil.io import write_bytes
 from vecveil.metrics.estimates import Estimate
 from vecveil.metrics.token_inference import TermTable
+from vecveil.records.audit import Family, SkippedAttack
 from vecveil.runtime import (
     import_torch,
     one_thread,
@@ -38,7 +39,7 @@ from vecveil.runtime import (
 from vecveil.types import Embeddings
 from vecveil.version import __version__
 
-__all__ = ["Job", "WorkFolder", "attack_job", "fingerprint", "run_jobs"]
+__all__ = ["Job", "Plan", "WorkFolder", "attack_job", "fingerprint", "run_jobs", "skip"]
 
 SCHEMA = "vecveil.audit-work/1"
 KEPT_DAYS = 14  # abandoned audits are removed after that
@@ -64,6 +65,15 @@ class Job:
     def key(self) -> str:
         """Name of the result in the work folder."""
         return f"{self.side}-{self.name}"
+
+
+Plan = tuple[list[Job], list[SkippedAttack]]
+"""The jobs of a family on one side, and its attacks that are not run."""
+
+
+def skip(family: Family, names: Iterable[str], reason: tuple[str, str]) -> Plan:
+    """Return the plan that runs none of the named attacks; ``reason`` is a sentence and its code."""
+    return [], [SkippedAttack(name, family, *reason) for name in names]
 
 
 def attack_job(

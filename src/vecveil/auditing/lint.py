@@ -10,14 +10,10 @@ import numpy as np
 from vecveil.records.verdict import UNPROTECTED
 from vecveil.types import Embeddings
 
-__all__ = ["clean_vectors", "one_word", "plaintext_beside"]
+__all__ = ["clean_vectors", "plaintext_beside"]
 
 _WORDS = 3.0  # a column whose values have fewer words on average holds names or codes, not texts
 _CLEAN = 0.999  # median cosine to the encoder's vectors: rounding to half precision stays above it
-
-
-def _warning(code: str, message: str) -> dict[str, str]:
-    return {"code": code, "message": message}
 
 
 def plaintext_beside(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, str]]:
@@ -33,7 +29,7 @@ def plaintext_beside(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, str
                 f"Column {name!r} holds texts beside the vectors ({len(texts)} of the {len(values)} rows that were "
                 "looked at): whoever has this store needs no attack."
             )
-            warnings.append(_warning("plaintext-beside-vectors", message))
+            warnings.append({"code": "plaintext-beside-vectors", "message": message})
     return warnings
 
 
@@ -48,15 +44,4 @@ def clean_vectors(vectors: Embeddings, clean: Embeddings | None) -> list[dict[st
     if float(np.median(cosines)) < _CLEAN:
         return []
     message = "These are the encoder's own vectors: nothing protects them."
-    return [_warning(UNPROTECTED, message)]
-
-
-def one_word(attacked: int) -> list[dict[str, str]]:
-    """Return a warning if a single word is attacked."""
-    if attacked > 1:
-        return []
-    message = (
-        "A single word of the concept is attacked: of one word, the best guess is always right, so the "
-        "token-inference figures mean nothing. The concept probe gives the verdict."
-    )
-    return [_warning("one-word", message)]
+    return [{"code": UNPROTECTED, "message": message}]

@@ -32,7 +32,7 @@ from vecveil.records.audit import (
     TextCounts,
 )
 from vecveil.records.reading import load_json
-from vecveil.records.verdict import against_chance, against_clean, strongest
+from vecveil.records.verdict import NBSP, against_chance, against_clean, percent, strongest
 from vecveil.version import __version__
 
 __all__ = ["AuditResult", "Results", "assemble", "framework_findings"]
@@ -40,11 +40,9 @@ __all__ = ["AuditResult", "Results", "assemble", "framework_findings"]
 Results = Mapping[tuple[str, str], AttackResult]
 """Results by (side, name of the attack)."""
 
-NBSP = "\u00a0"
 QUICK = (
     "The quick tier runs small attackers. Larger networks find up to 8 points more behind erasure; more texts to "
-    "learn from and pretrained decoders find more too. Attacks that write the text anew are left out (tier full "
-    "runs them)."
+    "learn from and pretrained decoders find more too. Reconstruction attacks are left out (tier full runs them)."
 )
 FITTED = (
     "An audit on the texts that the protector was fitted on understates what leaks from other texts: "
@@ -57,20 +55,25 @@ SINGLE = (
 RATES = {"TPR at 1 % FPR": ("1 %", "100"), "TPR at 0.1 % FPR": ("0.1 %", "1,000")}
 """False-positive rates of the probes, and the number of texts without the concept that setting them needs."""
 RARE = (
-    "The probes' share of true positives at {rates} false positives is not stated: to set the threshold takes "
+    "The probes' share of true positives at {rates} false positives is not stated: setting the threshold takes "
     "{texts} texts without the concept among the fifth of the training texts that a probe sets aside."
 )
 RARE_WORDS = (
-    "Words that too few texts hold are not attacked, and texts that hold no attacked word are not used; how much of "
-    "the concept that leaves out stands beside “Words attacked”."
+    "Words that too few texts hold are not attacked, and texts without an attacked word are not used; “Words "
+    "attacked” states how much of the concept that leaves out."
 )
 SAMPLE = (
-    "The attackers learnt from this sample alone: somebody with more texts of the store, or with the means "
-    "to protect texts of their own, may find more."
+    "The attackers learnt from this sample alone: an attacker with more texts of the store, or with its protector, "
+    "may find more."
+)
+ONE_WORD = LintWarning(
+    "one-word",
+    "A single word of the concept is attacked: of one word, the best guess is always right, so the token-inference "
+    "figures mean nothing. The concept probe gives the verdict.",
 )
 WRITTEN = (
-    "Attacks that write the text anew were trained from scratch on the texts at hand: published ones start from "
-    "large pretrained models and write better."
+    "Reconstruction attacks were trained from scratch on the texts at hand: published ones start from large "
+    "pretrained models and write better."
 )
 FAMILY_NAMES = {
     "token-inference": "token inference",
@@ -163,14 +166,14 @@ def assemble(
     results: Results,
     skipped: Sequence[SkippedAttack],
     *,
-    lint: Sequence[Mapping[str, str]],
     started: float,
+    lint: Sequence[Mapping[str, str]] = (),
     **about: Any,
 ) -> AuditResult:
     """Return the result of an audit.
 
     Args:
-        lint: warnings found by the audit; those of the options come first.
+        lint: warnings found by the audit, which follow those of the options.
         started: `time.perf_counter` at the start of the audit.
         about: the other fields of `AuditRecord`.
     """
@@ -183,6 +186,8 @@ def assemble(
     # Token inference cannot be skipped, so that every audit has a verdict.
     worst = leading["token-inference"].name
     warnings = [LintWarning(**each) for each in (*o.lint, *lint)]
+    if len(case.vocabulary) == 1:
+        warnings.append(ONE_WORD)
     record = AuditRecord(
         vecveil=__version__,
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -346,21 +351,13 @@ def framework_findings(
 
 def _compared(attack: AttackRecord) -> str:
     """Return the main figure with interval, chance and clean value, and its position to them."""
-    low, high = attack.low, attack.high
-    known = low is not None and high is not None
-    shown = [f"{_percent(low)} to {_percent(high)}" if known else "no interval"]
-    shown.append(f"chance {_percent(attack.chance)}" if attack.chance is not None else "chance not stated")
+    known = attack.low is not None and attack.high is not None
+    shown = [f"{percent(attack.low)} to {percent(attack.high)}" if known else "no interval"]
+    shown.append("chance not stated" if attack.chance is None else f"chance {percent(attack.chance)}")
     if attack.clean is not None:
-        shown.append(f"clean {_percent(attack.clean)}")
+        shown.append(f"clean {percent(attack.clean)}")
     places = [against_chance(attack) or "not comparable with chance"]
     if place := against_clean(attack):
         # Only the words before the colon: "not clearly below clean: the intervals overlap".
         places.append(place.partition(":")[0])
-    figure = f"{_percent(attack.value)} {attack.metric} ({', '.join(shown)})"
-    return f"{figure}: {', '.join(places)}"
-
-
-def _percent(share: float | None) -> str:
-    if share is None:
-        return "–"
-    return f"<0.1{NBSP}%" if 0 < share < 0.0005 else f"{100 * share:.1f}{NBSP}%"
+    return f"{percent(attack.value)} {attack.metric} ({', '.join(shown)}): {', '.join(places)}"

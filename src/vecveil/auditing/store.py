@@ -17,7 +17,7 @@ from vecveil.auditing.case import (
     make_case,
 )
 from vecveil.auditing.families import run_families
-from vecveil.auditing.lint import clean_vectors, one_word
+from vecveil.auditing.lint import clean_vectors
 from vecveil.auditing.result import AuditResult, assemble
 from vecveil.concepts import Concept
 from vecveil.encoders import load_encoder
@@ -102,7 +102,7 @@ def audit_store(
         case,
         results,
         skipped,
-        lint=[*unprotected, *one_word(len(case.vocabulary))],
+        lint=unprotected,
         started=started,
         kind="store",
         concept=concept.name,

@@ -268,11 +268,14 @@ class ReconstructionRecord(Record):
 
 @dataclass(frozen=True)
 class SkippedAttack(Record):
-    """An attack that was not run, and why."""
+    """An attack that was not run, and why, as a sentence and as a code."""
+
+    OPTIONAL: ClassVar[tuple[str, ...]] = ("code",)
 
     attack: str
     family: Family
     reason: str
+    code: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

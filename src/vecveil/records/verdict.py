@@ -13,24 +13,27 @@ from vecveil.records.audit import AttackRecord, AuditRecord, LeakageFigure
 __all__ = [
     "ABOVE_CHANCE",
     "ABOVE_CLEAN",
-    "AT_CHANCE",
-    "BELOW_CHANCE",
-    "BELOW_CLEAN",
+    "MISSING",
+    "NBSP",
+    "NO_ENCODER",
     "OVERLAP",
-    "UNMEASURED",
     "UNPROTECTED",
     "WEAK_EPSILON",
     "FamilyVerdict",
     "Verdict",
-    "above_chance_besides",
     "against_chance",
     "against_clean",
-    "caveats",
     "decide",
+    "percent",
+    "skipped_without_encoder",
     "standing",
     "status",
     "strongest",
 ]
+
+# Shares are written the same in the audit's own sentences and in the reports.
+NBSP = "\u00a0"
+MISSING = "–"
 
 ABOVE_CHANCE = "above chance"
 AT_CHANCE = "at chance within its interval"
@@ -40,6 +43,8 @@ OVERLAP = "not clearly below clean: the intervals overlap"
 ABOVE_CLEAN = "above clean"
 UNMEASURED = "not measurable on these texts"
 
+NO_ENCODER = "no-encoder"
+"""Code of a skipped attack that needs the encoder."""
 UNPROTECTED = "vectors-not-protected"
 """Code of the warning that a store holds the encoder's own vectors."""
 WEAK_EPSILON = 10.0
@@ -82,6 +87,18 @@ class Verdict:
     others: tuple[FamilyVerdict, ...]
     caveats: tuple[str, ...]
     utility: tuple[float, float] | None
+
+
+def percent(share: float | None) -> str:
+    """Return a share in percent with one decimal; a number beyond [-1, 1] is no share and stays as it is."""
+    if share is None:
+        return MISSING
+    if abs(share) > 1 + 1e-9:
+        return f"{share:.4g}"
+    # Rounded to 0.0 % a small leak would read as none.
+    if 0 < share < 0.0005:
+        return f"<0.1{NBSP}%"
+    return f"{100 * share:.1f}{NBSP}%".replace("-", "\u2212")
 
 
 def strongest(attacks: Iterable[AttackRecord]) -> dict[str, AttackRecord]:
@@ -202,5 +219,9 @@ def caveats(audit: AuditRecord) -> list[str]:
 
 def skipped_without_encoder(audit: AuditRecord) -> list[str]:
     """Return the attacks that were skipped because they need the encoder."""
-    # By the words of the reason: records hold no code for it, and every such reason names the encoder.
-    return [each.attack for each in audit.skipped if "encoder" in each.reason]
+    # Records of earlier versions have no codes: their reason names the encoder.
+    return [
+        each.attack
+        for each in audit.skipped
+        if each.code == NO_ENCODER or (each.code is None and "encoder" in each.reason)
+    ]

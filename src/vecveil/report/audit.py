@@ -116,16 +116,16 @@ CAVEATS = {
     "above-clean": "Leakage is higher with protection than without.",
     "unprotected": "These are the encoder's own vectors, which nothing protects: the figures are those of the "
     f"attacks tried, and {_MORE}.",
-    "unknown-protection": "Nothing is known of how these vectors were made: the figures hold for the attacks "
+    "unknown-protection": "The record does not say how these vectors were made: the figures hold for the attacks "
     f"tried, and {_MORE}.",
     "formal": f"The leakage figure is measured, not part of the guarantee: {_MORE}.",
     "no-formal-guarantee": "The protection is {kind}: nothing but these measurements supports it, and "
     f"{_MORE}.",
-    "without-encoder": "Not run for want of the encoder: {names}. `--encoder NAME` runs them{transplant}.",
+    "without-encoder": "Not run without the encoder: {names}. `--encoder NAME` runs them{transplant}.",
     "not-adaptive": "No token-inference attack was adaptive, that is, trained on freshly protected "
     "vectors; an attacker who adapts may recover more.",
-    "seeded": "The release that was attacked has seeded noise, made for this audit so that it can be repeated; "
-    "vectors to store need fresh noise, which is what `protect` draws unless given a seed.",
+    "seeded": "The attacked release has seeded noise, so that the audit can be repeated; vectors to store need fresh "
+    "noise, which `protect` draws unless it is given a seed.",
 }
 """Sentences for the codes of `vecveil.records.verdict.caveats`."""
 STORE_CAVEATS = {
@@ -271,9 +271,9 @@ def _context(audit: AuditRecord) -> dict[str, Any]:
         "explained": EXPLAINED.format(sides=both),
         "utility_caption": f"Utility on clean and on {side} vectors; kept is {side} relative to clean.",
         "guarantee_facts": [] if given is None else _guarantee_facts(given),
-        "promises": [] if given is None else [
-            ("Promised", given.promised, "Nothing."),
-            ("Not promised", given.not_promised, "The record lists nothing."),
+        "covered": [] if given is None else [
+            ("Guaranteed", given.promised, "Nothing."),
+            ("Not guaranteed", given.not_promised, "The record lists nothing."),
             ("Conditional on", given.conditional_on, "The record lists nothing."),
         ],
         "terms": _terms(audit, side),
@@ -480,7 +480,7 @@ class LeakageSeries:
     """Figures that differ only in the number of releases or of known pairs.
 
     Attributes:
-        label: ``fresh noise``, ``keyed noise`` or the attack's name.
+        label: ``fresh noise``, ``keyed noise``, ``distances`` or the attack's name.
         unit: of the number.
         points: by rising number; None stands for the greatest number tried, where the record does not state it.
     """
@@ -536,6 +536,7 @@ def family_group(audit: AuditRecord, family: str) -> FamilyGroup:
 
 
 UNITS = {"averaging": "releases", "alignment": "known pairs"}
+SERIES = {"spheres": "distances", "keyed": "keyed noise"}
 # Records have no key for the number. It stands in the metric's name ("top-1 with 200 pairs", "R-precision over 16
 # releases", "R-precision, k = 16") or, for averaging, in the attack's ("averaging-16").
 _IN_METRIC = re.compile(
@@ -552,8 +553,9 @@ def leakage_series(attacks: Sequence[AttackRecord]) -> list[LeakageSeries]:
         for number, figure in _counted(attack) if attack.family in UNITS else ():
             label = attack.name
             if attack.family == "averaging":
-                keyed = "keyed" in f"{attack.name} {figure.metric}".lower()
-                label = "keyed noise" if keyed else "fresh noise"
+                words = f"{attack.name} {figure.metric}".lower()
+                # Distances are attacked for fewer texts: their figures are no points of the line of means.
+                label = next((SERIES[each] for each in SERIES if each in words), "fresh noise")
             line = points.setdefault(label, {})
             # Several attacks may use one number of releases: the line shows the strongest.
             if number not in line or (figure.value or 0.0) > (line[number].value or 0.0):
@@ -569,17 +571,17 @@ def leakage_series(attacks: Sequence[AttackRecord]) -> list[LeakageSeries]:
 
 def _counted(attack: AttackRecord) -> list[tuple[int | None, LeakageFigure]]:
     """Return (number, figure) for the figures in the main metric; None for a main figure that names no number."""
-    found: list[tuple[int | None, LeakageFigure]] = []
+    counted: list[tuple[int | None, LeakageFigure]] = []
     for figure in attack.figures:
         number = _number(_IN_METRIC.search(figure.metric))
         if number is None and figure is attack and attack.family == "averaging":
             number = _number(_IN_NAME.search(attack.name))
         if number is not None and _stem(figure.metric) == _stem(attack.metric):
-            found.append((number, figure))
+            counted.append((number, figure))
     # An alignment attack's main figure uses all known pairs, and its metric does not say how many.
-    if found and all(figure is not attack for _, figure in found):
-        found.append((None, attack))
-    return found
+    if counted and all(figure is not attack for _, figure in counted):
+        counted.append((None, attack))
+    return counted
 
 
 def _number(match: re.Match[str] | None) -> int | None:
@@ -648,7 +650,7 @@ def _provenance(audit: AuditRecord) -> list[tuple[str, str | None]]:
 
 WIDTH = 80
 BAR = 28
-PROMISES_SHOWN = 3
+LIMITS_SHOWN = 3
 EXPECTED = "above chance; below clean"
 LARGER = (
     "The quick tier runs small attackers: larger networks (up to 8 points more behind erasure; --tier full runs "
@@ -748,7 +750,7 @@ def _leakage_lines(audit: AuditRecord, verdict: Verdict) -> list[str]:
 def _family_lines(audit: AuditRecord, verdict: Verdict) -> list[str]:
     lines = []
     if verdict.others:
-        lines.append(f"{'Strongest attack of each other kind':<37}{'found':>8} {'':<15}{'chance':>9}{'clean':>9}")
+        lines.append(f"{'Strongest attack of each other kind':<37}{'value':>8} {'':<15}{'chance':>9}{'clean':>9}")
     for each in verdict.others:
         attack = each.attack
         name = _fit(f"{FAMILY_WORDS[each.family][0]}, {attack.metric}", 35)
@@ -788,7 +790,7 @@ def _guarantee_lines(given: GuaranteeRecord | None) -> list[str]:
         epsilon = "" if given.epsilon is None else f", epsilon = {given.epsilon:.4g}"
         lead = f"A formal guarantee{epsilon}"
     lines = ["What is guaranteed", *_wrapped(f"{lead}: {given.statement}")]
-    for item in given.not_promised[:PROMISES_SHOWN]:
-        lines += _wrapped(item, "    ", "  - not promised: ")
-    rest = len(given.not_promised) - PROMISES_SHOWN
+    for item in given.not_promised[:LIMITS_SHOWN]:
+        lines += _wrapped(item, "    ", "  - not guaranteed: ")
+    rest = len(given.not_promised) - LIMITS_SHOWN
     return lines + ([f"  - and {rest} more in the report"] if rest > 0 else [])

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from vecveil.records.verdict import MISSING, NBSP, percent
+
 __all__ = [
     "MISSING",
     "NBSP",
@@ -35,9 +37,6 @@ __all__ = [
     "scale",
     "spreadsheet",
 ]
-
-NBSP = "\u00a0"
-MISSING = "–"
 
 # Control characters, overrides of the writing direction and lone surrogates: they break a file or a terminal line, or
 # make it read as something else.
@@ -66,18 +65,6 @@ _LATEX = {
     "λ": r"$\lambda$", "μ": r"$\mu$", "ρ": r"$\rho$", "σ": r"$\sigma$", "Σ": r"$\Sigma$", "Φ": r"$\Phi$",
     "Δ": r"$\Delta$",
 }  # fmt: skip
-
-
-def percent(share: float | None) -> str:
-    """Return a share in percent with one decimal, and a number beyond [-1, 1], which is no share, as it is."""
-    if share is None:
-        return MISSING
-    if abs(share) > 1 + 1e-9:
-        return f"{share:.4g}"
-    # Rounded to 0.0 % a small leak would read as none.
-    if 0 < share < 0.0005:
-        return f"<0.1{NBSP}%"
-    return f"{_minus(f'{100 * share:.1f}')}{NBSP}%"
 
 
 def interval(low: float | None, high: float | None) -> str:

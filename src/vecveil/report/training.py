@@ -15,7 +15,6 @@ from vecveil.report.text import count, csv_table, duration, parameter, rounded
 
 __all__ = [
     "MEASURES",
-    "PROMISE",
     "SAME_CLASSIFIER",
     "training_csv",
     "training_lines",
@@ -24,17 +23,16 @@ __all__ = [
 ]
 
 SAME_CLASSIFIER = (
-    "p(PII) is measured with the very classifier that the policy was trained against, which was fitted on these "
-    "vectors too: that it falls says that the policy satisfies this classifier, and nothing of what another attacker "
-    "finds."
+    "p(PII) is measured with the classifier that the policy was trained against, which was fitted on these vectors "
+    "too: that it falls says that the policy satisfies this classifier, and nothing of what another attacker finds."
 )
 AUDIT = "`vecveil audit` measures attackers that learn from protected vectors."
 MEANT = (
     "Means over vectors that the policy does not learn from, after each epoch; epoch 0 is before the first step. "
     "The classifier and the centroids were fitted on them too. "
-    "What is measured while training is a mean over the epoch’s steps."
+    "Training measures are means over the epoch’s steps."
 )
-PROMISE = "empirical, no formal privacy guarantee"
+GUARANTEE = "empirical, no formal privacy guarantee"
 SIDES = {"protected": "protected", "clean": "clean", "training": "while training"}
 
 
@@ -180,7 +178,7 @@ def training_lines(record: Mapping[str, Any]) -> list[str]:
     ]
     if clean:
         lines += ["", f"Beside it: {'; '.join(clean)}."]
-    return [*lines, "", SAME_CLASSIFIER, f"TextCrafter: {PROMISE}."]
+    return [*lines, "", SAME_CLASSIFIER, f"TextCrafter: {GUARANTEE}."]
 
 
 def _curves(training: TrainingRecord, panel: Panel) -> list[Curve]:
@@ -196,7 +194,7 @@ def _about(training: TrainingRecord) -> str:
     # Epoch 0 is measured before the first step: it is no epoch of training.
     trained = last if first == 0 else len(training.epochs)
     parts = [
-        PROMISE,
+        GUARANTEE,
         f"{count(trained)} {'epoch' if trained == 1 else 'epochs'}",
         None if training.rows is None else f"{count(training.rows)} vectors",
         None if training.seed is None else f"seed {training.seed}",

@@ -20,6 +20,7 @@ from vecveil.errors import (
     DataFileError,
     InvalidInputError,
 )
+from vecveil.metrics import SimilarityTask
 from vecveil.report import render_audit
 
 DRUGS = ["aspirin", "codeine", "heparin", "insulin", "lithium", "metformin"]
@@ -68,7 +69,7 @@ def small_attackers() -> Iterator[None]:
         return LinearAttack(), KernelAttack(rows=512), MLPAttack((64,), epochs=8), MLCAttack()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vecveil.auditing.families.token_inference.ladder_attacks", ladder)
+        patch.setattr("vecveil.auditing.families.ladder_attacks", ladder)
         yield
 
 
@@ -189,16 +190,23 @@ def test_shuffling_is_undone_with_a_few_known_texts() -> None:
     attack = named(found)["alignment-permutation"]
     assert attack["value"] > 0.95
     assert not attack["adaptive"]
-    reasons = {each["attack"]: each["reason"] for each in found.record["skipped"]}
-    assert "key" in reasons["averaging-16-keyed"]
-    assert "whatever the words are" in reasons["unlisted-kernel"]
+    codes = {each["attack"]: each["code"] for each in found.record["skipped"]}
+    assert codes["averaging-16-keyed"] == "no-noise"
+    assert codes["unlisted-kernel"] == "not-fitted"
 
 
-def test_families_can_be_left_out(protector: vecveil.Protector) -> None:
+def test_families_can_be_left_out_and_tasks_of_one_key_are_numbered(
+    protector: vecveil.Protector,
+) -> None:
     rest = [family for family in FAMILIES if family != "token-inference"]
-    found = vecveil.audit(protector, notes(300, 2), CONCEPT, skip=rest, **OPTIONS)
+    texts = notes(300, 2)
+    task = SimilarityTask.of(TopicEncoder().encode(texts))
+    found = vecveil.audit(protector, texts, CONCEPT, skip=rest, tasks=[task, task], **OPTIONS)
     assert {attack["family"] for attack in found.record["attacks"]} == {"token-inference"}
-    assert {each["family"] for each in found.record["skipped"]} >= set(rest)
+    left_out = {each["family"] for each in found.record["skipped"] if each["code"] == "left-out"}
+    assert left_out == set(rest)
+    measures = [key for key in found.record["utility"] if key.startswith("similarity")]
+    assert measures == ["similarity", "similarity_rank", "similarity_2", "similarity_3"]
     render_audit(found.to_record())
 
 
@@ -211,13 +219,6 @@ def without_times(record: dict[str, Any]) -> dict[str, Any]:
     return record
 
 
-def test_the_same_seed_gives_the_same_record(
-    protector: vecveil.Protector, result: AuditResult
-) -> None:
-    again = vecveil.audit(protector, notes(600, 2), CONCEPT, **OPTIONS)
-    assert without_times(again.to_record()) == without_times(result.to_record())
-
-
 def test_saved_and_loaded_it_is_the_same(result: AuditResult, tmp_path: Path) -> None:
     result.save(tmp_path / "audit.json")
     again = AuditResult.load(tmp_path / "audit.json")
@@ -227,19 +228,17 @@ def test_saved_and_loaded_it_is_the_same(result: AuditResult, tmp_path: Path) ->
     assert (tmp_path / "audit.html").read_text("utf-8") == render_audit(result.to_record())
 
 
-def test_terms_are_counts_unless_asked_for(
+def test_the_same_seed_gives_the_same_record_with_its_terms_only_if_asked_for(
     protector: vecveil.Protector, result: AuditResult, tmp_path: Path
 ) -> None:
     result.save(tmp_path / "audit.json")
     hidden = (tmp_path / "audit.json").read_text("utf-8") + repr(result) + str(result)
     assert not [term for term in DRUGS if term in hidden]
     shown = vecveil.audit(protector, notes(600, 2), CONCEPT, show_terms=True, **OPTIONS)
-    assert {term["term"] for term in shown.record["terms"]} == set(DRUGS)
-    drop = {"term"}
-    for a, b in zip(shown.record["terms"], result.record["terms"], strict=True):
-        assert {k: v for k, v in a.items() if k not in drop} == {
-            k: v for k, v in b.items() if k not in drop
-        }
+    record = without_times(shown.to_record())
+    assert {term["term"] for term in record["terms"]} == set(DRUGS)
+    record["terms"] = [each | {"term": None} for each in record["terms"]]
+    assert record == without_times(result.to_record())
 
 
 def test_embeddings_in_place_of_an_encoder(
@@ -272,10 +271,8 @@ def test_reduced_releases_are_audited_in_their_own_dimension() -> None:
     )  # fmt: skip
     found = vecveil.audit(reduced, notes(300, 2), CONCEPT, **OPTIONS)
     assert found.record["parameters"]["released_dimension"] == 10
-    reasons = {each["attack"]: each["reason"] for each in found.record["skipped"]}
-    assert all(
-        "another dimension" in reasons[f"{what}-norm"] for what in ("decoys", "substitution")
-    )
+    codes = {each["attack"]: each["code"] for each in found.record["skipped"]}
+    assert codes["decoys-norm"] == codes["substitution-norm"] == "other-dimension"
     assert "decoys-likelihood" in named(found)
     render_audit(found.to_record())
 

@@ -10,8 +10,8 @@ import numpy as np
 import vecveil
 from vecveil.attacks.evidence import normalise_text
 from vecveil.auditing import case as case_module
+from vecveil.auditing import families
 from vecveil.auditing.case import Case, Options, Side, make_case
-from vecveil.auditing.families import token_inference
 
 DRUGS = ["Aspirin", "codeine", "heparin", "insulin", "lithium"]
 CONCEPT = vecveil.Concept.from_terms("drug", DRUGS)
@@ -116,12 +116,12 @@ def test_without_an_encoder_or_clean_vectors_the_attack_is_left_out() -> None:
         (full, Side("protected", X, X)),
         (case, Side("protected", X, X, lambda Y, g: Y)),
     ):
-        jobs, skipped = token_inference.jobs(each, side)
+        jobs, skipped = families.token_inference_jobs(each, side)
         assert {"kernel-further", "transplant"} == {entry.attack for entry in skipped} | (
             {"transplant"} if each is case else set()
         )
         assert "ensemble" in {job.name for job in jobs}
-    jobs, skipped = token_inference.jobs(full, Side("protected", X, X, lambda Y, g: Y))
+    jobs, skipped = families.token_inference_jobs(full, Side("protected", X, X, lambda Y, g: Y))
     assert not skipped
     assert {"kernel-further", "transplant", "ensemble"} <= {job.name for job in jobs}
 

@@ -205,7 +205,7 @@ def test_concepts_that_cannot_be_saved_or_found(encoder: Any, tmp_path: Path) ->
 def test_audits_attack_the_vectors_of_rewritten_texts(
     encoder: Any, positional: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ladder = "vecveil.auditing.families.token_inference.ladder_attacks"
+    ladder = "vecveil.auditing.families.ladder_attacks"
     monkeypatch.setattr(ladder, lambda *_, **__: (LinearAttack(), KernelAttack(rows=256)))
     texts = texts_of(300, 5)
     concept = CONCEPT

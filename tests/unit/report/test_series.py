@@ -33,8 +33,11 @@ def test_releases_are_counted_by_the_names_of_the_attacks() -> None:
         averaging("averaging-4-mlp-512", 0.3),
         averaging("averaging-16-keyed", 0.2),
         averaging("averaging-16-kernel", 0.35),
+        averaging("averaging-64-spheres", 0.6),
     )
-    assert shape(found) == {"fresh noise": [(4, 0.3), (16, 0.4)], "keyed noise": [(16, 0.2)]}
+    assert shape(found) == {
+        "fresh noise": [(4, 0.3), (16, 0.4)], "keyed noise": [(16, 0.2)], "distances": [(64, 0.6)],
+    }  # fmt: skip
     assert {line.unit for line in found} == {"releases"}
 
 

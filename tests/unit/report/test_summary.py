@@ -45,7 +45,7 @@ def test_the_usual_case() -> None:
     ):
         assert line in text.splitlines()
     assert "A formal guarantee, epsilon = 1536: The released vector" in text
-    assert "not promised: That no concept token" in text
+    assert "not guaranteed: That no concept token" in text
 
 
 def test_no_guarantee_and_no_effect_are_said() -> None:
@@ -68,7 +68,7 @@ def test_terminal_escapes_are_inert() -> None:
     text.encode("utf-8")
 
 
-def test_more_promises_than_shown_are_counted() -> None:
+def test_further_limits_of_the_guarantee_are_counted() -> None:
     record = sample_audit()
     record["guarantee"]["not_promised"] = [f"Thing {i}." for i in range(7)]
     assert "  - and 4 more in the report" in summary_table(record).splitlines()
@@ -81,7 +81,7 @@ def test_no_utility() -> None:
 def test_one_line_for_every_other_family() -> None:
     lines = summary_table(sample_audit()).splitlines()
     for line in (
-        "Strongest attack of each other kind     found                   chance    clean",
+        "Strongest attack of each other kind     value                   chance    clean",
         "  Concept probe, AUC                   61.2 % (59.2 to 63.2)    50.0 %   98.7 %",
         "  Averaging, R-precision               42.2 % (40.7 to 43.7)    12.2 %   72.7 %",
         "  Held-out terms, R-precision          63.2 % (61.7 to 64.7)    19.9 %   76.4 %",

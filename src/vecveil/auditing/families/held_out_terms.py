@@ -23,13 +23,14 @@ from vecveil.attacks import (
     split_groups,
 )
 from vecveil.auditing.case import MIN_TEST_TEXTS, Case, Rows, Side
-from vecveil.auditing.jobs import Job, attack_job
+from vecveil.auditing.jobs import Job, Plan, attack_job, skip
 from vecveil.concepts.folding import words as words_of
 from vecveil.concepts.matching import remove
 from vecveil.errors import VecveilError
 from vecveil.protector import Protector
 from vecveil.protector.fitting import refit, refit_refusal
-from vecveil.records.audit import Family, SkippedAttack
+from vecveil.records.audit import Family
+from vecveil.records.verdict import NO_ENCODER
 from vecveil.types import Embeddings
 
 __all__ = ["Refit", "jobs", "refitted_side"]
@@ -38,9 +39,13 @@ FAMILY: Family = "held-out-terms"
 ROWS = 4096  # training rows of the kernel attack, whose cost grows with their cube
 NAMES = ("unlisted-linear", "unlisted-kernel")
 
-FEW = "It needs words for two halves, and 20 texts with words of each to fit on, to learn from and to judge on."
-NO_ENCODER = "It encodes texts with half of the words removed, and there is no encoder."
-NO_PROTECTOR = "It fits a protector on half of the words, and there is none."
+FEW = (
+    "It needs words for two halves, and 20 texts with words of each to fit on, to learn from and to judge on.",
+    "too-few-texts",
+)
+NOTHING_ENCODES = ("It encodes texts with half of the words removed, and there is no encoder.", NO_ENCODER)
+WHOLE_TEXTS = ("It removes words from texts, and the concept labels whole texts.", "labels")
+NO_PROTECTOR = ("It fits a protector on half of the words, and there is none.", "no-protector")
 
 Refit = Callable[[Embeddings, Embeddings, npt.NDArray[np.uint8], Embeddings, Rows], Side | str]
 """(positive, negative, labels, background, groups) -> the protected side, or why there is none."""
@@ -71,10 +76,6 @@ def refitted_side(protector: Protector, embeddings: Embeddings, seed: int) -> Re
     return fit_and_protect
 
 
-def _skipped(reason: str) -> list[SkippedAttack]:
-    return [SkippedAttack(name, FAMILY, reason) for name in NAMES]
-
-
 def _halves(case: Case) -> tuple[Rows, Rows]:
     """Return the columns of listed and unlisted words: of every two neighbours in frequency, one of each."""
     rng = np.random.default_rng([case.options.seed, 6])
@@ -85,15 +86,17 @@ def _halves(case: Case) -> tuple[Rows, Rows]:
     return chosen, np.setdiff1d(np.arange(V), chosen)
 
 
-def jobs(case: Case, clean: Side, refit: Refit | None) -> tuple[list[Job], list[SkippedAttack]]:
+def jobs(case: Case, clean: Side, refit: Refit | None) -> Plan:
     """Return the attacks on both halves, on clean vectors and on those of a protector fitted on one half."""
     if refit is None:
-        return [], _skipped(NO_PROTECTOR)
-    if case.encode is None or case.embeddings is None or case.matches.labels is not None:
-        return [], _skipped(NO_ENCODER)
+        return skip(FAMILY, NAMES, NO_PROTECTOR)
+    if case.encode is None or case.embeddings is None:
+        return skip(FAMILY, NAMES, NOTHING_ENCODES)
+    if not case.has_spans:
+        return skip(FAMILY, NAMES, WHOLE_TEXTS)
     listed, unlisted = _halves(case)
     if len(listed) == 0 or len(np.unique(case.groups[case.train])) < 2:
-        return [], _skipped(FEW)
+        return skip(FAMILY, NAMES, FEW)
     parts = split_groups(case.groups[case.train], (0.5, 0.5), seed=case.options.seed)
     for_fit, for_attack = (case.train[part] for part in parts)
     fitted = _holding(case, for_fit, listed)
@@ -102,7 +105,7 @@ def jobs(case: Case, clean: Side, refit: Refit | None) -> tuple[list[Job], list[
         *(_holding(case, rows, c) for rows in (for_attack, case.test) for c in (listed, unlisted)),
     ]
     if min(map(len, parts_needed)) < MIN_TEST_TEXTS:
-        return [], _skipped(FEW)
+        return skip(FAMILY, NAMES, FEW)
     words = {case.vocabulary.tokens[i] for i in listed}
     # Negatives keep the unlisted words: the fit must not learn from their removal.
     negatives = case.encode(_without(case, fitted, words))
@@ -113,7 +116,7 @@ def jobs(case: Case, clean: Side, refit: Refit | None) -> tuple[list[Job], list[
         case.embeddings[others], case.groups[fitted],
     )  # fmt: skip
     if isinstance(protected, str):
-        return [], _skipped(protected)
+        return skip(FAMILY, NAMES, (protected, "not-fitted"))
     return [
         _both(case, attack, side, for_attack, (listed, unlisted), name)
         for side in (clean, protected)
@@ -150,7 +153,7 @@ def _both(
             result,
             estimates={**result.estimates, "listed": known},
             seconds=result.seconds + other.seconds,
-            description=f"{result.description} On words that the protector was not told of.",
+            description=f"{result.description} On words left out of the fit.",
         )
 
     return replace(unlisted, run=run, weight=5.0)

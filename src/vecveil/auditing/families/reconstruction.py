@@ -1,7 +1,6 @@
-"""Reconstruction, tier full: attacks that write the text anew.
+"""Reconstruction attacks of tier full, trained from scratch on the training texts and the user's corpus.
 
-All are trained from scratch on the training texts and the user's corpus. The number of passes over each text is
-bounded, so that an audit takes minutes to an hour on a CPU.
+The number of passes over each text is bounded, so that an audit takes minutes to an hour on a CPU.
 """
 
 from __future__ import annotations
@@ -17,22 +16,21 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.attacks import AttackResult, TextVectors
+from vecveil.attacks import ALGENAttack, AttackResult, GEIAAttack, TextVectors, Vec2TextAttack
 from vecveil.attacks.evidence import normalise_text
+from vecveil.attacks.reconstruction.vec2text.attack import PRESETS
 from vecveil.auditing.case import Case, Side
-from vecveil.auditing.jobs import Job, attack_job
+from vecveil.auditing.jobs import Job, Plan, attack_job
 from vecveil.concepts.folding import canonical, words
-from vecveil.records.audit import Family, SkippedAttack
+from vecveil.records.audit import SkippedAttack
+from vecveil.records.verdict import NO_ENCODER
 from vecveil.runtime import resolve_device
 
 __all__ = ["jobs"]
 
-FAMILY: Family = "reconstruction"
-NAMES = ("geia", "vec2text", "algen")
 JUDGED = 200  # texts written: decoding is sequential and slow
 JUDGED_CORRECTED = 100  # Vec2Text encodes every guess of every round
-QUICK = "Attacks that write the text anew take minutes to an hour: tier full runs them."
-NO_ENCODER = "It encodes texts of its own, and there is no encoder."
+NOTHING_ENCODES = ("It encodes texts that it writes, and there is no encoder.", NO_ENCODER)
 _GEIA_PASSES = {"cpu": 150_000, "cuda": 3_000_000}  # texts seen in all, about
 _VEC2TEXT_PASSES = {"cpu": 20_000, "cuda": 2_000_000}
 _SMALLER: dict[str, dict[str, Any]] = {
@@ -42,14 +40,8 @@ _SMALLER: dict[str, dict[str, Any]] = {
 _EPOCHS = (2, 40)  # least and most passes over each text
 
 
-def jobs(case: Case, sides: Sequence[Side]) -> tuple[list[Job], list[SkippedAttack]]:
-    """Return the attacks that write texts."""
-    if case.options.tier == "quick":
-        return [], [SkippedAttack(name, FAMILY, QUICK) for name in NAMES]
-    # Imported here: the decoders need PyTorch, and the quick tier never uses them.
-    from vecveil.attacks import ALGENAttack, GEIAAttack, Vec2TextAttack
-    from vecveil.attacks.reconstruction.vec2text.attack import PRESETS
-
+def jobs(case: Case, sides: Sequence[Side]) -> Plan:
+    """Return GEIA, Vec2Text and ALGEN on each side."""
     o, encode = case.options, case.encode
     device = "cpu" if resolve_device(o.device, owner="audit") == "cpu" else "cuda"
     common: dict[str, Any] = {
@@ -72,7 +64,7 @@ def jobs(case: Case, sides: Sequence[Side]) -> tuple[list[Job], list[SkippedAtta
             job = replace(job, run=clean.result)
         runnable.append(job)
         if encode is None:
-            skipped += [SkippedAttack(name, FAMILY, NO_ENCODER) for name in NAMES[1:]]
+            skipped += [SkippedAttack(name, "reconstruction", *NOTHING_ENCODES) for name in ("vec2text", "algen")]
             continue
         preset = PRESETS["small"]
         recipe = replace(preset.recipe, epochs=_epochs(_VEC2TEXT_PASSES[device], len(train)))
@@ -86,7 +78,7 @@ def jobs(case: Case, sides: Sequence[Side]) -> tuple[list[Job], list[SkippedAtta
         # `side=side` binds now: a closure would see the last side of the loop.
         def few_shot(folder: Path | None, side: Side = side) -> AttackResult:
             attack = ALGENAttack(clean.folder(folder), encode=encode, **common)
-            # Few known pairs are the point of the attack: the corpus would make them many.
+            # ALGEN stands for an attacker who knows few pairs: the corpus would give it many.
             train, test = _evidence(case, side, corpus=False)
             return attack.run(train, test, rng=o.seed, show_progress=False, **side.knowledge)
 
@@ -133,7 +125,7 @@ def _epochs(passes: int, rows: int) -> int:
 
 def _evidence(case: Case, side: Side, *, corpus: bool = True) -> tuple[TextVectors, TextVectors]:
     """Return training texts, with the corpus if it can be protected like them, and test texts."""
-    rows = np.sort(np.concatenate([case.train, case.ordinary_train]))
+    rows = case.training_rows
     X, texts, groups = side.learn[rows], [case.texts[i] for i in rows], case.groups[rows]
     if corpus and case.options.corpus and case.encode is not None and side.learns_from_clean:
         tested = {normalise_text(case.texts[i]) for i in case.test}
