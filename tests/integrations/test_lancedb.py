@@ -5,17 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import lancedb
 import numpy as np
 import pytest
-from lancedb.embeddings import get_registry
-from lancedb.pydantic import LanceModel, Vector
 
 import vecveil
 from harness.errors import raises
 from harness.integration_checks import assert_no_secret, run_example
-from vecveil.integrations import lancedb as integration
 from vecveil.integrations.opening import PlaintextWarning
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _imports() -> None:
+    """Import LanceDB only in the process that runs this file; every process collects it."""
+    global LanceModel, Vector, get_registry, integration, lancedb
+    import lancedb
+    from lancedb.embeddings import get_registry
+    from lancedb.pydantic import LanceModel, Vector
+
+    from vecveil.integrations import lancedb as integration
 
 
 def created(protector_file: Path, **options: Any) -> integration.ProtectedEmbeddingFunction:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import os
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -13,15 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = (
-    "True"  # read when it is imported, else it asks the network
-)
-pytest.importorskip("litellm")
-
-import litellm
-from litellm.integrations.custom_logger import CustomLogger
-from litellm.types.utils import CredentialItem, EmbeddingResponse
 
 import vecveil
 from harness.errors import raises
@@ -35,7 +25,6 @@ from vecveil.errors import (
     LedgerCapError,
     ReleaseError,
 )
-from vecveil.integrations.litellm import ProtectEmbeddings
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:litellm"),
@@ -52,6 +41,18 @@ _loop: list[asyncio.Runner] = []
 def wait(coroutine: Any) -> Any:
     """Return what ``coroutine`` gives, in one event loop: LiteLLM keeps connections from call to call."""
     return _loop[0].run(coroutine)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _imports() -> None:
+    """Import LiteLLM only in the process that runs this file; every process collects it."""
+    pytest.importorskip("litellm")
+    global CredentialItem, CustomLogger, EmbeddingResponse, ProtectEmbeddings, litellm
+    import litellm
+    from litellm.integrations.custom_logger import CustomLogger
+    from litellm.types.utils import CredentialItem, EmbeddingResponse
+
+    from vecveil.integrations.litellm import ProtectEmbeddings
 
 
 @pytest.fixture(scope="module", autouse=True)

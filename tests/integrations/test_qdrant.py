@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
 import vecveil
 from harness.documents import ROOT, blocks
@@ -25,9 +24,17 @@ from vecveil.errors import (
     StoreError,
 )
 from vecveil.integrations.opening import PlaintextWarning
-from vecveil.integrations.qdrant import ProtectedQdrant
 
 TEXTS = ["She takes amoxicillin for her asthma.", "The train leaves at noon.", "A new roof."]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _imports() -> None:
+    """Import Qdrant's client only in the process that runs this file; every process collects it."""
+    global AsyncQdrantClient, ProtectedQdrant, QdrantClient, models
+    from qdrant_client import AsyncQdrantClient, QdrantClient, models
+
+    from vecveil.integrations.qdrant import ProtectedQdrant
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,20 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import lancedb
 import numpy as np
 import pytest
 
 from harness.errors import raises
 from vecveil.databases import Batch, open_store
 from vecveil.errors import StoreError
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _imports() -> None:
+    """Import LanceDB only in the process that runs this file; every process collects it."""
+    global lancedb
+    import lancedb
+
 
 X = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
 

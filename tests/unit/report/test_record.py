@@ -33,6 +33,15 @@ def paths(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int,
     return found
 
 
+def places() -> list[tuple[str | int, ...]]:
+    """Return the first and the last path to each key of the schema: the others are read by the same code."""
+    every = paths(sample_audit())
+    schema = [tuple("*" if isinstance(part, int) else part for part in path) for path in every]
+    first = dict(zip(reversed(schema), reversed(every), strict=True))
+    last = dict(zip(schema, every, strict=True))
+    return list(dict.fromkeys([*first.values(), *last.values()]))
+
+
 def written(path: tuple[str | int, ...]) -> str:
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return f"`{text.lstrip('.')}`"
@@ -51,7 +60,7 @@ def test_every_variant_is_accepted(variant: str) -> None:
 
 
 def test_a_missing_key_is_named() -> None:
-    for path in paths(sample_audit()):
+    for path in places():
         record = sample_audit()
         del parent(record, path)[path[-1]]
         with pytest.raises(InvalidInputError) as caught:
@@ -64,7 +73,7 @@ def test_a_missing_key_is_named() -> None:
 )
 def test_a_key_of_another_type_is_named(wrong: object) -> None:
     refused = 0
-    for path in paths(sample_audit()):
+    for path in places():
         record = sample_audit()
         holder, key = parent(record, path), path[-1]
         sentences = key in ("promised", "not_promised", "conditional_on", "limits")
@@ -78,7 +87,7 @@ def test_a_key_of_another_type_is_named(wrong: object) -> None:
         assert written(path).strip("`") in str(caught.value)
         assert "canary" not in str(caught.value)
         refused += 1
-    assert refused > 250
+    assert refused > 150
 
 
 @pytest.mark.parametrize(
