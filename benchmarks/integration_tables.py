@@ -4,16 +4,73 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import NamedTuple
 
-__all__ = ["integrations"]
+__all__ = ["INTEGRATIONS", "Integration", "integrations"]
 
 MISSING = "not measured"
 
 
-def integrations(folder: Path) -> str:
-    """Return one row for each integration of the registry."""
-    from vecveil.integrations import INTEGRATIONS
+class Integration(NamedTuple):
+    """One framework or database.
 
+    Attributes:
+        name: name as its documentation writes it.
+        module: module in `vecveil.integrations`.
+        public: main public name of the module.
+        extra: extra that installs it: ``pip install vecveil[extra]``.
+        component: distribution whose version the tests report.
+        what: short description.
+    """
+
+    name: str
+    module: str
+    public: str
+    extra: str
+    component: str
+    what: str
+
+
+# fmt: off
+INTEGRATIONS: tuple[Integration, ...] = (
+    Integration("LangChain", "langchain", "ProtectedEmbeddings",
+                "langchain", "langchain-core", "`Embeddings` around any other"),
+    Integration("LlamaIndex", "llama_index", "ProtectedEmbedding",
+                "llama-index", "llama-index-core", "`BaseEmbedding` around any other"),
+    Integration("Haystack", "haystack", "DocumentProtector",
+                "haystack", "haystack-ai", "components behind the embedders of documents and queries"),
+    Integration("sentence-transformers", "sentence_transformers", "ProtectionModule",
+                "sentence-transformers", "sentence-transformers", "last module of a model, saved with it"),
+    Integration("scikit-learn", "sklearn", "ProtectorTransformer",
+                "sklearn", "scikit-learn", "transformer for pipelines"),
+    Integration("LiteLLM", "litellm", "ProtectEmbeddings",
+                "litellm", "litellm", "callback for asynchronous calls, functions for both"),
+    Integration("Chroma", "chroma", "ProtectedEmbeddingFunction",
+                "chroma", "chromadb", "registered `EmbeddingFunction`"),
+    Integration("LanceDB", "lancedb", "ProtectedEmbeddingFunction",
+                "lancedb", "lancedb", "function in LanceDB's registry"),
+    Integration("Qdrant", "qdrant", "ProtectedQdrant",
+                "qdrant", "qdrant-client", "around a client: upsert and query"),
+    Integration("FAISS", "faiss", "ProtectedIndex",
+                "faiss", "faiss-cpu", "around an index: add and search"),
+    Integration("pgvector", "pgvector", "ProtectedTable",
+                "pgvector", "pgvector", "a PostgreSQL table"),
+    Integration("sqlite-vec", "sqlite_vec", "ProtectedTable",
+                "sqlite-vec", "sqlite-vec", "a SQLite table"),
+    Integration("Milvus", "milvus", "ProtectedMilvus",
+                "milvus", "pymilvus", "around a client: insert and search"),
+    Integration("MTEB", "mteb", "ProtectedEncoder",
+                "mteb", "mteb", "a model for `mteb.evaluate`"),
+    Integration("Ray", "ray", "protect_dataset",
+                "ray", "ray", "datasets in batches, and `--engine ray` for many files"),
+    Integration("Spark", "spark", "protect_dataframe",
+                "spark", "pyspark", "DataFrames in batches, by `mapInArrow`"),
+)
+# fmt: on
+
+
+def integrations(folder: Path) -> str:
+    """Return one row for each integration."""
     path = folder / "integrations.json"
     if not path.exists():
         return MISSING

@@ -24,7 +24,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vecveil.integrations import INTEGRATIONS
+from integration_tables import INTEGRATIONS
+
 from vecveil.io import write_bytes
 
 ROOT = Path(__file__).resolve().parents[1]

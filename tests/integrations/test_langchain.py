@@ -22,7 +22,7 @@ import vecveil
 from harness.errors import raises
 from harness.http_encoder import hashed_vectors
 from harness.integration_checks import assert_no_secret, run_example, same_direction
-from vecveil.errors import IncompatibleError, InvalidInputError, KeyFileError, LedgerCapError
+from vecveil.errors import KeyFileError, LedgerCapError
 from vecveil.integrations.langchain import ProtectedEmbeddings
 from vecveil.integrations.opening import PlaintextWarning
 
@@ -177,23 +177,23 @@ def other_model(texts: list[str]) -> list[list[float]]:
 
 
 @pytest.mark.parametrize(
-    ("vectors", "error", "said"),
+    ("vectors", "code", "param"),
     [
-        (other_model, IncompatibleError, "one fitted for"),
-        (lambda texts: hashed_vectors(texts).tolist(), IncompatibleError, "dimension 16"),
-        (lambda texts: [[float("nan")] * 384] * len(texts), InvalidInputError, "NaN"),
-        (lambda texts: [[1.0] * 384], InvalidInputError, "1 rows for 12"),
-        (lambda texts: [], InvalidInputError, "encode"),
-        (lambda texts: "<html>", InvalidInputError, "encode"),
+        (other_model, "E-INCOMPATIBLE-ENCODER", "encoder"),
+        (lambda texts: hashed_vectors(texts).tolist(), "E-INCOMPATIBLE-DIMENSION", "encoder"),
+        (lambda texts: [[float("nan")] * 384] * len(texts), "E-INPUT", "encode"),
+        (lambda texts: [[1.0] * 384], "E-INPUT", "encode"),
+        (lambda texts: [], "E-INPUT", "encode"),
+        (lambda texts: "<html>", "E-INPUT", "encode"),
     ],
     ids=["other model", "other dimension", "NaN", "too few", "none", "HTML"],
 )
-def test_embeddings_that_do_not_fit_release_nothing(protector, vectors, error, said):
+def test_embeddings_that_do_not_fit_release_nothing(protector, vectors, code, param):
     embeddings = wrap(protector, Inner(vectors))
     for call in (embeddings.embed_documents, lambda texts: embeddings.embed_query(texts[0])):
-        with pytest.raises(error, match=said):
+        with raises(code, param):
             call(TEXTS)
-    with pytest.raises(error, match=said):
+    with raises(code, param):
         asyncio.run(embeddings.aembed_query(TEXTS[0]))
 
 

@@ -232,7 +232,7 @@ def test_an_answer_that_does_not_fit_releases_nothing(protector, answer, error, 
 def test_another_model_is_refused_by_the_functions(protector):
     callback = ProtectEmbeddings(protector)
     with embedding_server(encode=lambda texts: hashed_vectors(texts, 384)) as (url, seen):
-        with raises("E-INCOMPATIBLE", "protector"):
+        with raises("E-INCOMPATIBLE-ENCODER", "encoder"):
             callback.embedding(**called(url), input=TEXTS)
         assert len(seen) == 1  # the caller's texts were never sent
 
@@ -251,7 +251,7 @@ def test_another_model_is_refused_by_the_callback_and_asked_once(protector):
             lambda: router.aembedding(model="any", input=TEXTS),
         ]
         for call in (*calls, *calls):
-            with pytest.raises(Exception, match="one fitted for"):  # LiteLLM may wrap it
+            with pytest.raises(Exception, match="the one that the protector was fitted for"):  # LiteLLM may wrap it
                 wait(call())
         # Once for the first two, once for the Router's deployment, whatever is tried again.
         assert [request["input"] for request in seen] == 2 * [list(PROBE_SENTENCES)]

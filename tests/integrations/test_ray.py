@@ -35,7 +35,6 @@ from vecveil.bulk import BulkJob, protect_files, verify
 from vecveil.bulk.places import Folder
 from vecveil.bulk.running import Run
 from vecveil.encoders import LsaEncoder
-from vecveil.errors import KeyFileError
 from vecveil.integrations import ray as engine
 from vecveil.integrations.ray import protect_dataset, run_on_ray
 
@@ -206,7 +205,7 @@ def test_errors_of_workers_are_ours(tmp_path: Path, laplace: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VECVEIL_TEST_ONLY_HERE", os.environ[KEYS])
         job = BulkJob.of(laplace, id_column="id", key="env:VECVEIL_TEST_ONLY_HERE")
-        with pytest.raises(KeyFileError, match="environment") as caught:
+        with raises("E-KEY-FILE", "variable") as caught:  # code and argument survive the way back
             protect_files([tmp_path / "in"], tmp_path / "out", job, engine=run_on_ray)
     assert "Traceback" not in str(caught.value)
 

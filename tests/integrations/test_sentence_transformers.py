@@ -21,7 +21,7 @@ from sentence_transformers import SentenceTransformer
 import vecveil
 from harness.errors import raises
 from harness.integration_checks import assert_no_secret, run_example, same_direction
-from vecveil.errors import IncompatibleError, InvalidInputError, LedgerCapError
+from vecveil.errors import LedgerCapError
 from vecveil.integrations.sentence_transformers import ProtectionModule, protect_model
 
 TEXTS = ["She takes amoxicillin for her asthma.", "The train leaves at noon.", "A new roof."]
@@ -163,7 +163,7 @@ class Other(torch.nn.Module):
 
 def test_another_model_is_refused_when_protected_and_when_loaded(protector, model, tmp_path):
     model.append(Other())
-    with raises("E-INCOMPATIBLE", "protector"):
+    with raises("E-INCOMPATIBLE-ENCODER", "encoder"):
         protect_model(model, protector)
     assert not any(isinstance(module, ProtectionModule) for module in model)
     del model[-1]
@@ -179,19 +179,19 @@ def test_another_model_is_refused_when_protected_and_when_loaded(protector, mode
 
 
 @pytest.mark.parametrize(
-    ("clean", "error", "said"),
+    ("clean", "code", "param"),
     [
-        (torch.full((1, 384), float("nan")), InvalidInputError, "NaN"),
-        (torch.ones(1, 16), IncompatibleError, "dimension 16"),
-        (None, InvalidInputError, "sentence_embedding"),
-        (torch.ones(1, 384, requires_grad=True), InvalidInputError, "training"),
+        (torch.full((1, 384), float("nan")), "E-INPUT", "X"),
+        (torch.ones(1, 16), "E-INCOMPATIBLE", "X"),
+        (None, "E-INPUT", "features"),
+        (torch.ones(1, 384, requires_grad=True), "E-INPUT", "model"),
     ],
     ids=["NaN", "other dimension", "none", "training"],
 )
-def test_vectors_that_do_not_fit_release_nothing(protector, clean, error, said):
+def test_vectors_that_do_not_fit_release_nothing(protector, clean, code, param):
     module = ProtectionModule(protector).train()
     features = {} if clean is None else {"sentence_embedding": clean}
-    with pytest.raises(error, match=said):
+    with raises(code, param):
         module(features)
 
 

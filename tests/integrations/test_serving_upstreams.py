@@ -377,7 +377,7 @@ def test_a_protector_without_a_probe_has_its_dimension_checked(
     with Misbehaving(well).running() as up:
         with caplog.at_level("WARNING", logger="vecveil.serving"):
             started(unknown, up.url)
-        assert "encoder known by its dimension alone" in caplog.messages
+        assert "encoder verified by its dimension only" in caplog.messages
     with (
         Misbehaving(vectors(lambda X: X[:, :8])).running() as up,
         pytest.raises(IncompatibleError, match=f"instead of {DIMENSION}"),

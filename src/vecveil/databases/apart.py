@@ -3,11 +3,12 @@
 Chroma writes uninitialised memory into its index files, on writes and on reads. In a process with clean rows these
 bytes are sometimes texts and clean vectors. `StoreApart` therefore opens Chroma's folders in a subprocess that
 receives only the data to store: no key, no protector, and only the environment variables that a database needs.
-Messages are JSON followed by vectors, not pickles: code from an untrusted Chroma folder stays in the subprocess.
+Messages are lines of JSON, not pickles: code from an untrusted Chroma folder stays in the subprocess.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import ctypes
 import json
@@ -75,41 +76,40 @@ class StoreApart(VectorStore):
         return cls(kind, rest, collection)
 
     def info(self) -> StoreInfo:
-        return StoreInfo(**self._request("info")[0])
+        return StoreInfo(**self._request("info"))
 
     @property
     def normalises(self) -> bool:
-        return bool(self._request("normalises")[0])
+        return bool(self._request("normalises"))
 
     def rows_at_once(self, batch: int, total: int) -> int:
-        return int(self._request("rows_at_once", batch=batch, total=total)[0])
+        return int(self._request("rows_at_once", batch=batch, total=total))
 
     def batches(self, size: int = 1000, *, after: str = "") -> Iterator[Batch]:
         # One request per batch, by cursor: other requests may come in between, and a new subprocess can continue.
         while True:
-            record, content = self._request("batch", size=size, after=after)
+            record = self._request("batch", size=size, after=after)
             if record is None:
                 return
-            rows = _batch_of(record, content)
+            rows = _batch_of(record)
             yield rows
             after = rows.cursor
 
     def exists(self) -> bool:
-        return bool(self._request("exists")[0])
+        return bool(self._request("exists"))
 
     def create(self, dimension: int, *, metric: str | None = None) -> None:
         self._request("create", dimension=dimension, metric=metric)
 
     def write(self, batch: Batch) -> None:
-        record, content = _record_of(batch)
-        self._request("write", content, batch=record)
+        self._request("write", batch=_record_of(batch))
 
     def read(self, ids: Sequence[str]) -> Batch:
-        return _batch_of(*self._request("read", ids=list(ids)))
+        return _batch_of(self._request("read", ids=list(ids)))
 
     def search(self, vector: Any, k: int = 10) -> list[Match]:
         values = np.asarray(vector, dtype=np.float64).tolist()
-        return [Match(*hit) for hit in self._request("search", vector=values, k=k)[0]]
+        return [Match(*hit) for hit in self._request("search", vector=values, k=k)]
 
     def delete(self, ids: Sequence[str]) -> None:
         self._request("delete", ids=list(ids))
@@ -131,7 +131,7 @@ class StoreApart(VectorStore):
             process.wait()
         process.stdout.close()
 
-    def _request(self, method: str, content: bytes = b"", **arguments: Any) -> tuple[Any, bytes]:
+    def _request(self, method: str, **arguments: Any) -> Any:
         """Return the subprocess's answer, or raise its error."""
         answer = None
         with self._lock:
@@ -140,25 +140,20 @@ class StoreApart(VectorStore):
                 process = self._running()
                 assert process.stdin is not None
                 assert process.stdout is not None
-                _send(
-                    process.stdin,
-                    {"method": method, "number": self._requests, **arguments},
-                    content,
-                )
+                _send(process.stdin, {"method": method, "number": self._requests, **arguments})
                 answer = _receive(process.stdout)
             except OSError:
                 pass  # the subprocess ended; reported below
             except BaseException:  # after Ctrl-C the pipe still holds the answer to this request
                 self.close()
                 raise
-            if answer is None or answer[0].get("number") != self._requests:
+            if answer is None or answer["number"] != self._requests:
                 self.close()
                 raise StoreError.of(_OWNER, "process", "running as long as the store is open", "one that ended",
                                     fix="Run again: what was done stays done.")  # fmt: skip
-        record, blob = answer
-        if "error" in record:
-            raise _error(*record["error"])
-        return record["value"], blob
+        if "error" in answer:
+            raise _error(*answer["error"])
+        return answer["value"]
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
@@ -185,27 +180,24 @@ def _error(name: str, text: str, code: str = "", param: str = "") -> VecveilErro
     return error
 
 
-def _record_of(batch: Batch) -> tuple[dict[str, Any], bytes]:
-    vectors = np.ascontiguousarray(batch.vectors, dtype="<f4")
-    record = {
-        "ids": list(batch.ids),
+def _record_of(batch: Batch) -> dict[str, Any]:
+    return {
+        "ids": batch.ids,
         "fields": [dict(row) for row in batch.fields],
-        "shape": list(vectors.shape),
+        "shape": batch.vectors.shape,
+        "vectors": base64.b64encode(batch.vectors.astype("<f4").tobytes()).decode(),
         "cursor": batch.cursor,
     }
-    return record, vectors.tobytes()
 
 
-def _batch_of(record: Mapping[str, Any], content: bytes) -> Batch:
-    vectors = np.frombuffer(content, dtype="<f4").reshape(record["shape"]).astype(np.float32)
-    return Batch(tuple(record["ids"]), vectors, tuple(record["fields"]), record["cursor"])
+def _batch_of(record: Mapping[str, Any]) -> Batch:
+    vectors = np.frombuffer(base64.b64decode(record["vectors"]), dtype="<f4").astype(np.float32)
+    fields = tuple(record["fields"])
+    return Batch(tuple(record["ids"]), vectors.reshape(record["shape"]), fields, record["cursor"])
 
 
-def _send(stream: IO[bytes], record: Mapping[str, Any], content: bytes = b"") -> None:
-    # Frame: length of the JSON, length of the content (8 bytes each, little-endian), then both.
-    text = json.dumps(record, default=_plain).encode()
-    stream.write(len(text).to_bytes(8, "little") + len(content).to_bytes(8, "little") + text)
-    stream.write(content)
+def _send(stream: IO[bytes], record: Mapping[str, Any]) -> None:
+    stream.write(json.dumps(record, default=_plain).encode() + b"\n")
     stream.flush()
 
 
@@ -217,16 +209,10 @@ def _plain(value: object) -> Any:
                                "Leave the field out, or write it as text.")  # fmt: skip
 
 
-def _receive(stream: IO[bytes]) -> tuple[dict[str, Any], bytes] | None:
+def _receive(stream: IO[bytes]) -> dict[str, Any] | None:
     """Return the next message, or None at the end of the stream or for a partial message."""
-    head = stream.read(16)
-    if len(head) < 16:
-        return None
-    sizes = int.from_bytes(head[:8], "little"), int.from_bytes(head[8:], "little")
-    text, content = (stream.read(size) for size in sizes)
-    if (len(text), len(content)) != sizes:
-        return None
-    return dict(json.loads(text)), content
+    line = stream.readline()
+    return dict(json.loads(line)) if line.endswith(b"\n") else None
 
 
 class _Served:
@@ -238,30 +224,30 @@ class _Served:
             self.store.name_function(opening["function"])
         self._reading: tuple[tuple[int, str], Iterator[Batch]] | None = None
 
-    def answer(self, request: dict[str, Any], content: bytes) -> tuple[Any, bytes]:
+    def answer(self, request: dict[str, Any]) -> Any:
         method = request.pop("method")
         if method == "batch":
             return self._next(request["size"], request["after"])
         if method == "write":
-            self.store.write(_batch_of(request["batch"], content))
-            return None, b""
+            self.store.write(_batch_of(request["batch"]))
+            return None
         if method == "info":
-            return asdict(self.store.info()), b""
+            return asdict(self.store.info())
         if method == "normalises":
-            return self.store.normalises, b""
+            return self.store.normalises
         if method not in ("exists", "create", "read", "search", "delete", "rows_at_once"):
             raise StoreError.of(_OWNER, "request", "a known method", "another")
         value = getattr(self.store, method)(**request)
-        return _record_of(value) if isinstance(value, Batch) else (value, b"")
+        return _record_of(value) if isinstance(value, Batch) else value
 
-    def _next(self, size: int, after: str) -> tuple[Any, bytes]:
+    def _next(self, size: int, after: str) -> dict[str, Any] | None:
         # Continue the open iterator if it stopped at this cursor: a new one may have to seek from the first row.
         reading, self._reading = self._reading, None  # None if `next` raises
         if reading is None or reading[0] != (size, after):
             reading = (size, after), self.store.batches(size, after=after)
         batch = next(reading[1], None)
         if batch is None:
-            return None, b""
+            return None
         self._reading = (size, batch.cursor), reading[1]
         return _record_of(batch)
 
@@ -282,21 +268,18 @@ def serve(parent: int, *, dies: bool) -> None:
     opening = _receive(requests)
     served: _Served | None = None
     while opening is not None and (request := _receive(requests)) is not None:
-        arguments, content = request
-        number, blob = arguments.pop("number"), b""
-        record: dict[str, Any]
+        answer: dict[str, Any] = {"number": request.pop("number")}
         try:
-            served = served or _Served(opening[0])
-            value, blob = served.answer(arguments, content)
-            record = {"value": value}
+            served = served or _Served(opening)
+            answer["value"] = served.answer(request)
         except Exception as error:
             # Messages of other errors may quote rows: only the type is sent.
             if not isinstance(error, VecveilError):
                 error = StoreError.of(
                     _OWNER, "request", "answered by the database", type(error).__name__
                 )
-            record = {"error": [type(error).__name__, str(error), error.code, error.param]}
-        _send(answers, {"number": number, **record}, blob)
+            answer["error"] = [type(error).__name__, str(error), error.code, error.param]
+        _send(answers, answer)
     if served is not None:
         served.store.close()
 

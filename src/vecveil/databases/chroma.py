@@ -18,12 +18,11 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from vecveil.databases.apart import StoreApart
+from vecveil.databases.clients import Items
 from vecveil.databases.release import (
-    Items,
     KeySource,
     open_policy,
     policy_config,
-    warn_plaintext,
 )
 from vecveil.databases.store import (
     Batch,
@@ -55,6 +54,8 @@ _DIMENSION = "vecveil:dimension"
 # Fields of the document and the URI of a row; Chroma reserves the prefix.
 _TEXT, _URI = "chroma:document", "chroma:uri"
 _BATCH = 500
+_CLEAR = "the documents of a Chroma collection"
+_INSTEAD = "Add with vecveil.integrations.chroma.protect_and_add(collection, ids, documents) instead."
 _NAMED = ("protector", "key", "ledger")
 _built: dict[str, tuple[str, ChromaEmbeddingFunction]] = {}
 """Functions by configuration: Chroma builds one per call, and encoders load slowly."""
@@ -145,7 +146,7 @@ class ChromaStore(DatabaseStore):
         collection = self._collection()
         settings = collection.configuration_json  # `configuration` would load an embedding function
         space = (settings.get("hnsw") or settings.get("spann") or {}).get("space")
-        metric = next((ours for ours, theirs in self.metrics.items() if theirs == space), None)
+        metric = self._metric_named(space)
         count = collection.count()
         # An empty collection of Chroma has no dimension, so `_create` stores it in the metadata.
         dimension = int((collection.metadata or {}).get(_DIMENSION, 0))
@@ -309,10 +310,7 @@ class ChromaEmbeddingFunction(EmbeddingFunction[Documents]):
                                        repr(query_protection), "It embeds queries as documents.",
                                        "Upgrade: pip install -U chromadb")  # fmt: skip
         query_encoder = getattr(encoder, "embed_query", None) if callable(encoder) else None
-        self._items: Items | None = Items(
-            policy, encoder, query_encoder, owner=_OWNER, verify=False
-        )
-        self._warned = False
+        self._items: Items | None = Items(policy, encoder, query_encoder, owner=_OWNER)
         given = {"protector": protector, "key": key, "ledger": ledger}
         names = {n: v if isinstance(v, str | os.PathLike) else None for n, v in given.items()}
         encoder_config, missing = _encoder_config(encoder)
@@ -335,7 +333,7 @@ class ChromaEmbeddingFunction(EmbeddingFunction[Documents]):
     def __call__(self, input: Documents) -> Embeddings:
         """Return the protected vectors of documents; Chroma stores the texts beside them."""
         items = self.release()
-        self._warn()
+        items.warn_if_text(None, None, _CLEAR, _INSTEAD, kept=True)
         return list(items.documents(input)[0])
 
     def embed_query(self, input: Any) -> Any:
@@ -347,7 +345,7 @@ class ChromaEmbeddingFunction(EmbeddingFunction[Documents]):
     def embed_documents(self, texts: Sequence[str]) -> list[list[float]]:
         """Return the protected vectors of documents as lists, for LangChain's Chroma class."""
         items = self.release()
-        self._warn()
+        items.warn_if_text(None, None, _CLEAR, _INSTEAD, kept=True)
         vectors: list[list[float]] = items.documents(list(texts))[0].tolist()
         return vectors
 
@@ -363,12 +361,6 @@ class ChromaEmbeddingFunction(EmbeddingFunction[Documents]):
                                        f"It was made with objects that are not kept: {listed}.",
                                        f"Call get_collection(name, embedding_function={_OWNER}(...)).")  # fmt: skip
         return self._items
-
-    def _warn(self) -> None:
-        if not self._warned:
-            self._warned = True
-            fix = "Add with vecveil.integrations.chroma.protect_and_add(collection, ids, documents) instead."
-            warn_plaintext("the documents of a Chroma collection", fix, stacklevel=4)
 
     @staticmethod
     def name() -> str:
@@ -459,7 +451,7 @@ def _unopened(
     kind: type[ChromaEmbeddingFunction], config: dict[str, Any]
 ) -> ChromaEmbeddingFunction:
     function = kind.__new__(kind)
-    function._items, function._warned, function._config = None, False, dict(config)
+    function._items, function._config = None, dict(config)
     return function
 
 

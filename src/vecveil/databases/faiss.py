@@ -17,7 +17,8 @@ from typing import Any, ClassVar, Self, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.databases.release import Items, PolicyOptions, Vectors, open_policy, with_policy
+from vecveil.databases.clients import Items
+from vecveil.databases.release import PolicyOptions, Vectors, open_policy, with_policy
 from vecveil.databases.store import (
     Batch,
     DatabaseStore,

@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from vecveil.databases.release import Items, open_policy, warn_plaintext
+from vecveil.databases.clients import Items
+from vecveil.databases.release import open_policy
 from vecveil.databases.store import Batch, DatabaseStore, Match, StoreInfo, as_json, check_cursor
 from vecveil.errors import MissingDependencyError, StoreError
 from vecveil.protector.policy import STRONGER, QueryProtection
@@ -172,13 +173,12 @@ class LanceEmbeddingFunction(embeddings.TextEmbeddingFunction):  # type: ignore[
     ledger: str | None = None
     max_retries: int = 0  # a retry would release again, and a refused request stays refused
     _items: Items = PrivateAttr()
-    _warned: bool = PrivateAttr(default=False)
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         names = ("query_protection", "query_noise", "key", "ledger")
         policy = open_policy(self.protector, **{name: getattr(self, name) for name in names})
-        self._items = Items(policy, self.encoder, owner="ProtectedEmbeddingFunction", verify=False)
+        self._items = Items(policy, self.encoder, owner="ProtectedEmbeddingFunction")
 
     def ndims(self) -> int:
         """Return the dimension of the released vectors."""
@@ -190,10 +190,8 @@ class LanceEmbeddingFunction(embeddings.TextEmbeddingFunction):  # type: ignore[
 
     def compute_source_embeddings(self, texts: Any, *args: Any, **kwargs: Any) -> list[Any]:
         """Return the protected vectors of a source column, whose texts LanceDB stores."""
-        if not self._warned:
-            self._warned = True
-            fix = "Write protected vectors to a table without the text."
-            warn_plaintext("the source column of a LanceDB table", fix, stacklevel=4)
+        fix = "Write protected vectors to a table without the text."
+        self._items.warn_if_text(None, None, "the source column of a LanceDB table", fix, kept=True)
         return self.generate_embeddings(self.sanitize_input(texts))
 
     def compute_query_embeddings(self, query: Any, *args: Any, **kwargs: Any) -> list[Any]:

@@ -11,17 +11,19 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
-from vecveil.databases.release import Items, PolicyOptions, Vectors, open_policy, with_policy
+from vecveil.databases.clients import Items, ProtectedClient
+from vecveil.databases.release import PolicyOptions, open_policy, with_policy
 from vecveil.databases.store import (
     Batch,
     DatabaseStore,
     Match,
     StoreInfo,
     database_errors,
+    distance_of,
     integer_id,
     json_cursor,
     plain,
@@ -108,7 +110,7 @@ class MilvusStore(DatabaseStore):
             index = self._client().describe_index(self._name, name) or {}
             if index.get("field_name", vector) == vector:
                 theirs = index.get("metric_type")
-        return next((ours for ours, name in self.metrics.items() if name == theirs), None)
+        return self._metric_named(theirs)
 
     def dimension(self) -> int:
         return self._layout()[2]
@@ -202,22 +204,21 @@ class MilvusStore(DatabaseStore):
             self._name, data=[vector.tolist()], limit=k, anns_field=column, output_fields=["*"],
             consistency_level="Strong",
         )  # fmt: skip
-        # Milvus returns similarities for COSINE and IP: distance = 1 - cosine, or minus the inner product.
-        start, sign = {"cosine": (1, -1), "dot": (0, -1)}.get(self._metric(column) or "", (0, 1))
+        metric = self._metric(column)
         matches = []
         for hit in hits:
             fields = {
                 k: v for k, v in hit["entity"].items() if v is not None and k not in (key, column)
             }
             name = hit[key] if key in hit else hit["id"]
-            matches.append(Match(str(name), start + sign * float(hit["distance"]), fields))
+            matches.append(Match(str(name), distance_of(hit["distance"], metric), fields))
         return matches
 
     def _delete(self, ids: list[str]) -> None:
         self._client().delete(self._name, filter=self._among(ids))
 
 
-class ProtectedMilvus:
+class ProtectedMilvus(ProtectedClient):
     """A ``MilvusClient`` with protected rows and queries.
 
     Only the methods below protect; ``client`` is the underlying client.
@@ -245,11 +246,11 @@ class ProtectedMilvus:
         keep_text: bool = False,
         **policy: Unpack[PolicyOptions],
     ) -> None:
-        self.items = Items(open_policy(protector, **policy), encoder, owner=_CLIENT)
+        items = Items(open_policy(protector, **policy), encoder, owner=_CLIENT)
+        own = isinstance(client, str | os.PathLike)
+        super().__init__(items, text_field=text_field, keep_text=keep_text, own=own)
         self.id_field, self.vector_field = id_field, vector_field
-        self.text_field, self.keep_text = text_field, keep_text
-        self._own = isinstance(client, str | os.PathLike)
-        if self._own:
+        if own:
             where = os.fspath(client)
             pymilvus = _pymilvus(where)
             fix = "See that the server runs, or that the file can be written and no other process has it."
@@ -308,24 +309,17 @@ class ProtectedMilvus:
             "search", collection_name, data=Y.tolist(), limit=limit, anns_field=self.vector_field, **options
         )  # fmt: skip
 
-    def close(self) -> None:
-        """Close the client if this object opened it."""
-        if self._own:
-            self.client.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.close()
-
     def _rows(self, collection_name: str, data: Rows) -> list[dict[str, Any]]:
         """Return the rows with protected vectors, and without their texts unless `keep_text`."""
         self._check_collection(collection_name)
         given = [data] if isinstance(data, Mapping) else list(data)
         if not all(isinstance(row, Mapping) for row in given):
             raise InvalidInputError.of(_CLIENT, "data", "rows by field", "something else")
-        vectors = self._protected(given)
+        clean = [row.get(self.vector_field) for row in given]
+        texts = [row.get(self.text_field) for row in given]
+        named = all(self.id_field in row for row in given)
+        ids = [row[self.id_field] for row in given] if named else None
+        vectors, _ = self.items.documents(self._vectors_or_texts(clean, texts, "data", np.float64), ids)
         dropped = {self.vector_field} if self.keep_text else {self.vector_field, self.text_field}
         fields = [{k: v for k, v in row.items() if k not in dropped} for row in given]
         self.items.warn_if_text(
@@ -334,25 +328,6 @@ class ProtectedMilvus:
         )  # fmt: skip
         rows = zip(fields, vectors, strict=True)
         return [{**row, self.vector_field: vector.tolist()} for row, vector in rows]
-
-    def _protected(self, given: Sequence[Mapping[str, Any]]) -> Vectors:
-        with_vector = [row.get(self.vector_field) is not None for row in given]
-        named = all(self.id_field in row for row in given)
-        ids = [row[self.id_field] for row in given] if named else None
-        if given and all(with_vector):
-            try:
-                X = np.asarray([row[self.vector_field] for row in given], dtype=np.float64)
-            except (TypeError, ValueError):
-                expected = "vectors of numbers, all of one dimension"
-                raise InvalidInputError.of(_CLIENT, "data", expected, "others") from None
-            return self.items.documents(X, ids)[0]
-        texts: Any = [row.get(self.text_field) for row in given]
-        if any(with_vector) or not all(isinstance(text, str) for text in texts):
-            expected = (
-                f"rows that all have {self.vector_field!r}, or all a text in {self.text_field!r}"
-            )
-            raise InvalidInputError.of(_CLIENT, "data", expected, "others")
-        return self.items.documents(texts, ids)[0]
 
     def _check_collection(self, name: str) -> None:
         """Raise for a collection of another dimension; checked once per collection."""
@@ -363,11 +338,6 @@ class ProtectedMilvus:
             if field["name"] == self.vector_field and size:
                 self.items.check_dimension(int(size), "collection")
         self._checked.add(name)
-
-    def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
-        fix = "See that the server runs, the collection is there and rows fit it, then do it again."
-        with database_errors(_CLIENT, method, fix):
-            return getattr(self.client, method)(*arguments, **options)
 
 
 def _literal(key: Any) -> str:

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Unpack, get_args
 
 import numpy as np
 
-from vecveil.databases.release import Items, PolicyOptions, open_policy, with_policy
+from vecveil.databases.clients import Items, SqlTable
+from vecveil.databases.release import PolicyOptions, open_policy, with_policy
 from vecveil.databases.store import (
     Batch,
     DatabaseStore,
@@ -26,7 +27,6 @@ from vecveil.databases.store import (
     StoreInfo,
     json_cursor,
 )
-from vecveil.databases.tables import SqlTable
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError, unknown_name
 from vecveil.protector import Protector
 from vecveil.protector.policy import ReleasePolicy

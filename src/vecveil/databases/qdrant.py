@@ -13,12 +13,22 @@ import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
-from vecveil.databases.release import Items, PolicyOptions, open_policy, with_policy
-from vecveil.databases.store import Batch, DatabaseStore, Match, StoreInfo, database_errors, plain
+from vecveil.databases.clients import Items, ProtectedClient
+from vecveil.databases.release import PolicyOptions, open_policy, with_policy
+from vecveil.databases.store import (
+    Batch,
+    DatabaseStore,
+    Match,
+    StoreInfo,
+    database_errors,
+    distance_of,
+    invalid_cursor,
+    plain,
+)
 from vecveil.errors import (
     IncompatibleError,
     InvalidInputError,
@@ -105,7 +115,7 @@ class QdrantStore(DatabaseStore):
 
     def _metric(self, params: Any) -> str | None:
         distance = str(getattr(params.distance, "value", params.distance))
-        return next((ours for ours, theirs in self.metrics.items() if theirs == distance), None)
+        return self._metric_named(distance)
 
     def _info(self) -> StoreInfo:
         _, params = self._vectors()
@@ -137,9 +147,7 @@ class QdrantStore(DatabaseStore):
             return _END
         point, original = _point_id(after) if isinstance(after, str) else (0, "")
         if original is not None:
-            raise InvalidInputError.of(
-                self._owner, "after", "a cursor of this store", "something else"
-            )
+            raise invalid_cursor(self._owner)
         return point
 
     def _read(self, ids: list[str]) -> Batch:
@@ -172,17 +180,15 @@ class QdrantStore(DatabaseStore):
             self._name, query=vector.tolist(), limit=k, with_payload=True, using=name or None
         )
         _restore_ids(answer.points, payload=True)
-        # Qdrant returns similarities for cosine and dot: distance = 1 - cosine, or minus the inner product.
         metric = self._metric(params)
-        start, sign = {"cosine": (1, -1), "dot": (0, -1)}.get(metric or "", (0, 1))
-        return [Match(str(p.id), start + sign * float(p.score), p.payload) for p in answer.points]
+        return [Match(str(p.id), distance_of(p.score, metric), p.payload) for p in answer.points]
 
     def _delete(self, ids: list[str]) -> None:
         points = [_point_id(name)[0] for name in ids]
         self._client().delete(self._known(), points_selector=points, wait=True)
 
 
-class ProtectedQdrant:
+class ProtectedQdrant(ProtectedClient):
     """A ``QdrantClient`` with protected points and queries.
 
     Only the methods below protect; ``client`` is the underlying client.
@@ -211,13 +217,13 @@ class ProtectedQdrant:
         keep_text: bool = False,
         **policy: Unpack[PolicyOptions],
     ) -> None:
-        self.items = Items(open_policy(protector, **policy), encoder, owner=_CLIENT)
+        items = Items(open_policy(protector, **policy), encoder, owner=_CLIENT)
+        own = isinstance(client, str | os.PathLike)
+        super().__init__(items, text_field=text_field, keep_text=keep_text, own=own)
         self.vector_name = vector_name
-        self.text_field, self.keep_text = text_field, keep_text
         if inspect.iscoroutinefunction(getattr(client, "upsert", None)):
             raise InvalidInputError.of(_CLIENT, "client", "a QdrantClient", "an asynchronous one")
-        self._own = isinstance(client, str | os.PathLike)
-        if self._own:
+        if own:
             fix = "See that the folder can be written and no other process has it."
             with database_errors(_CLIENT, "client", fix):
                 client = _opened(os.fspath(client), api_key)
@@ -322,17 +328,6 @@ class ProtectedQdrant:
         """Return the number of points."""
         return int(self._call("count", collection_name, **options).count)
 
-    def close(self) -> None:
-        """Close the client if this object opened it."""
-        if self._own:
-            self.client.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.close()
-
     def _write(
         self,
         collection_name: str,
@@ -396,26 +391,14 @@ class ProtectedQdrant:
                 raise InvalidInputError.of(
                     _CLIENT, "points", "as many ids as vectors and payloads", "others"
                 )
-            return list(points.ids), _as_array(vectors), payloads
+            return list(points.ids), self._vectors_or_texts(vectors, [], "points", np.float32), payloads
         listed = [points] if isinstance(points, Mapping) else list(points)
         ids, payloads, vectors = (
             [_part(p, key) for p in listed] for key in ("id", "payload", "vector")
         )
         vectors = [_own_vector(vector, name) for vector in vectors]
-        if all(vector is not None for vector in vectors):
-            return ids, _as_array(vectors) if vectors else [], payloads
         texts = [(payload or {}).get(self.text_field) for payload in payloads]
-        if any(vector is not None for vector in vectors) or not all(
-            isinstance(t, str) for t in texts
-        ):
-            expected = f"points that all have a vector, or all a text under {self.text_field!r} of the payload"
-            raise InvalidInputError.of(_CLIENT, "points", expected, "others")
-        return ids, texts, payloads
-
-    def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
-        fix = "See that the server runs, the collection is there and rows fit it, then do it again."
-        with database_errors(_CLIENT, method, fix):
-            return getattr(self.client, method)(*arguments, **options)
+        return ids, self._vectors_or_texts(vectors, texts, "points", np.float32), payloads
 
 
 def _opened(where: str, api_key: str | None) -> Any:
@@ -516,14 +499,6 @@ def _own_vector(vector: Any, name: str) -> Any:
             _CLIENT, "points", expected, "others", "Other vectors would not be protected."
         )
     return vector[name]
-
-
-def _as_array(vectors: Any) -> Any:
-    try:
-        return np.asarray(vectors, dtype=np.float32)
-    except (TypeError, ValueError):
-        expected = "vectors of numbers, all of one dimension"
-        raise InvalidInputError.of(_CLIENT, "points", expected, "others") from None
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -1,43 +1,42 @@
-"""Open release policies, and protect the rows and queries of a database with one."""
+"""Open release policies, and release the vectors of foreign embedders with one."""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.encoders import load_encoder
 from vecveil.encoders.protocol import PROBE_SENTENCES, checked_vectors
 from vecveil.encoders.upstream_verification import matches_probe
 from vecveil.errors import IncompatibleError, InvalidInputError, wrong_type
 from vecveil.protector import Protector, load
 from vecveil.protector.policy import STRONGER, QueryProtection, ReleasePolicy
-from vecveil.protector.protector import encoder_fingerprint
 from vecveil.randomness import ItemId, NoiseKey, NoiseKeys
-from vecveil.types import Embeddings, Texts
+from vecveil.types import Embeddings
 
 if TYPE_CHECKING:
     from vecveil.accounting import Ledger
 
 __all__ = [
-    "CleanQueryWarning", "Items", "KeySource", "PlaintextWarning", "PolicyOptions", "Vectors", "open_policy",
-    "open_protector", "policy_config", "warn_plaintext", "with_policy",
+    "CleanQueryWarning", "KeySource", "PlaintextWarning", "PolicyOptions", "Vectors", "WrappedEmbedder",
+    "open_policy", "open_protector", "policy_config", "warn_plaintext", "with_policy",
 ]  # fmt: skip
 
 Vectors = npt.NDArray[np.float32]
 KeySource = NoiseKeys | NoiseKey | str | os.PathLike[str] | None
 """Noise keys, path of a key file, or ``env:NAME``."""
 
+Encode = Callable[[list[str]], Any]
+AsyncEncode = Callable[[list[str]], Awaitable[Any]]
 F = TypeVar("F", bound=Callable[..., None])
 _ENVIRONMENT = "env:"
-# A value with this many words counts as a text, for the warning, if the texts are unknown.
-_TEXT_WORDS = 5
 
 
 class PlaintextWarning(UserWarning):
@@ -117,7 +116,7 @@ def open_policy(
 def with_policy(init: F) -> F:
     """Replace ``**policy`` in a constructor's signature by the keywords of `PolicyOptions`, for documentation."""
     own = list(inspect.signature(init).parameters.values())
-    first = next(i for i, one in enumerate(own) if one.kind is inspect.Parameter.KEYWORD_ONLY)
+    first = next(i for i, one in enumerate(own) if one.kind >= inspect.Parameter.KEYWORD_ONLY)
     options = list(inspect.signature(open_policy).parameters.values())[1:]
     init.__signature__ = inspect.Signature([*own[:first], *options, *own[first:-1]])  # type: ignore[attr-defined]
     return init
@@ -135,8 +134,9 @@ def open_protector(protector: Any) -> Protector:
 
 
 def policy_config(
-    protector: Any, *, query_protection: str, query_noise: float, key: Any, ledger: Any, owner: str
-) -> dict[str, Any]:
+    protector: Any, *, query_protection: str = "same", query_noise: float = STRONGER, key: Any = None,
+    ledger: Any = None, owner: str,
+) -> dict[str, Any]:  # fmt: skip
     """Return the arguments of `open_policy` for a saved configuration: names of files, never their content.
 
     Raises:
@@ -170,197 +170,125 @@ def warn_plaintext(where: str, fix: str, *, stacklevel: int = 3) -> None:
     )
 
 
-class Items:
-    """Protects the rows and queries of one database.
+class WrappedEmbedder:
+    """A release policy around an embedder: a framework's, or a user's function.
+
+    Before its first use the embedder embeds fixed sentences, whose vectors must match the protector's probe. For a
+    protector that was fitted on vectors alone, only the dimension is verified.
 
     Args:
-        policy: release policy.
-        encoder: a name or object for `vecveil.load_encoder`, or a function from a list of texts to vectors; None uses
-            the protector's encoder. Without a fingerprint it is verified by the vectors of a dozen fixed sentences.
-        query_encoder: function for queries, if it differs.
         owner: class name for errors.
-        verify: verify an object now instead of before its first use.
-
-    Raises:
-        IncompatibleError: the protector was fitted for another encoder.
     """
 
-    def __init__(
-        self,
-        policy: ReleasePolicy,
-        encoder: Any = None,
-        query_encoder: Callable[[list[str]], Any] | None = None,
-        *,
-        owner: str,
-        verify: bool = True,
-    ) -> None:
-        self.owner, self.policy = owner, policy
-        self._encode: Callable[[list[str]], Any] | None = None
-        # A protector fitted on vectors alone has no probe to compare with.
-        self._verified = not policy.protector.encoder_info.probe
-        self._warned = False
-        if isinstance(encoder, str):
-            encoder = load_encoder(encoder)
-        if hasattr(encoder, "encode"):
-            policy.protector.check_encoder(encoder)
-            self._encode = encoder.encode
-            self._verified = self._verified or encoder_fingerprint(encoder) is not None
-            if verify:
-                self._verify()
-        elif encoder is not None:
-            self._encode = encoder if callable(encoder) else load_encoder(encoder).encode
-        self._encode_query = query_encoder or self._encode
+    def __init__(self, policy: ReleasePolicy, *, owner: str) -> None:
+        self.policy = policy
+        self._owner = owner
+        # Fitted on vectors alone: no probe to compare with.
+        self.verified = not policy.protector.encoder_info.probe
 
-    @property
-    def dimension(self) -> int:
-        """Dimension of the released vectors."""
-        return self.policy.protector.released_dimension
+    def probe(self) -> list[str]:
+        """Return the sentences for `compare`, or an empty list once the embedder is verified."""
+        return [] if self.verified else list(PROBE_SENTENCES)
 
-    def documents(
-        self, items: Texts | Embeddings, ids: Sequence[Any] | None = None
-    ) -> tuple[Vectors, list[str] | None]:
-        """Return the vectors to store for ``items``, (N, m) float32, and their texts or None.
+    def compare(self, vectors: Any) -> None:
+        """Verify the embedder by its vectors of the probe sentences.
+
+        Raises:
+            InvalidInputError: not one finite vector per sentence.
+            IncompatibleError: the protector was fitted for another embedder.
+        """
+        # First: vectors of another dimension have no distance to the probe.
+        array = self._checked(vectors, len(PROBE_SENTENCES))
+        info = self.policy.protector.encoder_info
+        if not matches_probe(array, info.probe, owner=self._owner):
+            expected = f"the one that the protector was fitted for ({info.name})"
+            raise IncompatibleError.of(self._owner, "encoder", expected, "another",
+                                       "The protector's map and noise fit the vectors of that encoder only.",
+                                       "Use that encoder, or fit a new protector.",
+                                       code="E-INCOMPATIBLE-ENCODER")  # fmt: skip
+        self.verified = True
+
+    def embed(
+        self, texts: Sequence[str], embed: Encode | None, *, ids: Sequence[ItemId] | None = None,
+        query: bool = False, verify: Encode | None = None,
+    ) -> Embeddings:  # fmt: skip
+        """Verify the embedder and return the released vectors of ``texts``, float32 (N, m).
 
         Args:
-            items: texts, or clean vectors (N, n).
-            ids: item ids for keyed noise and the ledger.
+            embed: the embedder's function; None uses the protector's encoder.
+            ids: item ids for keyed noise and the ledger; None uses the texts.
+            query: release as queries.
+            verify: function for the probe sentences, where ``embed`` is for queries.
         """
-        names = None if ids is None else [_item_id(value) for value in ids]
-        return self._released(items, names, query=False)
+        if embed is None or not len(texts):
+            embed_own = self.policy.embed_queries if query else self.policy.embed_documents
+            return embed_own(texts, ids=ids)
+        # The probe was recorded from documents: some models embed queries with another prompt.
+        if sentences := self.probe():
+            self.compare((verify or embed)(sentences))
+        return self.released(embed(self.seen(texts)), texts, ids, query=query)
 
-    def queries(self, items: Texts | Embeddings) -> Vectors:
-        """Return the protected query vectors (N, m) of texts or clean vectors (N, n)."""
-        return self._released(items, None, query=True)[0]
+    async def aembed(
+        self, texts: Sequence[str], embed: AsyncEncode | None, *, query: bool = False,
+        verify: AsyncEncode | None = None,
+    ) -> Embeddings:  # fmt: skip
+        """Asynchronous `embed`; rewriting and releasing run on a thread."""
+        if embed is None or not len(texts):
+            return await asyncio.to_thread(self.embed, texts, None, query=query)
+        if sentences := self.probe():
+            self.compare(await (verify or embed)(sentences))
+        vectors = await embed(await asyncio.to_thread(self.seen, texts))
+        return await asyncio.to_thread(self.released, vectors, texts, query=query)
 
-    def query(self, item: str | Embeddings | Sequence[float]) -> Vectors:
-        """Return the protected query vector (m,) of one text or one clean vector (n,)."""
-        rows: Any = [item] if isinstance(item, str) else np.atleast_2d(_as_array(item))
-        if len(rows) != 1:
-            owner = f"{self.owner}.search"
-            raise InvalidInputError.of(
-                owner, "query", "one text or one vector", f"{len(rows)} rows"
-            )
-        vector: Vectors = self.queries(rows)[0]
+    def embed_query(
+        self, text: str, embed: Callable[[str], Any] | None, verify: Encode | None
+    ) -> list[float]:
+        """Return `embed` of one query; ``embed`` takes one text."""
+        encode = None if embed is None else lambda texts: [embed(texts[0])]
+        vector: list[float] = self.embed([text], encode, query=True, verify=verify)[0].tolist()
         return vector
 
-    def _released(
-        self, items: Any, ids: Sequence[ItemId] | None, *, query: bool
-    ) -> tuple[Vectors, list[str] | None]:
-        policy, texts = self.policy, _as_texts(items)
-        if texts is None:
-            if policy.rewrites_texts:
-                raise InvalidInputError.of(self.owner, "items", "texts for a method that rewrites texts", "vectors",
-                                           "It changes texts before they are encoded, and leaves vectors as they are.",
-                                           "Pass the texts.")  # fmt: skip
-            X = _as_array(items)
-        elif self._encode is None:  # the protector's encoder, which the policy loads and verifies
-            embed = policy.embed_queries if query else policy.embed_documents
-            return _stored(embed(texts, ids=ids)), texts
-        elif texts:
-            X = self._encoded(texts, query=query)
-            if policy.rewrites_texts:
-                return X, texts  # vectors of the rewritten texts
-        else:
-            return np.empty((0, self.dimension), dtype=np.float32), texts
-        release = policy.queries if query else policy.documents
-        return _stored(release(X, ids=ids, texts=texts)), texts
+    async def aembed_query(
+        self, text: str, embed: Callable[[str], Awaitable[Any]] | None, verify: AsyncEncode | None
+    ) -> list[float]:
+        """Asynchronous `embed_query`."""
 
-    def _encoded(self, texts: list[str], *, query: bool) -> Vectors:
-        self._verify()
-        encode = self._encode_query if query else self._encode
-        assert encode is not None
-        protector = self.policy.protector
-        words = protector.rewrite(texts) if self.policy.rewrites_texts else texts
-        # A missing row would shift all later vectors to other texts' ids.
-        return checked_vectors(
-            encode(words), rows=len(texts), owner=self.owner, dimension=protector.dimension
-        )
+        async def encode(texts: list[str]) -> list[Any]:
+            assert embed is not None
+            return [await embed(texts[0])]
 
-    def _verify(self) -> None:
-        """Raise IncompatibleError unless the encoder reproduces the protector's probe vectors."""
-        if self._verified or self._encode is None:
-            return
-        info = self.policy.protector.encoder_info
-        vectors = checked_vectors(
-            self._encode(list(PROBE_SENTENCES)), rows=len(PROBE_SENTENCES), owner=self.owner
-        )
-        if not matches_probe(vectors, info.probe, owner=self.owner):
-            expected = f"the one that the protector was fitted for ({info.name})"
-            raise IncompatibleError.of(self.owner, "encoder", expected, "another",
-                                       "Its map and noise fit the vectors of that encoder only.",
-                                       "Use that encoder, or fit a new protector.")  # fmt: skip
-        self._verified = True
+        wrapped = None if embed is None else encode
+        vectors = await self.aembed([text], wrapped, query=True, verify=verify)
+        vector: list[float] = vectors[0].tolist()
+        return vector
 
-    def check_dimension(self, dimension: Any, noun: str) -> None:
-        """Raise IncompatibleError unless ``dimension`` is that of the released vectors."""
-        if dimension != self.dimension:
-            raise IncompatibleError.of(self.owner, noun, f"one with vectors of dimension {self.dimension}",
-                                       f"dimension {dimension}", "The protector releases others.",
-                                       f"Make another {noun} for it.", code="E-INCOMPATIBLE-DIMENSION")  # fmt: skip
+    def seen(self, texts: Sequence[str]) -> list[str]:
+        """Return the texts that the embedder may see: rewritten for a text-level method."""
+        return self.policy.protector.rewrite(texts) if self.policy.rewrites_texts else list(texts)
 
-    def warn_if_text(
-        self,
-        fields: Sequence[Mapping[str, Any]] | None,
-        texts: Sequence[str] | None,
-        where: str,
-        fix: str = "Leave the text out, and keep it where the clean vectors may be.",
-        *,
-        kept: bool = False,
-    ) -> None:
-        """Warn once if texts are stored beside their vectors.
+    def released(
+        self, vectors: Any, texts: Sequence[str], ids: Sequence[ItemId] | None = None, *, query: bool = False
+    ) -> Embeddings:  # fmt: skip
+        """Return the embedder's ``vectors`` of ``texts`` as the policy releases them, float32 (N, m).
 
-        Args:
-            fields: values stored beside each vector.
-            texts: texts of the items, if known.
-            where, fix: see `warn_plaintext`.
-            kept: the caller chose to store the texts.
+        Raises:
+            InvalidInputError: not one finite vector per text.
+            IncompatibleError: the dimension differs from the protector's.
         """
-        if not self._warned and (kept or _holds_text(fields, texts)):
-            self._warned = True
-            warn_plaintext(where, fix, stacklevel=4)
+        # A missing row would shift all later vectors to other texts' ids.
+        array = self._checked(vectors, len(texts))
+        if self.policy.rewrites_texts:
+            return array  # vectors of the rewritten texts: the rewriting was the protection
+        release = self.policy.queries if query else self.policy.documents
+        return release(array, ids=ids, texts=texts)
 
-
-def _holds_text(fields: Sequence[Mapping[str, Any]] | None, texts: Sequence[str] | None) -> bool:
-    for i, row in enumerate(fields or ()):
-        for value in row.values():
-            if not isinstance(value, str):
-                continue
-            # maxsplit bounds the work on long values.
-            if len(value.split(maxsplit=_TEXT_WORDS)) >= _TEXT_WORDS:
-                return True
-            if texts is not None and value.strip() and value.strip() == texts[i].strip():
-                return True
-    return False
-
-
-def _as_texts(items: Any) -> list[str] | None:
-    """Return ``items`` as texts, or None if they are not texts."""
-    # A single str is a sequence of strings too, and must not be stored letter by letter.
-    if isinstance(items, str | bytes) or not isinstance(items, Sequence):
-        return None
-    if len(items) and not all(isinstance(item, str) for item in items):
-        return None
-    return list(items)
-
-
-def _as_array(items: Any) -> Any:
-    """Return lists of numbers as an array, other values unchanged."""
-    if isinstance(items, list | tuple) and len(items):
-        try:
-            return np.asarray(
-                items, dtype=np.float64
-            )  # keyed noise depends on the bits of the values
-        except (TypeError, ValueError):
-            return items
-    return items
-
-
-def _stored(Y: Any) -> Vectors:
-    return np.ascontiguousarray(Y, dtype=np.float32)
-
-
-def _item_id(value: Any) -> ItemId:
-    # Equal ids must get equal keyed noise: NumPy's 7 is 7, and a UUID is its text.
-    if isinstance(value, np.integer):
-        return int(value)
-    return value if isinstance(value, str | int | bytes) else str(value)
+    def _checked(self, vectors: Any, rows: int) -> Embeddings:
+        array = checked_vectors(vectors, rows=rows, owner=self._owner)
+        expected = self.policy.protector.dimension
+        if array.shape[1] != expected:
+            raise IncompatibleError.of(self._owner, "encoder", f"one of dimension {expected}",
+                                       f"dimension {array.shape[1]}",
+                                       "The protector was fitted for vectors of another encoder.",
+                                       "Use that encoder, or fit a new protector.",
+                                       code="E-INCOMPATIBLE-DIMENSION")  # fmt: skip
+        return array

@@ -11,7 +11,7 @@ import numpy as np
 from vecveil.databases.fields import Field
 from vecveil.databases.signs import Signs, signs_of_protection
 from vecveil.databases.store import Batch, StoreInfo, VectorStore
-from vecveil.databases.survey import EqualRows, Reservoir, Sample, Survey
+from vecveil.databases.survey import Reservoir, Sample, Survey
 from vecveil.runtime import progress
 from vecveil.validation import check_count
 
@@ -168,15 +168,15 @@ class Scan:
                 "zero-vectors", "low", f"{survey.norms.zeros:,} vectors are zero: they have no direction.",
                 "Look at what was encoded there.",
             )  # fmt: skip
-        if equal := _equal(survey.equal_vectors):
+        if survey.equal_vectors.count():
             yield ScanFinding(
                 "equal-vectors", "low",
-                f"The vectors of {equal} rows equal another row's: whoever knows the text of one knows the other's.",
+                f"{survey.equal_vectors} rows have the vector of another row: the text of one reveals the other's.",
                 "Store each text once; noise makes equal vectors different.",
             )  # fmt: skip
-        if equal := _equal(survey.equal_ids):
+        if survey.equal_ids.count():
             yield ScanFinding(
-                "equal-ids", "medium", f"{equal} rows share their id with another row.",
+                "equal-ids", "medium", f"{survey.equal_ids} rows share their id with another row.",
                 "Give each row its own id: a store that is written by id keeps only one of them.",
             )  # fmt: skip
         if self.complete and survey.rows != self.info.count:
@@ -212,12 +212,6 @@ def _field_finding(field: Field, rows: int) -> ScanFinding | None:
             f"Leave it out, or put a pseudonym in its place: vecveil migrate --drop {field.name}.",
         )  # fmt: skip
     return None
-
-
-def _equal(rows: EqualRows) -> str:
-    """Return the number of equal rows as text; empty for none."""
-    count = rows.count()
-    return f"{'' if rows.is_exact else 'about '}{count:,}" if count else ""
 
 
 def scan(

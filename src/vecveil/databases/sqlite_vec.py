@@ -17,7 +17,8 @@ from typing import Any, ClassVar, Literal, NamedTuple, Unpack
 
 import numpy as np
 
-from vecveil.databases.release import Items, PolicyOptions, open_policy, with_policy
+from vecveil.databases.clients import Items, SqlTable
+from vecveil.databases.release import PolicyOptions, open_policy, with_policy
 from vecveil.databases.store import (
     Batch,
     DatabaseStore,
@@ -28,7 +29,6 @@ from vecveil.databases.store import (
     integer_id,
     plain,
 )
-from vecveil.databases.tables import SqlTable
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError, unknown_name
 from vecveil.protector import Protector
 from vecveil.protector.policy import ReleasePolicy
@@ -152,12 +152,11 @@ class SqliteVecStore(DatabaseStore):
                                 f"{len(vectors)}")  # fmt: skip
         vector, dimension, options = vectors[0]
         theirs = _METRIC.search(options)
-        metrics = {theirs: ours for ours, theirs in self.metrics.items()}
         key = next((name for name, pk in rows if pk), "rowid")
         is_text = re.search(rf"\b{re.escape(key)}\s+text\s+primary\s+key", made, re.IGNORECASE)
         self._known_layout = _VecLayout(
             key, is_text is not None, vector, int(dimension),
-            metrics.get(theirs[1].lower() if theirs else "l2", ""),
+            self._metric_named(theirs[1].lower() if theirs else "l2") or "",
             [name for name, _ in rows if name not in (key, vector)],
         )  # fmt: skip
         return self._known_layout

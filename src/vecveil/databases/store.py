@@ -22,7 +22,7 @@ from vecveil.validation import check_count, check_embeddings
 
 __all__ = [
     "Batch", "DatabaseStore", "Match", "StoreInfo", "VectorStore", "as_json", "check_cursor", "database_errors",
-    "integer_id", "json_cursor", "no_place", "plain",
+    "distance_of", "integer_id", "invalid_cursor", "json_cursor", "no_place", "plain",
 ]  # fmt: skip
 
 
@@ -252,6 +252,10 @@ class DatabaseStore(VectorStore):
         # Overridden where `_info` would count rows: every write calls this.
         return self._info().dimension
 
+    def _metric_named(self, theirs: Any) -> str | None:
+        """Return our name of the database's metric ``theirs``, or None."""
+        return next((ours for ours, name in self.metrics.items() if name == theirs), None)
+
     def _guard(self, doing: str) -> Any:
         return database_errors(self._owner, doing)
 
@@ -379,13 +383,25 @@ def no_place(where: str, expected: str, *, owner: str) -> StoreError:
     return StoreError.of(owner, "location", expected, f"{name!r}: {got}", code="E-STORE-NOT-FOUND")
 
 
+def distance_of(similarity: float, metric: str | None) -> float:
+    """Return the distance for a result of Milvus or Qdrant, which return similarities for cosine and dot."""
+    if metric == "cosine":
+        return 1 - float(similarity)
+    return -float(similarity) if metric == "dot" else float(similarity)
+
+
+def invalid_cursor(owner: str) -> InvalidInputError:
+    """Return the error for a cursor that no batch of the store had."""
+    return InvalidInputError.of(owner, "after", "a cursor of this store", "something else")
+
+
 def check_cursor(after: str, *, owner: str) -> int:
     """Return a cursor that counts rows as an int."""
     if not after:
         return 0
     # isdecimal alone accepts digits of other scripts.
     if not (isinstance(after, str) and after.isascii() and after.isdecimal()):
-        raise InvalidInputError.of(owner, "after", "a cursor of this store", "something else")
+        raise invalid_cursor(owner)
     return int(after)
 
 
@@ -397,7 +413,7 @@ def json_cursor(after: str, *, owner: str) -> str | None:
     except (TypeError, ValueError):
         last = 0
     if last is not None and not isinstance(last, str):
-        raise InvalidInputError.of(owner, "after", "a cursor of this store", "something else")
+        raise invalid_cursor(owner)
     return last
 
 

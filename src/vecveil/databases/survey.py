@@ -114,6 +114,9 @@ class EqualRows:
         """Return the number of rows that equal another row."""
         return sum(n for n in self._seen.values() if n > 1) * (self._mask + 1)
 
+    def __str__(self) -> str:
+        return f"{'' if self.is_exact else 'about '}{self.count():,}"
+
     def to_record(self) -> dict[str, Any]:
         """Return the count as JSON values."""
         return {"rows": self.count(), "exact": self.is_exact}

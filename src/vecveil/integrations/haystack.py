@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from vecveil.databases.release import KeySource, open_policy, policy_config, warn_plaintext
 from vecveil.encoders.protocol import checked_vectors
 from vecveil.errors import InvalidInputError, MissingDependencyError
-from vecveil.integrations.opening import KeySource, open_policy, policy_config, warn_plaintext
 from vecveil.protector.policy import STRONGER, QueryProtection
 from vecveil.types import Embeddings
 
@@ -41,12 +41,9 @@ class _Saved:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the constructor arguments; raise InvalidInputError for objects in memory."""
-        # Defaults for the options that this component lacks; they are left out again below.
-        options = {"query_protection": "same", "query_noise": STRONGER, "key": None, "ledger": None, **self._options}
-        config = policy_config(**options, owner=type(self).__name__)
-        saved: dict[str, Any] = default_to_dict(
-            self, **self._own_options(), **{name: config[name] for name in self._options if name in config}
-        )
+        config = policy_config(**self._options, owner=type(self).__name__)
+        options = {name: value for name, value in config.items() if name in self._options}
+        saved: dict[str, Any] = default_to_dict(self, **self._own_options(), **options)
         return saved
 
     def _own_options(self) -> dict[str, Any]:

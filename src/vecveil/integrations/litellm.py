@@ -15,16 +15,15 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
+from vecveil.databases.release import PolicyOptions, WrappedEmbedder, open_policy, with_policy
 from vecveil.encoders.protocol import checked_vectors
 from vecveil.encoders.upstream_verification import UpstreamVerification
 from vecveil.errors import InvalidInputError, MissingDependencyError, ReleaseError, VecveilError
-from vecveil.integrations.embedders import WrappedEmbedder
-from vecveil.integrations.opening import KeySource, open_policy
-from vecveil.protector.policy import STRONGER, QueryProtection, ReleasePolicy
+from vecveil.protector.policy import ReleasePolicy
 
 try:
     import litellm
@@ -35,7 +34,6 @@ except ImportError:
     raise MissingDependencyError("The LiteLLM callback", "litellm", "litellm") from None
 
 if TYPE_CHECKING:
-    from vecveil.accounting import Ledger
     from vecveil.protector import Protector
 
 __all__ = ["ProtectEmbeddings"]
@@ -101,24 +99,18 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
 
     Args:
         protector: protector or path of its file; all calls must use its model.
-        query_protection, query_noise: protection of queries; see `vecveil.protector.policy`.
-        key: noise keys, path of a key file, or ``env:NAME``. Item ids are the inputs.
+        policy: keywords of `PolicyOptions`; item ids are the inputs.
     """
 
     # A guardrail, because LiteLLM swallows the exceptions of a plain CustomLogger.
 
+    @with_policy
     def __init__(
         self,
         protector: Protector | str | os.PathLike[str],
-        *,
-        query_protection: QueryProtection = "same",
-        query_noise: float = STRONGER,
-        key: KeySource = None,
-        ledger: Ledger | str | os.PathLike[str] | None = None,
+        **policy: Unpack[PolicyOptions],
     ) -> None:
-        self._policy = open_policy(
-            protector, query_protection=query_protection, query_noise=query_noise, key=key, ledger=ledger
-        )  # fmt: skip
+        self._policy = open_policy(protector, **policy)
         self._verification = UpstreamVerification()
         # Random: neither a caller nor another callback can mark an answer or a request as ours.
         self._mark = secrets.token_hex(8)
@@ -305,7 +297,7 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
                 raise ReleaseError(
                     f"{_OWNER}: the texts were not rewritten before they were embedded."
                 )
-            return wrapped.documents(vectors, [""] * rows)  # checks the vectors; uses no texts
+            return wrapped.released(vectors, [""] * rows)  # checks the vectors; uses no texts
         X = checked_vectors(vectors, rows=rows, owner=_OWNER)
         return (self._policy.queries if _is_query(request) else self._policy.documents)(
             X, texts=names

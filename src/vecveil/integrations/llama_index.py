@@ -12,9 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vecveil.databases.release import (
+    KeySource,
+    WrappedEmbedder,
+    open_policy,
+    policy_config,
+    warn_plaintext,
+)
 from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError
-from vecveil.integrations.embedders import WrappedEmbedder
-from vecveil.integrations.opening import KeySource, open_policy, policy_config, warn_plaintext
 from vecveil.protector.policy import STRONGER, QueryProtection, ReleasePolicy
 
 try:
@@ -32,6 +37,7 @@ __all__ = ["ProtectedEmbedding"]
 _OWNER = "ProtectedEmbedding"
 # Stands for an argument that was an object; `from_dict` asks for it again.
 _IN_MEMORY = "(in memory)"
+_SIDES = ("query_embedding", "text_embeddings")
 
 
 class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
@@ -64,7 +70,6 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
     ledger: str | None = Field(default=None, frozen=True)
     text_stored: bool = Field(default=True, frozen=True)
 
-    _policy: ReleasePolicy = PrivateAttr()
     _wrapped: WrappedEmbedder = PrivateAttr()
     _inner: Any = PrivateAttr(default=None)
     _given: dict[str, Any] = PrivateAttr()
@@ -126,8 +131,7 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
             "text_stored": text_stored,
         }
         super().__init__(**fields, **options)  # pydantic fields first: private attributes need the instance
-        self._policy, self._inner = policy, embed_model
-        self._given = given
+        self._inner, self._given = embed_model, given
         self._wrapped = WrappedEmbedder(policy, owner=_OWNER)
 
     @classmethod
@@ -148,16 +152,15 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
     @property
     def policy(self) -> ReleasePolicy:
         """Release policy."""
-        return self._policy
+        return self._wrapped.policy
 
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
         self._warn()
-        embed = None if self._inner is None else self._inner._get_text_embeddings
-        return _lists(self._wrapped.embed(texts, embed))
+        return _lists(self._wrapped.embed(texts, getattr(self._inner, "_get_text_embeddings", None)))
 
     async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
         self._warn()
-        embed = None if self._inner is None else self._inner._aget_text_embeddings
+        embed = getattr(self._inner, "_aget_text_embeddings", None)
         return _lists(await self._wrapped.aembed(texts, embed))
 
     def _get_text_embedding(self, text: str) -> list[float]:
@@ -167,27 +170,12 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
         return (await self._aget_text_embeddings([text]))[0]
 
     def _get_query_embedding(self, query: str) -> list[float]:
-        inner = self._inner
-        if inner is None:
-            return _lists(self._wrapped.embed([query], None, query=True))[0]
-
-        def embed(texts: list[str]) -> list[list[float]]:
-            return [inner._get_query_embedding(texts[0])]
-
-        # Verified with document embeddings: the probe was recorded from documents.
-        vectors = self._wrapped.embed([query], embed, query=True, verify=inner._get_text_embeddings)
-        return _lists(vectors)[0]
+        embed, verify = (getattr(self._inner, f"_get_{side}", None) for side in _SIDES)
+        return self._wrapped.embed_query(query, embed, verify)
 
     async def _aget_query_embedding(self, query: str) -> list[float]:
-        inner = self._inner
-        if inner is None:
-            return _lists(await self._wrapped.aembed([query], None, query=True))[0]
-
-        async def embed(texts: list[str]) -> list[list[float]]:
-            return [await inner._aget_query_embedding(texts[0])]
-
-        vectors = await self._wrapped.aembed([query], embed, query=True, verify=inner._aget_text_embeddings)
-        return _lists(vectors)[0]
+        embed, verify = (getattr(self._inner, f"_aget_{side}", None) for side in _SIDES)
+        return await self._wrapped.aembed_query(query, embed, verify)
 
     def _warn(self) -> None:
         if self.text_stored and not self._warned:

@@ -15,18 +15,11 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from vecveil import errors
 from vecveil.bulk.job import BulkJob, PartWorker, reader_of
 from vecveil.bulk.manifest import PartResult
 from vecveil.bulk.places import Folder, Part
 from vecveil.bulk.running import PartFailure, Run, attempt
-from vecveil.errors import (
-    InvalidInputError,
-    MissingDependencyError,
-    ReleaseError,
-    VecveilError,
-    message,
-)
+from vecveil.errors import InvalidInputError, MissingDependencyError, ReleaseError, VecveilError
 from vecveil.integrations.workers import Sealed, anywhere, batch_job, protect_batch
 from vecveil.protector import Protector
 from vecveil.runtime import inherited_variables
@@ -168,14 +161,14 @@ class _PartTask:
 def _do(row: dict[str, Any], sent: Sealed) -> dict[str, bytes]:
     """Protect a part in a worker and return its outcome, errors included."""
     # Errors are returned as values: Ray would log their messages and stacks, which may hold data.
-    outcome: PartResult | PartFailure | tuple[str, str]
+    outcome: PartResult | PartFailure | VecveilError
     try:
         outcome = attempt(_worker(sent), pickle.loads(row["part"]))
     except VecveilError as error:
-        outcome = (type(error).__name__, str(error))
+        outcome = error
     except Exception as error:
-        text = message("protect", "part", "protected by a worker", f"the error {type(error).__name__}")
-        outcome = ("ReleaseError", text)
+        got = f"the error {type(error).__name__}"
+        outcome = ReleaseError.of("protect", "part", "protected by a worker", got)
     return {"outcome": pickle.dumps(outcome)}
 
 
@@ -199,21 +192,12 @@ def _outcomes(dataset: Any) -> Iterator[PartResult | PartFailure]:
             if row is None:
                 return
             outcome = pickle.loads(row["outcome"])
-            if isinstance(outcome, tuple):
-                raise _raised(*outcome)
+            if isinstance(outcome, VecveilError):
+                raise outcome
             yield outcome
     finally:
         # Stops the execution if the caller abandons the generator; not every version of Ray has it.
-        close = getattr(rows, "close", None)
-        if close is not None:
-            close()
-
-
-def _raised(name: str, text: str) -> VecveilError:
-    # Not the constructor: it may require other arguments than the finished message.
-    kind = getattr(errors, name, ReleaseError)
-    error: VecveilError = kind.__new__(kind, text)
-    return error
+        getattr(rows, "close", lambda: None)()
 
 
 def _encodes(run: Run, part: Part) -> bool:

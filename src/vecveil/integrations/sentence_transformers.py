@@ -15,14 +15,19 @@ import os
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
+from vecveil.databases.release import (
+    PolicyOptions,
+    WrappedEmbedder,
+    open_policy,
+    policy_config,
+    with_policy,
+)
 from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError
-from vecveil.integrations.embedders import WrappedEmbedder
-from vecveil.integrations.opening import KeySource, open_policy, policy_config
-from vecveil.protector.policy import STRONGER, QueryProtection, ReleasePolicy
+from vecveil.protector.policy import ReleasePolicy
 
 try:
     import torch
@@ -38,7 +43,6 @@ except ImportError:
     ) from None
 
 if TYPE_CHECKING:
-    from vecveil.accounting import Ledger
     from vecveil.protector import Protector
 
 __all__ = ["ProtectionModule", "protect_model"]
@@ -78,32 +82,22 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
 
     Args:
         protector: protector or path of its file; not of a text-level method.
-        query_protection, query_noise: protection of queries; see `vecveil.protector.policy`.
-        key: noise keys, path of a key file, or ``env:NAME``. A saved model holds the name alone, and does not load
-            without the key; keys in memory are not saved.
-        ledger: ledger or path of its file. With a key or a ledger, item ids are the token ids of the texts.
+        policy: keywords of `PolicyOptions`; item ids are the token ids of the texts. A saved model holds the names of
+            key and ledger, and does not load without them.
     """
 
     forward_kwargs = {"task"}  # noqa: RUF012 - the library's name and type
     save_in_root = False
 
+    @with_policy
     def __init__(
         self,
         protector: Protector | str | os.PathLike[str],
-        *,
-        query_protection: QueryProtection = "same",
-        query_noise: float = STRONGER,
-        key: KeySource = None,
-        ledger: Ledger | str | os.PathLike[str] | None = None,
+        **policy: Unpack[PolicyOptions],
     ) -> None:
         super().__init__()
-        self._named: dict[str, Any] = {
-            "query_protection": query_protection,
-            "query_noise": query_noise,
-            "key": key,
-            "ledger": ledger,
-        }
-        self._policy = open_policy(protector, **self._named)
+        self._named = policy
+        self._policy = open_policy(protector, **policy)
         if self._policy.rewrites_texts:
             raise InvalidInputError.of(_OWNER, "protector", "one that protects vectors",
                                        "one that rewrites texts",

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vecveil.databases.release import KeySource, open_policy, open_protector
 from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError
-from vecveil.integrations.opening import KeySource, open_policy, open_protector
 from vecveil.mechanisms import Gaussian, Laplace
 from vecveil.protector import Protector, fit_labels
 from vecveil.protector.pairs import MIN_PAIRS

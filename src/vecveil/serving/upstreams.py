@@ -174,11 +174,11 @@ class VerifiedUpstream:
             compared = "probe"
             if not matches_probe(vectors, info.probe, owner="upstream"):
                 self._refuse("vectors of another model")
-        event("encoder checked", policy=self._policy, upstream=upstream.name, by=compared)
+        event("encoder verified", policy=self._policy, upstream=upstream.name, by=compared)
         if compared == "dimension":
-            event("encoder known by its dimension alone", level=logging.WARNING, policy=self._policy,
-                  message="The protector holds nothing else to compare. Another encoder of that dimension would pass, "
-                  "and its vectors would be protected badly.")  # fmt: skip
+            event("encoder verified by its dimension only", level=logging.WARNING, policy=self._policy,
+                  message="The protector has no fingerprint and no probe. Another encoder of that dimension would "
+                  "pass, and its vectors would be protected badly.")  # fmt: skip
 
     async def _probe(self, model: str, headers: Mapping[str, str]) -> Embeddings:
         upstream = self._upstream
@@ -197,7 +197,7 @@ class VerifiedUpstream:
         except BaseException:
             upstream.encoding_format = "base64"
             raise
-        event("upstream asked for lists of numbers", upstream=upstream.name)
+        event("upstream rejects base64; requesting lists of numbers", upstream=upstream.name)
         return encoded.vectors
 
     def _refuse(self, got: str) -> NoReturn:
@@ -233,6 +233,7 @@ class LocalUpstream:
         # One thread: encoders are not thread-safe, and use all cores themselves.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="vecveil-encoder")
         self._queue: deque[_Waiting] = deque()
+        self._unanswered: set[_Waiting] = set()  # in the queue, or in the batch that is being encoded
         self._runner: asyncio.Task[None] | None = None
 
     async def embed(
@@ -240,6 +241,8 @@ class LocalUpstream:
     ) -> Encoded:
         waiting = _Waiting(list(texts), asyncio.get_running_loop().create_future())
         self._queue.append(waiting)
+        self._unanswered.add(waiting)
+        waiting.vectors.add_done_callback(lambda _: self._unanswered.discard(waiting))
         # No lock: the queue and the runner are touched on the event loop's thread alone, without an await between.
         if self._runner is None or self._runner.done():
             self._runner = asyncio.create_task(self._run())
@@ -250,11 +253,11 @@ class LocalUpstream:
         return Encoded(vectors)
 
     async def aclose(self) -> None:
-        """Stop the thread and cancel waiting requests."""
+        """Stop the thread; requests without an answer raise `UpstreamError`."""
         if self._runner is not None:
             self._runner.cancel()
-        for waiting in self._queue:
-            waiting.vectors.cancel()
+        for waiting in list(self._unanswered):
+            _fail(waiting, UpstreamError(503, "The server is stopping; nothing was released.", code="stopping"))
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self) -> None:

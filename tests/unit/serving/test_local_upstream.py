@@ -100,6 +100,26 @@ def test_one_clients_text_fails_its_own_request_alone() -> None:
         said = said.__cause__ or said.__context__
 
 
+def test_stopping_fails_the_requests_that_have_no_answer() -> None:
+    """Of the batch that is being encoded and of the queue: none may wait for ever."""
+    encoder = Recording()
+
+    async def main() -> list[object]:
+        upstream = LocalUpstream(encoder)
+        tasks = [asyncio.create_task(embed(upstream, "running"))]
+        await asyncio.sleep(0.05)
+        tasks.append(asyncio.create_task(embed(upstream, "queued")))
+        await asyncio.sleep(0)
+        await upstream.aclose()
+        results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 10)
+        encoder.go.set()
+        return list(results)
+
+    for error in asyncio.run(main()):
+        assert isinstance(error, UpstreamError)
+        assert (error.status, error.code) == (503, "stopping")
+
+
 def test_another_dimension_is_another_encoder() -> None:
     encoder = Recording()
     encoder.go.set()
